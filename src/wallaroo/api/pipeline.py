@@ -37,10 +37,12 @@ from wallaroo.joins.step import (
     LEFT_SIDE,
     RIGHT_SIDE,
     Dedupe,
+    InOrder,
     IntervalJoin,
     JoinSpec,
     LatestJoin,
     Matching,
+    OrderSpec,
     WindowJoin,
     WindowJoinSpec,
     pair,
@@ -514,9 +516,22 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         step: Any = Dedupe(by or whole_event, name, on_error, JoinSpec(within), user_place())
         return type(self)(StepNode(self._node, step, user_place()))
 
+    def in_order(self, *, name: str = "in order", on_error: str = STOP) -> Self:
+        """Hold each event until the watermark has passed it, and give the events of a key in the
+        order of their times; those of one time in an order that depends on nothing but what they
+        are.
+
+        Late events are dropped; with ``on_error="skip"`` they are counted as well, with
+        ``"dead-letter"`` they go to the dead letters; ``with_late_events()`` gives them apart.
+        """
+        place = user_place()
+        check_on_error("in order", on_error)
+        step: Any = InOrder(whole_event, name, on_error, OrderSpec(), place)
+        return type(self)(StepNode(self._node, step, place))
+
     def with_late_events(self) -> tuple[Self, KeyedPipeline[K, Any]]:
-        """Part what windows, a join or ``dedupe`` gives in two: its results, and the events that
-        came too late for it, each with its key and its time.
+        """Part what windows, a join, ``dedupe`` or ``in_order`` gives in two: its results, and the
+        events that came too late for it, each with its key and its time.
 
         It comes right after that step.  Both pipelines are given to ``build_application``; late
         events are not dropped, counted or written as dead letters then.
@@ -527,8 +542,8 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         node = self._node
         step = node.step if isinstance(node, StepNode) else None
         if not isinstance(node, StepNode) or not isinstance(step, WindowStep | Matching):
-            what = "with_late_events() does not come after windows, a join or dedupe."
-            fix = "Write it right after to(windows), a join or dedupe()."
+            what = "with_late_events() does not come after windows, a join, dedupe or in_order."
+            fix = "Write it right after to(windows), a join, dedupe() or in_order()."
             raise WallarooParameterError(Problem("with_late_events()", place, what, fix))
         reason = no_late_events(step.spec)
         if reason:

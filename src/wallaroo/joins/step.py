@@ -1,4 +1,4 @@
-"""The steps that joins and ``dedupe`` are in a pipeline.
+"""The steps that joins, ``dedupe`` and ``in_order`` are in a pipeline.
 
 Where it runs: everywhere.
 
@@ -81,8 +81,15 @@ class WindowJoinSpec:
     how: str = INNER
 
 
+@dataclass(frozen=True, slots=True)
+class OrderSpec:
+    """How events are put in order."""
+
+    takes_late: bool = False  # late events come in their turn, and are not left out
+
+
 class Matching(Step):
-    """What joins and ``dedupe`` have in common."""
+    """What joins, ``dedupe`` and ``in_order`` have in common."""
 
     is_computation = True
     is_stateful = True
@@ -164,3 +171,18 @@ class Dedupe(Matching, Generic[In]):
     """An event goes on unless one like it did within a span of time."""
 
     kind = "dedupe"
+
+
+class InOrder(Matching, Generic[In]):
+    """The events of a key in the order of their times, when the watermark has passed them."""
+
+    kind = "in order"
+    example = "def {name}(event): ..."
+    arities = (1,)
+    spec: OrderSpec
+
+
+def order_before(step: Step) -> InOrder[Any]:
+    """Return what puts events in order before a step in event time, late ones in their turn."""
+    name = f"in order for {step.step_name}"
+    return InOrder(whole_event, name, STOP, OrderSpec(takes_late=True), step.place)

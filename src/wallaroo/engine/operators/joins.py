@@ -1,4 +1,4 @@
-"""Joins and ``dedupe``: events that meet by key and time.
+"""Joins, ``dedupe`` and ``in_order``: events that meet by key and time.
 
 Where it runs: pure (in workers).  What they do is in ``wallaroo.joins``; this joins them to the
 engine's entries and time.
@@ -15,7 +15,8 @@ from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.windows import emit_at, late_of
 from wallaroo.joins.latest import LatestMachine, Row, Walk, walking
 from wallaroo.joins.machines import DedupeMachine, IntervalMachine, late_by
-from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, WindowJoin
+from wallaroo.joins.order import OrderMachine
+from wallaroo.joins.step import Dedupe, InOrder, IntervalJoin, LatestJoin, WindowJoin
 from wallaroo.joins.waiting import Stored
 from wallaroo.joins.windows import SIDES, Pairs
 from wallaroo.steps import STOP
@@ -79,6 +80,22 @@ def _emit_joined(step: LatestJoin[Any], site: Site) -> Callable[[Row, Row], None
                 emit(left[1], output)
 
     return process
+
+
+def build_in_order(step: InOrder[Any], site: Site) -> Operator:
+    """Keep events until the watermark has passed them; emit them in the order of time."""
+    late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
+    store = site.store_of(step)
+    machine = OrderMachine(
+        Stored(store.entries, store.due, store.groups.home),
+        site.time,
+        site.emit,
+        store.dumps,
+        None if step.spec.takes_late else late_by(site.time, late),
+        batch=site.time.batch,
+        began=site.began_ns,
+    )
+    return Operator(machine.process, machine.advance, machine.store)
 
 
 def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:

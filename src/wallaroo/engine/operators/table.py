@@ -18,7 +18,7 @@ from wallaroo.engine.operators import (
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
 from wallaroo.gathering import Gather
-from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, Side, WindowJoin
+from wallaroo.joins.step import Dedupe, InOrder, IntervalJoin, LatestJoin, Side, WindowJoin
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
@@ -44,6 +44,7 @@ OPERATORS: dict[type[Step], Build] = {
     LatestJoin: joins.build,
     WindowJoin: joins.build_in_windows,
     Dedupe: joins.build,
+    InOrder: joins.build_in_order,
     Side: computation.build,
     Gather: state_computation_multi.build,
 }
