@@ -49,7 +49,7 @@ KNOWS = {
     "vectorized": _BELOW,
     "joins": (*_BELOW, "windows", "joins"),
     "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows", "joins"),
-    "plan": (*_BELOW, "graph", "plan", "windows"),
+    "plan": (*_BELOW, "graph", "plan", "windows", "joins"),
     "engine": (*_BELOW, "plan", "engine", "windows", "joins", "gathering"),
 }
 # No clock, no threads, no outside world.

@@ -52,6 +52,7 @@ from wallaroo.plan.model import (
     ToExchange,
     ToSinks,
 )
+from wallaroo.plan.ordering import Ordering
 from wallaroo.steps import Branch, EventTime, Step
 from wallaroo.windows.step import WindowStep
 
@@ -123,6 +124,14 @@ def cut_stages(sketch: Sketch) -> Sketch:
     return replace(sketch, plan=replace(sketch.plan, stages=_Cutter(sketch).cut()))
 
 
+def put_events_in_order(sketch: Sketch) -> Sketch:
+    """Put events in the order of time before steps for which it matters, where they have none."""
+    plan = sketch.plan
+    ordering = Ordering(plan)
+    stages = ordering.stages()
+    return replace(sketch, plan=replace(plan, stages=stages, notes=(*plan.notes, *ordering.notes)))
+
+
 def add_up_before_shuffles(sketch: Sketch) -> Sketch:
     """Where windows come right after a shuffle, and their aggregation allows it, add events up
     where they are read: then a shuffle carries an accumulator per key and pane, not events.
@@ -183,6 +192,7 @@ PASSES: tuple[Pass, ...] = (
     number_sinks,
     leave_out_idle_keys,
     cut_stages,
+    put_events_in_order,
     add_up_before_shuffles,
     ship_raw_frames,
 )

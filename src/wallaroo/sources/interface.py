@@ -49,6 +49,9 @@ class SourceConfig(ABC, Generic[Event]):
     kind: ClassVar[str] = "source"
     fed_by: ClassVar[FedBy] = FedBy.FEEDER
     carries_times: ClassVar[bool] = False  # its records may say when their events happened
+    # all of its events come in one order, whatever the batches and tasks; otherwise those of each
+    # partition do
+    has_one_order: ClassVar[bool] = True
     name: str
     decoder: Decoder[Event]
 

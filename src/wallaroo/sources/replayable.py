@@ -50,6 +50,7 @@ class ReplayableSource(SourceConfig[Event]):
 
     kind: ClassVar[str] = "replayable"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
+    has_one_order: ClassVar[bool] = False
     look_s: ClassVar[float] = 0.05  # how long an answer of `end` is good for
 
     def __init__(self, name: str, decoder: Decoder[Event] = as_it_is):

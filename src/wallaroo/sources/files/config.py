@@ -39,6 +39,7 @@ class FilesSourceConfig(SourceConfig[Event]):
 
     kind: ClassVar[str] = "files"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
+    has_one_order: ClassVar[bool] = False
 
     name: str
     path: str

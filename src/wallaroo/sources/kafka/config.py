@@ -45,6 +45,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
 
     kind: ClassVar[str] = "kafka"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
+    has_one_order: ClassVar[bool] = False
     carries_times: ClassVar[bool] = True
 
     name: str
