@@ -20,6 +20,7 @@ from tests.conformance.apps import (
     detector,
     dropping,
     hooks,
+    in_time,
     mutable,
     sessions,
     shapes,
@@ -144,6 +145,25 @@ def counted_by(events: Sequence[str], key_of: Callable[[str], object]) -> list[s
         seen[key_of(event)] += 1
         outputs.append(f"{event} {seen[key_of(event)]}")
     return outputs
+
+
+def in_time_case(shape: in_time.Shape, name: str = "", count: int = 60) -> Case:
+    """Steps in event time behind each other: each key of the last one has its outputs in order."""
+    lines = in_time.lines_for(shape, count)
+    key = shape.stages[-1][1]
+    expected = in_time.expected(shape, lines)
+
+    def key_of(output: str) -> str:
+        return output[key]
+
+    def check(outputs: Outputs) -> None:
+        assert per_key(outputs["out"], key_of) == per_key(expected, key_of)
+
+    by_source = {
+        source: [line for number, line in lines if number == place]
+        for place, source in enumerate(("in", "in2")[: shape.sources])
+    }
+    return Case(name or str(shape), partial(in_time.application, shape), by_source, check)
 
 
 def _bill_of_rights() -> Case:
@@ -564,6 +584,7 @@ CASES = (
         {"in": LINES},
         in_any_order(*(f"{line} True 1" for line in LINES)),
     ),
+    in_time_case(in_time.DEEP, "timers and expiry behind four shuffles", count=200),
     dropped_state_case(is_multi=False),
     dropped_state_case(is_multi=True),
     _blocks(),

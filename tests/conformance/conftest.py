@@ -67,6 +67,7 @@ SAMPLE = (
     "merge of two keys",
     "state dropped",
     "sessions by timers",
+    "timers and expiry behind",
     "sliding windows",
     "outer join",
     "windows added up before the shuffle",

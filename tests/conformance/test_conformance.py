@@ -5,17 +5,19 @@ every runner.
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.conformance.apps import topology
+from tests.conformance.apps import in_time, topology
 from tests.conformance.cases import (
     CASES,
     Case,
     dropped_state_case,
+    in_time_case,
     several_keys_case,
     topology_case,
 )
@@ -25,6 +27,7 @@ from wallaroo.options import Latency
 # what Spark runs of the topologies, and how
 IS_ALL = bool(os.environ.get("WALLAROO_ALL_RUNNERS"))
 ON_SPARK = topology.TOPOLOGIES if IS_ALL else topology.TOPOLOGIES[4::16]
+IN_TIME_ON_SPARK = in_time.SHAPES if IS_ALL else in_time.SHAPES[12::32]
 LATENCIES: tuple[Latency, ...] = ("normal", "low") if IS_ALL else ("normal",)
 TWO_WAYS = (LocalRunner(1, 1), LocalRunner(3, 4))
 
@@ -63,6 +66,25 @@ def test_every_message_went_through_all_stages_on_spark(
     stages: tuple[str, ...], latency: Latency, spark_runner: SparkRunner
 ) -> None:
     case = topology_case(stages)
+    case.check(outputs_of(case, replace(spark_runner, latency=latency)))
+
+
+@pytest.mark.parametrize("shape", in_time.SHAPES, ids=str)
+def test_a_key_sees_events_timers_expiry_and_ends_in_one_order(shape: in_time.Shape) -> None:
+    case = in_time_case(shape)
+    drawn = random.Random(str(shape))
+    for _ in range(2):
+        case.check(outputs_of(case, LocalRunner(drawn.randint(1, 20), drawn.randint(1, 4))))
+
+
+@pytest.mark.spark
+@pytest.mark.java
+@pytest.mark.parametrize("latency", LATENCIES)
+@pytest.mark.parametrize("shape", IN_TIME_ON_SPARK, ids=str)
+def test_a_key_sees_events_timers_expiry_and_ends_in_one_order_on_spark(
+    shape: in_time.Shape, latency: Latency, spark_runner: SparkRunner
+) -> None:
+    case = in_time_case(shape)
     case.check(outputs_of(case, replace(spark_runner, latency=latency)))
 
 

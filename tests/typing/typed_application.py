@@ -192,6 +192,7 @@ windowed = lines.key_by(word).to(wallaroo.range_windows(1).over(Longest))
 reveal_type(windowed.with_late_events())
 # T: KeyedPipeline[str, tuple[str | None, str | None]]
 reveal_type(lines.key_by(word).join_windows(lines.key_by(word), wallaroo.range_windows(1)))
+reveal_type(lines.key_by(word).in_order())  # T: KeyedPipeline[str, str]
 reveal_type(lines.collect())  # T: KeyedPipeline[str, str]
 reveal_type(lines.merge(numbers))  # T: Pipeline[str | int]
 reveal_type(lines.merge(numbers).to(show))  # T: Pipeline[str]

@@ -13,9 +13,11 @@ A stage is a kind and the number of its key:
 from __future__ import annotations
 
 import pickle
+import random
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +60,27 @@ class Kept:
 def said(keys: str, place: int, what: str, count: int, time: int) -> str:
     """What a step says of a key."""
     return f"{keys} {what}{place}.{count}@{time / SECOND:.9f}"
+
+
+# every kind behind every other one; behind one source, and where two meet
+SHAPES = tuple(
+    Shape(((first, 0), (second, 1)), sources, delay_s=sources)
+    for sources in (1, 2)
+    for first, second in product(KINDS, KINDS)
+)
+DEEP = Shape((("both", 0), ("both", 1), ("order", 2), ("both", 0)), sources=2, delay_s=1)
+
+
+def lines_for(shape: Shape, count: int = 60) -> list[tuple[int, str]]:
+    """Return lines, each with the number of its source: out of order, some late."""
+    chance = random.Random(7)
+    return [
+        (
+            chance.randrange(shape.sources),
+            f"{''.join(chance.choices('abc', k=3))} {number // 3 + chance.randrange(5)} {number}",
+        )
+        for number in range(count)
+    ]
 
 
 # -- the application

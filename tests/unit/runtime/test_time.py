@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import wallaroo
-from tests.conformance.apps import sessions, waiting
+from tests.conformance.apps import in_time, sessions, waiting
 from tests.conformance.apps.steps import sink
 from tests.conformance.cases import TIMED_LINES as LINES
-from tests.conformance.cases import per_key
+from tests.conformance.cases import in_time_case, per_key
 from wallaroo.options import RunOptions
 from wallaroo.runtime import commit_protocol
 from wallaroo.runtime.in_process import InProcessHost
@@ -53,6 +53,21 @@ def test_input_that_ends_fires_everything_before_the_run_is_finished(tmp_path: P
     assert again.wait(180)
     assert (again.exception, again.status().state) == (None, "finished")
     assert written(tmp_path) == sessions.expected(LINES)
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+def test_a_key_sees_one_order_however_many_tasks_there_are(tmp_path: Path, tasks: int) -> None:
+    case = in_time_case(in_time.DEEP, count=400)
+    for source, lines in case.lines.items():
+        (tmp_path / f"{source}.txt").write_text("".join(line + "\n" for line in lines))
+
+    run = new_run(case.build(tmp_path, tmp_path), tasks, checkpoint=tmp_path / "state")
+    run.start()
+
+    assert run.wait(180)
+    assert (run.exception, run.status().state) == (None, "finished")
+    assert run.status().batches >= 3
+    case.check({"out": (tmp_path / "out.txt").read_text().splitlines()})
 
 
 class Ended:
