@@ -141,6 +141,14 @@ def test_blocks_do_not_come_where_times_matter(steps: tuple[Any, ...]) -> None:
     assert "Such steps may come first" in found
 
 
+def test_rows_are_not_put_in_order() -> None:
+    config = wallaroo.TCPSourceConfig("in", "localhost", 0, LAYOUT)
+    ordered: Any = wallaroo.source("in", config).key_by(symbols).in_order()
+
+    with pytest.raises(PipelineError, match=r"time matters \(step 'in order'\)"):
+        wallaroo.build_application("app", ordered.to_sink(wallaroo.StdoutSinkConfig()))
+
+
 def test_steps_belong_where_they_do() -> None:
     found = problems(LAYOUT)
 

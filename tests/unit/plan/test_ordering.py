@@ -4,6 +4,7 @@ their events come in no one order.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import wallaroo
 from tests.conformance.apps.shapes import Count, build, count_one
 from tests.conformance.apps.steps import by_first_word, by_itself, sink, source
 from wallaroo.aggregations import Count as Counted
+from wallaroo.joins.step import InOrder
+from wallaroo.local.runner import Input, LocalRunner
+from wallaroo.plan.json import Verdict, compare, dumps
 
 NOWHERE = Path("/nowhere")
 IN_ORDER = "in order for acts"
@@ -126,3 +130,36 @@ def test_explain_says_that_results_wait_for_the_watermark() -> None:
 
     (note,) = [note for note in build("ordering", pipeline).plan.notes if "'acts'" in note]
     assert "in order of time, so its results wait for the watermark" in note
+
+
+def test_a_checkpoint_from_before_events_were_put_in_order_goes_on() -> None:
+    @wallaroo.state_computation("sets", state=Count)
+    def sets(event: str, own: Count, context: wallaroo.Context) -> None:
+        own.count += 1
+        context.set_timer("due", context.event_time + wallaroo.seconds(5))
+
+    @sets.on_timer
+    def due(own: Count, context: wallaroo.Context, name: str) -> str:
+        return f"{context.key} {name} {own.count}"
+
+    ordered = lines().key_by(by_itself).to(count_one).key_by(by_first_word).to(sets)
+    plan = build("ordering", ordered.to_sink(sink(NOWHERE))).plan
+    before = replace(
+        plan,
+        stages=tuple(
+            replace(
+                stage, steps=tuple(each for each in stage.steps if not isinstance(each, InOrder))
+            )
+            for stage in plan.stages
+        ),
+    )
+    assert compare(dumps(before), dumps(plan)).verdict is Verdict.CHANGED
+    running = LocalRunner(before)
+    at_3 = Input(0, running.frames(0, b"a x"), 0)
+    running.commit(running.run_batch([[at_3]], 2))
+
+    running.plan = plan
+    at_20 = Input(0, running.frames(0, b"b".ljust(20)), 0)
+    result = running.run_batch([[at_20]], 2)
+
+    assert [output.strip() for output in result.outputs[0]] == [b"a due 1"]
