@@ -11,13 +11,14 @@ Invariants of event time (docs/decisions/0015):
   and of all the least one of the sources that are not idle.  Neither ever falls.  So no event
   carries a watermark below what an earlier batch has let pass.
 * Sources that are all idle let it run on with the clock.  Idleness is decided by the batch's one
-  reading of the clock, which the commit keeps; which partitions have ended, and which are new, is
-  decided before the batch begins.
+  reading of the clock, which the commit keeps; which partitions have ended, which are new, and how
+  much of the time since the last batch counts as silence (``runtime.silence``), is decided before
+  the batch begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -36,7 +37,9 @@ class PartitionMark(NamedTuple):
     """How far a partition was when a batch was committed."""
 
     watermark_ns: int
-    seen_ns: int  # the clock of the newest batch with an event of it, or of its first one
+    # since when it is silent: the clock of the newest batch with an event of it, or of its first
+    # one, later by the time that does not count as silence
+    seen_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class SourceMark:
     """How far a source was when a batch was committed."""
 
     watermark_ns: int = TIME_MIN
-    seen_ns: int = 0  # the clock of the newest batch with an event of it
+    seen_ns: int = 0  # since when it is silent
     # those that may still give events
     partitions: Mapping[str, PartitionMark] = field(default_factory=dict)
     has_ended: bool = False  # it gives no events any more: it holds nothing back
@@ -65,6 +68,16 @@ class SourceMark:
         marks = {name: PartitionMark(*mark) for name, mark in partitions.items()}
         return SourceMark(watermark_ns, seen_ns, marks, has_ended)
 
+    def silent_for(self, clock_ns: int, silence_ns: Callable[[str | None], int]) -> SourceMark:
+        """Return it as silent for so long at a reading of the clock: ``silence_ns`` is asked for
+        each partition, and with None for the source.
+        """
+        partitions = {
+            name: PartitionMark(mark.watermark_ns, clock_ns - silence_ns(name))
+            for name, mark in self.partitions.items()
+        }
+        return replace(self, seen_ns=clock_ns - silence_ns(None), partitions=partitions)
+
     def without(self, ended: Collection[str]) -> SourceMark:
         """Return it without partitions that have ended: they hold nothing back any more."""
         left = {name: mark for name, mark in self.partitions.items() if name not in ended}
@@ -80,7 +93,8 @@ class Watermarks:
     """What a commit keeps of time."""
 
     watermark_ns: int = TIME_MIN  # of all
-    clock_ns: int = 0  # the batch's reading of the clock
+    # the batch's reading of the clock; before a batch, later by the time that does not count
+    clock_ns: int = 0
     sources: Mapping[str, SourceMark] = field(default_factory=dict)
     due_ns: int = TIME_MAX  # when the first timer or window is due in event time
     due_processing_ns: int = TIME_MAX
@@ -109,6 +123,14 @@ class Watermarks:
             due_processing_ns=stored["due"][1],
             has_ended=stored["ended"],
         )
+
+    def silent_for(
+        self, source: str, clock_ns: int, silence_ns: Callable[[str | None], int]
+    ) -> Watermarks:
+        """Return them with a source that is silent for so long (see ``SourceMark.silent_for``)."""
+        mark = self.sources.get(source, SourceMark(TIME_MIN, clock_ns))
+        silent = mark.silent_for(clock_ns, silence_ns)
+        return replace(self, sources={**self.sources, source: silent})
 
     def with_partitions(
         self,
@@ -183,7 +205,7 @@ def after_batch(time: BatchTime, sources: SourceTimes, observed: Observed) -> Wa
         marks[name] = _moved(
             time, name, how, {each: after[each] for each in read}, number in time.drained
         )
-    moved_ns = _of_all(time.clock_ns, sources, marks)
+    moved_ns = _of_all(time, sources, marks)
     all_ns = max(time.before.watermark_ns, moved_ns, time.at_least_ns)
     kept = {**time.before.sources, **marks}  # a source that is not in the plan may come back
     has_ended = time.is_final or time.before.has_ended
@@ -229,15 +251,16 @@ def _least(how: SourceTime, partitions: Mapping[str, PartitionMark], clock_ns: i
     return max((mark.watermark_ns for mark in partitions.values()), default=TIME_MIN)
 
 
-def _of_all(clock_ns: int, sources: SourceTimes, marks: Mapping[str, SourceMark]) -> int:
+def _of_all(time: BatchTime, sources: SourceTimes, marks: Mapping[str, SourceMark]) -> int:
     going = [(name, how) for name, how in sources if not marks[name].has_ended]
-    active = [marks[name] for name, how in going if not is_idle(how, marks[name], clock_ns)]
+    active = [marks[name] for name, how in going if not is_idle(how, marks[name], time.clock_ns)]
     if active:
         return min(mark.watermark_ns for mark in active)
     newest_ns = max((mark.watermark_ns for mark in marks.values()), default=TIME_MIN)
     if not going or newest_ns == TIME_MIN:
         return newest_ns
-    return newest_ns + max(0, clock_ns - _idle_since(going, marks))
+    counted_ns = time.clock_ns - max(time.before.clock_ns, _idle_since(going, marks))
+    return max(time.before.watermark_ns, newest_ns) + max(0, counted_ns)
 
 
 def _idle_since(sources: Iterable[tuple[str, SourceTime]], marks: Mapping[str, SourceMark]) -> int:
@@ -284,7 +307,8 @@ def _turns(marks: Watermarks, sources: SourceTimes) -> Iterable[int]:
     newest_ns = max((_newest(mark) for mark in known.values()), default=TIME_MIN)
     if newest_ns > TIME_MIN:
         going = [(name, how) for name, how in sources if not known[name].has_ended]
-        yield _idle_since(going, known) + marks.due_ns - newest_ns
+        reached_ns = max(marks.watermark_ns, newest_ns)
+        yield max(marks.clock_ns, _idle_since(going, known)) + marks.due_ns - reached_ns
 
 
 def _newest(mark: SourceMark) -> int:

@@ -21,8 +21,9 @@ from typing import Any
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError, UserCodeError
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX
+from wallaroo.ingress.listener import SILENT_S
 from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, fail, say
-from wallaroo.sources.feed import Feed
+from wallaroo.sources.feed import Feed, Run
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
 
@@ -62,16 +63,18 @@ class Feeder:
         )
         self._feed: Feed = source.open_feed(self._writer.last_resume)
         self._removed_at = time.monotonic()
+        self._problem = ""  # why nothing comes
+        self._empty_ns = 0  # when the feed was last asked and had nothing more
+        self._published_at = 0.0
 
     def run(self) -> None:
         """Feed until the feed ends or the parent is gone; user and peer errors are in the head,
         too.
         """
         is_ended = False
-        reported = ""
-        problem = ""
         try:
             while not self._parent.look():
+                asked_ns = time.time_ns()
                 run = self._feed.next_run()
                 if run is None:
                     is_ended = True
@@ -80,24 +83,45 @@ class Feeder:
                     self._append(run.frames, run.events, run.resume)
                     if run.stored is not None:
                         run.stored()
-                if run.problem != problem:
-                    problem = run.problem
-                    self._writer.report(problem)
+                self._note_silence(run, asked_ns)
                 self._wait()
                 if run.pause_s:
                     self._rest(run.pause_s)
         except (UserCodeError, PeerError) as error:
-            reported = str(error)
+            self._problem = str(error)
             raise
         finally:
-            self._writer.publish(is_ended=is_ended, error=reported)
+            self._publish(is_ended=is_ended)
             self._writer.close()
+
+    def _note_silence(self, run: Run, asked_ns: int) -> None:
+        """Let readers know that nothing came, or could come; now and then."""
+        is_changed = run.problem != self._problem
+        self._problem = run.problem
+        if run.problem:
+            self._empty_ns = 0
+        elif not run.events:
+            self._empty_ns = asked_ns
+        else:
+            return
+        if is_changed or time.monotonic() - self._published_at >= SILENT_S:
+            self._until_stored(self._publish)
+
+    def _publish(self, *, is_ended: bool = False, is_paused: bool = False) -> None:
+        self._writer.publish(
+            is_ended=is_ended,
+            is_paused=is_paused,
+            error=self._problem,
+            as_of_ns=self._empty_ns,
+        )
+        self._published_at = time.monotonic()
 
     def _append(self, frames: bytes, events: int, resume: bytes) -> None:
         self._until_stored(
             lambda: self._writer.append(frames, events, time.time_ns(), resume=resume)
         )
-        self._until_stored(self._writer.publish)
+        self._problem = ""
+        self._until_stored(self._publish)
 
     def _until_stored(self, attempt: Callable[[], object]) -> None:
         while True:
@@ -116,13 +140,13 @@ class Feeder:
             self._remove_consumed()
         if self._writer.backlog_bytes() <= self._backlog_bytes_max:
             return
-        self._writer.publish(is_paused=True)
+        self._publish(is_paused=True)
         while self._writer.backlog_bytes() > self._backlog_bytes_max and not self._parent.look(
             WAIT_S
         ):
             if time.monotonic() - self._removed_at > REMOVAL_S:
                 self._remove_consumed()
-        self._writer.publish()
+        self._publish()
 
     def _rest(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -20,6 +20,8 @@ from wallaroo.ingress.source_store import open_store
 from wallaroo.spool import SpoolWriter
 from wallaroo.tls_sockets import Address
 
+SILENT_S = 0.25  # between two publications while clients are connected and nothing comes
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerContext:
@@ -45,6 +47,7 @@ class Listener(ABC):
         self.source = source
         self.is_changed = True  # something to publish
         self.published_at = 0.0
+        self.read_ns = 0  # when the clients' sockets were last known to be read
         self.unanswered_events = 0  # stored so far, of clients that wait for no acknowledgement
         self._selector = context.selector
         self._store = open_store(
@@ -63,6 +66,15 @@ class Listener(ABC):
         """Whether the backlog is at its bound and nothing is read."""
         return self._store.is_paused
 
+    def note_read(self, clock_ns: int) -> None:
+        """All sockets that had something at a reading of the clock were read since."""
+        if not self.is_paused:
+            self.read_ns = clock_ns
+
+    def is_due(self, now: float) -> bool:
+        """Whether clients are to be known as silent (``now``: monotonic)."""
+        return self._connected() > 0 and now - self.published_at >= SILENT_S
+
     @abstractmethod
     def listen(self) -> tuple[Address, Address | None]:
         """Open the ports; return their addresses, the second one for acknowledged senders.  Raises
@@ -72,6 +84,7 @@ class Listener(ABC):
     def publish(self) -> None:
         """Make what was appended visible and, where durable, safe; then answer the clients."""
         self._store.connections = self._connected()
+        self._store.as_of_ns = self.read_ns if self._store.connections else 0
         self._store.publish()
         self.published_at = time.monotonic()
         self.is_changed = False

@@ -15,7 +15,7 @@ from typing import Protocol
 from wallaroo.ingress.config import IngressConfig, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.connector.listener import ConnectorListener
-from wallaroo.ingress.listener import Listener, ListenerContext
+from wallaroo.ingress.listener import SILENT_S, Listener, ListenerContext
 from wallaroo.ingress.source_listener import SourceListener
 from wallaroo.processes.child import Parent
 from wallaroo.tls_sockets import Address
@@ -63,11 +63,14 @@ class Ingress:
         looked_after_at = time.monotonic()
         try:
             while not self._parent.is_stopping:
+                asked_ns = time.time_ns()
                 events = self._selector.select(wait_s(self._listeners))
                 began = time.monotonic()
                 before = self._unanswered_events()
                 self._parent.beat()
                 count = sum([key.data(self._buffer) for key, _ in events])
+                for listener in self._listeners:
+                    listener.note_read(asked_ns)
                 self._publish(is_quiet=count < LITTLE_BYTES)
                 if began - looked_after_at > LOOK_AFTER_S:
                     looked_after_at = began
@@ -86,11 +89,14 @@ class Ingress:
     def _publish(self, is_quiet: bool) -> None:
         now = time.monotonic()
         for listener in self._listeners:
-            if listener.is_paused or (
-                listener.is_changed and (is_quiet or now - listener.published_at >= PUBLISH_S)
+            is_due = listener.is_due(now)
+            if (
+                is_due
+                or listener.is_paused
+                or (listener.is_changed and (is_quiet or now - listener.published_at >= PUBLISH_S))
             ):
                 listener.look_at_backlog()
-                if listener.is_changed:
+                if is_due or listener.is_changed:
                     listener.publish()
 
     def _look(self) -> int:
@@ -113,7 +119,7 @@ def wait_s(listeners: Iterable[Waiting]) -> float:
     """
     if any(listener.is_changed for listener in listeners):
         return PUBLISH_S
-    return LOOK_S if any(listener.is_paused for listener in listeners) else LOOK_AFTER_S
+    return LOOK_S if any(listener.is_paused for listener in listeners) else SILENT_S
 
 
 def pause_s(read_bytes: int, events: int) -> float:

@@ -98,6 +98,7 @@ class SourceStore:
         self.is_paused = False
         self.connections = 0
         self.rejected = 0
+        self.as_of_ns = 0  # all sockets were read then; 0: there is none
         self.streams = streams
         self._writer = writer
         self._numbers = ConnectionNumbers(writer.folder, writer.following)
@@ -174,6 +175,7 @@ class SourceStore:
             connections=self.connections,
             rejected=self.rejected,
             error=self._error,
+            as_of_ns=self.as_of_ns,
         )
 
     def _report_full(self, error: str) -> None:

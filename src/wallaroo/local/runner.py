@@ -109,18 +109,22 @@ class LocalRunner:
         clock_ns: int = 0,
         is_final: bool = False,
         ended: Mapping[str, Collection[str]] = MappingProxyType({}),
+        away: Collection[str] = (),
     ) -> BatchResult:
         """Process one batch: per task of level 0 a list of inputs, which may be none.  Nothing is
         committed yet.
 
         ``watermark_ns``: a watermark to move to, if the input's is lower.
         ``is_final``: all input has ended.  ``ended``: partitions that had ended before, by source.
+        ``away``: sources that could not be asked since the last batch.
         """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
         levels = self.plan.levels
         before = replace(self.time, has_ended=self.time.has_ended and not any(pieces))
         for name, partitions in ended.items():
             before = before.with_partitions(name, clock_ns, ended=partitions)
+        for name in away:
+            before = before.silent_for(name, clock_ns, _not_silent)
         time = BatchTime(
             before,
             max(clock_ns, self.time.clock_ns),
@@ -204,6 +208,10 @@ class LocalRunner:
         for step, store in effects.stores.items():
             for kind, changes in store.changes():
                 result.entries.setdefault(namespace(step, kind), []).extend(changes)
+
+
+def _not_silent(partition: str | None) -> int:
+    return 0
 
 
 def _in_runs(inputs: Sequence[Input]) -> Iterator[Input]:

@@ -3,8 +3,9 @@
 Where it runs: driver.
 
 Invariant: the clock is read once for a batch, before the heads of the sources are looked at, and
-goes into the batch's commit.  What a task does for the sake of time follows from that reading, from
-the last commit and from the batch's input; so a batch that is repeated repeats it.
+goes into the batch's commit, as does how long each partition is silent then.  What a task does for
+the sake of time follows from that, from the last commit and from the batch's input; so a batch that
+is repeated repeats it.
 
 Invariant: of the batches after which all input has ended, one is the final batch: those after it
 (a timer by the clock, state that expires) end nothing again, unless they have input.
@@ -19,6 +20,7 @@ from dataclasses import replace
 from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.report import TaskReport
 from wallaroo.engine.watermarks import (
+    RECEIPT_LAG_NS,
     BatchTime,
     SourceMark,
     Watermarks,
@@ -27,10 +29,12 @@ from wallaroo.engine.watermarks import (
     with_due,
 )
 from wallaroo.plan.model import Plan
-from wallaroo.sources.log import Position, SourceLog
+from wallaroo.runtime.silence import Silences
+from wallaroo.sources.log import Head, Position, SourceLog
 from wallaroo.state.commits import Commit
 
 Ends = Mapping[str, Position]
+Heads = Mapping[str, Head]
 
 
 def _now_ns() -> int:
@@ -54,28 +58,56 @@ class BatchTimes:
         self._sources = plan.source_times
         self._is_needed = plan.has_time or plan.has_end
         self._worked_out: tuple[Watermarks, int] | None = None
+        self._silences = Silences(plan.source_times, logs)
+        self._commit: Commit | None = None  # the last one whose watermarks were looked at
+        self._marks: Watermarks | None = None  # what it keeps
+        self._looked: Watermarks | None = None  # the same at the last look, should it say more
 
     def of_batch(self, last: Commit | None, start: Ends, ends: Ends) -> BatchTime:
         """Return the time of the batch after ``last`` that begins and ends there."""
         if not self._is_needed:
             return BatchTime()
-        before = _marks(last)
-        clock_ns = max(self._clock_ns(), before.clock_ns)
+        clock_ns, heads = self._look(last, ends)
+        found = self._of_batch(last, start, ends, clock_ns, heads)
+        self._silences.batch_begins()
+        return found
+
+    def _of_batch(
+        self, last: Commit | None, start: Ends, ends: Ends, clock_ns: int, heads: Heads
+    ) -> BatchTime:
+        before = self._marks_of(last)
         if any(ends[name] != start[name] for name in self._names):
             before = replace(before, has_ended=False)  # a file has grown: it ends again
-        before = self._with_partitions(before, start, ends, clock_ns)
+        before = self._with_partitions(before, start, ends, clock_ns, heads)
+        self._looked = before = self._silences.applied(before, clock_ns)
         return BatchTime(
             before,
             clock_ns,
-            self._drained(ends),
-            self._is_done(ends) and not before.has_ended,
+            self._drained(ends, heads, clock_ns),
+            self._is_done(ends, heads) and not before.has_ended,
             unordered=frozenset(
                 number for number, name in enumerate(self._names) if self._is_unordered(name, ends)
             ),
         )
 
+    def _look(self, last: Commit | None, ends: Ends) -> tuple[int, Heads]:
+        """Read the clock, then ask the sources."""
+        marks = self._marks_of(last)
+        now_ns = self._clock_ns()
+        heads = {name: self._logs[name].head() for name in self._names}
+        self._silences.look(heads, ends, now_ns)
+        return max(now_ns, marks.clock_ns), heads
+
+    def _marks_of(self, last: Commit | None) -> Watermarks:
+        if self._marks is None or self._commit is not last:
+            self._commit = last
+            self._marks = _marks(last)
+            self._looked = None
+            self._silences.committed(self._marks)
+        return self._marks
+
     def _with_partitions(
-        self, marks: Watermarks, start: Ends, ends: Ends, clock_ns: int
+        self, marks: Watermarks, start: Ends, ends: Ends, clock_ns: int, heads: Heads
     ) -> Watermarks:
         """Leave out the partitions that have ended before a batch, add those that are new in it."""
         if not self._plan.has_time:
@@ -83,7 +115,7 @@ class BatchTimes:
         for name, how in self._sources:
             log = self._logs[name]
             known = marks.sources.get(name, SourceMark()).partitions
-            head = log.head()
+            head = heads[name]
             found = log.partitions(ends[name]) if not how.is_receipt else None
             marks = marks.with_partitions(
                 name,
@@ -110,20 +142,24 @@ class BatchTimes:
         """Whether a batch without input would do something now."""
         if not self._is_needed:
             return False
-        marks = _marks(last)
-        clock_ns = max(self._clock_ns(), marks.clock_ns)
-        if marks.due_ns != TIME_MAX:
-            marks = self._with_partitions(marks, ends, ends, clock_ns)
-        if clock_ns >= self._wakes_ns(marks):
+        clock_ns, heads = self._look(last, ends)
+        marks = self._marks_of(last)
+        if clock_ns >= marks.due_processing_ns:
             return True
-        return not self.is_finished(last) and self._is_done(ends)
+        if marks.due_ns != TIME_MAX:
+            batch = self._of_batch(last, ends, ends, clock_ns, heads)
+            if after_batch(batch, self._sources, {}).watermark_ns >= marks.due_ns:
+                return True
+        return not self.is_finished(last) and self._is_done(ends, heads)
 
     def due_in_s(self, last: Commit | None) -> float:
         """Return the seconds until a batch without input may have something to do, should nothing
         change at the sources.
         """
-        marks = _marks(last)
-        wakes_ns = self._wakes_ns(marks) if self._is_needed else TIME_MAX
+        if not self._is_needed:
+            return TIME_MAX / 1e9
+        marks = self._marks_of(last)
+        wakes_ns = self._wakes_ns(self._looked or marks)
         return max(0, wakes_ns - max(self._clock_ns(), marks.clock_ns)) / 1e9
 
     def is_finished(self, last: Commit | None) -> bool:
@@ -136,20 +172,24 @@ class BatchTimes:
             self._worked_out = marks, wakes_at_ns(marks, self._sources)
         return self._worked_out[1]
 
-    def _drained(self, ends: Ends) -> frozenset[int]:
+    def _drained(self, ends: Ends, heads: Heads, clock_ns: int) -> frozenset[int]:
         return frozenset(
             number
             for number, name in enumerate(self._names)
-            if not self._logs[name].backlog_events(ends[name], self._logs[name].head())
+            if not self._logs[name].backlog_events(ends[name], heads[name])
+            and self._is_known(self._logs[name], heads[name], clock_ns)
         )
 
-    def _is_done(self, ends: Ends) -> bool:
-        if not self._plan.has_end:
-            return False
-        heads = {name: self._logs[name].head() for name in self._names}
-        return all(
-            head.is_ended and not self._logs[name].backlog_events(ends[name], head)
-            for name, head in heads.items()
+    def _is_known(self, log: SourceLog, head: Head, clock_ns: int) -> bool:
+        """Whether what was received before the clock was read is in a head."""
+        if not log.notes_receipt or head.is_ended:
+            return True
+        return head.answers and clock_ns - head.as_of_ns <= RECEIPT_LAG_NS
+
+    def _is_done(self, ends: Ends, heads: Heads) -> bool:
+        return self._plan.has_end and all(
+            heads[name].is_ended and not self._logs[name].backlog_events(ends[name], heads[name])
+            for name in self._names
         )
 
 

@@ -77,6 +77,14 @@ class Head:
     connections: int = 0
     rejected: int = 0
     error: str = ""  # the newest thing that went wrong; empty where all is well
+    is_away: bool = False  # what gives events could not be asked: its clients are not connected
+    # by the clock: what had come by then is in it; 0: what had come when it was asked for
+    as_of_ns: int = 0
+
+    @property
+    def answers(self) -> bool:
+        """Whether nothing new means that nothing came: not where nothing could come."""
+        return self.is_ended or not (self.error or self.is_away)
 
 
 @pickled_by_values
@@ -174,6 +182,19 @@ class SourceLog(ABC):
         where only reading shows them, in an order that all of the log's events have.
         """
         return None
+
+    def unread(self, position: Position, head: Position) -> Collection[str] | None:
+        """Return the partitions that have something between two positions; None where only reading
+        shows them.
+        """
+        return None
+
+    @property
+    def notes_receipt(self) -> bool:
+        """Whether its system notes when records are received: what is read later may be older than
+        a look that found nothing, should that look be old.
+        """
+        return False
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
         """Return those of some partitions that have no events after a position, now or later: they

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
@@ -166,6 +166,10 @@ class OwnLog(SourceLog):
 
     def partitions(self, position: Position) -> frozenset[str]:
         return frozenset(_offsets(position))
+
+    def unread(self, position: Position, head: Position) -> Collection[str]:
+        known = self._complete(position, head.place)
+        return [name for name, end in head.place.items() if end > known[name]]
 
     def read(self, part: Range) -> Iterator[Records]:
         receipt_ns = time.time_ns()

@@ -56,6 +56,8 @@ class SpoolLog(SourceLog):
             head.connections,
             head.rejected,
             head.error,
+            is_away=not head.as_of_ns,
+            as_of_ns=head.as_of_ns,
         )
 
     def advance(self, start: Position, events_max: int) -> Position:

@@ -63,7 +63,9 @@ FLAG_ENDED = 1
 FLAG_PAUSED = 2
 FLAG_IDENTIFIED = 4
 FLAG_NUMBERED = 8
+FLAG_ASKED = 16  # after that: as of when
 NUMBER = struct.Struct(">I")
+AS_OF = struct.Struct(">Q")
 
 digest = zlib.crc32  # 2.6 GB/s; its second argument seeds it
 
@@ -108,6 +110,9 @@ class Head:
     error: str = ""  # the last thing a person should see
     checkpoint: str = ""  # id of the checkpoint that the spool belongs to; empty: not known
     following: int = 0  # the next connection's number (see ``spool.connections``)
+    # by the writer's clock: what had come by then from what gives events is published; 0: nothing
+    # can come, as no client is connected or the other system is away
+    as_of_ns: int = 0
 
 
 class Segment(NamedTuple):
@@ -228,13 +233,17 @@ def pack_head(head: Head) -> bytes:
     """Return the head's bytes; a long error is cut."""
     checkpoint = head.checkpoint.encode()
     flags = FLAG_ENDED * head.is_ended | FLAG_PAUSED * head.is_paused | FLAG_NUMBERED
+    asked = b""
+    if head.as_of_ns:
+        flags |= FLAG_ASKED
+        asked = AS_OF.pack(head.as_of_ns)
     if checkpoint:
         flags |= FLAG_IDENTIFIED
         checkpoint = bytes([len(checkpoint)]) + checkpoint
     fixed = HEAD.pack(
         head.position.byte, head.position.events, flags, head.connections, head.rejected
     )
-    numbered = fixed + NUMBER.pack(head.following) + checkpoint
+    numbered = fixed + NUMBER.pack(head.following) + checkpoint + asked
     return numbered + head.error.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
 
 
@@ -251,6 +260,10 @@ def unpack_head(content: bytes) -> Head:
         end = 1 + rest[0]
         checkpoint = rest[1:end]
         rest = rest[end:]
+    as_of_ns = 0
+    if flags & FLAG_ASKED:
+        (as_of_ns,) = AS_OF.unpack_from(rest)
+        rest = rest[AS_OF.size :]
     return Head(
         Boundary(byte, events),
         bool(flags & FLAG_ENDED),
@@ -260,6 +273,7 @@ def unpack_head(content: bytes) -> Head:
         rest.decode("utf-8", "ignore"),
         checkpoint.decode(),
         following,
+        as_of_ns,
     )
 
 

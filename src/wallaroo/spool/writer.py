@@ -150,6 +150,7 @@ class SpoolWriter:
         connections: int = 0,
         rejected: int = 0,
         error: str = "",
+        as_of_ns: int = 0,
     ) -> Boundary:
         """Let readers see everything appended so far, after it is on disk; return the new head's
         position.
@@ -168,6 +169,7 @@ class SpoolWriter:
                 rejected,
                 error,
                 following=self.following,
+                as_of_ns=as_of_ns,
             )
         )
         wake_run()

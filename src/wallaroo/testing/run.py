@@ -103,6 +103,7 @@ class LocalApplication:
         self._closed: list[tuple[str, str]] = []
         self._watermark_ns: int | None = None
         self._is_ending = False
+        self._away: tuple[str, ...] = ()
         self._run = LocalRun({sink.name: [] for sink in self._plan.sinks}, 0, 0, self._runner)
 
     def send(
@@ -173,6 +174,7 @@ class LocalApplication:
             clock_ns=self.clock.now_ns,
             is_final=self._is_ending and len(taken) == len(self._waiting),
             ended=self._ended(),
+            away=self._away,
         )
 
     def _still_waiting(self) -> list[tuple[str, str]]:
@@ -203,9 +205,24 @@ class LocalApplication:
         return self.batch()
 
     def idle(self, seconds: float) -> dict[str, list[bytes]]:
-        """Let time pass without input, then process a batch; return its outputs."""
+        """Let time pass without input, then process a batch; return its outputs.  The sources can
+        be asked all the time, and nothing comes.
+        """
         self.clock.advance(seconds)
         return self.batch()
+
+    def outage(self, seconds: float, *sources: str) -> dict[str, list[bytes]]:
+        """Let time pass while some sources (all, if none is named) cannot be asked, then process a
+        batch; return its outputs.  Send after it what waited there.
+        """
+        for source in sources:
+            self._number_of(source)
+        self.clock.advance(seconds)
+        self._away = sources or tuple(self._numbers)
+        try:
+            return self.batch()
+        finally:
+            self._away = ()
 
     def end(self) -> dict[str, list[bytes]]:
         """End all input: process what was sent, call all timers in event time and the functions for

@@ -9,11 +9,11 @@ import pytest
 from wallaroo.ingress.server import (
     BUSY_PAUSE_S,
     LITTLE_BYTES,
-    LOOK_AFTER_S,
     LOOK_S,
     MANY_EVENTS,
     PAUSE_S,
     PUBLISH_S,
+    SILENT_S,
     pause_s,
     wait_s,
 )
@@ -28,8 +28,8 @@ class Source:
 @pytest.mark.parametrize(
     ("sources", "seconds"),
     [
-        ((), LOOK_AFTER_S),
-        ((Source(), Source()), LOOK_AFTER_S),
+        ((), SILENT_S),
+        ((Source(), Source()), SILENT_S),
         ((Source(), Source(is_paused=True)), LOOK_S),
         ((Source(is_changed=True), Source(is_paused=True)), PUBLISH_S),
     ],

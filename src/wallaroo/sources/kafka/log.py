@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -115,8 +115,8 @@ class KafkaLog(SourceLog):
         try:
             head = Head(self._bound, is_ended=True) if self._bound is not None else self._look()
         except PeerError as error:
-            known = head.position if head is not None else Position({}, 0)
-            head = Head(known, error=str(error))
+            known = head or Head(Position({}, 0))
+            head = Head(known.position, error=str(error), as_of_ns=known.as_of_ns)
         self._head = head
         self._head_at = time.monotonic()
         return head
@@ -138,6 +138,14 @@ class KafkaLog(SourceLog):
 
     def partitions(self, position: Position) -> frozenset[str]:
         return frozenset(f"{topic}-{number}" for topic, number in flat(position.place))
+
+    def unread(self, position: Position, head: Position) -> Collection[str]:
+        before, ends = readable(position.place, head.place)
+        return [f"{t}-{n}" for (t, n), end in ends.items() if end > before[t, n]]
+
+    @property
+    def notes_receipt(self) -> bool:
+        return True
 
     # -- identity ---------------------------------------------------------------------------------
 
@@ -245,13 +253,14 @@ class KafkaLog(SourceLog):
     # -- asking the brokers -----------------------------------------------------------------------
 
     def _look(self) -> Head:
+        asked_ns = time.time_ns()
         topics = self._brokers.topics()
         self._topics = topics
         position = position_of(topics.ends, topics.ids)
         if self._subscription.is_bounded:
             self._bound = self._bound or position
             return Head(self._bound, is_ended=True)
-        return Head(position)
+        return Head(position, as_of_ns=asked_ns)
 
     def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
         """Ask until there is an answer, an error that is not transient, or PATIENCE_S are over."""
