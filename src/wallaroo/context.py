@@ -67,8 +67,8 @@ class Context:
     @property
     def watermark(self) -> int:
         """The watermark of the event's partition just before the event: an event that is older
-        came late.  Before a source's first event it is less than any time.  Where events are put in the
-        order of time, it is just before an event's time, or where a late one has its place.
+        came late.  Before a source's first event it is less than any time.  Where events are put
+        in the order of time, it is just before an event's time, or where a late one has its place.
         """
         self._read(self._timed.event_ns)
         return self._timed.watermark_ns

@@ -98,7 +98,7 @@ class Feeder:
         """Let readers know that nothing came, or could come; now and then."""
         is_changed = run.problem != self._problem
         self._problem = run.problem
-        if run.problem:
+        if run.problem or run.is_away:
             self._empty_ns = 0
         elif not run.events:
             self._empty_ns = asked_ns

@@ -120,11 +120,7 @@ class LocalRunner:
         """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
         levels = self.plan.levels
-        before = replace(self.time, has_ended=self.time.has_ended and not any(pieces))
-        for name, partitions in ended.items():
-            before = before.with_partitions(name, clock_ns, ended=partitions)
-        for name in away:
-            before = before.silent_for(name, clock_ns, _not_silent)
+        before = self._before(clock_ns, ended, away, has_input=any(pieces))
         time = BatchTime(
             before,
             max(clock_ns, self.time.clock_ns),
@@ -163,6 +159,21 @@ class LocalRunner:
             marks = after_batch(time, self.plan.source_times, observed)
             result.time = with_due(marks, due)
         return result
+
+    def _before(
+        self,
+        clock_ns: int,
+        ended: Mapping[str, Collection[str]],
+        away: Collection[str],
+        *,
+        has_input: bool,
+    ) -> Watermarks:
+        before = replace(self.time, has_ended=self.time.has_ended and not has_input)
+        for name, partitions in ended.items():
+            before = before.with_partitions(name, clock_ns, ended=partitions)
+        for name in away:
+            before = before.silent_for(name, clock_ns, _not_silent)
+        return before
 
     def commit(self, result: BatchResult) -> None:
         """Make a batch's state changes the state of the next one."""

@@ -5,7 +5,7 @@ Where it runs: driver, in the thread that plans batches.
 The invariants:
 
 * Time counts as silence of a partition only while its source answers, and as far as it was read:
-  what waits where nobody could ask for it is judged in its own order, as if it had come in time.
+  what waits where it cannot be asked for is judged in its own order, as if it had come in time.
 * A source that cannot be asked begins a new silence when it answers again; so does a run that
   begins, and one that did not look for long although no batch was under way: its process was
   stopped, its machine slept, or the clock jumped.

@@ -35,6 +35,7 @@ class Run(NamedTuple):
     pause_s: float = 0.0  # before the next look
     stored: Callable[[], None] | None = None  # called when the frames are on disk
     problem: str = ""  # why nothing comes at the moment, for the status
+    is_away: bool = False  # nothing can come: not connected yet
 
 
 class Feed(Protocol):

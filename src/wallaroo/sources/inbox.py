@@ -50,6 +50,7 @@ class Inbox:
         self._is_ended = False
         self._failure: Exception | None = None
         self.problem = ""  # why nothing comes at the moment
+        self.is_away = False  # whether nothing can come, as the other system was not reached yet
 
     def put(self, pushed: Pushed) -> None:
         """Add an event; wait while the inbox is full."""
@@ -125,7 +126,8 @@ class InboxFeed:
         if taken is None:
             return None
         if not taken:
-            return Run(b"", 0, self._resume, problem=self._inbox.problem)
+            inbox = self._inbox
+            return Run(b"", 0, self._resume, problem=inbox.problem, is_away=inbox.is_away)
         self._resume = pickle.dumps(taken[-1].position)
         wanted = [pushed.stored for pushed in taken if pushed.stored is not None]
         frames = b"".join(pushed.frame for pushed in taken)

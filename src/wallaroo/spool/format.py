@@ -270,10 +270,10 @@ def unpack_head(content: bytes) -> Head:
         bool(flags & FLAG_PAUSED),
         connections,
         rejected,
-        rest.decode("utf-8", "ignore"),
-        checkpoint.decode(),
-        following,
-        as_of_ns,
+        error=rest.decode("utf-8", "ignore"),
+        checkpoint=checkpoint.decode(),
+        following=following,
+        as_of_ns=as_of_ns,
     )
 
 

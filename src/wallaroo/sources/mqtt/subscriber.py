@@ -70,6 +70,7 @@ class Subscriber:
         """Take messages, connecting again as often as it must.  Raises PeerError where the broker
         refuses the client or the subscription.
         """
+        self._inbox.is_away = True
         self._client.connect_async(*self._subscription.address, keepalive=KEEP_ALIVE_S)
         self._client.loop_forever(retry_first_connection=True)
         if self._refusal is not None:
@@ -81,6 +82,7 @@ class Subscriber:
             self._refuse(f"the client '{own.client_id}': {reason}")
             return
         self._inbox.problem = ""
+        self._inbox.is_away = False
         self._client.subscribe(own.topic, own.qos)
 
     def _on_subscribe(self, _: Any, __: Any, ___: Any, reasons: list[Any], ____: Any) -> None:

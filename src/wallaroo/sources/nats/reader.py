@@ -114,6 +114,7 @@ class Reader:
         try:
             name, is_kept = await self._new_consumer(client.jetstream())
             self._inbox.problem = ""
+            self._inbox.is_away = False
             pulls = Pulls(client, self._subscription.stream, name)
             await pulls.open()
             while True:
@@ -310,6 +311,7 @@ class Pulls:
 
 async def _follow(subscription: Subscription, inbox: Inbox, position: Position | None) -> None:
     reader = Reader(subscription, inbox, position)
+    inbox.is_away = True
     while True:
         try:
             await reader.run()

@@ -71,6 +71,7 @@ class Consumer:
     def run(self) -> None:
         """Take messages until the connection breaks, which raises one of ``ERRORS``."""
         self._inbox.problem = ""
+        self._inbox.is_away = False
         while True:
             self._connection.process_data_events(FULL_S if self._waiting else IDLE_S)
             if self._is_cancelled:
@@ -127,6 +128,7 @@ def follow(subscription: Subscription, inbox: Inbox) -> None:
 
     Raises PeerError for what does not pass: a wrong address or password, a queue that is not there.
     """
+    inbox.is_away = True
     while True:
         try:
             consumer = Consumer(subscription, inbox)

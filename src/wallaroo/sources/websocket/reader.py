@@ -44,6 +44,7 @@ def follow(subscription: Subscription, inbox: Inbox, position: Any) -> None:
     Raises PeerError for what does not pass: a wrong path or password, a server of another kind.
     """
     pause_s = RETRY_S
+    inbox.is_away = True
     while True:
         try:
             with connected(subscription.peer) as connection:
@@ -51,6 +52,7 @@ def follow(subscription: Subscription, inbox: Inbox, position: Any) -> None:
                 for message in subscription.messages:
                     connection.send(message)
                 inbox.problem = ""
+                inbox.is_away = False
                 while True:
                     payload = connection.recv(decode=False)
                     pause_s = RETRY_S
