@@ -295,3 +295,41 @@ def test_a_connection_that_is_closed_holds_time_back_no_longer() -> None:
     running.close("in", "2")
     running.batch()
     assert running.watermark == wallaroo.seconds(30)
+
+
+def of_outages() -> LocalApplication:
+    """Sixty events a second apart, by the clock too, of a source that is idle after 20 seconds."""
+    timed = source(NOWHERE).with_event_time(
+        second_word, delay=wallaroo.seconds(10), idle_after=wallaroo.seconds(20)
+    )
+    counts = wallaroo.session_windows(gap=wallaroo.seconds(60)).over(Counted(), name="sessions")
+    application = build(
+        "outages", timed.key_by(by_first_word).to(counts).to(as_text).to_sink(sink(NOWHERE))
+    )
+    running = LocalApplication(application, clock=VirtualClock(5000 * SECOND))
+    running.send("in", *(f"a {number}".encode() for number in range(1000, 1060)))
+    running.batch()
+    return running
+
+
+def test_what_waited_during_an_outage_is_in_time() -> None:
+    running = of_outages()
+    running.outage(150)
+    assert running.watermark == 1049 * SECOND
+    running.send("in", *(f"a {number}".encode() for number in range(1060, 1210)))
+    running.batch()
+    running.idle(100)
+
+    assert running.result().outputs == [b"210"]
+
+
+def test_time_runs_on_where_sources_are_connected_and_silent() -> None:
+    running = of_outages()
+    running.idle(20 + 60 + 10)
+
+    assert running.result().outputs == [b"60"]
+
+
+def test_an_outage_of_a_source_that_is_not_there_is_refused() -> None:
+    with pytest.raises(KeyError, match="no source 'kafka'"):
+        of_outages().outage(1, "kafka")

@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runtime.test_times_seen import SECOND, plan
+import wallaroo
+from tests.conformance.apps.sessions import key_of, parse
+from tests.conformance.apps.shapes import build
+from tests.conformance.apps.steps import sink, source
+from tests.unit.runtime.test_times_seen import NOWHERE, SECOND, plan
+from wallaroo.aggregations import Count
 from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.partition_times import ObservedSource
 from wallaroo.runtime.batch_time import BatchTimes
@@ -200,3 +205,30 @@ def test_a_writer_that_does_not_state_that_it_reads_is_not_silent(driver: Driver
         driver.log.answer = replace(driver.log.answer, as_of_ns=int(driver.now_s * SECOND))
         driver.looks(1)
     assert driver.batch() >= FAST
+
+
+class Elsewhere(Scripted):
+    """A log whose system notes when records are received."""
+
+    @property
+    def notes_receipt(self) -> bool:
+        return True
+
+
+def test_time_of_receipt_stays_while_the_system_that_notes_it_cannot_be_asked() -> None:
+    lines = source(NOWHERE).to(parse).key_by(key_of)
+    counts = wallaroo.range_windows(SECOND).over(Count(), name="counts")
+    application = build("received", lines.to(counts).to_sink(sink(NOWHERE)))
+    log = Elsewhere(has_partitions=True)
+    now_ns = 1000 * SECOND
+    times = BatchTimes(application.plan, {"in": log}, lambda: now_ns)
+
+    def drained() -> frozenset[int]:
+        return times.of_batch(None, {"in": log.beginning()}, {"in": log.beginning()}).drained
+
+    log.answer = Head(log.beginning(), as_of_ns=now_ns)
+    assert drained() == {0}
+    log.answer = Head(log.beginning(), error="its brokers do not answer", as_of_ns=now_ns)
+    assert drained() == frozenset()
+    log.answer = Head(log.beginning(), as_of_ns=now_ns - 3600 * SECOND)
+    assert drained() == frozenset(), "the answer is from before the machine slept"

@@ -414,3 +414,17 @@ def test_without_a_broker_the_head_says_so_and_keeps_what_was_known() -> None:
 
     assert head.position.events == 0
     assert "source 'in': Kafka at 127.0.0.1:1" in head.error
+    assert not head.answers
+
+
+def test_the_partitions_that_are_not_read_to_their_end_are_known(
+    broker: Broker, topic: str
+) -> None:
+    log = KafkaLog(subscription(broker, topic))
+    start = log.beginning()
+    produce(broker, topic, numbers(0, 3), partition=1)
+    head = log.head()
+
+    assert head.answers
+    assert list(log.unread(start, head.position)) == [f"{topic}-1"]
+    assert list(log.unread(head.position, head.position)) == []

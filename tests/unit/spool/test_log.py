@@ -74,8 +74,11 @@ def test_a_new_spool_has_an_empty_head(tmp_path: Path) -> None:
 
 def test_the_head_has_what_the_writer_said(tmp_path: Path) -> None:
     writer = filled(tmp_path, [1])
-    writer.publish(is_ended=True, is_paused=True, connections=4, rejected=2, error="é" * 1000)
+    writer.publish(
+        is_ended=True, is_paused=True, connections=4, rejected=2, error="é" * 1000, as_of_ns=1 << 62
+    )
     head = SpoolReader(tmp_path).head()
+    assert head.as_of_ns == 1 << 62
     assert (head.is_ended, head.is_paused, head.connections, head.rejected) == (True, True, 4, 2)
     assert head.error == "é" * 400
     writer.close()
