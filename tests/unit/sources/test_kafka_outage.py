@@ -23,17 +23,16 @@ LIMIT_S = 60.0
 def test_what_a_producer_kept_while_the_broker_was_dead_is_not_late(
     broker: Broker, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
-    broker.create("outage", len(outages.KEYS))
+    topic = tmp_path.name  # another one if the test is repeated
+    broker.create(topic, len(outages.KEYS))
     quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
     producer = Producer({"bootstrap.servers": broker.address, **quick})
 
     def produce(numbers: Iterable[int]) -> None:
         for event in outages.events(numbers):
-            producer.produce("outage", event, partition=outages.KEYS.index(event[0]))
+            producer.produce(topic, event, partition=outages.KEYS.index(event[0]))
 
-    source = wallaroo.KafkaSourceConfig(
-        "in", "outage", broker.address, decoder=outages.word, group=""
-    )
+    source = wallaroo.KafkaSourceConfig("in", topic, broker.address, decoder=outages.word, group="")
     options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
     run = Run(outages.sessions(source, tmp_path), options, InProcessHost(2))
     run.start()
