@@ -47,6 +47,7 @@ PASSING = frozenset(
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
         # a broker that restarts: of one whose topics are not known yet, and of a connection to one

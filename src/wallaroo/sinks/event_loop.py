@@ -15,7 +15,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from wallaroo.sinks.system import DeliveryError
+from wallaroo.sinks.system import BROKEN_OFF, DeliveryError
 
 CLOSE_S_MAX = 1.0
 Answer = TypeVar("Answer")
@@ -37,7 +37,7 @@ class EventLoop:
         try:
             return running.result()
         except concurrent.futures.CancelledError:
-            raise DeliveryError("the sink is closed", True) from None
+            raise DeliveryError(BROKEN_OFF, True) from None
 
     def cancel(self) -> None:
         """End what is waited for.  Called from another thread."""

@@ -122,6 +122,9 @@ class SinkCommitter(ABC):
         ``recover`` may lack theirs.  Called after each ``commit``.
         """
 
+    def poll(self) -> None:  # noqa: B027  # only what can hang has to act
+        """Look after what sends.  Called about once a second while the run goes on."""
+
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed
         """Drop staged output of a batch that did not commit."""
 

@@ -18,10 +18,16 @@ The invariants:
 * What is transient (the system is away, restarting, full) is tried again without end.  What is not
   (no such table, a value that does not fit) ends the run; the batch stays in the list, and the
   next run goes on with it.
+* A call into the system that shows no sign of life for `System.stalled_s` is broken off: its
+  session is closed and another one is opened.  A thread that hangs nevertheless, in a client's own
+  code say, is replaced where the system is fencing; what the old one does later changes nothing
+  here (`_require_current`) and nothing there.  Where the system is not, two would write at once:
+  then the sink waits, and the log names it.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -32,6 +38,7 @@ from typing import Any
 from wallaroo.errors import CheckpointError, InternalError, PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitHistory, CommitId
+from wallaroo.sinks.attempt import Attempt, Verdict
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.staging import disk_errors, remove_staged
@@ -42,6 +49,13 @@ from wallaroo.sinks.waiting_batches import WaitingBatches
 STOP_S = 3.0  # for the thread to end after its statement was cancelled
 TOGETHER_BYTES_MAX = 4 << 20  # of batches that are put together
 HISTORY_KEPT = 100  # commits that the system's last one is compared with
+NAMED_S = 2.0  # without a sign of life: then the status names it
+LOOK_S = 1.0  # between two looks at the thread, while what waits is sent at the end of a run
+_LOG = logging.getLogger(__name__)
+
+
+class _ReplacedError(Exception):
+    """This thread was replaced by another one."""
 
 
 class QueuedCommitter(SinkCommitter):
@@ -57,13 +71,11 @@ class QueuedCommitter(SinkCommitter):
         self._waiting = WaitingBatches(staging, is_durable)  # until the system confirmed
         self._history = CommitHistory("")  # up to the last commit that this committer knows of
         self._in_hand: PendingBatch | None = None
-        self._session: Session | None = None
         self._broken: WallarooError | None = None
         self._is_closing = False
         self._status = SinkStatus()
-        self._thread = threading.Thread(
-            target=self._live, name=f"wallaroo-{points}-{sink}", daemon=True
-        )
+        self._attempt = Attempt(system.stalled_s)
+        self._thread = self._new_thread()
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
         """Take up what an earlier run committed and did not put; remove what was not committed;
@@ -111,7 +123,11 @@ class QueuedCommitter(SinkCommitter):
         """A snapshot for display."""
         with self._state:
             self._status.pending_bytes = self._waiting.bytes
-            return self._status.copy()
+            status = self._status.copy()
+            silent_s = self._attempt.silent_s
+            if silent_s >= NAMED_S and not status.waiting_for:
+                status.waiting_for = self._silence(silent_s)
+            return status
 
     def backlog(self) -> int:
         """Bytes of output that are not in the system yet; raises what the thread ended with: a run
@@ -121,6 +137,27 @@ class QueuedCommitter(SinkCommitter):
             self._refuse_broken()
             return self._waiting.bytes
 
+    def poll(self) -> None:
+        """Break off a call that hangs; replace a thread that hangs nevertheless."""
+        with self._state:
+            session = self._attempt.session
+            silent_s = self._attempt.silent_s
+            verdict = self._attempt.judge()
+            if verdict is Verdict.FINE or self._is_closing or self._broken is not None:
+                return
+            self._status.waiting_for = self._silence(silent_s)
+            if verdict is Verdict.ABANDON and self._system.is_fencing:
+                self._replace()
+        if verdict is Verdict.BREAK_OFF:
+            outcome = "it is closed and opened again"
+        elif self._system.is_fencing:
+            outcome = "it is given up and opened again"
+        else:
+            outcome = "it cannot be ended; restart the application if it stays so"
+        _LOG.warning("Sink '%s': %s; %s.", self._sink, self._silence(silent_s), outcome)
+        if verdict is Verdict.BREAK_OFF and session is not None:
+            session.cancel()
+
     def close(self, drain_s: float) -> None:
         """Wait until everything is in the system, at most so long, then stop; the rest stays in the
         outbox for the next run.
@@ -128,21 +165,31 @@ class QueuedCommitter(SinkCommitter):
         Raises what the thread ended with, once.
         """
         deadline = time.monotonic() + drain_s
+        while self._is_draining(deadline):
+            self.poll()
         with self._state:
             if self._is_closing:
                 return
-            while (
-                self._waiting and self._broken is None and (rest := deadline - time.monotonic()) > 0
-            ):
-                self._state.wait(rest)
             self._is_closing = True
             self._state.notify_all()
-            session = self._session if self._waiting else None
+            session = self._attempt.session if self._waiting else None
         if session is not None:
             session.cancel()
         if self._thread.ident is not None:
             self._thread.join(STOP_S)
         self._refuse_broken()
+
+    def _is_draining(self, deadline: float) -> bool:
+        """Wait a moment; return whether output waits that may leave before the deadline."""
+        with self._state:
+            rest = deadline - time.monotonic()
+            if not self._waiting or self._broken is not None or self._is_closing or rest <= 0:
+                return False
+            self._state.wait(min(rest, LOOK_S))
+            return True
+
+    def _silence(self, seconds: float) -> str:
+        return f"{self._system.target} (no answer for {seconds:.0f} s)"
 
     def _note_committed(self) -> None:
         self._status.committed_batch = self._waiting.last_left(self._history.last.batch)
@@ -153,10 +200,27 @@ class QueuedCommitter(SinkCommitter):
 
     # -- the thread -------------------------------------------------------------------------------
 
+    def _new_thread(self) -> threading.Thread:
+        name = f"wallaroo-{self._points}-{self._sink}"
+        return threading.Thread(target=self._live, name=name, daemon=True)
+
+    def _replace(self) -> None:
+        """Begin again with another thread; the caller holds the lock."""
+        self._attempt.end()
+        self._thread = self._new_thread()
+        self._thread.start()
+
+    def _require_current(self) -> None:
+        """Raise where this thread was replaced; the caller holds the lock."""
+        if threading.current_thread() is not self._thread:
+            raise _ReplacedError
+
     def _live(self) -> None:
         try:
             while not self._is_closing:
                 self._try()
+        except _ReplacedError:
+            pass
         except WallarooError as error:
             self._break(error)
         except OSError as error:
@@ -171,67 +235,92 @@ class QueuedCommitter(SinkCommitter):
         except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the driver would wait forever
             what = f"The thread of sink '{self._sink}' ended: {type(error).__name__}: {error}."
             self._break(InternalError(what))
-        finally:
-            self._disconnect()
 
     def _try(self) -> None:
         """Connect and put until the committer is closed; return early, after a pause, where trying
         again can help.
         """
         try:
-            self._connect()
-            while batches := self._next():
-                for batch, is_new in zip(batches, self._put(batches), strict=True):
-                    self._left(batch, is_new)
+            self._serve()
         except self._system.errors as error:
-            self._disconnect()
+            with self._state:
+                self._require_current()
             waiting_for = self._system.waiting_for(error)
             if not waiting_for:
                 raise self._system.refused(error, self._in_hand, self._waiting.staging) from error
             with self._state:
+                self._require_current()
                 self._status.waiting_for = waiting_for
                 self._state.wait_for(lambda: self._is_closing, self._system.pause_s(error))
 
-    def _connect(self) -> None:
-        self._in_hand = None
-        self._session = session = self._system.connect(self._history.checkpoint)
-        last = session.last()
+    def _serve(self) -> None:
+        """Open a session, put what waits and what comes, and close it."""
+        self._begin()
+        session = self._system.connect(self._history.checkpoint)
+        try:
+            self._take_over(session)
+            while batches := self._next():
+                self._begin()
+                for batch, is_new in zip(batches, self._put(session, batches), strict=True):
+                    self._left(batch, is_new)
+                self._rest(session)
+        finally:
+            self._rest(None)
+            session.close()
+
+    def _begin(self) -> None:
         with self._state:
+            self._require_current()
+            self._attempt.begin()
+
+    def _rest(self, session: Session | None) -> None:
+        """Note that nothing is called; with the session that is open, if one stays so."""
+        with self._state:
+            if threading.current_thread() is self._thread:
+                self._attempt.end(session)
+
+    def _take_over(self, session: Session) -> None:
+        """Use a session, unless the system has output of commits that we do not know."""
+        with self._state:
+            self._require_current()
+            self._attempt.session = session
+            self._in_hand = None
+        last = session.last()
+        self._rest(session)
+        with self._state:
+            self._require_current()
             self._status.waiting_for = ""
             history = self._history
         if not history.contains(last):
             raise self._set_back(last, history)
 
-    def _disconnect(self) -> None:
-        session = self._session
-        self._session = None
-        if session is not None:
-            session.close()
-
     def _next(self) -> list[PendingBatch]:
         """Wait for output; return what is put together, nothing where the committer is closed."""
-        assert self._session is not None
         with self._state:
+            self._require_current()
+            session = self._attempt.session
+            assert session is not None
             self._state.wait_for(lambda: self._waiting or self._is_closing)
-            self._state.wait_for(lambda: self._is_closing, self._session.pause_s())
+            self._state.wait_for(lambda: self._is_closing, session.pause_s())
             if self._is_closing:
                 self._in_hand = None
                 return []
             waiting = self._waiting.in_order()
             self._in_hand = waiting[0]
-        together = waiting[: self._session.batches_max]
+        together = waiting[: session.batches_max]
         sizes = accumulate(batch.bytes for batch in together)
         fitting = sum(size <= TOGETHER_BYTES_MAX for size in sizes)
         return together[: max(1, fitting)]
 
-    def _put(self, batches: list[PendingBatch]) -> list[bool]:
-        assert self._session is not None
-        return self._session.put_several([(batch, self._waiting.parts(batch)) for batch in batches])
+    def _put(self, session: Session, batches: list[PendingBatch]) -> list[bool]:
+        return session.put_several([(batch, self._waiting.parts(batch)) for batch in batches])
 
     def _left(self, batch: PendingBatch, is_new: bool) -> None:
         fault_point(f"{self._points}.left")
         with self._state:
+            self._require_current()
             self._waiting.remove(batch.commit)
+            self._attempt.succeed()
             self._note_committed()
             if is_new:
                 self._status.outputs += batch.outputs
@@ -240,6 +329,8 @@ class QueuedCommitter(SinkCommitter):
 
     def _break(self, error: WallarooError) -> None:
         with self._state:
+            if threading.current_thread() is not self._thread:
+                return  # the other thread finds out by itself
             self._broken = error
             self._status.waiting_for = str(error)
             self._state.notify_all()

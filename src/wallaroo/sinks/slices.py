@@ -78,6 +78,10 @@ class SlicedSession(Session):
         """The system remembers no commits."""
         return CommitId(self._checkpoint)
 
+    def mark(self) -> object:
+        """Return which outputs were taken last."""
+        return self._progress.batch, self._progress.done
+
     def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
         """Hand over what was not taken yet.  Raises what `deliver` raised."""
         progress = self._progress

@@ -16,6 +16,8 @@ from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.staging import Staged
 
 RETRY_S = 0.25  # between two tries
+STALLED_S = 60.0  # without a sign of life: then the session is closed and opened again
+BROKEN_OFF = "no answer, so the connection was closed"
 
 
 class DeliveryError(Exception):
@@ -56,9 +58,13 @@ class Session(ABC):
         """Return how long to wait before the next put, so that more is put together."""
         return 0.0
 
+    def mark(self) -> object:
+        """Return something that changes as long as calls get on.  Called from another thread."""
+        return None
+
     def cancel(self) -> None:  # noqa: B027  # a system may have nothing to cancel
-        """End what the system does at this moment, as far as it can be reached.  Called from
-        another thread.
+        """End what the system does at this moment, as far as it can be reached, and let the call
+        that waits for it raise; the session is closed then.  Called from another thread.
         """
 
     @abstractmethod
@@ -71,6 +77,11 @@ class System(ABC):
 
     errors: ClassVar[tuple[type[Exception], ...]]  # what its client raises
     ways_on: ClassVar[str] = ""  # what to do where the checkpoint was rolled back
+    # what a session's calls may take without a sign of life
+    stalled_s: float = STALLED_S
+    # whether output is there once even where an older session's call, which hangs now, ends later:
+    # a new session fences the older ones, or the system compares commits in each transaction
+    is_fencing: bool = False
 
     @property
     @abstractmethod

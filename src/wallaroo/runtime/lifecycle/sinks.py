@@ -28,6 +28,11 @@ class SinkSide:
         """Whether no committed output waits to leave."""
         return not any(committer.backlog() for committer in self.committers.values())
 
+    def poll(self) -> None:
+        """Look after what sends, so that none waits for a call that never returns."""
+        for committer in self.committers.values():
+            committer.poll()
+
     def is_full(self, bytes_max: int) -> bool:
         """Whether a sink has more to send than that."""
         return any(committer.backlog() > bytes_max for committer in self.committers.values())

@@ -125,6 +125,7 @@ class Watch:
         host = self._order.host
         host.poll()
         self._parts.sources.poll()
+        self._parts.sinks.poll()
         waiting_for = host.waiting_for, self._parts.sources.waiting_for, self._overdue_words()
         self._order.meter.set_workers_killed(host.workers_killed)
         observed = self._parts.observer.look("; ".join(filter(None, waiting_for)))

@@ -11,6 +11,9 @@ The invariants, for ``delivery="exactly-once"``:
   never came.
 * The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones:
   what a forgotten process still sends is refused by the broker.
+* librdkafka's `send_offsets_to_transaction` ignores its timeout: it may never return where the
+  group's coordinator was lost in the transaction (its issue 5456).  No session can end that; so the
+  committer gives the session up and opens another one, which fences it.
 * Brokers forget the offsets of a group without members after ``offsets.retention.minutes`` (seven
   days unless configured otherwise).  The outbox's own record of what has left covers that, except
   for a batch that was in flight at a crash after which nothing ran for so long: it is sent again.
@@ -49,9 +52,7 @@ SPACING_S = 0.02
 # of the client, unless the sink's options say otherwise.  A coordinator that has not finished one
 # transaction refuses the next one for some milliseconds; the client would wait 100
 TUNING = {"linger.ms": 5, "retry.backoff.ms": 5}
-ANSWER_S_MAX = 10.0  # for an answer; after that the session is opened again
 TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once
-TRANSACTION_MS_MAX = 300_000  # then the broker aborts a transaction that is not finished
 # once fenced, a client answers every call with "fatal"; nothing else makes ours fatal
 FENCED = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH)
 LEDGER_PARTITION = 0  # of the topic: where the group's offset is kept
@@ -59,6 +60,16 @@ WAYS_ON = (
     "Go on with the checkpoint that wrote the topic; or begin with another --checkpoint folder and "
     "another topic."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long what may take."""
+
+    answer_s: float = 10.0  # an answer; after that the session is opened again
+    # without a record confirmed: a commit is asked for again for so long
+    stalled_s: float = 30.0
+    transaction_ms: int = 300_000  # then the broker aborts a transaction that is not finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,7 @@ class Target:
     topic: str
     delivery: str
     options: Mapping[str, str] = field(repr=False)  # may hold a password
+    patience: Patience = Patience()
 
     def group(self, checkpoint: str) -> str:
         """Return the consumer group, and transactional id, of a checkpoint's output through this
@@ -86,6 +98,8 @@ class KafkaSystem(System):
 
     def __init__(self, target: Target):
         self._target = target
+        self.stalled_s = target.patience.stalled_s
+        self.is_fencing = target.delivery == EXACTLY_ONCE
 
     @property
     def target(self) -> str:
@@ -139,6 +153,7 @@ class _Sender:
 
     def __init__(self, target: Target, own: Mapping[str, Any]):
         self._topic = target.topic
+        self._answer_s = target.patience.answer_s
         self._producer = Producer(
             {
                 **TUNING,
@@ -149,7 +164,8 @@ class _Sender:
             }
         )
         self._failure: KafkaError | None = None
-        self._is_cancelled = False
+        self.confirmed = 0
+        self.is_cancelled = False
 
     @property
     def producer(self) -> Producer:
@@ -159,7 +175,7 @@ class _Sender:
         """Hand all records over and wait until the brokers have confirmed them.
 
         Raises KafkaException for the first one that they refused, or where they confirm nothing for
-        ANSWER_S_MAX.
+        `Patience.answer_s`.
         """
         self._failure = None
         for part in parts:
@@ -170,7 +186,7 @@ class _Sender:
 
     def cancel(self) -> None:
         """Let `send` end with an error."""
-        self._is_cancelled = True
+        self.is_cancelled = True
 
     def close(self) -> None:
         """Drop what was not sent."""
@@ -189,7 +205,7 @@ class _Sender:
             if len(self._producer) < waiting:
                 waiting = len(self._producer)
                 moved_at = time.monotonic()
-            if self._is_cancelled or time.monotonic() - moved_at > ANSWER_S_MAX:
+            if self.is_cancelled or time.monotonic() - moved_at > self._answer_s:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no confirmation"))
 
     def _produce(self, packed: memoryview) -> None:
@@ -209,6 +225,7 @@ class _Sender:
                 self._wait(len(self._producer) // 2)
 
     def _delivered(self, error: KafkaError | None, _: Any) -> None:
+        self.confirmed += error is None
         if error is not None and self._failure is None:
             self._failure = error
 
@@ -223,14 +240,19 @@ class TransactionalSession(Session):
         self._checkpoint = checkpoint
         self._group = target.group(checkpoint)
         self._ledger = TopicPartition(target.topic, LEDGER_PARTITION)
-        own = {"transactional.id": self._group, "transaction.timeout.ms": TRANSACTION_MS_MAX}
+        patience = self._patience = target.patience
+        own = {
+            "transactional.id": self._group,
+            "transaction.timeout.ms": patience.transaction_ms,
+        }
         self._sender = _Sender(target, own)
-        self._sender.producer.init_transactions(ANSWER_S_MAX)  # fences what ran before
+        self._sender.producer.init_transactions(patience.answer_s)  # fences what ran before
         self._member = Consumer(
             {**settings(target.brokers, target.options), "group.id": self._group}
         )
         self._last = self._read_last()
         self._begun_at = float("-inf")  # the newest transaction (monotonic)
+        self._begun_time = 0.0  # the same (unix): a clock that passes while a machine sleeps
 
     def last(self) -> CommitId:
         return self._last
@@ -256,23 +278,35 @@ class TransactionalSession(Session):
     def _send(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> None:
         """Send batches in one transaction."""
         last = batches[-1][0].commit
+        answer_s = self._patience.answer_s
         producer = self._sender.producer
         self._begun_at = time.monotonic()
+        self._begun_time = time.time()
         producer.begin_transaction()
         fault_point("kafka.begin")
         try:
             self._sender.send(chain.from_iterable(parts for _, parts in batches))
             producer.send_offsets_to_transaction(
-                [self._entry(last)], self._member.consumer_group_metadata(), ANSWER_S_MAX
+                [self._entry(last)], self._member.consumer_group_metadata(), answer_s
             )
             fault_point("kafka.ledger")
             self._commit()
         except KafkaException as error:
             if error_of(error).txn_requires_abort():
-                producer.abort_transaction(ANSWER_S_MAX)
+                producer.abort_transaction(answer_s)
+            self._check_fenced(error_of(error))
             raise
         fault_point("kafka.committed")
         self._last = last
+
+    def _check_fenced(self, error: KafkaError) -> None:
+        """Raise what passes where no other process has fenced this one: brokers refuse a producer
+        whose transaction they have ended in the same words.
+        """
+        took_s = time.time() - self._begun_time
+        if error.code() in FENCED and took_s * 1000 >= self._patience.transaction_ms:
+            words = f"a transaction was ended by the brokers after {took_s:.0f} s"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
 
     def _commit(self) -> None:
         """Commit; ask again where the answer does not come: the client knows that it is the same
@@ -280,10 +314,10 @@ class TransactionalSession(Session):
         """
         while True:
             try:
-                self._sender.producer.commit_transaction(ANSWER_S_MAX)
+                self._sender.producer.commit_transaction(self._patience.answer_s)
                 return
             except KafkaException as error:
-                if not error_of(error).retriable():
+                if self._sender.is_cancelled or not error_of(error).retriable():
                     raise
 
     def _entry(self, commit: CommitId) -> TopicPartition:
@@ -305,6 +339,9 @@ class TransactionalSession(Session):
                 f"{batch.batch} of sink '{self._target.sink}': a copy of this checkpoint was run, "
                 f"or it was rolled back. {WAYS_ON}"
             )
+
+    def mark(self) -> object:
+        return self._sender.confirmed
 
     def cancel(self) -> None:
         self._sender.cancel()
@@ -328,6 +365,9 @@ class IdempotentSession(Session):
         self._sender.send(parts)
         fault_point("kafka.sent")
         return True
+
+    def mark(self) -> object:
+        return self._sender.confirmed
 
     def cancel(self) -> None:
         self._sender.cancel()

@@ -21,7 +21,7 @@ from wallaroo.faults import fault_point
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSession
-from wallaroo.sinks.system import DeliveryError, Session
+from wallaroo.sinks.system import BROKEN_OFF, DeliveryError, Session
 
 SLICE = 500  # messages that are not acknowledged, at most
 ANSWER_S_MAX = 30.0
@@ -86,7 +86,7 @@ class Publisher:
 
     def cancel(self) -> None:
         """End what is waited for.  Called from another thread."""
-        self._fail("the sink is closed", is_transient=True)
+        self._fail(BROKEN_OFF, is_transient=True)
 
     def close(self) -> None:
         """Close the connection."""

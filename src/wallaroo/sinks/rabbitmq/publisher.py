@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pika
 from pika.adapters.select_connection import SelectConnection
 
-from wallaroo.sinks.system import DeliveryError
+from wallaroo.sinks.system import BROKEN_OFF, DeliveryError
 
 CONFIRM_S_MAX = 30.0
 CLOSE_S_MAX = 1.0
@@ -73,7 +73,7 @@ class Publisher:
 
     def cancel(self) -> None:
         """End what is waited for.  Called from another thread."""
-        error = DeliveryError("the sink is closed", True)
+        error = DeliveryError(BROKEN_OFF, True)
         self._connection.ioloop.add_callback_threadsafe(lambda: self._fail(error))
 
     def close(self) -> None:

@@ -204,6 +204,7 @@ class RollingCommitter(QueuedCommitter):
         self._note(batch.batch, is_written=True)
         with self._state:
             self._forget(batch.commit)
+            self._attempt.succeed()
             self._status.outputs += batch.outputs
             self._status.note_sent(batch.batch, time.time_ns())
             self._waits_since = time.monotonic() if self._waiting else None

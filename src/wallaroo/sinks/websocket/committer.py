@@ -26,7 +26,7 @@ from wallaroo.clients.websocket import (
 from wallaroo.faults import fault_point
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSession
-from wallaroo.sinks.system import DeliveryError, Session
+from wallaroo.sinks.system import BROKEN_OFF, DeliveryError, Session
 from wallaroo.tls_sockets import keep_alive
 
 SLICE = 1000  # messages that are not answered, at most
@@ -78,7 +78,7 @@ class WebSocketSession(SlicedSession):
         until = time.monotonic() + ANSWER_S_MAX
         while not answered.wait(LOOK_S):
             if self._is_cancelled:
-                raise DeliveryError("the sink is closed", True)
+                raise DeliveryError(BROKEN_OFF, True)
             if time.monotonic() > until:
                 raise DeliveryError(f"no answer within {ANSWER_S_MAX:g} s", True)
             self._drop_what_came()

@@ -1,0 +1,81 @@
+"""How long a committer's thread has been without a sign of life in what it does with its system.
+
+Where it runs: driver; pure.  Two threads use it; callers hold the committer's lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import Enum
+
+from wallaroo.sinks.system import Session
+
+RESTART_S = 5.0  # for a call to end after its session was broken off
+GROWTH_MAX = 16  # of the bound, where calls that are slow would be broken off again and again
+
+
+class Verdict(Enum):
+    """What is to be done about an attempt."""
+
+    FINE = "fine"
+    BREAK_OFF = "break off"  # it has been silent for too long: end its session
+    ABANDON = "abandon"  # it is silent although its session was ended
+
+
+class Attempt:
+    """Calls into a system from the connection on; ``bound_s`` without a sign of life are too many,
+    twice that after one that was broken off, and so on until one succeeds.
+    """
+
+    def __init__(self, bound_s: float, clock: Callable[[], float] = time.monotonic):
+        self._bound_s = bound_s
+        self._clock = clock
+        self.session: Session | None = None  # which is open
+        self._growth = 1
+        self._mark: object = None
+        self._since: float | None = None  # of the last sign of life; None: nothing is called
+        self._broken_off_at: float | None = None
+
+    def begin(self) -> None:
+        """Note that the system is called now."""
+        self._since = self._clock()
+        self._broken_off_at = None
+
+    def end(self, session: Session | None = None) -> None:
+        """Note that nothing is called any more; with the session that is open."""
+        self.session = session
+        self._since = None
+        self._broken_off_at = None
+
+    def succeed(self) -> None:
+        """Note that output has left."""
+        self._growth = 1
+
+    @property
+    def silent_s(self) -> float:
+        """How long the call under way has shown no sign of life."""
+        return 0.0 if self._since is None else self._clock() - self._since
+
+    def judge(self) -> Verdict:
+        """Return what is to be done, once each."""
+        if self._since is None:
+            return Verdict.FINE
+        now = self._clock()
+        mark = self.session.mark() if self.session is not None else None
+        if mark != self._mark and self._broken_off_at is None:
+            self._mark = mark
+            self._since = now
+        if self._broken_off_at is not None:
+            if now - self._broken_off_at < RESTART_S:
+                return Verdict.FINE
+            self._broken_off_at = float("inf")
+            return Verdict.ABANDON
+        if now - self._since < self._bound_s * self._growth:
+            return Verdict.FINE
+        self._broken_off_at = now
+        self._growth = min(GROWTH_MAX, 2 * self._growth)
+        if self.session is None:  # there is nothing to break off
+            self._broken_off_at = float("inf")
+            return Verdict.ABANDON
+        return Verdict.BREAK_OFF
