@@ -50,10 +50,11 @@ class FlowMeter:
 
     @property
     def waiting_for(self) -> str:
-        """What holds the run up, in words; empty if nothing does."""
-        return self._waiting_for or "; ".join(
-            f"{sink.name}: {sink.waiting_for}" for sink in self.sinks if sink.waiting_for
-        )
+        """What holds the run up, in words, sinks first: the rest may follow from them; empty if
+        nothing does.
+        """
+        sinks = [f"{sink.name}: {sink.waiting_for}" for sink in self.sinks if sink.waiting_for]
+        return "; ".join(filter(None, (*sinks, self._waiting_for)))
 
     @property
     def backlog_events(self) -> int:

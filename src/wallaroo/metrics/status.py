@@ -49,8 +49,9 @@ class SinkLine:
     name: str
     label: str
     outputs: int
-    waiting_for: str
+    waiting_for: str  # and since when; empty where output is on its way
     pending_bytes: int
+    waiting_since: float | None = None  # unix; None where nothing waits
 
 
 @dataclass(frozen=True, slots=True)

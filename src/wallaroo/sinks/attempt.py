@@ -71,7 +71,9 @@ class Attempt:
                 return Verdict.FINE
             self._broken_off_at = float("inf")
             return Verdict.ABANDON
-        if now - self._since < self._bound_s * self._growth:
+        # to connect is several calls, each with a bound of its own
+        growth = self._growth if self.session is not None else 2 * self._growth
+        if now - self._since < self._bound_s * growth:
             return Verdict.FINE
         self._broken_off_at = now
         self._growth = min(GROWTH_MAX, 2 * self._growth)

@@ -20,7 +20,7 @@ from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import Progress, Slice, SlicedSession
 from wallaroo.sinks.staging import StagedWriter
-from wallaroo.sinks.system import Session, System
+from wallaroo.sinks.system import ENDLESS_S, Session, System
 from wallaroo.steps import Encoder, place_of
 
 
@@ -55,6 +55,7 @@ class FunctionSystem(System):
     """A function, and how often it is tried again."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (CallError,)
+    stalled_s = ENDLESS_S  # a function may take its time
 
     def __init__(self, config: FunctionSinkConfig, sink: str):
         self._config = config

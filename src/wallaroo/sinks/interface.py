@@ -78,6 +78,7 @@ class SinkStatus:
     # e.g. "127.0.0.1:7002 (connection refused)"; empty where nothing is waited for
     waiting_for: str = ""
     pending_bytes: int = 0  # committed output that has not left yet
+    is_gathering: bool = False  # whether that is kept until there is more
     # batch -> wall clock when its output left (bounded, last 64)
     sent_at_ns: dict[int, int] = field(default_factory=dict)
 

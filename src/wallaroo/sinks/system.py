@@ -17,6 +17,7 @@ from wallaroo.sinks.staging import Staged
 
 RETRY_S = 0.25  # between two tries
 STALLED_S = 60.0  # without a sign of life: then the session is closed and opened again
+ENDLESS_S = float("inf")  # instead, where no session can be ended from outside
 BROKEN_OFF = "no answer, so the connection was closed"
 
 

@@ -147,6 +147,10 @@ def _sinks(status: RunStatus) -> Iterator[Metric]:
                  [((s.name,), s.pending_bytes) for s in sinks])  # fmt: skip
     yield _gauge("sink_waiting", "1 while the sink waits for something outside.", label,
                  [((s.name,), float(bool(s.waiting_for))) for s in sinks])  # fmt: skip
+    now = status.started_at + status.elapsed_s
+    waits = [((s.name,), max(0.0, now - (s.waiting_since or now))) for s in sinks]
+    yield _gauge("sink_waiting_seconds", "For how long the sink has had output of which nothing "
+                 "left; 0 if it has none.", label, waits)  # fmt: skip
 
 
 def _batches(status: RunStatus, details: RunDetails) -> Iterator[Metric]:

@@ -146,9 +146,9 @@ def test_a_sink_that_waits_is_what_the_run_waits_for(meter: RunMeter) -> None:
     assert meter.status(START_S).waiting_for == "out: 127.0.0.1:7002 (connection refused)"
 
 
-def test_what_the_whole_run_waits_for_goes_before_what_sinks_wait_for(meter: RunMeter) -> None:
-    meter.observe([], [sink("out", "127.0.0.1:7002")], START_S, waiting_for="free disk space")
-    assert meter.status(START_S).waiting_for == "free disk space"
+def test_what_sinks_wait_for_goes_before_what_the_whole_run_waits_for(meter: RunMeter) -> None:
+    meter.observe([], [sink("out", "127.0.0.1:7002")], START_S, waiting_for="batch 7 to end")
+    assert meter.status(START_S).waiting_for == "out: 127.0.0.1:7002; batch 7 to end"
 
 
 def test_workers_and_what_moved_between_them_are_in_the_status_as_reported_last(

@@ -352,7 +352,8 @@ def summary(status: RunStatus) -> str:
     if left:
         lines.append(f"  left over    {left:,} events in the spool, not yet processed")
     lines += [
-        f"  waiting for  {sink.waiting_for}: {size(sink.pending_bytes)} of {sink.name} not sent"
+        f"  waiting for  {sink.waiting_for or sink.label}: {size(sink.pending_bytes)} of "
+        f"{sink.name} not sent"
         for sink in status.sinks
         if sink.pending_bytes
     ]

@@ -14,6 +14,7 @@ from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import SinkLine, SourceStatus
 from wallaroo.plan.model import DEAD_LETTERS, Plan
 from wallaroo.runtime.batches import Batches
+from wallaroo.runtime.lifecycle.sink_waits import Wait
 from wallaroo.runtime.lifecycle.times import NO_TIMES, RunTimes, times_of
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import Head, Position, SourceLog
@@ -49,6 +50,7 @@ class Observer:
         self._batches = batches
         self._committers = committers
         self._meter = meter
+        self._waits = [Wait(sink.name, sink.config.label) for sink in plan.sinks]
         self._first = batches.ends  # where this run began
         self._has_time = plan.has_time
         self._marks = -1, Watermarks()  # of which batch
@@ -63,7 +65,8 @@ class Observer:
             self._source(number, head, ends, times) for number, head in enumerate(heads)
         )
         sinks = self._sinks()
-        words = "; ".join(filter(None, (waiting_for, *(head.error for head in heads))))
+        # what is outside first: the rest may follow from it
+        words = "; ".join(filter(None, (*(head.error for head in heads), waiting_for)))
         self._meter.observe(sources, sinks, time.time(), words)
         self._meter.set_damaged(self._batches.damaged)
         trace_point("observer.looked")
@@ -73,15 +76,17 @@ class Observer:
         lines: list[SinkLine] = []
         left: list[int] = []
         results = [sink for sink in self._plan.sinks if sink.name != DEAD_LETTERS]
-        for sink in self._plan.sinks:
+        for sink, wait in zip(self._plan.sinks, self._waits, strict=True):
             status = self._committers[sink.name].status()
+            wait.note(status, time.time())
             lines.append(
                 SinkLine(
                     sink.name,
                     sink.config.label,
                     status.outputs,
-                    status.waiting_for,
+                    wait.words,
                     status.pending_bytes,
+                    wait.since,
                 )
             )
             if sink.name == DEAD_LETTERS:

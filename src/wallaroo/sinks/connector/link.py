@@ -59,6 +59,7 @@ class Link:
         self._came: deque[Frame] = deque()
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self.sent = 0  # bytes
 
     def send(self, frame: Frame) -> None:
         """Send a frame, and what is to be sent before it."""
@@ -79,7 +80,9 @@ class Link:
         self._out.clear()
         self._out_bytes = 0
         while rest:
-            rest = rest[self._exchange(rest) :]
+            sent = self._exchange(rest)
+            self.sent += sent
+            rest = rest[sent:]
 
     def await_frame(self, kind: type[F], what: str) -> F:
         """Wait for a frame; others are passed over, but those that end the connection."""

@@ -43,7 +43,7 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
 from wallaroo.sinks.connector.ledger import read_ledger, write_ledger
-from wallaroo.sinks.connector.link import Link, SinkUnavailableError
+from wallaroo.sinks.connector.link import SILENT_S_MAX, Link, SinkUnavailableError
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.staging import Staged
@@ -64,6 +64,7 @@ class ConnectorSystem(System):
 
     errors: ClassVar[tuple[type[Exception], ...]] = (SinkUnavailableError,)
     ways_on: ClassVar[str] = WAYS_ON
+    stalled_s = 2 * SILENT_S_MAX  # for a program that says much and never what it should
 
     def __init__(
         self,
@@ -138,6 +139,9 @@ class TwoPhaseSession(Session):
             if self._transact(batch, staged):
                 return True
         raise SinkUnavailableError(f"it votes against batch {batch.batch}")
+
+    def mark(self) -> object:
+        return self._ledger.offset, self._link.sent
 
     def cancel(self) -> None:
         self._link.break_off()

@@ -23,7 +23,7 @@ from wallaroo.faults import fault_point
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import BACKOFF_S_MAX, Progress, Slice, SlicedSession
-from wallaroo.sinks.system import DeliveryError, Session, System
+from wallaroo.sinks.system import ENDLESS_S, DeliveryError, Session, System
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import client_context
 
@@ -109,6 +109,7 @@ class HTTPSystem(System):
     """A URL, and how often it is tried again."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (HTTPError, AnswerError)
+    stalled_s = ENDLESS_S  # a request has a bound of its own
 
     def __init__(self, request: Request, sink: str):
         self._request = request

@@ -25,6 +25,7 @@ class PostgresSystem(System):
 
     errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error,)
     ways_on: ClassVar[str] = WAYS_ON
+    is_fencing = True  # by the ledger: see `Table`
 
     def __init__(self, target: Target, is_durable: bool):
         complete_dsn(target.dsn)  # what cannot be read is reported now, not by the thread

@@ -12,6 +12,8 @@ checkpoint was rolled back or copied, and is an error.
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -42,6 +44,7 @@ class Table(Session):
 
     def __init__(self, target: Target, is_durable: bool):
         self._target = target
+        self._written = 0  # bytes of rows
         self._connection = psycopg.connect(complete_dsn(target.dsn), autocommit=True)
         try:
             self._prepare(is_durable)
@@ -134,6 +137,7 @@ class Table(Session):
                 for part in parts:
                     for start in range(0, len(part.body), PIECE_BYTES):
                         copy.write(part.body[start : start + PIECE_BYTES])
+                        self._written += PIECE_BYTES
             fault_point("postgres.copied")
         fault_point("postgres.committed")
         return True
@@ -167,12 +171,18 @@ class Table(Session):
             )
         return False
 
+    def mark(self) -> object:
+        return self._written
+
     def cancel(self) -> None:
-        """End what the server does for us at this moment, as far as it can be reached; the thread
-        that waits gets an error.
+        """End what the server does for us at this moment, as far as it can be reached, and the
+        connection; the thread that waits gets an error.
         """
-        with suppress(psycopg.Error):
+        with suppress(psycopg.Error, OSError):
             self._connection.cancel_safe(timeout=CANCEL_S)
+        with suppress(psycopg.Error, OSError):
+            with socket.socket(fileno=os.dup(self._connection.fileno())) as link:
+                link.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection."""

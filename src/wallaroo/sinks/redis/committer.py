@@ -147,6 +147,7 @@ class RedisSystem(System):
     """One key and its ledger."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
+    is_fencing = True  # by the ledger, which each transaction watches
     ways_on: ClassVar[str] = (
         "Use the newer checkpoint; or name another stream or hash and another ledger."
     )

@@ -30,11 +30,12 @@ from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
 from wallaroo.sinks.file.committer import make_folder
 from wallaroo.sinks.file.directory import writer_of
+from wallaroo.sinks.interface import SinkStatus
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.rolling.files import Content, as_gzip, as_lines, as_parquet
 from wallaroo.sinks.staging import Staged
-from wallaroo.sinks.system import DeliveryError, Session, System
+from wallaroo.sinks.system import ENDLESS_S, DeliveryError, Session, System
 
 ROLL = "roll.json"
 PART = re.compile(r"part-(\d{12,})-(\d{12,})-([0-9a-f]{12})-([^.]+)(\..*)")
@@ -126,6 +127,7 @@ class PartsSystem(System):
     """A folder, or a prefix of an object store."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (DeliveryError,)
+    stalled_s = ENDLESS_S  # requests to a store have bounds of their own
     ways_on: ClassVar[str] = (
         "Use the newer checkpoint; or move the output to another place, and this sink goes on."
     )
@@ -178,6 +180,13 @@ class RollingCommitter(QueuedCommitter):
         pending = super().backlog()
         with self._state:
             return pending if self._is_due() else 0
+
+    def status(self) -> SinkStatus:
+        """A snapshot for display."""
+        status = super().status()
+        with self._state:
+            status.is_gathering = not self._is_due()
+        return status
 
     def close(self, drain_s: float) -> None:
         """Write what waits, then stop."""

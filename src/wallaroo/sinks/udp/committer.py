@@ -20,7 +20,7 @@ from wallaroo.faults import fault_point
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import Progress, Slice, SlicedSession
-from wallaroo.sinks.system import Session, System
+from wallaroo.sinks.system import ENDLESS_S, Session, System
 
 SLICE = 100
 BUFFER_BYTES = 1 << 20
@@ -77,6 +77,7 @@ class UDPSystem(System):
     """An address."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
+    stalled_s = ENDLESS_S  # a datagram is taken at once, or refused
 
     def __init__(self, target: Target):
         self._target = target

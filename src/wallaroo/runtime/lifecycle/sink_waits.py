@@ -1,0 +1,99 @@
+"""Which sinks wait, since when and for what: in the status, and in the log where it lasts.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+
+from wallaroo.sinks.interface import SinkStatus
+
+NAMED_S = 2.0  # without progress: then output waits, rather than being on its way
+LOGGED_S = 5.0
+REPEATED_S = 300.0  # between two log lines about one wait
+_log = logging.getLogger("wallaroo.run")
+
+
+@dataclass(slots=True)
+class Wait:
+    """One sink: since when it has made no progress with output that it has."""
+
+    name: str
+    label: str
+    since: float | None = None  # unix
+    outputs: int = 0  # that had left when it began
+    logged_at: float | None = None
+    _last: tuple[int, int] = (-1, -1)
+    _pending: int = 0
+    _words: str = field(default="")
+
+    def note(self, status: SinkStatus, now: float) -> None:
+        """Take over what the sink reports."""
+        reached = status.outputs, status.committed_batch
+        has_progressed = (
+            status.outputs != self._last[0]
+            or status.pending_bytes < self._pending
+            # batches without output pass a sink that waits, too
+            or (reached != self._last and not status.waiting_for)
+        )
+        self._last = reached
+        self._pending = status.pending_bytes
+        is_held = bool(status.waiting_for or status.pending_bytes) and not status.is_gathering
+        if has_progressed or not is_held:
+            self._end(status, now)
+        if is_held and self.since is None:
+            self.since = now
+            self.outputs = status.outputs
+        self._words = self._cause(status, now)
+        self._log(status, now)
+
+    @property
+    def words(self) -> str:
+        """What is waited for, and since when; empty where output is on its way."""
+        return self._words
+
+    def _cause(self, status: SinkStatus, now: float) -> str:
+        if self.since is None:
+            return ""
+        seconds = now - self.since
+        if seconds < NAMED_S and not status.waiting_for:
+            return ""
+        cause = status.waiting_for or f"{self.label} (nothing taken for {seconds:.0f} s)"
+        return f"{cause}, since {clock(self.since)}"
+
+    def _end(self, status: SinkStatus, now: float) -> None:
+        if self.since is not None and self.logged_at is not None:
+            _log.warning(
+                "sink '%s' has resumed after %.0f s: %s outputs sent, %s bytes to go",
+                self.name,
+                now - self.since,
+                f"{status.outputs - self.outputs:,}",
+                f"{status.pending_bytes:,}",
+            )
+        self.since = None
+        self.logged_at = None
+
+    def _log(self, status: SinkStatus, now: float) -> None:
+        if self.since is None or now - self.since < LOGGED_S:
+            return
+        if self.logged_at is not None and now - self.logged_at < REPEATED_S:
+            return
+        self.logged_at = now
+        _log.warning(
+            "sink '%s' waits for %s; %s bytes not sent",
+            self.name,
+            self._words,
+            f"{status.pending_bytes:,}",
+        )
+
+
+def clock(at: float) -> str:
+    """Return a time of day.
+
+    >>> clock(0.0)
+    '00:00:00 UTC'
+    """
+    return time.strftime("%H:%M:%S UTC", time.gmtime(at))

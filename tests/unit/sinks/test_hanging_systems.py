@@ -1,0 +1,183 @@
+"""A system that answers when it is connected to and hangs when output is put."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.unit.sinks.files import staged
+from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.identity import CommitId
+from wallaroo.sinks import RollingSinkConfig
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import QueuedCommitter
+from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.system import Session, System
+
+Eventually = Callable[..., None]
+BOUND_S = 0.5
+
+
+class Store(System):
+    """Keeps the numbers of batches; the first ``hanging`` puts hang."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
+    target = "the store"
+    stalled_s = BOUND_S
+
+    def __init__(self, *, is_fencing: bool, can_break_off: bool, hanging: int = 1):
+        self.is_fencing = is_fencing
+        self.can_break_off = can_break_off
+        self.hanging = hanging
+        self.kept: list[int] = []
+        self.newest = 0  # the session that is not fenced
+        self.at_work = 0
+        self.most_at_work = 0
+        self.let_go = threading.Event()
+        self.returned = threading.Event()  # a put that hung
+
+    def connect(self, checkpoint: str) -> Session:
+        self.newest += 1
+        return StoreSession(self, self.newest)
+
+    def waiting_for(self, error: Exception) -> str:
+        return f"the store ({error})"
+
+    def pause_s(self, error: Exception) -> float:
+        return 0.0
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        return PeerError(str(error))
+
+
+class StoreSession(Session):
+    def __init__(self, store: Store, number: int):
+        self._store = store
+        self._number = number
+        self._is_broken_off = threading.Event()
+
+    def last(self) -> CommitId:
+        return CommitId(CHECKPOINT)
+
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        store = self._store
+        store.at_work += 1
+        store.most_at_work = max(store.most_at_work, store.at_work)
+        try:
+            if store.hanging:
+                store.hanging -= 1
+                self._hang()
+            if store.is_fencing and self._number != store.newest:
+                raise OSError("fenced")
+            if batch.batch in store.kept:
+                return False
+            store.kept.append(batch.batch)
+            return True
+        finally:
+            store.at_work -= 1
+
+    def _hang(self) -> None:
+        ended = self._is_broken_off if self._store.can_break_off else self._store.let_go
+        ended.wait()
+        self._store.returned.set()
+        if self._store.can_break_off:
+            raise OSError("broken off")
+
+    def cancel(self) -> None:
+        self._is_broken_off.set()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Output:
+    """A committer of a store, and batches for it."""
+
+    def __init__(self, store: Store, folder: Path):
+        self._config: Any = RollingSinkConfig(
+            str(folder / "out")
+        )  # whose outputs are staged as any
+        self._staging = folder / "staging"
+        self.committer = QueuedCommitter("s", store, self._staging, is_durable=False, points="p")
+        self.committer.recover(history_to(), [])
+
+    def commit(self, batch: int) -> None:
+        self.committer.commit(commit_of(batch), staged(self._config, self._staging, batch, [b"a"]))
+
+    def is_sent(self) -> bool:
+        self.committer.poll()
+        return self.committer.backlog() == 0
+
+
+@pytest.mark.parametrize("can_break_off", [True, False])
+def test_output_leaves_once_where_a_session_hangs_that_a_new_one_fences(
+    tmp_path: Path,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+    can_break_off: bool,
+) -> None:
+    store = Store(is_fencing=True, can_break_off=can_break_off, hanging=2)
+    output = Output(store, tmp_path)
+    with caplog.at_level(logging.WARNING):
+        for batch in range(3):
+            output.commit(batch)
+        eventually(output.is_sent, "the output has left", 60)
+    store.let_go.set()  # what hung goes on now
+    assert store.returned.wait(60)
+    output.commit(3)
+    eventually(output.is_sent, "the next output has left", 60)
+    output.committer.close(60.0)
+    assert store.kept == [0, 1, 2, 3]
+    ways = "closed and opened again" if can_break_off else "given up and opened again"
+    assert "Sink 's': the store (no answer for " in caplog.text
+    assert f"; it is {ways}." in caplog.text
+
+
+def test_a_session_that_no_other_one_fences_is_ended_before_the_next_one_begins(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    store = Store(is_fencing=False, can_break_off=True, hanging=2)
+    output = Output(store, tmp_path)
+    for batch in range(3):
+        output.commit(batch)
+    eventually(output.is_sent, "the output has left", 60)
+    output.committer.close(60.0)
+    assert store.kept == [0, 1, 2]
+    assert store.most_at_work == 1
+
+
+def test_a_session_that_can_neither_be_ended_nor_fenced_is_named_and_left_alone(
+    tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(is_fencing=False, can_break_off=False)
+    output = Output(store, tmp_path)
+    output.commit(0)
+
+    def is_reported() -> bool:
+        output.committer.poll()
+        return "it cannot be ended; restart the application if it stays so" in caplog.text
+
+    with caplog.at_level(logging.WARNING):
+        eventually(is_reported, "the log names it", 60)
+    assert output.committer.status().waiting_for.startswith("the store (no answer for ")
+    assert output.committer.status().pending_bytes > 0
+    assert store.newest == 1
+    store.let_go.set()
+    eventually(output.is_sent, "the output has left", 60)
+    output.committer.close(60.0)
+    assert store.kept == [0]
+
+
+def test_output_leaves_while_a_run_ends_although_a_session_hangs(tmp_path: Path) -> None:
+    store = Store(is_fencing=True, can_break_off=False)
+    output = Output(store, tmp_path)
+    output.commit(0)
+    output.committer.close(120.0)
+    store.let_go.set()
+    assert store.kept == [0]
