@@ -11,7 +11,8 @@ from typing import Any
 
 from wallaroo.check.subject import Subject, title_of, used_steps
 from wallaroo.errors import Problem
-from wallaroo.graph.nodes import BranchNode, SourceNode, StepNode
+from wallaroo.graph.nodes import BranchNode, SinkNode, SourceNode, StepNode
+from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps import Step
 
 
@@ -65,6 +66,28 @@ def sources_have_their_own_names(subject: Subject) -> Iterator[Problem]:
                 node,
                 f"Its configuration's name '{node.config.name}' is taken",
             )
+
+
+def sinks_have_names_of_their_own(subject: Subject) -> Iterator[Problem]:
+    """A sink with a name is known by it: in the checkpoint, errors and metrics."""
+    seen: dict[str, str] = {}
+    for node in subject.of(SinkNode):
+        for config in node.sinks:
+            if not isinstance(config, SinkConfig) or getattr(config, "name", "") == "":
+                continue
+            title = f"sink '{config.label}'"
+            problems = tuple(_name(title, node.place, "Its name", config.name))
+            yield from problems
+            if problems:
+                continue
+            if config.name in seen:
+                yield Problem(
+                    title,
+                    node.place,
+                    f"Its name '{config.name}' is that of {seen[config.name]}.",
+                    "Give each sink a name of its own: name='...'.",
+                )
+            seen.setdefault(config.name, f"{title} ({node.place})")
 
 
 def _again(

@@ -29,6 +29,7 @@ from wallaroo.check.kinds import (
 )
 from wallaroo.check.names import (
     names_are_readable,
+    sinks_have_names_of_their_own,
     sources_have_their_own_names,
     steps_have_their_own_names,
 )
@@ -80,6 +81,7 @@ RULES: tuple[Rule, ...] = (
     layouts_can_be_stored,
     times_are_known,
     names_are_readable,
+    sinks_have_names_of_their_own,
     sources_have_their_own_names,
     steps_have_their_own_names,
     ports_are_numbers,

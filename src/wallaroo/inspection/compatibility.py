@@ -8,15 +8,18 @@ writes nothing: a run may hold the checkpoint).
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.inspection.reader import CheckpointReader
-from wallaroo.plan.json import Comparison, Verdict, compare, dumps
+from wallaroo.plan.json import Comparison, Verdict, compare, dumps, settled
 from wallaroo.plan.model import Plan
+from wallaroo.sinks.outbox import may_wait
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import CommitLog
+from wallaroo.state.layout import OUTBOX
 from wallaroo.state.storage import LocalStorage
 
 PLAN = "plan.json"
@@ -30,6 +33,8 @@ class Finding:
 
     commit: int | None  # the newest one; None where nothing is committed
     comparison: Comparison
+    plan: Plan  # with the checkpoint's ids of its sinks
+    text: str  # what is to be noted of it beside the checkpoint
     can_drop: bool = True  # whether a run may go on without what does not fit
     dropped: frozenset[str] = frozenset()  # state steps whose state would be abandoned
 
@@ -37,9 +42,10 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Compatibility:
     """What a run has to say about the comparison; ``dropped`` names state steps whose state is
-    abandoned.
+    abandoned; ``plan`` has the checkpoint's ids of its sinks.
     """
 
+    plan: Plan
     notes: tuple[str, ...] = ()
     dropped: frozenset[str] = frozenset()
 
@@ -50,9 +56,8 @@ def look(root: Path, plan: Plan) -> Finding:
     Raises CheckpointError where ``root`` is no checkpoint, is of a newer version, or its plan is
     damaged.
     """
-    CheckpointReader(root)  # raises where it cannot be read
-    batches = CommitLog(LocalStorage(str(root), False)).batches()
-    return _compared(root, batches[-1] if batches else None, dumps(plan))
+    identity = CheckpointReader(root).id  # raises where it cannot be read
+    return _compared(root, CommitLog(LocalStorage(str(root), False)), identity, plan)
 
 
 def check_compatibility(
@@ -63,10 +68,9 @@ def check_compatibility(
     Raises CheckpointError, before anything is touched, where the application does not fit and
     dropping what does not was not allowed.
     """
-    text = dumps(plan)
-    finding = _compared(checkpoint.root, checkpoint.last.batch if checkpoint.last else None, text)
+    finding = _compared(checkpoint.root, checkpoint.commits, checkpoint.id, plan)
     compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
-    checkpoint.storage.publish(PLAN, text.encode())
+    checkpoint.storage.publish(PLAN, finding.text.encode())
     return compatibility
 
 
@@ -78,21 +82,29 @@ def planned_key_groups(root: Path) -> int | None:
         return None
 
 
-def _compared(root: Path, commit: int | None, new: str) -> Finding:
-    if commit is None:
-        return Finding(None, Comparison(Verdict.SAME, (NO_COMMIT,)))
+def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Finding:
+    batches = commits.batches()
+    last = batches[-1] if batches else None
     file = root / PLAN
+
+    def waits(sink: str) -> bool:
+        return may_wait(root / OUTBOX / sink, commits.history(checkpoint, sink))
+
     try:
         old = file.read_text()
-        comparison = compare(old, new)
+        own = settled(plan, old)
+        text = dumps(own.plan, own.gone)
+        if last is None:
+            return Finding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), own.plan, text)
+        comparison = compare(old, text, own.unclear, waits)
         before = json.loads(old)
-        after = json.loads(new)
+        after = json.loads(text)
         has_same_groups = before["key_groups"] == after["key_groups"]
         lost = frozenset(
             name for name, was in before["states"].items() if after["states"].get(name) != was
         )
     except FileNotFoundError:
-        return Finding(commit, Comparison(Verdict.SAME, (NO_PLAN,)))
+        return _without_plan(root, commits, waits, plan)
     except OSError as error:
         raise PeerError(
             f"{file} cannot be read: {error.strerror}. Make it readable to this user."
@@ -103,24 +115,49 @@ def _compared(root: Path, commit: int | None, new: str) -> Finding:
             f"next run then compares nothing."
         ) from error
     is_fit = comparison.verdict is not Verdict.INCOMPATIBLE
-    return Finding(commit, comparison, has_same_groups, frozenset() if is_fit else lost)
+    dropped = frozenset() if is_fit else lost
+    return Finding(last, comparison, own.plan, text, has_same_groups, dropped)
+
+
+def _without_plan(
+    root: Path, commits: CommitLog, waits: Callable[[str], bool], plan: Plan
+) -> Finding:
+    """Compare with what outboxes say of sinks, which is all that is known."""
+    text = dumps(plan)
+    batches = commits.batches()
+    if not batches:
+        return Finding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), plan, text)
+    known = {sink.name for sink in plan.sinks}
+    outboxes = {folder.name for folder in (root / OUTBOX).glob("*") if folder.is_dir()}
+    unknown = [sink for sink in sorted(outboxes - known) if waits(sink)]
+    reasons = tuple(
+        f"There is no {PLAN} beside it, so which sink of the application is its sink '{sink}', for "
+        f"which output waits, is unknown. Put {PLAN} back, or name that sink: name='{sink}' in its "
+        f"configuration."
+        for sink in unknown
+    )
+    verdict = Verdict.INCOMPATIBLE if reasons else Verdict.SAME
+    return Finding(batches[-1], Comparison(verdict, reasons or (NO_PLAN,)), plan, text)
 
 
 def _consequence(root: Path, finding: Finding, allow_incompatible: bool) -> Compatibility:
     comparison = finding.comparison
     if comparison.verdict is Verdict.SAME:
-        return Compatibility()
+        return Compatibility(finding.plan)
     if comparison.verdict is Verdict.CHANGED:
         return Compatibility(
+            finding.plan,
             tuple(
                 f"the application has changed, compatibly: {reason}"
                 for reason in comparison.reasons
-            )
+            ),
         )
     if not allow_incompatible or not finding.can_drop:
         raise CheckpointError(_refusal(root, finding))
     return Compatibility(
-        tuple(f"dropped as asked: {reason}" for reason in comparison.reasons), finding.dropped
+        finding.plan,
+        tuple(f"dropped as asked: {reason}" for reason in comparison.reasons),
+        finding.dropped,
     )
 
 

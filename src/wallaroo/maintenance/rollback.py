@@ -68,7 +68,7 @@ def _rolled_back(checkpoint: Checkpoint, to: int, plan: Plan) -> tuple[int, ...]
         return ()
     context = LogContext(checkpoint.root / SPOOL, checkpoint.id)
     logs = {source.config.name: source.config.open_log(context) for source in plan.sources}
-    _require_application(checkpoint, plan)
+    plan = _require_application(checkpoint, plan)
     _require_state(checkpoint, to)
     positions = _positions(logs, commit)
     _require_input(logs, positions, commit)
@@ -114,7 +114,8 @@ def _write_marker(checkpoint: Checkpoint, commit: Commit) -> None:
     fault_point("rollback.begin")
 
 
-def _require_application(checkpoint: Checkpoint, plan: Plan) -> None:
+def _require_application(checkpoint: Checkpoint, plan: Plan) -> Plan:
+    """Return the plan with the checkpoint's ids of its sinks."""
     key_groups = planned_key_groups(checkpoint.root) or plan.key_groups
     finding = look(checkpoint.root, replace(plan, key_groups=key_groups))
     if finding.comparison.verdict is Verdict.INCOMPATIBLE:
@@ -123,6 +124,7 @@ def _require_application(checkpoint: Checkpoint, plan: Plan) -> None:
             f"this is not the application of checkpoint {checkpoint.root}:\n{reasons}\nGive the "
             f"application, with the arguments, that ran on it last. Nothing was touched."
         )
+    return finding.plan
 
 
 def _require_state(checkpoint: Checkpoint, to: int) -> None:

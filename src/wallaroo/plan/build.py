@@ -53,6 +53,7 @@ from wallaroo.plan.model import (
     ToSinks,
 )
 from wallaroo.plan.ordering import Ordering
+from wallaroo.plan.sink_ids import fresh_ids
 from wallaroo.steps import Branch, EventTime, Step
 from wallaroo.windows.step import WindowStep
 
@@ -97,16 +98,13 @@ def number_sources(sketch: Sketch) -> Sketch:
 
 
 def number_sinks(sketch: Sketch) -> Sketch:
-    """List the sinks, named by kind: ``tcp``, ``tcp-2``; the name stays the same when an address
-    changes.
-    """
-    seen: dict[str, int] = {}
-    sinks = []
-    for config in (config for node in sinks_of(sketch.root) for config in node.sinks):
-        count = seen[config.kind] = seen.get(config.kind, 0) + 1
-        name = config.kind if count == 1 else f"{config.kind}-{count}"
-        sinks.append(SinkPlan(name, config, config.encoder))
-    return replace(sketch, plan=replace(sketch.plan, sinks=tuple(sinks)))
+    """List the sinks, each with an id (``plan.sink_ids``)."""
+    configs = [config for node in sinks_of(sketch.root) for config in node.sinks]
+    sinks = tuple(
+        SinkPlan(name, config, config.encoder)
+        for name, config in zip(fresh_ids(configs), configs, strict=True)
+    )
+    return replace(sketch, plan=replace(sketch.plan, sinks=sinks))
 
 
 def leave_out_idle_keys(sketch: Sketch) -> Sketch:

@@ -3,16 +3,16 @@
 Where it runs: pure.
 
 What decides: state belongs to (state step, key) within key groups, unread input to a source's name,
-unsent output to a sink's name.  A plan may continue when nothing that a checkpoint holds loses its
-owner or changes its meaning.  All else (stateless steps, stages, addresses, new sources, sinks and
-state steps) may change freely between two runs, because no event is ever between two stages when a
-batch is committed.
+unsent output to a sink (``plan.sink_ids`` says which is which).  A plan may continue when nothing
+that a checkpoint holds loses its owner or changes its meaning.  All else (stateless steps, stages,
+addresses of named sinks, new sources, sinks and state steps) may change freely between two runs,
+because no event is ever between two stages when a batch is committed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -20,13 +20,13 @@ from typing import Any
 from wallaroo.plan.model import (
     BranchEntry,
     Plan,
-    SinkPlan,
     SourceEntry,
     Stage,
     ToExchange,
     ToSinks,
     following_of,
 )
+from wallaroo.plan.sink_ids import Noted, Settled, noted, place_of, settle
 from wallaroo.references import importable_module
 from wallaroo.steps import STOP
 
@@ -49,9 +49,18 @@ class Comparison:
     reasons: tuple[str, ...] = ()
 
 
-def dumps(plan: Plan) -> str:
-    """Describe a plan as JSON text; equal plans give equal text."""
-    return json.dumps(describe(plan), indent=1, sort_keys=True)
+def dumps(plan: Plan, gone: Noted | None = None) -> str:
+    """Describe a plan as JSON text; equal plans give equal text.  ``gone`` are the sinks that a
+    checkpoint knows besides.
+    """
+    described = {**describe(plan), **({"gone": gone} if gone else {})}
+    return json.dumps(described, indent=1, sort_keys=True)
+
+
+def settled(plan: Plan, old: str | None) -> Settled:
+    """Give a plan's sinks the ids that they have in a checkpoint made under the plan ``old``."""
+    before = None if old is None else json.loads(old)
+    return settle(plan, before, [_shape(stage) for stage in plan.stages])
 
 
 def describe(plan: Plan) -> dict[str, Any]:
@@ -71,7 +80,7 @@ def describe(plan: Plan) -> dict[str, Any]:
             }
             for source in plan.sources
         },
-        "sinks": {sink.name: _sink(sink) for sink in plan.sinks},
+        "sinks": {sink.name: noted(sink.config) for sink in plan.sinks},
         "states": {
             name: {
                 "class": _kept(step),
@@ -90,11 +99,6 @@ def _kept(step: Any) -> str:
     """What a step's state is: its class; for windows also which windows."""
     own = _qualified(getattr(step, "state_class", object))
     return f"{own} over {step.kept_for}" if step.kept_for is not None else own
-
-
-def _sink(sink: SinkPlan) -> dict[str, str]:
-    target = sink.config.target
-    return {"kind": sink.config.kind, **({"target": target} if target else {})}
 
 
 def _qualified(cls: type[Any]) -> str:
@@ -139,9 +143,15 @@ def _shape(stage: Stage) -> dict[str, Any]:
     return {"from": entry, "steps": [step.step_name for step in stage.steps], "to": to}
 
 
-def compare(old: str, new: str) -> Comparison:
+def compare(
+    old: str,
+    new: str,
+    unclear: Sequence[str] = (),
+    waits: Callable[[str], bool] = lambda sink: True,
+) -> Comparison:
     """Say whether a checkpoint made under the plan ``old`` can be continued under ``new`` (both
-    texts from ``dumps``).
+    texts from ``dumps``, the new one of a plan that is ``settled``, which left ``unclear``);
+    ``waits`` says whether output of a sink may not have left.
     """
     before = json.loads(old)
     after = json.loads(new)
@@ -156,7 +166,8 @@ def compare(old: str, new: str) -> Comparison:
     reasons = (
         *_whole(before, after),
         *_sources(before, after),
-        *_sinks(before, after),
+        *unclear,
+        *_sinks(before, after, waits),
         *_states(before, after),
     )
     if reasons:
@@ -197,11 +208,21 @@ def _sources(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
             yield f"Source '{name}' has another header than the frames it has accepted ({header})."
 
 
-def _sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+def _sinks(
+    before: dict[str, Any], after: dict[str, Any], waits: Callable[[str], bool]
+) -> Iterator[str]:
     for name, was in before["sinks"].items():
         now = after["sinks"].get(name)
-        if now is None or now["kind"] != was["kind"]:
-            yield f"Sink '{name}' is gone, and output committed to it may not have left yet."
+        if now is not None and now["kind"] == was["kind"]:
+            continue
+        if not waits(name):
+            continue
+        where = place_of(was)
+        yield (
+            f"Sink '{name}'{f' ({where})' if where else ''} is gone, and output committed to it "
+            f"may not have left yet. If it was moved, name it: "
+            f"name='{was.get('name', name)}' in its configuration."
+        )
 
 
 def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
@@ -225,10 +246,9 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     for part, noun in (("sources", "Source"), ("sinks", "Sink"), ("steps", "Step")):
         yield from (f"{noun} '{name}' is new." for name in after[part] if name not in before[part])
+        left = "nothing waits for it" if noun == "Sink" else "it kept nothing"
         yield from (
-            f"{noun} '{name}' is gone; it kept nothing."
-            for name in before[part]
-            if name not in after[part]
+            f"{noun} '{name}' is gone; {left}." for name in before[part] if name not in after[part]
         )
     yield from _moved_sinks(before, after)
     for name, kind in after["steps"].items():
@@ -247,8 +267,9 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
 def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     for name, was in before["sinks"].items():
         now = after["sinks"].get(name, {})
-        if "target" in was and "target" in now and was["target"] != now["target"]:
+        notes = [key for key in ("target", "address") if key in was and key in now]
+        if any(was[key] != now[key] for key in notes):
             yield (
-                f"Sink '{name}' wrote to {was['target']} and writes to {now['target']} now: what "
-                "it has written stays where it is, and output from here on goes to the new place."
+                f"Sink '{name}' wrote to {place_of(was)} and writes to {place_of(now)} now: what "
+                f"has left stays where it is; what waits, and what comes, goes to the new place."
             )

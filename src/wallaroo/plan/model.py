@@ -167,7 +167,7 @@ def _time_of(source: SourcePlan, step: EventTime[Any]) -> SourceTime:
 class SinkPlan:
     """One sink, and what turns events into its bytes."""
 
-    name: str  # unique; derived from the configuration
+    name: str  # unique: its id, from ``plan.sink_ids``
     config: Any
     encoder: Encoder[Any] | None
 

@@ -91,7 +91,7 @@ class FunctionSystem(System):
         place = place_of(self._config.function)
         at = f" at {place}" if place else ""
         return PeerError(
-            f"Function '{self._config.name}'{at} of sink '{self._sink}' failed "
+            f"Function '{self._config.target}'{at} of sink '{self._sink}' failed "
             f"{self._progress.failures} times in a row{which}, the last time with {error}. Nothing "
             f"is lost: committed outputs wait in {staging}. Correct the function or what it calls, "
             f"then run again."
@@ -112,7 +112,8 @@ class FunctionSinkConfig(SinkConfig):
     goes on with what waits (``None``: without end).  After a crash the outputs of the batch in hand
     may be given again: make the function idempotent, or let it recognise what it has seen.
 
-    ``name`` is what errors and tables call it; the function's own by default.
+    ``name`` is what errors and tables call it; the function's own by default, by which a sink
+    without one is known.
     """
 
     kind: ClassVar[str] = "function"
@@ -126,8 +127,6 @@ class FunctionSinkConfig(SinkConfig):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise self._wrong(f"{self.function!r} is no function.", "Give a function of a list.")
-        name = self.name or getattr(self.function, "__name__", type(self.function).__name__)
-        object.__setattr__(self, "name", name)
         if not isinstance(self.batch, int) or self.batch < 1:
             raise self._wrong(f"batch={self.batch!r} outputs cannot be given.", "Give 1 or more.")
         if self.retries is not None and (not isinstance(self.retries, int) or self.retries < 0):
@@ -142,13 +141,18 @@ class FunctionSinkConfig(SinkConfig):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel without the function: workers stage outputs, and need not be able to import it."""
-        rest = (self.encoder, self.name, self.batch, self.retries, self.backoff_s)
+        rest = (self.encoder, self.target, self.batch, self.retries, self.backoff_s)
         return FunctionSinkConfig, (_runs_in_the_driver, *rest)
 
     @property
     def label(self) -> str:
         """What errors and tables call it."""
-        return f"function {self.name}"
+        return f"function {self.target}"
+
+    @property
+    def target(self) -> str:
+        """The name, or the function's own."""
+        return self.name or getattr(self.function, "__name__", type(self.function).__name__)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Stage one task's outputs of one batch in the outbox."""

@@ -167,6 +167,9 @@ class SinkConfig(ABC):
 
     kind: ClassVar[str] = "sink"
     can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
+    # as the user calls it, or "": a sink with a name may move to another target with what waits; a
+    # configuration may do without it
+    name: str
     encoder: Encoder[Any] | None
 
     @property
@@ -176,9 +179,15 @@ class SinkConfig(ABC):
 
     @property
     def target(self) -> str:
-        """Where output is that only this sink continues; noted beside the checkpoint, so that
-        another place is reported.  Empty where there is no such place.
+        """Where output goes: with the kind, what a sink without a name is known by, so that what
+        waits for one receiver is not sent to another; noted beside the checkpoint, without secrets.
+        Sinks of one target are taken to have one receiver.
         """
+        return ""
+
+    @property
+    def address(self) -> str:
+        """At which system the target is, if there may be several; noted as ``target`` is."""
         return ""
 
     @abstractmethod

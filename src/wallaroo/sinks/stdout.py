@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -95,6 +95,7 @@ class StdoutSinkConfig(SinkConfig):
     kind: ClassVar[str] = "stdout"
     can_roll_back: ClassVar[bool] = True
     encoder: Encoder[Any] | None = None
+    name: str = field(default="", kw_only=True)
 
     @property
     def label(self) -> str:

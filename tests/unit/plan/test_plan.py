@@ -205,10 +205,11 @@ def test_a_kept_collect_merged_with_an_idle_key_by_settles_alone() -> None:
     assert shape(merged) == ["0 - > 2 by collect", "0 shout sinks 0", "1 shout sinks 0"]
 
 
-def test_sinks_are_named_by_kind_and_all_get_everything() -> None:
+def test_sinks_are_named_by_kind_and_target_and_all_get_everything() -> None:
     receivers = [wallaroo.TCPSinkConfig("127.0.0.1", port, encode) for port in (7002, 7003)]
     made = plan(tcp("in").to_sinks([*receivers, SINK]))
-    assert [sink.name for sink in made.sinks] == ["tcp", "tcp-2", "stdout"]
+    names = [sink.name for sink in made.sinks]
+    assert names == ["tcp-127.0.0.1-7002", "tcp-127.0.0.1-7003", "stdout"]
     assert made.stages[0].exit == ToSinks((0, 1, 2))
 
 

@@ -21,7 +21,7 @@ from tests.unit.check.checked_steps import (
     shout,
     tcp,
 )
-from wallaroo.plan.json import Verdict, compare, dumps
+from wallaroo.plan.json import Verdict, compare, dumps, settled
 from wallaroo.plan.model import Plan
 from wallaroo.sinks.file.config import FileSinkConfig
 
@@ -173,17 +173,32 @@ def test_keys_are_found_through_a_meeting_of_keyed_streams() -> None:
     ]
 
 
-def to_file(path: str) -> Plan:
-    return plan(keyed().to(count).to_sink(FileSinkConfig(path, encode)))
+def to_file(path: str, name: str = "") -> Plan:
+    return plan(keyed().to(count).to_sink(FileSinkConfig(path, encode, name=name)))
 
 
-def test_a_sink_that_writes_to_another_place_is_reported() -> None:
-    found = compare(dumps(to_file("out.txt")), dumps(to_file("results.txt")))
+def test_a_sink_with_a_name_that_writes_to_another_place_is_reported() -> None:
+    found = compare(dumps(to_file("out.txt", "out")), dumps(to_file("results.txt", "out")))
     assert found.verdict is Verdict.CHANGED
     assert found.reasons == (
-        "Sink 'file' wrote to out.txt and writes to results.txt now: what it has written stays "
-        "where it is, and output from here on goes to the new place.",
+        "Sink 'out' wrote to out.txt and writes to results.txt now: what has left stays where it "
+        "is; what waits, and what comes, goes to the new place.",
     )
+
+
+def test_a_sink_without_a_name_and_with_another_target_is_another_sink() -> None:
+    old = dumps(to_file("out.txt"))
+    own = settled(to_file("results.txt"), old)
+    new = dumps(own.plan, own.gone)
+    waiting = compare(old, new)
+    assert waiting.reasons == (
+        "Sink 'file' (out.txt) is gone, and output committed to it may not have left yet. If it "
+        "was moved, name it: name='file' in its configuration.",
+    )
+    assert waiting.verdict is Verdict.INCOMPATIBLE
+    idle = compare(old, new, waits=lambda sink: False)
+    assert idle.verdict is Verdict.CHANGED
+    assert idle.reasons == ("Sink 'file-2' is new.", "Sink 'file' is gone; nothing waits for it.")
 
 
 def test_a_description_of_an_earlier_version_without_targets_is_compatible() -> None:

@@ -144,6 +144,7 @@ class Run(RunHandle):
         phases = Phases(order.meter, stop)
         closers.add(order.host.discard)
         found = open_state(order, phases, closers)
+        self.plan = found.plan
         self._answer_queries(closers)
         beginnings = open_sources(order, found, phases, stop.is_set)
         self.addresses = found.sources.addresses

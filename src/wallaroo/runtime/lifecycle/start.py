@@ -78,6 +78,11 @@ class Found:
     sources: SourceSide
 
     @property
+    def plan(self) -> Plan:
+        """What is run, with the checkpoint's ids of its sinks."""
+        return self.compatibility.plan
+
+    @property
     def positions(self) -> dict[str, Position]:
         """Where the last commit ended in each source."""
         return _committed(self.checkpoint)
@@ -125,7 +130,7 @@ def open_parts(
     phases.enter("opening sinks")
     outbox = order.site.root / "outbox"
     closing = SinkClosing(closers, order.options.drain_s)
-    sinks = open_sinks(order.plan, outbox, found.checkpoint, not order.is_temporary, closing)
+    sinks = open_sinks(found.plan, outbox, found.checkpoint, not order.is_temporary, closing)
     closers.add(order.host.close)
     order.host.open(order.site, phases.enter)
     deployment = replace(
@@ -156,7 +161,7 @@ def _parts(
     sinks: SinkSide,
     deployment: Deployment,
 ) -> Parts:
-    plan = order.plan
+    plan = found.plan
     options = order.options
     host = order.host
     checkpoint = found.checkpoint
@@ -211,7 +216,7 @@ def _deployment(order: Order, found: Found) -> Deployment:
     checkpoint = found.checkpoint
     is_local = order.host.is_local
     return Deployment.of(
-        order.plan,
+        found.plan,
         _module_folders(order.options.module_paths) if is_local else (),
         order.site.root,
         found.sources.logs_of_workers(order.host.reachable_as),

@@ -14,7 +14,7 @@ The rule for readers:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -43,6 +43,7 @@ class FileSinkConfig(SinkConfig):
     encoder: Encoder[Any] | None = None
     form: str = "raw"
     overwrite: bool = False
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from wallaroo.errors import Problem, WallarooParameterError, optional_library
+from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
@@ -56,6 +57,7 @@ class HTTPSinkConfig(SinkConfig):
     backoff_s: float = 0.25
     on_refused: str = STOP
     tls: TLS | None = None
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -100,6 +102,14 @@ class HTTPSinkConfig(SinkConfig):
     @property
     def label(self) -> str:
         return f"http {self.place}"
+
+    @property
+    def target(self) -> str:
+        return self.place
+
+    @property
+    def address(self) -> str:
+        return without_secrets(self.url).removeprefix(self.place)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)

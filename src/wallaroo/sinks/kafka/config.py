@@ -46,6 +46,7 @@ class KafkaSinkConfig(SinkConfig):
     encoder: Encoder[Any] | None = None
     delivery: str = "exactly-once"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    name: str = field(default="", kw_only=True)
     encoder_of_2017: InitVar[Any] = None
 
     def __post_init__(self, encoder_of_2017: Any) -> None:
@@ -85,6 +86,11 @@ class KafkaSinkConfig(SinkConfig):
     def target(self) -> str:
         """Where records are that this sink continues."""
         return self.topic
+
+    @property
+    def address(self) -> str:
+        """Whose topic it is."""
+        return brokers_text(self.brokers)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Stage one task's records of one batch in the outbox."""

@@ -38,6 +38,7 @@ class MQTTSinkConfig(SinkConfig):
     username: str = ""
     password: str = field(default="", repr=False)
     tls: bool = False
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.topic and self.encoder is None:
@@ -58,6 +59,10 @@ class MQTTSinkConfig(SinkConfig):
     @property
     def target(self) -> str:
         return self.topic
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)

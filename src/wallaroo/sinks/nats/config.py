@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from wallaroo.errors import PeerError, Problem, WallarooParameterError, optional_library
 from wallaroo.sinks.addressed import addressed
+from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
@@ -42,6 +43,7 @@ class NATSSinkConfig(SinkConfig):
     stream: str = ""
     credentials: str = ""
     tls: TLS | None = None
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.subject and self.encoder is None:
@@ -63,6 +65,10 @@ class NATSSinkConfig(SinkConfig):
     @property
     def target(self) -> str:
         return self.subject or (f"stream {self.stream}" if self.stream else "subjects")
+
+    @property
+    def address(self) -> str:
+        return without_secrets(self.url)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)

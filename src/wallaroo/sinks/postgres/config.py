@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError, optional_library
+from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.postgres.rows import AS_IT_IS, RowEncoder, Target
 from wallaroo.sinks.staging import StagedWriter
@@ -38,6 +39,7 @@ class PostgresSinkConfig(SinkConfig):
     columns: Sequence[str]
     encoder: Encoder[Any] | None = None
     ledger: str = "wallaroo_ledger"
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         columns = self.columns
@@ -76,6 +78,11 @@ class PostgresSinkConfig(SinkConfig):
     def target(self) -> str:
         """Where rows are that this sink continues."""
         return self.table
+
+    @property
+    def address(self) -> str:
+        """In which database the table is."""
+        return without_secrets(self.dsn)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Stage one task's rows of one batch in the outbox."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError, optional_library
 from wallaroo.sinks.addressed import addressed
+from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
@@ -39,6 +40,7 @@ class RabbitMQSinkConfig(SinkConfig):
     exchange: str = ""
     routing_key: str = ""
     mandatory: bool = True
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.exchange and not self.routing_key and self.encoder is None:
@@ -61,6 +63,10 @@ class RabbitMQSinkConfig(SinkConfig):
         if not self.exchange:
             return f"queue {self.routing_key}" if self.routing_key else "queues"
         return f"exchange {self.exchange}"
+
+    @property
+    def address(self) -> str:
+        return without_secrets(self.url)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)

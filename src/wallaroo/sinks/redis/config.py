@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError, optional_library
+from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.redis.entries import packing
 from wallaroo.sinks.staging import StagedWriter
@@ -39,6 +40,7 @@ class RedisSinkConfig(SinkConfig):
     hash: str = ""
     max_length: int | None = None
     ledger: str = "wallaroo:ledger"
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if bool(self.stream) == bool(self.hash):
@@ -63,6 +65,10 @@ class RedisSinkConfig(SinkConfig):
     @property
     def target(self) -> str:
         return self.stream or self.hash
+
+    @property
+    def address(self) -> str:
+        return without_secrets(self.url)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)

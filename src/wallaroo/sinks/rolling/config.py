@@ -48,6 +48,7 @@ class RollingSinkConfig(SinkConfig):
     roll_s: float = ROLL_S
     compress: bool = False
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.roll_bytes < 1 or self.roll_s < 0:
@@ -83,6 +84,10 @@ class RollingSinkConfig(SinkConfig):
     @property
     def target(self) -> str:
         return self.path
+
+    @property
+    def address(self) -> str:
+        return str(self.options.get("endpoint_override", ""))
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)

@@ -7,7 +7,7 @@ Only the driver opens the database.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,6 +40,7 @@ class SQLiteSinkConfig(SinkConfig):
     columns: Sequence[str]
     encoder: Encoder[Any] | None = None
     ledger: str = "wallaroo_ledger"
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         columns = self.columns
@@ -69,6 +70,10 @@ class SQLiteSinkConfig(SinkConfig):
     @property
     def target(self) -> str:
         return self.table
+
+    @property
+    def address(self) -> str:
+        return str(self.path)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)

@@ -5,7 +5,7 @@ Where it runs: the configuration travels; its writer runs in workers, its commit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +42,7 @@ class TCPSinkConfig(SinkConfig):
     encoder: Encoder[Any] | None = None
     resume: bool = False
     tls: TLS | None = None
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         try:
@@ -63,6 +64,11 @@ class TCPSinkConfig(SinkConfig):
     def label(self) -> str:
         """What errors and tables call it."""
         return f"tcp {self.host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """The receiver."""
+        return f"{self.host}:{self.port}"
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Stage one task's output of one batch in the outbox."""

@@ -5,7 +5,7 @@ Where it runs: the configuration travels; its writer runs in workers, its commit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,6 +32,7 @@ class UDPSinkConfig(SinkConfig):
     port: int
     encoder: Encoder[Any] | None = None
     per_s: int | None = None
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 0xFFFF:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError, optional_library
+from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
@@ -39,6 +40,7 @@ class WebSocketSinkConfig(SinkConfig):
     text: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: TLS | None = None
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("ws://", "wss://")):
@@ -58,6 +60,10 @@ class WebSocketSinkConfig(SinkConfig):
     @property
     def target(self) -> str:
         return self.url.partition("?")[0].rpartition("@")[2].removeprefix("ws://")
+
+    @property
+    def address(self) -> str:
+        return without_secrets(self.url)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)
