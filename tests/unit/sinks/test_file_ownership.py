@@ -320,3 +320,46 @@ def test_a_missing_staged_file_of_a_batch_that_was_not_published_is_refused(
     with pytest.raises(CheckpointError, match="cannot be read"):
         opened(config, staging, 1, tokens)
     assert committed(path) == b"0;"
+
+
+def test_an_older_copy_of_a_file_and_its_sidecar_is_refused(tmp_path: Path, staging: Path) -> None:
+    """Given both restored from a backup, older than the checkpoint, then batches 1 and 2 would be
+    missing.
+    """
+    path = tmp_path / "out.txt"
+    written(path, staging, 1)
+    backup = path.read_bytes(), sidecar(path).read_bytes()
+    tokens: list[object] = []
+    for batch in (1, 2):
+        config = FileSinkConfig(path)
+        tokens = staged(config, staging, batch, [f"{batch};".encode()])
+        opened(config, staging, batch - 1).commit(commit_of(batch), tokens)
+    path.write_bytes(backup[0])
+    sidecar(path).write_bytes(backup[1])
+    with pytest.raises(
+        CheckpointError,
+        match=r"out\.txt ends with batch 0, but output up to batch 2 was written to it: it is an "
+        r"older copy, .*Nothing was changed\. Put the newer file back, together with its "
+        r"out\.txt\.committed; or move both to another place",
+    ):
+        opened(FileSinkConfig(path), staging, 2, tokens)
+    assert path.read_bytes() == b"0;"
+
+    path.unlink()
+    sidecar(path).unlink()
+    for _ in range(2):  # an empty file that was begun again is no older copy
+        committer = opened(FileSinkConfig(path), staging, 2, tokens)
+    committer.commit(commit_of(3), staged(FileSinkConfig(path), staging, 3, [b"3;"]))
+    assert committed(path) == b"3;"
+
+
+def test_a_file_to_which_the_output_returns_is_no_older_copy(tmp_path: Path, staging: Path) -> None:
+    first, second = tmp_path / "first.txt", tmp_path / "second.txt"
+    written(first, staging, 1)
+    config = FileSinkConfig(second)
+    tokens = staged(config, staging, 1, [b"1;"])
+    opened(config, staging, 0).commit(commit_of(1), tokens)
+    committer = opened(FileSinkConfig(first), staging, 1, tokens)
+    committer.commit(commit_of(2), staged(FileSinkConfig(first), staging, 2, [b"2;"]))
+    opened(FileSinkConfig(first), staging, 2)
+    assert (committed(first), committed(second)) == (b"0;2;", b"1;")

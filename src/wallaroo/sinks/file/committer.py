@@ -25,6 +25,7 @@ from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.sinks.staging import StagedToken, remove_orphans, remove_staged
 from wallaroo.sinks.target_record import (
+    TargetRecord,
     begin_target,
     has_left,
     last_left,
@@ -51,6 +52,7 @@ class FileCommitter(SinkCommitter):
         make_private(place.staging, is_durable=place.is_durable)
         self._place = place
         self._status = SinkStatus()
+        self._record: TargetRecord | None = None  # where output went until now
 
     @property
     @abstractmethod
@@ -94,7 +96,7 @@ class FileCommitter(SinkCommitter):
         last = history.last
         staged: list[StagedToken] = [token for token in tokens if token is not None]
         with self._disk_errors():
-            record = read_target(place.staging, history, tokens)
+            self._record = record = read_target(place.staging, history, tokens)
             if place.is_overwriting and not last.exists:
                 self._wipe()
             self._inspect(history, staged)
@@ -157,6 +159,14 @@ class FileCommitter(SinkCommitter):
 
     def close(self, drain_s: float) -> None:
         """Nothing to release: a commit is visible when it returns."""
+
+    def _left_here(self) -> CommitId | None:
+        """Return the last commit whose output is known to have been written to the target."""
+        record = self._record
+        left = last_left(self._place.staging)
+        if record is None or left is None or record.target != self._target_name:
+            return None
+        return left if left.batch > record.since.batch else None
 
     @property
     def _target_name(self) -> str:

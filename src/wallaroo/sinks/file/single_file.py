@@ -71,6 +71,7 @@ class SingleFileCommitter(FileCommitter):
         if not history.contains(found.last):
             raise self._not_in_history(found.end.batch, history)
         self._check_committed(found, size)
+        self._check_newest(found)
         if size > found.end.length and not self._is_cut(found, size):
             self._check_unfinished(found, size, history.last, staged)
         self._sidecar = found
@@ -90,6 +91,22 @@ class SingleFileCommitter(FileCommitter):
             raise CheckpointError(
                 f"{self._place.target} was changed: what is before byte {found.end.length} is "
                 f"not what was committed. {self._ways_out()}"
+            )
+
+    def _check_newest(self, found: Sidecar) -> None:
+        """Raise where output was written to this file that it does not have.  One that was rolled
+        back, or was begun again and is empty, has less than has left.
+        """
+        left = self._left_here()
+        if left is None or found.rolled_back is not None or not found.last.exists:
+            return
+        if left.batch > found.last.batch:
+            raise CheckpointError(
+                f"{self._place.target} ends with batch {found.last.batch}, but output up to batch "
+                f"{left.batch} was written to it: it is an older copy, and what lies between would "
+                f"be missing. Nothing was changed. Put the newer file back, together with its "
+                f"{sidecar_of(self._place.target).name}; or move both to another place, and this "
+                f"sink begins a new file with what comes."
             )
 
     def _ways_out(self) -> str:
