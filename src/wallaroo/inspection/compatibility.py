@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.inspection.reader import CheckpointReader
-from wallaroo.plan.json import Comparison, Verdict, compare, dumps, settled
+from wallaroo.plan.json import Comparison, Verdict, abandoned, compare, dumps, settled
 from wallaroo.plan.model import Plan
 from wallaroo.sinks.outbox import may_wait
 from wallaroo.state.checkpoint import Checkpoint
@@ -100,9 +100,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Fi
         before = json.loads(old)
         after = json.loads(text)
         has_same_groups = before["key_groups"] == after["key_groups"]
-        lost = frozenset(
-            name for name, was in before["states"].items() if after["states"].get(name) != was
-        )
+        lost = abandoned(old, text)
     except FileNotFoundError:
         return _without_plan(root, commits, waits, plan)
     except OSError as error:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from wallaroo.plan.join_sides import changed_spans, noted_joins, refused_joins
 from wallaroo.plan.model import (
     BranchEntry,
     Plan,
@@ -66,6 +67,7 @@ def settled(plan: Plan, old: str | None) -> Settled:
 def describe(plan: Plan) -> dict[str, Any]:
     """Describe what matters of a plan: names and settings, no code."""
     steps = {step.step_name: step for stage in plan.stages for step in stage.steps}
+    joins = noted_joins(plan)
     on_error = {step.step_name: step.on_error for step in plan.steps if step.on_error != STOP}
     return {
         "format": FORMAT,
@@ -92,6 +94,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         "steps": {name: step.kind for name, step in steps.items()},
         "shape": [_shape(stage) for stage in plan.stages],
         **({"on_error": on_error} if on_error else {}),
+        **({"joins": joins} if joins else {}),
     }
 
 
@@ -143,6 +146,21 @@ def _shape(stage: Stage) -> dict[str, Any]:
     return {"from": entry, "steps": [step.step_name for step in stage.steps], "to": to}
 
 
+def abandoned(old: str, new: str) -> frozenset[str]:
+    """Return the state steps whose state is dropped where a checkpoint made under the plan ``old``
+    is continued under ``new`` although it does not fit.
+    """
+    before = json.loads(old)
+    after = json.loads(new)
+    joins = refused_joins(before.get("joins", {}), after.get("joins", {}))
+    return frozenset(
+        {
+            *(name for name, was in before["states"].items() if after["states"].get(name) != was),
+            *(name for name, _ in joins),
+        }
+    )
+
+
 def compare(
     old: str,
     new: str,
@@ -169,6 +187,7 @@ def compare(
         *unclear,
         *_sinks(before, after, waits),
         *_states(before, after),
+        *(reason for _, reason in refused_joins(before.get("joins", {}), after.get("joins", {}))),
     )
     if reasons:
         return Comparison(Verdict.INCOMPATIBLE, reasons)
@@ -251,6 +270,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
             f"{noun} '{name}' is gone; {left}." for name in before[part] if name not in after[part]
         )
     yield from _moved_sinks(before, after)
+    yield from changed_spans(before.get("joins", {}), after.get("joins", {}))
     for name, kind in after["steps"].items():
         if before["steps"].get(name, kind) != kind:
             yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."
