@@ -156,9 +156,9 @@ def build_output(
     if isinstance(leave, ToBranches):
         return _to_branches(plan, stage, leave, branches, policy)
     if isinstance(leave, ToSinks):
-        return emit_to_all(
-            [_to_sink(plan, stage, sink, outputs[sink], policy) for sink in leave.sinks]
-        )
+        encoded = [_to_sink(plan, stage, sink, outputs[sink], policy) for sink in leave.sinks]
+        changing = [_is_of_user(plan.sinks[sink].encoder) for sink in leave.sinks]
+        return _to_each(plan, stage, encoded, changing, policy)
     assert exchange is not None
     not_packed = policy(producer_of(plan, stage))
     if leave.keeps_key:
@@ -197,9 +197,16 @@ def _to_branches(
     if leave.split is not None:
         where_true, where_false = branches
         return emit_branched(leave.split, where_true, where_false, policy(leave.split))
-    changing = [_may_change(plan.stages[branch]) for branch in leave.stages]
-    reading = [emit for emit, changes in zip(branches, changing, strict=True) if not changes]
-    *copied, last = [emit for emit, changes in zip(branches, changing, strict=True) if changes] or [
+    changing = [_may_change(plan, plan.stages[branch]) for branch in leave.stages]
+    return _to_each(plan, stage, branches, changing, policy)
+
+
+def _to_each(
+    plan: Plan, stage: Stage, emits: Sequence[Emit], changing: Sequence[bool], policy: Policy
+) -> Emit:
+    """Give every event to each; those that may change it do not disturb the others."""
+    reading = [emit for emit, changes in zip(emits, changing, strict=True) if not changes]
+    *copied, last = [emit for emit, changes in zip(emits, changing, strict=True) if changes] or [
         reading.pop()
     ]
     if not copied:
@@ -209,9 +216,20 @@ def _to_branches(
     return emit_to_each(reading, copied, last, packing.dumps, packing.loads, failed)
 
 
-def _may_change(branch: Stage) -> bool:
-    """Whether functions of steps are called with what comes to a branch: they may change it."""
-    return bool(branch.steps) or isinstance(branch.exit, ToBranches)
+def _may_change(plan: Plan, branch: Stage) -> bool:
+    """Whether functions of users are called with what comes to a branch: they may change it."""
+    leave = branch.exit
+    if isinstance(leave, ToSinks):
+        return bool(branch.steps) or any(_is_of_user(plan.sinks[s].encoder) for s in leave.sinks)
+    return bool(branch.steps) or isinstance(leave, ToBranches)
+
+
+def _is_of_user(encoder: Encoder[Any] | None) -> bool:
+    """Whether an encoder is not one of this package's, which only read their events."""
+    if encoder is None:
+        return False
+    module = getattr(getattr(encoder, "inner", encoder).function, "__module__", None) or ""
+    return not module.startswith("wallaroo.")
 
 
 def _to_sink(plan: Plan, stage: Stage, sink: int, outputs: list[bytes], policy: Policy) -> Emit:
