@@ -92,7 +92,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Fi
 
     try:
         old = file.read_text()
-        own = settled(plan, old)
+        own = settled(plan, old, last is not None)
         text = dumps(own.plan, own.gone)
         if last is None:
             return Finding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), own.plan, text)
@@ -108,6 +108,8 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Fi
             f"{file} cannot be read: {error.strerror}. Make it readable to this user."
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if last is None:
+            return _without_plan(root, commits, waits, plan)
         raise CheckpointError(
             f"{file} is damaged. Restore it from a backup of the checkpoint, or remove it: the "
             f"next run then compares nothing."

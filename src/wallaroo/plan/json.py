@@ -58,10 +58,10 @@ def dumps(plan: Plan, gone: Noted | None = None) -> str:
     return json.dumps(described, indent=1, sort_keys=True)
 
 
-def settled(plan: Plan, old: str | None) -> Settled:
+def settled(plan: Plan, old: str, has_commits: bool = True) -> Settled:
     """Give a plan's sinks the ids that they have in a checkpoint made under the plan ``old``."""
-    before = None if old is None else json.loads(old)
-    return settle(plan, before, [_shape(stage) for stage in plan.stages])
+    shape = [_shape(stage) for stage in plan.stages]
+    return settle(plan, json.loads(old), shape, has_commits)
 
 
 def describe(plan: Plan) -> dict[str, Any]:

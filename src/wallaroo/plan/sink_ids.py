@@ -102,12 +102,12 @@ def _safe(text: str) -> str:
     return f"{safe[-TEXT_MAX:].strip('-.')}-{digest}".lstrip("-")
 
 
-def settle(plan: Plan, before: Mapping[str, Any] | None, shape: Sequence[Any]) -> Settled:
-    """Give a plan's sinks the ids that a checkpoint has for them; ``before`` is its plan.json, or
-    None if it has none, ``shape`` what a plan.json says of this plan's stages.
+def settle(
+    plan: Plan, before: Mapping[str, Any], shape: Sequence[Any], has_commits: bool = True
+) -> Settled:
+    """Give a plan's sinks the ids that a checkpoint has for them; ``before`` is its plan.json,
+    ``shape`` what a plan.json says of this plan's stages.  Without commits no id has any output.
     """
-    if before is None:
-        return Settled(plan, {})
     sinks = [sink for sink in plan.sinks if sink.name != DEAD_LETTERS]
     new = [noted(sink.config) for sink in sinks]
     known: Noted = {each: sink for each, sink in before["sinks"].items() if each != DEAD_LETTERS}
@@ -116,11 +116,13 @@ def settle(plan: Plan, before: Mapping[str, Any] | None, shape: Sequence[Any]) -
     back = [number for number in range(len(new)) if number not in ids]
     found, _ = _matched([new[number] for number in back], lost, False, PASSES[:2])
     ids.update((back[number], each) for number, each in found.items())
-    fresh = fresh_ids([sink.config for sink in sinks], {*known, *lost})
+    used = {*known, *lost} if has_commits else {*ids.values()}
+    fresh = fresh_ids([sink.config for sink in sinks], used)
     names = {id(sink): ids.get(number, fresh[number]) for number, sink in enumerate(sinks)}
+    kept = {*names.values()}
     return Settled(
         replace(plan, sinks=tuple(_named(sink, names.get(id(sink))) for sink in plan.sinks)),
-        {each: sink for each, sink in {**lost, **known}.items() if each not in names.values()},
+        {each: sink for each, sink in {**lost, **known}.items() if each in used - kept},
         tuple(unclear),
     )
 

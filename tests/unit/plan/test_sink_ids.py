@@ -138,6 +138,12 @@ def test_a_sink_that_is_gone_leaves_its_id_to_no_other_and_may_come_back() -> No
     assert (ids(again.plan), again.gone) == (["tcp-2", "tcp"], {})
 
 
+def test_an_id_without_any_output_is_free() -> None:
+    """A checkpoint in which nothing is committed belongs to the application that comes."""
+    own = settled(plan(receiver(2)), dumps(plan(receiver(1))), has_commits=False)
+    assert (ids(own.plan), own.gone) == (["tcp"], {})
+
+
 def test_a_topic_at_other_brokers_is_the_same_sink_if_it_is_the_only_one() -> None:
     old = plan(wallaroo.KafkaSinkConfig("t", "a:9092", encode))
     assert continued(old, plan(SINK, wallaroo.KafkaSinkConfig("t", "b:9092", encode)))[1] == "kafka"
