@@ -10,12 +10,17 @@ The invariants:
 * `Pushed.stored` is called after the event is on disk, never before.
 * At most ``EVENTS_MAX`` events or ``BYTES_MAX`` bytes wait (one event may be larger): who puts more
   waits.  So where the spool is full, the user's code waits too.
+* Only `Inbox.end` ends a source.  Work that returns without it is named and called again, after all
+  that it put is stored; so is work of ours that raises (no descriptor is left, say), while what the
+  user's code raises ends the run.
 """
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,10 +31,14 @@ from wallaroo.sources.feed import Run, framed, framed_event
 from wallaroo.sources.generator import unpickled
 from wallaroo.steps import Decoder
 
+LOGGER = logging.getLogger("wallaroo.sources")
 EVENTS_MAX = 4096
 BYTES_MAX = 8 << 20
 RUN_BYTES_MAX = 256 * 1024  # taken at once
 IDLE_S = 0.1  # without an event the feed looks after other things
+# until work that stopped is called again; twice as long each time, until events come
+AGAIN_S = 0.5
+AGAIN_S_MAX = 30.0
 
 
 class Pushed(NamedTuple):
@@ -47,7 +56,7 @@ class Inbox:
         self._changed = threading.Condition()
         self._waiting: deque[Pushed] = deque()
         self._bytes = 0
-        self._is_ended = False
+        self.is_ended = False
         self._failure: Exception | None = None
         self.problem = ""  # why nothing comes at the moment
         self.is_away = False  # whether nothing can come, as the other system was not reached yet
@@ -69,8 +78,8 @@ class Inbox:
     def end(self, failure: Exception | None = None) -> None:
         """Nothing more comes, perhaps because of a failure."""
         with self._changed:
-            if not self._is_ended:
-                self._is_ended = True
+            if not self.is_ended:
+                self.is_ended = True
                 self._failure = failure
             self._changed.notify_all()
 
@@ -79,7 +88,7 @@ class Inbox:
         time, None at the end.  Raises what the inbox was ended with, after its last event.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._is_ended, wait_s)
+            self._changed.wait_for(lambda: self._waiting or self.is_ended, wait_s)
             taken: list[Pushed] = []
             size = 0
             while self._waiting and size < RUN_BYTES_MAX:
@@ -87,7 +96,7 @@ class Inbox:
                 size += len(taken[-1].frame)
             self._bytes -= size
             self._changed.notify_all()
-            if not taken and self._is_ended:
+            if not taken and self.is_ended:
                 if self._failure is not None:
                     raise self._failure
                 return None
@@ -95,10 +104,10 @@ class Inbox:
 
     def _has_room(self) -> bool:
         is_full = len(self._waiting) >= EVENTS_MAX or self._bytes >= BYTES_MAX
-        return self._is_ended or not is_full
+        return self.is_ended or not is_full
 
     def _add(self, pushed: Pushed) -> None:
-        if not self._is_ended:  # what comes after the end is dropped
+        if not self.is_ended:  # what comes after the end is dropped
             self._waiting.append(pushed)
             self._bytes += len(pushed.frame)
             self._changed.notify_all()
@@ -107,27 +116,39 @@ class Inbox:
 class InboxFeed:
     """A feed of what `work` puts into an inbox; ``work`` runs in a thread of its own."""
 
-    def __init__(self, source: str, work: Callable[[Inbox, Any], None], resume: bytes):
+    def __init__(
+        self,
+        source: str,
+        work: Callable[[Inbox, Any], None],
+        resume: bytes,
+        *,
+        is_user_code: bool = False,
+    ):
         """``work`` is called with the inbox and the position after the last stored event (None: at
-        the beginning); the source ends when it returns, unless it ended the inbox itself.
+        the beginning); it ends the inbox if nothing more comes, and is called again if it stops
+        without that.
         """
+        self._is_user_code = is_user_code
         self._source = source
         self._work = work
         self._inbox = Inbox()
         self._resume = resume
         self._thread: threading.Thread | None = None
+        self._pause_s = AGAIN_S
+        self._again_at: float | None = None  # monotonic; None: nothing has stopped
 
     def next_run(self) -> Run | None:
         """Return what came.  Raises UserCodeError or PeerError where the user's code did."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._live, name=self._source, daemon=True)
-            self._thread.start()
+            self._start()
         taken = self._inbox.take(IDLE_S)
         if taken is None:
             return None
         if not taken:
+            self._look_after_work()
             inbox = self._inbox
             return Run(b"", 0, self._resume, problem=inbox.problem, is_away=inbox.is_away)
+        self._pause_s = AGAIN_S
         self._resume = pickle.dumps(taken[-1].position)
         wanted = [pushed.stored for pushed in taken if pushed.stored is not None]
         frames = b"".join(pushed.frame for pushed in taken)
@@ -139,6 +160,26 @@ class InboxFeed:
             problem=self._inbox.problem,
         )
 
+    def _start(self) -> None:
+        self._again_at = None
+        self._thread = threading.Thread(target=self._live, name=self._source, daemon=True)
+        self._thread.start()
+
+    def _look_after_work(self) -> None:
+        """Call work that has stopped again: nothing that it put waits, and the run before this one
+        is stored, so that it continues after the last event.
+        """
+        assert self._thread is not None
+        if self._thread.is_alive():
+            return
+        now = time.monotonic()
+        if self._again_at is None:
+            self._again_at = now + self._pause_s
+            self._pause_s = min(AGAIN_S_MAX, 2 * self._pause_s)
+        elif now >= self._again_at:
+            self._inbox.problem = ""
+            self._start()
+
     def _live(self) -> None:
         position = pickle.loads(self._resume) if self._resume else None
         try:
@@ -146,9 +187,19 @@ class InboxFeed:
         except PeerError as error:
             self._inbox.end(error)
         except BaseException as error:  # noqa: BLE001  # the boundary to the user's source, in its thread
-            self._inbox.end(failure_of(self._source, error, after(position)))
+            if self._is_user_code:
+                self._inbox.end(failure_of(self._source, error, after(position)))
+            else:
+                self._stopped(f"{type(error).__name__}: {error}")
         else:
-            self._inbox.end()
+            self._stopped("it returned without an end")
+
+    def _stopped(self, why: str) -> None:
+        if not self._inbox.is_ended:
+            self._inbox.problem = f"its feed stopped ({why}) and is started again"
+            LOGGER.warning(
+                "Source %s: its feed stopped (%s) and is started again", self._source, why
+            )
 
 
 def _call(wanted: list[Callable[[], object]]) -> None:

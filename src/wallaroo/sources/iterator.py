@@ -54,7 +54,7 @@ class IteratorSource(SourceConfig[Event]):
         return f"iterator {getattr(self._open.function, '__name__', self._open.function)}"
 
     def open_feed(self, resume: bytes) -> Feed:
-        return InboxFeed(self.name, self._run, resume)
+        return InboxFeed(self.name, self._run, resume, is_user_code=True)
 
     def _run(self, inbox: Inbox, position: Any) -> None:
         events = self._open.function(position)
@@ -63,6 +63,7 @@ class IteratorSource(SourceConfig[Event]):
             asyncio.run(self._put_async(inbox, events, number))
         else:
             self._put(inbox, events, number)
+        inbox.end()
 
     def _put(self, inbox: Inbox, events: Iterable[Any], number: int) -> None:
         frame = framer_of(self.decoder)

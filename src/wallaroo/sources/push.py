@@ -83,7 +83,7 @@ class PushSource(SourceConfig[Event]):
         return f"push {getattr(self._subscribe.function, '__name__', self._subscribe.function)}"
 
     def open_feed(self, resume: bytes) -> Feed:
-        return InboxFeed(self.name, self._run, resume)
+        return InboxFeed(self.name, self._run, resume, is_user_code=True)
 
     def _run(self, inbox: Inbox, position: Any) -> None:
         push = Push(self.name, inbox, framer_of(self.decoder))

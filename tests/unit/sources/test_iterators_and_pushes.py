@@ -4,6 +4,8 @@ stopped.
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -120,6 +122,40 @@ def test_a_feed_without_events_comes_back_soon() -> None:
     blocked.set()
     assert part is not None
     assert part.events == 0
+
+
+def _returns(inbox: Inbox) -> None:
+    """Stop without an end, as a server does whose accept fails."""
+
+
+def _raises(inbox: Inbox) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.mark.parametrize("stop", [_returns, _raises])
+def test_work_that_stops_without_an_end_is_named_and_continues_after_what_is_stored(
+    stop: Callable[[Inbox], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    positions: list[Any] = []
+
+    def work(inbox: Inbox, position: Any) -> None:
+        positions.append(position)
+        if len(positions) > 2:
+            inbox.end()
+            return
+        inbox.put(Pushed(b"event", len(positions), None))
+        stop(inbox)
+
+    feed = InboxFeed("quiet", work, b"")
+    problems = set()
+    events = 0
+    while (part := feed.next_run()) is not None:
+        events += part.events
+        problems.add(part.problem)
+    assert positions == [None, 1, 2]
+    assert events == 2
+    assert any("its feed stopped" in problem and "started again" in problem for problem in problems)
+    assert "Source quiet: its feed stopped" in caplog.text
 
 
 def _text(payload: bytes) -> str:
