@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wallaroo.framing import FrameError, Framing, frame_ender, frame_walker, last_frame
+from wallaroo.listeners.budget import Visitor
 from wallaroo.tls_sockets import Socket
 
 READ_BYTES = 256 * 1024  # at once
@@ -29,13 +30,15 @@ class ReadBuffer:
 class Connection:
     """A client's socket and the beginning of its unfinished frame."""
 
-    __slots__ = ("_end_of", "_framing", "_large", "_rest", "_walk", "number", "peer", "socket",
-                 "stream")  # fmt: skip
+    __slots__ = ("_end_of", "_framing", "_large", "_rest", "_walk", "is_proved", "number", "peer",
+                 "socket", "stream", "visitor")  # fmt: skip
 
     def __init__(self, sock: Socket, peer: str, number: int, framing: Framing):
         self.socket = sock
         self.peer = peer
         self.number = number
+        self.visitor: Visitor  # set by the one who counts it
+        self.is_proved = False  # a whole frame has come
         self.stream = b""  # of a sender that wants acknowledgements
         self._framing = framing
         self._walk = frame_walker(framing)

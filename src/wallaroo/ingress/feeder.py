@@ -23,6 +23,7 @@ from wallaroo.errors import CheckpointError, PeerError, UserCodeError
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX
 from wallaroo.ingress.listener import SILENT_S
 from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, fail, say
+from wallaroo.processes.open_files import allow_many_files
 from wallaroo.sources.feed import Feed, Run
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
@@ -185,6 +186,7 @@ def _load(path: str) -> tuple[FeederConfig, SourceConfig]:
 def main(path: str) -> int:
     """Feed until there is nothing more or it is to stop; return the exit code."""
     parent = Parent()
+    allow_many_files()
     try:
         config, source = _load(path)
         feeder = Feeder(config, source, parent)

@@ -14,6 +14,7 @@ from functools import partial
 from wallaroo.errors import PeerError
 from wallaroo.ingress.acks import HELLO_BYTES_MAX, read_hello
 from wallaroo.ingress.connection import ReadBuffer
+from wallaroo.listeners.budget import Visitor
 from wallaroo.tls_sockets import Socket
 
 # (socket, peer, stream, what followed the hello)
@@ -25,6 +26,7 @@ class _Pending:
     socket: Socket
     peer: str
     until: float  # monotonic
+    visitor: Visitor = field(init=False)
     content: bytearray = field(default_factory=bytearray)
 
 
@@ -37,16 +39,19 @@ class Handshakes:
         timeout_s: float,
         on_hello: OnHello,
         log: Callable[[str], None],
+        enter: Callable[[Callable[[], object]], Visitor],
     ):
         self._selector = selector
         self._timeout_s = timeout_s
         self._on_hello = on_hello
         self._log = log
+        self._enter = enter
         self._pending: dict[int, _Pending] = {}
 
     def begin(self, sock: Socket, peer: str) -> None:
         """Await the hello of a new client."""
         pending = _Pending(sock, peer, time.monotonic() + self._timeout_s)
+        pending.visitor = self._enter(partial(self._close, pending))
         self._pending[sock.fileno()] = pending
         self._selector.register(sock, selectors.EVENT_READ, partial(self._read, pending))
 
@@ -58,10 +63,11 @@ class Handshakes:
     def close(self) -> None:
         """Close all of them."""
         for pending in list(self._pending.values()):
-            self._forget(pending)
-            pending.socket.close()
+            self._close(pending)
 
     def _read(self, pending: _Pending, buffer: ReadBuffer) -> int:
+        if pending.socket.fileno() < 0:  # closed earlier in this pass
+            return 0
         try:
             part = pending.socket.recv(HELLO_BYTES_MAX - len(pending.content))
             pending.content += part
@@ -72,8 +78,7 @@ class Handshakes:
             self._refuse(pending, str(error))
             return 0
         if not part:
-            self._forget(pending)
-            pending.socket.close()
+            self._close(pending)
         elif found is not None:
             self._forget(pending)
             self._on_hello(pending.socket, pending.peer, *found)
@@ -81,9 +86,13 @@ class Handshakes:
 
     def _refuse(self, pending: _Pending, why: str) -> None:
         self._log(f"closed {pending.peer}: {why}")
+        self._close(pending)
+
+    def _close(self, pending: _Pending) -> None:
         self._forget(pending)
         pending.socket.close()
 
     def _forget(self, pending: _Pending) -> None:
+        pending.visitor.leave()
         del self._pending[pending.socket.fileno()]
         self._selector.unregister(pending.socket)

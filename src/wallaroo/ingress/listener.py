@@ -17,6 +17,7 @@ from wallaroo.ingress.acks import Streams
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.ports import Ports
 from wallaroo.ingress.source_store import open_store
+from wallaroo.listeners.budget import Budget, Visitor
 from wallaroo.spool import SpoolWriter
 from wallaroo.tls_sockets import Address
 
@@ -33,6 +34,7 @@ class ListenerContext:
     checkpoint: str
     backlog_bytes_max: int
     handshake_s: float
+    budget: Budget  # of all connections of the process
 
 
 class Listener(ABC):
@@ -59,7 +61,11 @@ class Listener(ABC):
             log=self._log,
             streams_of=streams_of,
         )
-        self._ports = Ports(source.name, source.host, self._selector, self._log, source.tls)
+        self._budget = context.budget
+        self._crowded_out = 0  # connections that made room since the last report
+        self._ports = Ports(
+            source.name, source.host, self._selector, self._log, context.budget, source.tls
+        )
 
     @property
     def is_paused(self) -> bool:
@@ -105,6 +111,12 @@ class Listener(ABC):
     def look_after(self, now: float) -> None:
         """Do what is due about once a second (``now``: monotonic)."""
         self._look_after_clients(now)
+        if self._crowded_out:
+            self._log(
+                f"closed {self._crowded_out} connections that had sent nothing whole, to make "
+                f"room for others"
+            )
+            self._crowded_out = 0
         self.publish()
         self._store.remove_consumed()
         self._ports.retry()
@@ -132,6 +144,17 @@ class Listener(ABC):
     @abstractmethod
     def _look_after_clients(self, now: float) -> None:
         """Close clients that never said what they had to."""
+
+    def _enter(self, close: Callable[[], object]) -> Visitor:
+        """Count a connection; ``close`` ends it where it has to make room."""
+
+        def crowd_out() -> None:
+            self._crowded_out += 1
+            close()
+
+        visitor = self._budget.enter(crowd_out)
+        assert visitor is not None  # a port accepts none where the budget is full
+        return visitor
 
     def _log(self, what: str) -> None:
         print(f"ingress: source '{self.source.name}': {what}", file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ from functools import partial
 
 from wallaroo.errors import PeerError
 from wallaroo.ingress.connection import ReadBuffer
+from wallaroo.listeners.budget import Budget
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import Address, Socket, TlsSocket, server_context
 
@@ -22,7 +23,9 @@ ACCEPTS_MAX = 64  # at once; the connected are served in between
 
 
 class Ports:
-    """Accepts clients; pauses while the system has no file descriptors for more."""
+    """Accepts clients; pauses while all that may be connected have proved themselves, and while the
+    system has no file descriptors for more.
+    """
 
     def __init__(
         self,
@@ -30,6 +33,7 @@ class Ports:
         host: str,
         selector: selectors.BaseSelector,
         log: Callable[[str], None],
+        budget: Budget,
         tls: TLS | None = None,
     ):
         """Raises PeerError where the files of ``tls`` cannot be used."""
@@ -37,9 +41,10 @@ class Ports:
         self._host = host
         self._selector = selector
         self._log = log
+        self._budget = budget
         self._context = server_context(tls) if tls is not None else None
         self._listeners: list[tuple[socket.socket, OnClient]] = []
-        self._is_waiting = False  # for free file descriptors
+        self._is_waiting = False  # for others to leave
 
     def open(self, port: int, on_client: OnClient) -> Address:
         """Listen on a port (0: any free one); return the address.  Raises PeerError if it cannot be
@@ -83,17 +88,24 @@ class Ports:
 
     def _accept(self, listener: socket.socket, on_client: OnClient, buffer: ReadBuffer) -> int:
         for _ in range(0 if self._is_waiting else ACCEPTS_MAX):
+            if self._budget.is_full:
+                self._pause(f"{self._budget.most} are connected")
+                break
             try:
                 sock, address = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 break
             except OSError as error:
-                self._log(f"cannot accept more clients: {error.strerror}; new ones wait")
-                self._is_waiting = True
-                for waiting, _ in self._listeners:
-                    self._selector.unregister(waiting)
+                self._budget.close_oldest()
+                self._pause(str(error.strerror))
                 break
             sock.setblocking(False)
             client = TlsSocket(sock, self._context) if self._context is not None else sock
             on_client(client, f"{address[0]}:{address[1]}")
         return 0
+
+    def _pause(self, why: str) -> None:
+        self._log(f"cannot accept more clients: {why}; new ones wait")
+        self._is_waiting = True
+        for listener, _ in self._listeners:
+            self._selector.unregister(listener)

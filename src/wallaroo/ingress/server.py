@@ -6,7 +6,6 @@ Where it runs: ingress.
 from __future__ import annotations
 
 import contextlib
-import resource
 import selectors
 import time
 from collections.abc import Iterable
@@ -17,13 +16,16 @@ from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.connector.listener import ConnectorListener
 from wallaroo.ingress.listener import SILENT_S, Listener, ListenerContext
 from wallaroo.ingress.source_listener import SourceListener
+from wallaroo.listeners.budget import Budget, connections_max
 from wallaroo.processes.child import Parent
+from wallaroo.processes.open_files import allow_many_files
 from wallaroo.tls_sockets import Address
 
 PUBLISH_S = 0.005  # under load: one publish (and fsync) for what came in this time
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages come with one read
 BUSY_PAUSE_S = 0.004  # the same, where they were many: each pass has a publication (and fsync)
 LITTLE_BYTES = 64 * 1024
+CONNECTIONS_MAX = 1 << 16
 MANY_EVENTS = 64  # of a pass
 LOOK_S = 0.02  # between looks at a paused source's backlog
 LOOK_AFTER_S = 1.0
@@ -33,7 +35,7 @@ class Ingress:
     """Reads all sources of an application that listen into their spools."""
 
     def __init__(self, config: IngressConfig, parent: Parent):
-        _allow_many_files()
+        allow_many_files()
         self._parent = parent
         self._selector = selectors.DefaultSelector()
         self._buffer = ReadBuffer()
@@ -44,6 +46,7 @@ class Ingress:
             checkpoint=config.checkpoint,
             backlog_bytes_max=config.backlog_bytes_max,
             handshake_s=config.handshake_s,
+            budget=Budget(connections_max(CONNECTIONS_MAX)),
         )
         self._listeners = [_listener(source, context) for source in config.sources]
         for fileno in parent.filenos:
@@ -135,9 +138,3 @@ def _listener(source: IngressSource, context: ListenerContext) -> Listener:
     if source.connector is None:
         return SourceListener(source, context)
     return ConnectorListener(source, source.connector, context)
-
-
-def _allow_many_files() -> None:
-    """Have as many clients as the system allows."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

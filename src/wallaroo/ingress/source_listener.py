@@ -34,7 +34,7 @@ class SourceListener(Listener):
     def __init__(self, source: IngressSource, context: ListenerContext):
         super().__init__(source, context)
         self._handshakes = Handshakes(
-            self._selector, context.handshake_s, self._begin_stream, self._log
+            self._selector, context.handshake_s, self._begin_stream, self._log, self._enter
         )
         self._connections: dict[int, Connection] = {}
         # stream -> its connection and the count sent last
@@ -79,6 +79,7 @@ class SourceListener(Listener):
     def _open(self, sock: Socket, peer: str) -> Connection:
         number = self._store.opened()
         connection = Connection(sock, peer, number, self.source.framing)
+        connection.visitor = self._enter(partial(self._close, connection))
         self._connections[number] = connection
         self.is_changed = True
         if not self._store.is_paused:
@@ -114,6 +115,9 @@ class SourceListener(Listener):
     def _append(self, connection: Connection, frames: memoryview, events: int) -> None:
         self.is_changed = True
         self._store.append(frames, events, connection.number, connection.stream)
+        if not connection.is_proved:
+            connection.is_proved = True
+            connection.visitor.prove()
         if not connection.stream:
             self.unanswered_events += events
 
@@ -137,6 +141,7 @@ class SourceListener(Listener):
 
     def _close(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
+        connection.visitor.leave()
         self._store.closed(connection.number)
         if connection.stream and self._acked.get(connection.stream, (None,))[0] is connection:
             del self._acked[connection.stream]

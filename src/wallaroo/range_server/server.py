@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import secrets
 import selectors
 import socket
@@ -27,6 +26,7 @@ from selectors import EVENT_READ
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.processes.child import Parent, end_of, say
+from wallaroo.processes.open_files import allow_many_files, files_max
 from wallaroo.proofs import CHALLENGE_BYTES, is_proof, proof_of
 from wallaroo.range_server.session import AUTHENTICATION_S_MAX, ProtocolError, Session, Waiting
 from wallaroo.range_server.wire import (
@@ -277,9 +277,8 @@ def _not_hello(session: Session) -> str:
 
 def _connections_max(wanted: int) -> int:
     """Have as many files as the system allows; return how many connections that makes safe."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return wanted if most == resource.RLIM_INFINITY else min(wanted, most // 4)
+    allow_many_files()
+    return min(wanted, files_max() // 4)
 
 
 def _log(what: str) -> None:

@@ -37,6 +37,7 @@ from wallaroo.ingress.acks import Streams as StoredStreams
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.listener import Listener, ListenerContext
+from wallaroo.listeners.budget import Visitor
 from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.sources.listening import ConnectorOptions
 from wallaroo.tls_sockets import Address, TlsSocket, keep_alive
@@ -54,6 +55,7 @@ class _Client:
     number: int
     until: float  # monotonic: its HELLO has to be there
     session: SourceSession
+    visitor: Visitor = field(init=False)
     stored: dict[int, int] = field(default_factory=dict)  # stream -> id to be acknowledged
     unsent: bytearray = field(default_factory=bytearray)
 
@@ -120,6 +122,7 @@ class ConnectorListener(Listener):
         )
         until = time.monotonic() + self._handshake_s
         client = _Client(sock, peer, number, until, session)
+        client.visitor = self._enter(partial(self._close, client))
         self._clients[number] = client
         self.is_changed = True
         if self._store.is_paused:
@@ -148,6 +151,8 @@ class ConnectorListener(Listener):
             self._close(client)
             return 0
         self._store_all(client, client.session.feed(bytes(buffer.view[:count])))
+        if client.session.state is not State.CONNECTED:
+            client.visitor.prove()
         self.is_changed = True
         return count
 
@@ -213,6 +218,7 @@ class ConnectorListener(Listener):
     def _close(self, client: _Client) -> None:
         if self._clients.pop(client.number, None) is None:
             return
+        client.visitor.leave()
         self._store.closed(client.number)
         client.session.close()
         if client.socket in self._selector.get_map():

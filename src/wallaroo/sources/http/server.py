@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import hmac
 import logging
+import math
+import socket
 import threading
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar, cast
 
-from wallaroo.errors import PeerError
 from wallaroo.lines import split_lines
+from wallaroo.listeners.budget import Budget, Visitor, connections_max
+from wallaroo.listeners.threads import Acceptor, listening
 from wallaroo.sources.feed import framed
 from wallaroo.sources.inbox import Inbox, Pushed
 from wallaroo.tls import TLS
@@ -26,7 +29,10 @@ from wallaroo.tls_sockets import server_context
 LOGGER = logging.getLogger("wallaroo.sources.http")
 REQUESTS_MAX = 64  # under way at a time
 STORED_S_MAX = 25.0  # for a request to be on disk: clients and proxies often give up after 30
-SILENCE_S_MAX = 30.0  # of a client in the middle of a request
+CONNECTIONS_MAX = 2000
+# for a request's head, and for the next one to begin
+REQUEST_S_MAX = 30.0
+BODY_BYTES_PER_S_MIN = 1 << 15  # a body may take longer by its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +60,41 @@ class Endpoint:
         return [line for line in split_lines(body) if line]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
+class _Server:
+    """What the connections of a source have in common."""
 
-    def __init__(self, address: tuple[str, int], endpoint: Endpoint, inbox: Inbox):
+    def __init__(self, endpoint: Endpoint, inbox: Inbox):
         self.endpoint = endpoint
         self.inbox = inbox
-        self.free = threading.Semaphore(REQUESTS_MAX)
-        super().__init__(address, _Handler)
+        self.requests = Budget(REQUESTS_MAX)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that broke is the client's affair: it sends again."""
-        LOGGER.debug("A request of %s broke off", client_address, exc_info=True)
+    def serve(self, sock: socket.socket, address: Any, visitor: Visitor) -> None:
+        """Take a client's requests until it is gone."""
+        _Handler(sock, address, self, visitor)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
     protocol_version = "HTTP/1.1"
     server_version = "wallaroo"
     sys_version = ""
-    timeout: ClassVar[float] = SILENCE_S_MAX
+    timeout: ClassVar[float] = REQUEST_S_MAX
+
+    def __init__(self, sock: socket.socket, address: Any, own: _Server, visitor: Visitor):
+        self._own = own
+        self._visitor = visitor
+        super().__init__(sock, address, cast(Any, None))  # it asks nothing of its server
+
+    def handle_one_request(self) -> None:
+        """Await a request for a bounded time; meanwhile a stranger's connection makes room."""
+        self._visitor.within(REQUEST_S_MAX)
+        super().handle_one_request()
+        if not self._own.endpoint.token:
+            self._visitor.doubt()
+
+    def parse_request(self) -> bool:
+        """Read the head of a request that has begun."""
+        self._visitor.within(REQUEST_S_MAX)
+        return super().parse_request()
 
     def do_POST(self) -> None:
         """Take a body."""
@@ -82,14 +102,18 @@ class _Handler(BaseHTTPRequestHandler):
         if refused is not None:
             self.close_connection = True  # its body is not read
             self._answer(refused)
-        elif not self.server.free.acquire(blocking=False):
+            return
+        if self._own.endpoint.token:
+            self._visitor.prove()
+        request = self._own.requests.enter(self._visitor.close)
+        if request is None:
             self.close_connection = True
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
-        else:
-            try:
-                self._take()
-            finally:
-                self.server.free.release()
+            return
+        try:
+            self._take(request)
+        finally:
+            request.leave()
 
     def do_GET(self) -> None:
         """Refuse: there is nothing to get."""
@@ -99,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET
 
     def _refused(self) -> HTTPStatus | None:
-        endpoint = self.server.endpoint
+        endpoint = self._own.endpoint
         length = self.headers.get("Content-Length", "")
         if self.path.partition("?")[0] != endpoint.path:
             return HTTPStatus.NOT_FOUND
@@ -111,18 +135,22 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         return None
 
-    def _take(self) -> None:
+    def _take(self, request: Visitor) -> None:
         length = int(self.headers["Content-Length"])
+        self._visitor.within(REQUEST_S_MAX + length / BODY_BYTES_PER_S_MIN)
         body = self.rfile.read(length)
         if len(body) < length:  # the client is gone
             self.close_connection = True
             return
-        payloads = self.server.endpoint.payloads(body)
+        self._visitor.within(math.inf)
+        self._visitor.prove()
+        request.prove()
+        payloads = self._own.endpoint.payloads(body)
         is_stored = threading.Event()
         for number, payload in enumerate(payloads, 1):
             stored = is_stored.set if number == len(payloads) else None
-            self.server.inbox.put(Pushed(framed(payload), None, stored))
-        if not payloads or is_stored.wait(self.server.endpoint.stored_s):
+            self._own.inbox.put(Pushed(framed(payload), None, stored))
+        if not payloads or is_stored.wait(self._own.endpoint.stored_s):
             self._answer(HTTPStatus.NO_CONTENT)
         else:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -147,17 +175,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 def serve(address: tuple[str, int], endpoint: Endpoint, inbox: Inbox, tls: TLS | None) -> None:
     """Serve until the process ends.  Raises PeerError where it cannot listen."""
-    try:
-        server = _Server(address, endpoint, inbox)
-    except OSError as error:
-        raise PeerError(
-            f"Source '{endpoint.source}' cannot listen on {address[0]}:{address[1]}: "
-            f"{error.strerror or error}. Choose another port, or end the program that uses it."
-        ) from error
-    if tls is not None:
-        context = server_context(tls)
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
-    LOGGER.info("Source %s listens on %s:%s", endpoint.source, *server.server_address[:2])
-    server.serve_forever()
+    context = server_context(tls) if tls is not None else None
+    with listening(endpoint.source, address, context) as listener:
+        LOGGER.info("Source %s listens on %s:%s", endpoint.source, *listener.getsockname()[:2])
+        server = _Server(endpoint, inbox)
+        budget = Budget(connections_max(CONNECTIONS_MAX))
+        Acceptor(listener, budget, server.serve, REQUEST_S_MAX).run()

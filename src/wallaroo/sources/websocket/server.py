@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import hmac
 import logging
+import math
+import socket
 import ssl
 import threading
 from dataclasses import dataclass, field
@@ -23,7 +25,8 @@ from typing import Any
 from websockets.exceptions import WebSocketException
 from websockets.sync.server import Server, ServerConnection, serve
 
-from wallaroo.errors import PeerError
+from wallaroo.listeners.budget import Budget, Visitor, connections_max
+from wallaroo.listeners.threads import Acceptor, listening
 from wallaroo.sources.feed import framed
 from wallaroo.sources.inbox import Inbox, Pushed
 
@@ -31,6 +34,8 @@ LOGGER = logging.getLogger("wallaroo.sources.websocket")
 _SERVER_LOG = logging.getLogger("wallaroo.websockets")
 _SERVER_LOG.setLevel(logging.CRITICAL)  # that clients come and go is no news
 CLIENTS_MAX = 1000
+CLIENT_DESCRIPTORS = 4  # a socket, and what the library wakes its thread with
+OPEN_S_MAX = 10.0  # for the whole handshake
 PING_S = 20.0
 
 
@@ -96,7 +101,12 @@ class Clients:
     def __init__(self, endpoint: Endpoint, inbox: Inbox):
         self._endpoint = endpoint
         self._inbox = inbox
-        self._free = threading.Semaphore(CLIENTS_MAX)
+        self._own = threading.local()  # the visitor of a thread's connection
+
+    def serve(self, server: Server, sock: socket.socket, address: Any, visitor: Visitor) -> None:
+        """Shake hands, within the library's time, and take messages until the client is gone."""
+        self._own.visitor = visitor
+        server.handler(sock, address)
 
     def let_in(self, connection: ServerConnection, request: Any) -> Any:
         """Return an answer that refuses a client, or None."""
@@ -109,9 +119,10 @@ class Clients:
 
     def live(self, connection: ServerConnection) -> None:
         """Take a client's messages until it is gone."""
-        if not self._free.acquire(blocking=False):
-            connection.close(1013, "too many clients")
-            return
+        visitor: Visitor = self._own.visitor
+        visitor.within(math.inf)
+        if self._endpoint.token:
+            visitor.prove()
         acknowledger = Acknowledger(connection)
         count = 0
         try:
@@ -119,34 +130,30 @@ class Clients:
                 while True:
                     payload = connection.recv(decode=False)
                     count += 1
+                    if count == 1:
+                        visitor.prove()
                     stored = partial(acknowledger.store, count)
                     self._inbox.put(Pushed(framed(payload), None, stored))
         finally:
             acknowledger.end()
-            self._free.release()
 
 
 def follow(endpoint: Endpoint, inbox: Inbox, position: Any) -> None:
     """Serve for as long as the process lives.  Raises PeerError where it cannot listen."""
     clients = Clients(endpoint, inbox)
-    host, port = endpoint.address
-    try:
-        server: Server = serve(
+    with listening(endpoint.source, endpoint.address, endpoint.tls) as listener:
+        server = serve(
             clients.live,
-            host,
-            port,
-            ssl=endpoint.tls,
+            sock=listener,
             process_request=clients.let_in,
             max_size=endpoint.max_size,
+            open_timeout=OPEN_S_MAX,
             ping_interval=PING_S,
             ping_timeout=None,
             close_timeout=1.0,
             logger=_SERVER_LOG,
         )
-    except OSError as error:
-        raise PeerError(
-            f"Source '{endpoint.source}' cannot listen on {host}:{port}: "
-            f"{error.strerror or error}. Choose another port, or end the program that uses it."
-        ) from error
-    LOGGER.info("Source %s listens on %s:%s", endpoint.source, *server.socket.getsockname()[:2])
-    server.serve_forever()
+        LOGGER.info("Source %s listens on %s:%s", endpoint.source, *listener.getsockname()[:2])
+        budget = Budget(connections_max(CLIENTS_MAX, CLIENT_DESCRIPTORS))
+        # the library's own loop ends at the first error of ``accept``
+        Acceptor(listener, budget, partial(clients.serve, server), OPEN_S_MAX).run()

@@ -1,0 +1,61 @@
+"""A run that listens on every kind of port, with few descriptors for each of its processes."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import threading
+from pathlib import Path
+
+import wallaroo
+from tests.unit.sources.own import line
+from wallaroo.options import RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.serdes import Json
+from wallaroo.sources import HTTPSourceConfig, WebSocketServerSourceConfig
+from wallaroo.sources.connector import SourceConnectorConfig
+from wallaroo.sources.tcp import TCPSourceConfig
+
+HOST = "127.0.0.1"
+TOKEN = "the senders' token"
+
+
+def application(out: Path, ports: list[int]) -> wallaroo.Application:
+    """Return one that copies what comes, from whatever port."""
+    text = Json(str, on_error="skip").decoder  # strangers send what is no text of JSON
+    tcp, connector, http, websocket = ports
+    sources = [
+        TCPSourceConfig("tcp", HOST, tcp, text, framing="lines"),
+        SourceConnectorConfig("connector", None, text, connector, "cookie", 10, 2),
+        HTTPSourceConfig("http", HOST, http, text, token=TOKEN),
+        WebSocketServerSourceConfig("websocket", HOST, websocket, text, token=TOKEN),
+    ]
+    first, *others = [wallaroo.source(source.name, source) for source in sources]
+    for other in others:
+        first = first.merge(other)
+    return wallaroo.build_application(
+        "listens", first.to_sink(wallaroo.FileSinkConfig(out, encoder=line))
+    )
+
+
+def main(root: str, files: str, acknowledged: str, status: str, *ports: str) -> None:
+    """Run until stdin ends, or the run does."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(files), int(files)))
+    options = RunOptions(
+        checkpoint=Path(root, "state"),
+        status_address=(HOST, int(status)),
+        ack_ports={"tcp": int(acknowledged)},
+    )
+    made = application(Path(root, "out.txt"), [int(port) for port in ports])
+    run = Run(made, options, InProcessHost(1))
+    run.begin()
+    threading.Thread(target=lambda: (sys.stdin.read(), run.stop()), daemon=True).start()
+    while not run.wait(1.0):
+        pass
+    if run.exception is not None:
+        raise run.exception
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,173 @@
+"""Strangers with sockets: whatever they connect to, hold open, trickle or send, the run continues,
+and those who send as they should are served.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import random
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from websockets.sync.client import connect
+
+from tests.faults.listening_child import HOST, TOKEN
+from wallaroo.ingress.acks import COUNT, hello
+from wallaroo.local_cluster.hosts import free_ports
+from wallaroo.processes.environment import python_environment
+
+Eventually = Callable[..., None]
+OWN_FILES = 1000  # that this process needs beside its strangers
+NAMES = ("acknowledged", "status", "tcp", "connector", "http", "websocket")
+WAIT_S = 180.0
+
+
+@dataclass
+class Listens:
+    """The run, and where it listens."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    ports: dict[str, int]
+
+    def lines(self) -> set[str]:
+        out = self.folder / "out.txt"
+        return set(out.read_text().splitlines()) if out.exists() else set()
+
+    def health(self) -> int:
+        connection = http.client.HTTPConnection(HOST, self.ports["status"], timeout=WAIT_S)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status
+        except OSError:
+            return 0
+        finally:
+            connection.close()
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, eventually: Eventually, request: pytest.FixtureRequest
+) -> Iterator[Listens]:
+    """A run whose processes may have so many files each."""
+    ports = free_ports(len(NAMES))
+    module = "tests.faults.listening_child"
+    command = [sys.executable, "-m", module, str(tmp_path), str(request.param)]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, *map(str, ports)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            text=True,
+            env=python_environment(),
+        )
+    listens = Listens(tmp_path, process, dict(zip(NAMES, ports, strict=True)))
+    try:
+        eventually(lambda: process.poll() is not None or listens.health() == 200, "it runs", 60)
+        assert process.poll() is None, listens.log()
+        yield listens
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(WAIT_S)
+        process.kill()
+
+
+def stranger(port: int, chance: random.Random) -> socket.socket:
+    """Connect; say nothing, the beginning of something, or anything."""
+    sock = socket.create_connection((HOST, port), WAIT_S)
+    beginnings = [
+        b"",
+        b'"half a li',
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Le",
+        b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n",
+        hello("another's")[:-3],
+        chance.randbytes(chance.randrange(1, 300)),
+    ]
+    with contextlib.suppress(OSError):
+        sock.sendall(chance.choice(beginnings))
+        if chance.random() < 0.2:
+            sock.shutdown(socket.SHUT_WR)
+    return sock
+
+
+def send_tcp(port: int, text: str) -> None:
+    with socket.create_connection((HOST, port), WAIT_S) as sock:
+        sock.sendall(f'"{text}"\n'.encode())
+
+
+def send_acknowledged(port: int, text: str) -> None:
+    with socket.create_connection((HOST, port), WAIT_S) as sock:
+        sock.sendall(hello(text))
+        assert sock.recv(COUNT.size, socket.MSG_WAITALL) == COUNT.pack(0)
+        sock.sendall(f'"{text}"\n'.encode())
+        assert sock.recv(COUNT.size, socket.MSG_WAITALL) == COUNT.pack(1)
+
+
+def send_http(port: int, text: str) -> None:
+    connection = http.client.HTTPConnection(HOST, port, timeout=WAIT_S)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    connection.request("POST", "/", f'"{text}"', headers)
+    assert connection.getresponse().status == 204
+    connection.close()
+
+
+def send_websocket(port: int, text: str) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with connect(f"ws://{HOST}:{port}/", additional_headers=headers, proxy=None) as connection:
+        connection.send(f'"{text}"')
+        assert connection.recv(WAIT_S) == "1"
+
+
+SENDERS = {
+    "tcp": send_tcp,
+    "acknowledged": send_acknowledged,
+    "http": send_http,
+    "websocket": send_websocket,
+}
+
+
+@pytest.mark.parametrize(
+    ("run", "strangers"),
+    [(128, 100), pytest.param(1024, 1000, marks=pytest.mark.long)],
+    indirect=["run"],
+)
+def test_strangers_on_every_port_stop_neither_the_run_nor_its_senders(
+    run: Listens, strangers: int, eventually: Eventually
+) -> None:
+    """More connections to each port than its process may have files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(NAMES) * strangers + OWN_FILES
+    if hard < needed:
+        pytest.skip(f"it needs {needed} open files, and the system allows {hard}")
+    chance = random.Random(strangers)
+    sent = set()
+    with contextlib.ExitStack() as held:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for round_ in range(2):
+            for name, port in run.ports.items():
+                for _ in range(strangers // 2):
+                    held.enter_context(stranger(port, chance))
+                assert run.process.poll() is None, f"{name}: {run.log()}"
+            assert run.health() == 200
+            for name, send in SENDERS.items():
+                send(run.ports[name], f"{name} {round_}")
+                sent.add(f"{name} {round_}")
+            eventually(
+                lambda: run.process.poll() is not None or sent <= run.lines(), "what was sent", 60
+            )
+            assert sent <= run.lines(), run.log()
+    assert run.health() == 200, run.log()
