@@ -72,6 +72,12 @@ class Child:
                 self._alive_at = time.monotonic()
         return time.monotonic() - self._alive_at
 
+    def give(self, line: str) -> None:
+        """Write a line to its stdin; one that has ended reads nothing."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            print(line, file=self.process.stdin, flush=True)
+
     def last_line(self) -> tuple[str, Any]:
         """Return what an ended process said last."""
         while True:

@@ -12,10 +12,8 @@ time.
 from __future__ import annotations
 
 import ast
-import contextlib
 import json
 import queue
-import resource
 import sys
 import threading
 import time
@@ -29,6 +27,7 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.inspection.reader import CheckpointReader, StateAt
 from wallaroo.inspection.values import load_safely, show
 from wallaroo.processes.child import end_of, say
+from wallaroo.processes.open_files import allow_many_files
 from wallaroo.processes.supervisor import BODY, END, Child
 from wallaroo.state.commits import CommitLog
 from wallaroo.state.storage import LocalStorage
@@ -76,7 +75,7 @@ class EntityReader:
         try:
             steps = json.dumps(self._steps)
             more = json.dumps(dict(wanted or {}))
-            return self._read([str(self._root), query, str(limit), steps, more])
+            return self._read([str(self._root), query, str(limit), steps], more)
         finally:
             self._turn.release()
 
@@ -87,13 +86,14 @@ class EntityReader:
         if child is not None:
             child.process.kill()
 
-    def _read(self, arguments: list[str]) -> Entities:
+    def _read(self, arguments: list[str], wanted: str) -> Entities:
         complaints: list[str] = []
         child = Child("reader of state entities", [__name__, *arguments], complaints.append)
         self._child = child
         if self._is_closed:  # close() may have looked a moment too early
             child.process.kill()
         try:
+            child.give(wanted)  # a key is no argument: every user of the machine reads those
             return self._understood(child, complaints)
         finally:
             self._child = None
@@ -256,10 +256,8 @@ def main(arguments: Sequence[str]) -> int:
     query = arguments[1]
     limit = int(arguments[2])
     steps = json.loads(arguments[3])
-    wanted = json.loads(arguments[4])
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with contextlib.suppress(ValueError, OSError):  # a commit is read with all of its files open
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    wanted = json.loads(sys.stdin.readline())
+    allow_many_files()  # a commit is read with all of its files open
 
     def work() -> None:
         body, is_truncated = answer(root, query, limit, steps, wanted)
