@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from wallaroo.cli.targets import target_of
 from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.verify.processes import Kind, find, kill
 
@@ -94,7 +95,7 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
         page.set_default_timeout(LIMIT_S * 1000)
         wrong: list[str] = []
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto(f"http://127.0.0.1:{status_port}")
+        page.goto(target_of(f"127.0.0.1:{status_port}").link)
         eventually(lambda: ask(status_port, "/readyz"), "it is ready", LIMIT_S)
         stack.enter_context(
             command(tmp_path, "send", "--to", f"127.0.0.1:{in_port}", "--file", lines,

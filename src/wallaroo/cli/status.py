@@ -68,6 +68,11 @@ def add_parser(subparsers: Any) -> None:
         help="the whole status as JSON; queries are answered in JSON anyway",
     )
     parser.add_argument(
+        "--link",
+        action="store_true",
+        help="print the dashboard's address, with the token that it asks for",
+    )
+    parser.add_argument(
         "--limit",
         type=_limit,
         default=LIMIT_DEFAULT,
@@ -83,6 +88,9 @@ def status_command(options: argparse.Namespace) -> int:
     target = target_of(where) if where else only_one("status")
     if target is None:
         return SEVERAL
+    if options.link:
+        print(target.link)
+        return 0
     path = (
         STATUS_PATH
         if query is None

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import re
 import ssl
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from wallaroo.cli.tables import print_table
 from wallaroo.errors import PeerError
 from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.status_api.access import TOKEN_VARIABLE
 from wallaroo.status_api.client import Answer, ask
 from wallaroo.status_api.discovery import RunRecord, run_of, running
 from wallaroo.tls import TLS
@@ -33,6 +36,15 @@ class Target:
     token: str = field(default="", repr=False)  # empty: that of the environment, if there is one
     pid: int | None = None  # of the driver, where it is on this machine
     context: ssl.SSLContext | None = field(default=None, repr=False)  # None: plain HTTP
+
+    @property
+    def link(self) -> str:
+        """What a browser opens."""
+        host, port = self.address
+        scheme = "http" if self.context is None else "https"
+        token = self.token or os.environ.get(TOKEN_VARIABLE, "")
+        place = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+        return f"{place}?token={quote(token)}" if token else place
 
     def ask(self, path: str) -> Answer:
         """Ask it.  Raises PeerError where it has no answer."""

@@ -4,9 +4,11 @@ Where it runs: driver; a terminal reads the variable's name.  Pure, but for the 
 
 * A server on a loopback address answers only requests that call it by a loopback name, so that a
   web page that makes its own name point here (DNS rebinding) reads nothing.
-* A server on another address wants a token; one is made where none was configured.  It comes as
-  ``Authorization: Bearer``, or, for browsers, once as ``?token=`` and then as a cookie.  Tokens are
-  compared in constant time.
+* Every server has a token; one is made where none was configured.  It comes as ``Authorization:
+  Bearer``, or, for browsers, once as ``?token=`` and then as a cookie.  Tokens are compared in
+  constant time.
+* On a loopback address, unless a token was configured, figures need none; whatever shows keys,
+  state or events does: other users of the machine reach the address, too.
 * ``/healthz`` and ``/readyz`` are open: they say one word, and probes have no token.
 """
 
@@ -24,7 +26,7 @@ from urllib.parse import urlsplit
 from wallaroo.errors import PeerError
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz"})
 TOKEN_VARIABLE = "WALLAROO_STATUS_TOKEN"
 TOKEN_BYTES = 24
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]*")
@@ -39,20 +41,25 @@ class Verdict(Enum):
     NO_TOKEN = (
         "a token is needed: send it as 'Authorization: Bearer TOKEN', or open /?token=TOKEN in a "
         f"browser. It is what {TOKEN_VARIABLE} was when the application started, else in run.json "
-        "in its checkpoint"
+        "in its checkpoint; `wallaroo status --link` prints the dashboard's address with it"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rule of one server; an empty token asks for none."""
+    """The rule of one server."""
 
     is_loopback: bool
     token: str
     cookie: str  # its name
+    shows_figures: bool  # without the token
 
-    def judge(self, path: str, token_given: str, headers: Mapping[str, str]) -> Verdict:
-        """Decide about a request for ``path``; ``token_given`` is what its query says."""
+    def judge(
+        self, path: str, token_given: str, headers: Mapping[str, str], *, is_figures: bool = False
+    ) -> Verdict:
+        """Decide about a request for ``path``, which shows figures only, or more; ``token_given``
+        is what its query says.
+        """
         try:
             called = urlsplit(f"//{headers.get('Host', 'localhost')}")
             name = called.hostname
@@ -61,14 +68,16 @@ class Access:
             return Verdict.BAD_HOST
         if self.is_loopback and name not in LOOPBACK:
             return Verdict.WRONG_NAME
-        if not self.token or path in OPEN_PATHS:
+        if path in ALWAYS_ANSWERED or (is_figures and self.shows_figures):
             return Verdict.ALLOWED
         given = (token_given, _bearer(headers), _cookie(headers, self.cookie))
         return Verdict.ALLOWED if any(map(self.is_token, given)) else Verdict.NO_TOKEN
 
     def is_token(self, given: str) -> bool:
         """Whether this is the token; takes the same time for any wrong one of its length."""
-        return hmac.compare_digest(given.encode(errors="replace"), self.token.encode())
+        return bool(self.token) and hmac.compare_digest(
+            given.encode(errors="replace"), self.token.encode()
+        )
 
 
 def access_for(host: str, port: int, token: str) -> Access:
@@ -81,8 +90,12 @@ def access_for(host: str, port: int, token: str) -> Access:
             "digits and -._~+/= only."
         )
     is_loopback = host in LOOPBACK
-    needed = token or ("" if is_loopback else secrets.token_urlsafe(TOKEN_BYTES))
-    return Access(is_loopback, needed, f"wallaroo-{port}")
+    return Access(
+        is_loopback,
+        token or secrets.token_urlsafe(TOKEN_BYTES),
+        f"wallaroo-{port}",
+        shows_figures=is_loopback and not token,
+    )
 
 
 def _bearer(headers: Mapping[str, str]) -> str:

@@ -7,34 +7,38 @@ Why the standard library's server: ``docs/decisions/0012``.
 Invariants:
 
 * GET is the one verb.
-* At most ``CONNECTIONS_MAX`` requests at a time; more are hung up on.  Of these at most
+* At most ``REQUESTS_MAX`` requests at a time; more are asked to come again.  Of these at most
   ``STREAMS_MAX`` are streams, so that open dashboards never lock out a query.
+* A client has ``REQUEST_S_MAX`` for its whole request, TLS's handshake included, and its connection
+  makes room for others until then: clients that say nothing keep none out.
+* ``/healthz`` and ``/readyz`` are answered however many requests are under way.
 * Whatever a handler raises becomes an error reply: the run is not affected.
-* A TLS handshake is made in the connection's own thread, within ``REQUEST_S_MAX``: a client that
-  does not shake hands keeps no other one waiting.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+import math
 import socket
-import socketserver
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
-from wallaroo.status_api.access import Access, Verdict
+from wallaroo.listeners.budget import Budget, Visitor
+from wallaroo.listeners.threads import Acceptor
+from wallaroo.status_api.access import ALWAYS_ANSWERED, Access, Verdict
 
-CONNECTIONS_MAX = 32
+REQUESTS_MAX = 32  # under way at a time
+CONNECTIONS_MAX = 2 * REQUESTS_MAX  # with those whose request is not whole yet
 STREAMS_MAX = 8
-LOOK_S = 2.0  # between two looks whether it is to end, should the wake-up fail
-REQUEST_S_MAX = 10.0  # for a client to send its request, or to take a piece of the reply
+LISTEN_BACKLOG = 128
+REQUEST_S_MAX = 10.0  # for a client to send its whole request, or to take a piece of the reply
+BUSY = f"{REQUESTS_MAX} requests are under way. Ask again."
 JSON_TYPE = "application/json"
 # the dashboard loads its own files only, runs no inline script, and cannot be framed
 SECURITY_HEADERS = {
@@ -86,6 +90,7 @@ class Route:
     path: str
     what: str
     handler: Handler
+    is_figures: bool = False  # shows no key, no state and no event
 
 
 class Router:
@@ -93,6 +98,7 @@ class Router:
 
     def __init__(self, routes: tuple[Route, ...]):
         self.routes = routes
+        self._figures = {route.path for route in routes if route.is_figures}
         self._exact = {route.path: route.handler for route in routes}
         self._below = {
             route.path.removesuffix("*"): route.handler
@@ -107,6 +113,10 @@ class Router:
             below = (h for prefix, h in self._below.items() if request.path.startswith(prefix))
             handler = next(below, self._not_found)
         return handler(request)
+
+    def is_figures(self, path: str) -> bool:
+        """Whether what is answered shows no key, no state and no event."""
+        return path in self._figures
 
     def paths(self) -> dict[str, str]:
         """Every path with what it answers."""
@@ -127,73 +137,75 @@ def error_reply(text: str, code: HTTPStatus) -> Reply:
     return json_reply({"error": text}, code)
 
 
-class HttpServer(ThreadingHTTPServer):
+class HttpServer:
     """Listens, and passes requests that are allowed to the router."""
 
-    daemon_threads = True
-    request_queue_size = CONNECTIONS_MAX
-
-    def __init__(self, host: str, port: int, router: Router, context: ssl.SSLContext | None = None):
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        router: Router,
+        context: ssl.SSLContext | None = None,
+        request_s: float = REQUEST_S_MAX,
+    ):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
+        self.server_port: int = listener.getsockname()[1]
+        self.is_encrypted = context is not None
+        if context is not None:
+            listener = context.wrap_socket(
+                listener, server_side=True, do_handshake_on_connect=False
+            )
         self.router = router
-        self.context = context  # of TLS
-        self.access = Access(True, "", "")  # nothing is served before it is set
+        self.access = Access(True, "", "", False)  # nothing is served before it is set
         self.streams = threading.BoundedSemaphore(STREAMS_MAX)
-        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        super().__init__((host, port), _Handler)
+        self.requests = threading.BoundedSemaphore(REQUESTS_MAX)
+        self._listener = listener
+        self._acceptor = Acceptor(listener, Budget(CONNECTIONS_MAX), self._serve, request_s)
 
     def serve(self) -> None:
         """Answer until ``end``: an idle server sleeps."""
-        self.serve_forever(LOOK_S)
+        try:
+            self._acceptor.run()
+        finally:
+            self._listener.close()
 
     def end(self) -> None:
-        """Answer no more, and close the socket; ``serve`` is woken by a connection."""
-        ending = threading.Thread(target=self.shutdown, daemon=True)
-        ending.start()
-        with contextlib.suppress(OSError):
-            address = str(self.server_address[0]), self.server_port
-            socket.create_connection(address, LOOK_S).close()
-        ending.join()
-        self.server_close()
+        """Answer no more, and have ``serve`` close the socket."""
+        self._acceptor.end()
 
-    def server_bind(self) -> None:
-        """Bind without asking a name server for this machine's full name, which may take
-        seconds.
-        """
-        socketserver.TCPServer.server_bind(self)
-        self.server_name = str(self.server_address[0])
-        self.server_port = int(self.server_address[1])
+    def close(self) -> None:
+        """Close the socket of a server that has not served."""
+        self._listener.close()
 
-    def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection; with TLS its first read shakes hands."""
-        sock, address = super().get_request()
-        if self.context is not None:
-            sock = self.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        return sock, address
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing: a client that hangs up is no news to people who watch the run."""
+    def _serve(self, sock: socket.socket, address: Any, visitor: Visitor) -> None:
+        _Handler(sock, address, self, visitor)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: HttpServer
     timeout = REQUEST_S_MAX
     server_version = "wallaroo"
     sys_version = ""
 
+    def __init__(self, sock: socket.socket, address: Any, own: HttpServer, visitor: Visitor):
+        self._own = own
+        self._visitor = visitor
+        super().__init__(sock, address, cast(Any, None))  # it asks nothing of its server
+
     def do_GET(self) -> None:
+        self._visitor.within(math.inf)  # its request is here; a reply's pieces have their own time
+        self._visitor.prove()
+        if self.path.partition("?")[0] in ALWAYS_ANSWERED:
+            self._answer()
+        elif not self._own.requests.acquire(blocking=False):
+            self._send(error_reply(BUSY, HTTPStatus.SERVICE_UNAVAILABLE))
+        else:
+            try:
+                self._answer()
+            finally:
+                self._own.requests.release()
+
+    def _answer(self) -> None:
         try:
             reply = self._reply()
         except Exception as error:  # noqa: BLE001  # this server's error boundary: the run goes on
@@ -210,25 +222,24 @@ class _Handler(BaseHTTPRequestHandler):
         path = parts.path.rstrip("/") or "/"
         parameters = {name: some[-1] for name, some in parse_qs(parts.query).items()}
         token = parameters.pop("token", "")
-        access = self.server.access
+        access = self._own.access
         headers = dict(self.headers.items())
-        verdict = access.judge(path, token, headers)
+        request = Request(path, parameters, headers)
+        is_dashboard = path == "/" and request.accepts("text/html")
+        is_figures = self._own.router.is_figures(path) and not is_dashboard
+        verdict = access.judge(path, token, headers, is_figures=is_figures)
         if verdict is not Verdict.ALLOWED:
             return error_reply(verdict.value, _STATUS[verdict])
-        request = Request(path, parameters, headers)
-        if token and path == "/" and request.accepts("text/html"):
+        if token and is_dashboard:
             return self._without_token()
-        return self.server.router.reply(request)
+        return self._own.router.reply(request)
 
     def _without_token(self) -> Reply:
         """Move a browser's token from the address, which lands in histories, to a cookie."""
-        headers = {"Location": "/"}
-        access = self.server.access
-        if access.token:
-            secure = "; Secure" if self.server.context is not None else ""
-            headers["Set-Cookie"] = (
-                f"{access.cookie}={access.token}; Path=/; HttpOnly; SameSite=Strict{secure}"
-            )
+        access = self._own.access
+        secure = "; Secure" if self._own.is_encrypted else ""
+        cookie = f"{access.cookie}={access.token}; Path=/; HttpOnly; SameSite=Strict{secure}"
+        headers = {"Location": "/", "Set-Cookie": cookie}
         return Reply(HTTPStatus.SEE_OTHER, b"", headers)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
@@ -251,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(reply.body)
 
     def _send_stream(self, reply: Reply, stream: Iterator[bytes]) -> None:
-        if not self.server.streams.acquire(blocking=False):
+        if not self._own.streams.acquire(blocking=False):
             busy = f"{STREAMS_MAX} streams are open. Close a dashboard."
             self._send(error_reply(busy, HTTPStatus.SERVICE_UNAVAILABLE))
             return
@@ -263,7 +274,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             pass  # the client has left
         finally:
-            self.server.streams.release()
+            self._own.streams.release()
 
     def _send_head(self, reply: Reply, more: Mapping[str, str]) -> None:
         self.send_response(reply.code)

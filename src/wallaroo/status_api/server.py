@@ -18,7 +18,7 @@ from wallaroo.errors import PeerError
 from wallaroo.status_api.access import access_for
 from wallaroo.status_api.discovery import Registration, RunRecord, register
 from wallaroo.status_api.entities import EntityReader
-from wallaroo.status_api.http import HttpServer, Router
+from wallaroo.status_api.http import REQUEST_S_MAX, HttpServer, Router
 from wallaroo.status_api.routes import Running, routes
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import server_context
@@ -36,12 +36,14 @@ class StatusServer:
         port: int = 0,
         token: str = "",
         tls: TLS | None = None,
+        request_s: float = REQUEST_S_MAX,
     ):
         self._handle = handle
         self._host = host
         self._port = port
         self._token = token
         self._tls = tls
+        self._request_s = request_s
         self._server: HttpServer | None = None
         self._registration: Registration | None = None
         self._entities = EntityReader(handle.root, handle.plan.state_steps)
@@ -54,7 +56,9 @@ class StatusServer:
 
     @property
     def token(self) -> str:
-        """What clients must present; empty where they need nothing."""
+        """What clients must present, for figures on a loopback address only if it was configured;
+        known once it has started.
+        """
         return self._token
 
     def start(self) -> None:
@@ -64,7 +68,7 @@ class StatusServer:
         router = Router(routes(self._handle, self._entities, self._is_closed))
         context = server_context(self._tls) if self._tls else None
         try:
-            server = HttpServer(self._host, self._port, router, context)
+            server = HttpServer(self._host, self._port, router, context, self._request_s)
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise PeerError(
@@ -74,7 +78,7 @@ class StatusServer:
         try:
             server.access = access_for(self._host, server.server_port, self._token)
         except PeerError:
-            server.server_close()
+            server.close()
             raise
         self._port = server.server_port
         self._token = server.access.token

@@ -46,3 +46,9 @@ def server(busy: BusyRun) -> Iterator[StatusServer]:
 @pytest.fixture
 def address(server: StatusServer) -> str:
     return f"http://127.0.0.1:{server.address[1]}"
+
+
+@pytest.fixture
+def link(address: str, server: StatusServer) -> str:
+    """What `wallaroo status --link` prints."""
+    return f"{address}/?token={server.token}"

@@ -18,7 +18,7 @@ WAIT_MS = 15_000
 
 
 @pytest.fixture(params=[1280, 400])
-def page(chromium: Any, address: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+def page(chromium: Any, address: str, link: str, request: pytest.FixtureRequest) -> Iterator[Any]:
     """A page whose errors and requests to other places fail the test."""
     context = chromium.new_context(viewport={"width": request.param, "height": 800})
     context.set_default_timeout(WAIT_MS)
@@ -27,7 +27,7 @@ def page(chromium: Any, address: str, request: pytest.FixtureRequest) -> Iterato
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: said.type == "error" and wrong.append(said.text))
     page.on("request", lambda sent: sent.url.startswith(address) or wrong.append(sent.url))
-    page.goto(address)
+    page.goto(link)
     page.wait_for_selector("#link.live")
     yield page
     context.close()
@@ -121,17 +121,17 @@ def test_the_page_goes_on_when_nothing_flows_and_says_what_is_waited_for(
 def test_the_page_says_when_the_application_is_gone(chromium: Any, server: StatusServer) -> None:
     context = chromium.new_context()
     page = context.new_page()
-    page.goto(f"http://127.0.0.1:{server.address[1]}")
+    page.goto(f"http://127.0.0.1:{server.address[1]}/?token={server.token}")
     page.wait_for_selector("#link.live")
     server.close()
     page.get_by_text("The application does not answer").wait_for(timeout=WAIT_MS)
     context.close()
 
 
-def test_light_and_dark_follow_the_system_and_can_be_switched(chromium: Any, address: str) -> None:
+def test_light_and_dark_follow_the_system_and_can_be_switched(chromium: Any, link: str) -> None:
     context = chromium.new_context(color_scheme="dark")
     page = context.new_page()
-    page.goto(address)
+    page.goto(link)
     page.wait_for_selector("#link.live")
     colour = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(colour)

@@ -13,6 +13,7 @@ from wallaroo.cli.application.loading import load_application
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import ErrorCount, RunStatus, WorkerStatus
 from wallaroo.plan.model import Plan
+from wallaroo.status_api.discovery import running
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 WORD_COUNT = str(EXAMPLES / "word_count" / "word_count.py")
@@ -52,19 +53,29 @@ class FakeRun:
         return self.now
 
 
+def authorization(address: tuple[str, int]) -> dict[str, str]:
+    """Return what a user's own client sends: the token is in the user's private folder."""
+    tokens = [record.token for record in running() if record.address == address]
+    return {"Authorization": f"Bearer {tokens[0]}"} if tokens else {}
+
+
 def get(
     address: tuple[str, int],
     path: str,
     *,
     method: str = "GET",
     host: str | None = None,
-    token: str = "",
+    token: str | None = None,
 ) -> tuple[int, Any, dict[str, str]]:
-    """Ask over a real connection; return code, what the JSON says, and headers."""
+    """Ask over a real connection, as its user does unless a token is given; return code, what the
+    JSON says, and headers.
+    """
     connection = http.client.HTTPConnection(*address, timeout=180)
     try:
         headers = {"Host": host} if host else {}
-        if token:
+        if token is None:
+            headers |= authorization(address)
+        elif token:
             headers["Authorization"] = f"Bearer {token}"
         connection.request(method, path, headers=headers)
         reply = connection.getresponse()

@@ -18,7 +18,7 @@ import wallaroo
 from tests.unit.dashboard.fakes import BusyRun
 from tests.unit.inspection.conftest import Book
 from tests.unit.status_api.conftest import Start
-from tests.unit.status_api.fakes import COUNTER, RUNNING, get
+from tests.unit.status_api.fakes import COUNTER, RUNNING, authorization, get
 from wallaroo.status_api.http import STREAMS_MAX
 from wallaroo.status_api.live import graph_of
 from wallaroo.status_api.prometheus import exposition
@@ -28,7 +28,7 @@ from wallaroo.status_api.routes import SILENCE_S_MAX
 def raw(address: tuple[str, int], path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
     connection = http.client.HTTPConnection(*address, timeout=180)
     try:
-        connection.request("GET", path, headers=headers)
+        connection.request("GET", path, headers={**authorization(address), **headers})
         reply = connection.getresponse()
         return reply.status, reply.read(), dict(reply.headers)
     finally:
@@ -104,8 +104,9 @@ def test_history_is_served_by_span(start: Start) -> None:
 
 
 def test_the_stream_sends_a_message_a_second_though_nothing_flows(start: Start) -> None:
-    connection = http.client.HTTPConnection(*start().address, timeout=180)
-    connection.request("GET", "/stream")
+    address = start().address
+    connection = http.client.HTTPConnection(*address, timeout=180)
+    connection.request("GET", "/stream", headers=authorization(address))
     reply = connection.getresponse()
     assert reply.headers["Content-Type"] == "text/event-stream"
     messages = []
@@ -123,7 +124,7 @@ def test_streams_leave_room_for_queries(start: Start, eventually: Any) -> None:
     streams = []
     for _ in range(STREAMS_MAX):
         connection = http.client.HTTPConnection(*address, timeout=180)
-        connection.request("GET", "/stream")
+        connection.request("GET", "/stream", headers=authorization(address))
         streams.append((connection, connection.getresponse()))
     assert get(address, "/stream")[0] == 503
     assert get(address, "/status")[0] == 200
@@ -136,7 +137,7 @@ def test_streams_leave_room_for_queries(start: Start, eventually: Any) -> None:
 def is_streaming(address: tuple[str, int]) -> bool:
     connection = http.client.HTTPConnection(*address, timeout=180)
     try:
-        connection.request("GET", "/stream")
+        connection.request("GET", "/stream", headers=authorization(address))
         return connection.getresponse().status == 200
     finally:
         connection.close()
@@ -145,7 +146,7 @@ def is_streaming(address: tuple[str, int]) -> bool:
 def test_closing_the_server_ends_the_streams(start: Start) -> None:
     server = start()
     connection = http.client.HTTPConnection(*server.address, timeout=180)
-    connection.request("GET", "/stream")
+    connection.request("GET", "/stream", headers=authorization(server.address))
     reply = connection.getresponse()
     reply.readline()
     server.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import socket
@@ -20,7 +19,7 @@ from tests.unit.status_api.conftest import Start
 from tests.unit.status_api.fakes import COUNTER, RUNNING, FakeRun, get, word_count
 from wallaroo.errors import PeerError
 from wallaroo.status_api.entities import EntityReader
-from wallaroo.status_api.http import CONNECTIONS_MAX
+from wallaroo.status_api.http import CONNECTIONS_MAX, REQUESTS_MAX
 from wallaroo.status_api.queries import QUERIES, TRUNCATED, answer, status_json
 from wallaroo.status_api.server import StatusServer
 
@@ -154,25 +153,61 @@ def test_nonsense_is_refused_in_json(start: Start) -> None:
     assert json.loads(said.partition(b"\r\n\r\n")[2] or said)["error"].startswith("Bad")
 
 
-def test_more_connections_than_there_may_be_are_hung_up_on_and_the_server_goes_on(
-    start: Start, eventually: Any
-) -> None:
+def test_clients_that_say_nothing_keep_none_out_and_the_oldest_are_closed(start: Start) -> None:
     address = start().address
-    idle = [socket.create_connection(address, 10) for _ in range(CONNECTIONS_MAX)]
-    try:
-        with socket.create_connection(address, 10) as one_more:
-            assert one_more.recv(1) == b""
-    finally:
-        for connection in idle:
-            connection.close()
-    eventually(lambda: answers(address), "the server answers again")
+    silent = [socket.create_connection(address, 180) for _ in range(3 * CONNECTIONS_MAX)]
+    assert get(address, "/status")[0] == 200
+    assert silent[0].recv(1) == b""
+    silent[-1].sendall(b"GET /readyz HTTP/1.0\r\n\r\n")  # the newest may still ask
+    assert silent[-1].recv(4096).startswith(b"HTTP/1.0 200")
+    for connection in silent:
+        connection.close()
 
 
-def answers(address: tuple[str, int]) -> bool:
-    try:
-        return get(address, "/")[0] == 200
-    except (OSError, http.client.HTTPException):
-        return False
+def test_a_request_that_trickles_in_is_cut_off_as_a_whole(start: Start, eventually: Any) -> None:
+    with socket.create_connection(start(request_s=1.0).address, 180) as slow:
+        slow.sendall(b"GET /status HTTP/1.0\r\n")
+        slow.setblocking(False)
+
+        def is_cut_off() -> bool:
+            try:
+                slow.sendall(b"X: y\r\n")  # never silent for long
+                return slow.recv(1) == b""
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+
+        eventually(is_cut_off, "the request's time is over")
+
+
+def test_health_is_answered_while_as_many_requests_are_under_way_as_may_be(
+    start: Start, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    server = start()
+    release = threading.Event()
+    waiting: list[int] = []
+
+    def read(*_: Any) -> Any:
+        waiting.append(1)
+        release.wait()
+        raise PeerError("nothing was read")
+
+    monkeypatch.setattr(EntityReader, "read", read)
+    asking = [
+        threading.Thread(target=lambda: get(server.address, "/state-entity"))
+        for _ in range(REQUESTS_MAX)
+    ]
+    for thread in asking:
+        thread.start()
+    eventually(lambda: len(waiting) == REQUESTS_MAX, "all requests are under way")
+    assert get(server.address, "/readyz")[0] == 200
+    assert get(server.address, "/healthz", token="")[0] in (200, 503)  # what it says of the run
+    code, body, _ = get(server.address, "/status")
+    assert (code, body["error"]) == (503, "32 requests are under way. Ask again.")
+    release.set()
+    for thread in asking:
+        thread.join()
 
 
 def test_many_can_ask_at_once(book: Book, start: Start) -> None:
