@@ -7,7 +7,9 @@ The protocol, on a port of its own: the sender connects and sends ``hello(stream
 answers with a u64 (big-endian): the frames of this stream that are in the spool for good.  The
 sender sends from there on; after each publication the ingress sends the new count.  A second
 connection for a stream ends the first.  A stream's name is 1 to 255 bytes of any kind, compared
-byte by byte.
+byte by byte.  A sender may give a secret with the name (version 2 of the hello).  The first stored
+frame that came with one binds the stream to it: only hellos with the same secret continue it; all
+others are closed, those of version 2 after the answer ``REFUSED``.
 
 The invariants: a count is sent only after the chunk that it counts was published, and counts only
 frames whose append returned.  Each chunk carries its stream's count in ``resume``, so that count
@@ -18,9 +20,12 @@ hold every stream's count.
 
 from __future__ import annotations
 
+import hmac
 import json
 import struct
 from collections.abc import Callable
+from hashlib import sha256
+from typing import NamedTuple
 
 from wallaroo.durable.versions import check_version
 from wallaroo.durable.whole_file import write_whole
@@ -29,29 +34,46 @@ from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
 from wallaroo.spool.format import corrupt, digest, disk_error
 
 COUNT = struct.Struct(">Q")
+REFUSED = (1 << 64) - 1  # in place of a count: the stream began with another secret
 _HELLO = struct.Struct(">4sBB")  # magic, version, bytes of the stream's name
 _MAGIC = b"wlrs"
-PROTOCOL_VERSION = 1
-HELLO_BYTES_MAX = _HELLO.size + 255
-# of the file: since 2 names are hexadecimal, before they were text
-FILE_VERSION = 2
+PLAIN_VERSION = 1
+SECRET_VERSION = 2  # after the name: a byte with the secret's length, and the secret
+HELLO_BYTES_MAX = _HELLO.size + 255 + 1 + 255
+# of the file: since 2 names are hexadecimal, before they were text; since 3 it holds the hashes of
+# secrets
+FILE_VERSION = 3
+_DIGEST_BYTES = 32  # of SHA-256
+_NOTE_BYTES = 1 + 255 + _DIGEST_BYTES
 
 
-def hello(stream: str | bytes) -> bytes:
+class Hello(NamedTuple):
+    """What a sender says first, and what followed it."""
+
+    stream: bytes
+    secret: bytes  # empty: none
+    rest: bytes
+
+
+def hello(stream: str | bytes, secret: bytes = b"") -> bytes:
     """Return what a sender says first; text is sent as UTF-8.  Raises ValueError for a name of no
-    or more than 255 bytes.
+    or more than 255 bytes, and for a secret of more.
     """
     name = stream.encode() if isinstance(stream, str) else stream
     if not 1 <= len(name) <= 255:
         raise ValueError("A stream's name has 1 to 255 bytes.")
-    return _HELLO.pack(_MAGIC, PROTOCOL_VERSION, len(name)) + name
+    if len(secret) > 255:
+        raise ValueError("A stream's secret has at most 255 bytes.")
+    if not secret:
+        return _HELLO.pack(_MAGIC, PLAIN_VERSION, len(name)) + name
+    return _HELLO.pack(_MAGIC, SECRET_VERSION, len(name)) + name + bytes([len(secret)]) + secret
 
 
-def read_hello(content: bytes) -> tuple[bytes, bytes] | None:
-    """Return the stream's name and what follows, None while the hello is not whole.  Raises
-    PeerError for anything else.
+def read_hello(content: bytes) -> Hello | None:
+    """Return what a sender said, None while the hello is not whole.  Raises PeerError for anything
+    else.
     """
-    is_other_version = len(content) > 4 and content[4] != PROTOCOL_VERSION
+    is_other_version = len(content) > 4 and content[4] not in (PLAIN_VERSION, SECRET_VERSION)
     if not _MAGIC.startswith(content[:4]) or is_other_version or content[5:6] == b"\0":
         raise PeerError(
             f"it does not begin with the hello of an acknowledged stream; first bytes "
@@ -60,11 +82,30 @@ def read_hello(content: bytes) -> tuple[bytes, bytes] | None:
     if len(content) < _HELLO.size or len(content) < _HELLO.size + content[5]:
         return None
     end = _HELLO.size + content[5]
-    return content[_HELLO.size : end], content[end:]
+    name = content[_HELLO.size : end]
+    if content[4] == PLAIN_VERSION:
+        return Hello(name, b"", content[end:])
+    if len(content) <= end or len(content) < end + 1 + content[end]:
+        return None
+    after = end + 1 + content[end]
+    return Hello(name, content[end + 1 : after], content[after:])
 
 
-def _whole(note: bytes) -> bytes:
-    return note
+def _note(stream: bytes, digest_: bytes | None) -> bytes:
+    """Return what names a stream in a chunk: its name, or, longer than any name, name and hash."""
+    if digest_ is None:
+        return stream
+    return (bytes([len(stream)]) + stream + digest_).ljust(_NOTE_BYTES, b"\0")
+
+
+def _stream_in(note: bytes) -> bytes:
+    return note[1 : 1 + note[0]] if len(note) == _NOTE_BYTES else note
+
+
+def _digest_in(note: bytes) -> bytes | None:
+    if len(note) != _NOTE_BYTES:
+        return None
+    return note[1 + note[0] : 1 + note[0] + _DIGEST_BYTES]
 
 
 class Streams:
@@ -72,26 +113,50 @@ class Streams:
     connector's stream, the id of the last message.
     """
 
-    def __init__(self, writer: SpoolWriter, stream_in: Callable[[bytes], bytes] = _whole):
+    def __init__(self, writer: SpoolWriter, stream_in: Callable[[bytes], bytes] = _stream_in):
         """Read the counts that belong to the writer's position, which must be published.
         ``stream_in`` finds the stream in what follows the count in a chunk's ``resume``.
         """
         self._path = writer.folder / "streams"
         self._writer = writer
         self.counts: dict[bytes, int] = {}
+        self._digests: dict[bytes, bytes] = {}  # of the secrets that streams began with
+        self._offered: dict[bytes, bytes] = {}  # of those that come with the first stored frame
+        has_secrets = stream_in is _stream_in
         start = self._load()
         for chunk in SpoolReader(writer.folder).chunks(max(start, writer.first), writer.position):
             if chunk.resume:
                 count = COUNT.unpack_from(chunk.resume)[0]
-                self.counts[stream_in(chunk.resume[COUNT.size :])] = count
+                note = chunk.resume[COUNT.size :]
+                stream = stream_in(note)
+                self.counts[stream] = count
+                stored = _digest_in(note) if has_secrets else None
+                if stored is not None:
+                    self._digests[stream] = stored
+
+    def admit(self, stream: bytes, secret: bytes) -> bool:
+        """Return whether a sender with this secret may continue a stream.  The frames stored next
+        bind the stream to it, if none is bound to it yet.
+        """
+        offered = sha256(secret).digest()
+        stored = self._digests.get(stream)
+        if stored is not None:
+            return hmac.compare_digest(stored, offered)
+        self._offered.pop(stream, None)
+        if secret:
+            self._offered[stream] = offered
+        return True
 
     def resume_after(self, stream: bytes, frames: int) -> bytes:
         """Return the ``resume`` of a chunk with the next frames of a stream."""
-        return COUNT.pack(self.counts.get(stream, 0) + frames) + stream
+        bound = self._digests.get(stream) or self._offered.get(stream)
+        return COUNT.pack(self.counts.get(stream, 0) + frames) + _note(stream, bound)
 
     def add(self, stream: bytes, frames: int) -> None:
         """Count frames of a stream, after their chunk was appended."""
         self.counts[stream] = self.counts.get(stream, 0) + frames
+        if stream in self._offered:
+            self._digests[stream] = self._offered.pop(stream)
 
     def remove_consumed(self) -> None:
         """Remove consumed segments, after the counts in them are stored elsewhere.  Call it right
@@ -110,6 +175,7 @@ class Streams:
             "byte": position.byte,
             "events": position.events,
             "counts": {stream.hex(): count for stream, count in self.counts.items()},
+            "secrets": {stream.hex(): stored.hex() for stream, stored in self._digests.items()},
         }
         content = json.dumps(table).encode()
         stored = digest(content).to_bytes(8, "big") + content
@@ -131,5 +197,9 @@ class Streams:
         self.counts = {
             name.encode() if is_text else bytes.fromhex(name): count
             for name, count in content["counts"].items()
+        }
+        self._digests = {
+            bytes.fromhex(name): bytes.fromhex(stored)
+            for name, stored in content.get("secrets", {}).items()
         }
         return Boundary(content["byte"], content["events"])

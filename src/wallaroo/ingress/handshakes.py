@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from wallaroo.errors import PeerError
-from wallaroo.ingress.acks import HELLO_BYTES_MAX, read_hello
+from wallaroo.ingress.acks import HELLO_BYTES_MAX, Hello, read_hello
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.listeners.budget import Visitor
 from wallaroo.tls_sockets import Socket
 
-# (socket, peer, stream, what followed the hello)
-OnHello = Callable[[Socket, str, bytes, bytes], None]
+# (socket, peer, what it said)
+OnHello = Callable[[Socket, str, Hello], None]
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Handshakes:
             self._close(pending)
         elif found is not None:
             self._forget(pending)
-            self._on_hello(pending.socket, pending.peer, *found)
+            self._on_hello(pending.socket, pending.peer, found)
         return len(part)
 
     def _refuse(self, pending: _Pending, why: str) -> None:

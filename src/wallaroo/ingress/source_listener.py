@@ -18,7 +18,7 @@ import struct
 from functools import partial
 
 from wallaroo.framing import FrameError, text_hint
-from wallaroo.ingress.acks import COUNT
+from wallaroo.ingress.acks import COUNT, REFUSED, Hello
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.connection import Connection, ReadBuffer
 from wallaroo.ingress.handshakes import Handshakes
@@ -150,14 +150,23 @@ class SourceListener(Listener):
         connection.socket.close()
         self.is_changed = True
 
-    def _begin_stream(self, sock: Socket, peer: str, stream: bytes, first: bytes) -> None:
+    def _begin_stream(self, sock: Socket, peer: str, said: Hello) -> None:
+        stream = said.stream
+        if not self._store.streams.admit(stream, said.secret):
+            self._store.rejected += 1
+            self._log(f"closed {peer}: stream {stream!r} began with another secret")
+            if said.secret:  # others would take the answer for a count
+                with contextlib.suppress(OSError):
+                    sock.send(COUNT.pack(REFUSED))
+            sock.close()
+            return
         # its sender connected again; what the old connection still holds will be sent again
         if stream in self._acked:
             self._close(self._acked[stream][0])
         connection = self._open(sock, peer)
         connection.stream = stream
         self._acked[stream] = (connection, -1)
-        if first:
+        if said.rest:
             self._log(f"closed {peer}: it sent frames before it knew where to continue")
             self._close(connection)
         self.publish()

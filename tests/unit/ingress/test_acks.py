@@ -17,7 +17,7 @@ import pytest
 from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.framing import frame
-from wallaroo.ingress.acks import COUNT, Streams, hello, read_hello
+from wallaroo.ingress.acks import COUNT, REFUSED, Streams, hello, read_hello
 from wallaroo.spool import SpoolWriter, write_tail
 
 
@@ -193,12 +193,72 @@ def test_counts_survive_the_removal_of_their_segments(tmp_path: Path) -> None:
 def test_a_hello_is_read_whole_or_not_at_all() -> None:
     whole = hello("a stream")
     assert [read_hello(whole[:count]) for count in range(len(whole))] == [None] * len(whole)
-    assert read_hello(whole + b"rest") == (b"a stream", b"rest")
-    for wrong in (b"wlrx", b"wlrs\2", b"wlrs\1\0"):
+    assert read_hello(whole + b"rest") == (b"a stream", b"", b"rest")
+    for wrong in (b"wlrx", b"wlrs\3", b"wlrs\1\0"):
         with pytest.raises(PeerError):
             read_hello(wrong)
     with pytest.raises(ValueError, match="1 to 255"):
         hello("")
+
+
+def test_a_hello_with_a_secret_is_read_whole_or_not_at_all() -> None:
+    whole = hello("a stream", b"secret")
+    assert [read_hello(whole[:count]) for count in range(len(whole))] == [None] * len(whole)
+    assert read_hello(whole + b"rest") == (b"a stream", b"secret", b"rest")
+    with pytest.raises(ValueError, match="at most 255"):
+        hello("a stream", bytes(256))
+
+
+def test_a_stream_that_began_with_a_secret_is_continued_only_with_it(running: Running) -> None:
+    """Over kills of the ingress, too; a stream of the same process without one works as before."""
+
+    def answer(stream: str, secret: bytes, events: int = 0) -> int | None:
+        """Return the last count; None if the connection was closed without one."""
+        address = running.feeders.ack_addresses["In"]
+        with socket.create_connection(address, timeout=180) as client:
+            client.sendall(hello(stream, secret))
+            said = client.recv(COUNT.size, socket.MSG_WAITALL)
+            if not said:
+                return None
+            count = int(COUNT.unpack(said)[0])
+            if count != REFUSED and events:
+                client.sendall(frame(b"event") * events)
+                wanted = count + events
+                while count < wanted:
+                    count = count_of(client)
+            return count
+
+    running.start(tcp(), is_acknowledged=True)
+    assert answer("guarded", b"hers", 3) == 3
+    assert answer("plain", b"", 2) == 2
+    for _ in range(2):
+        assert answer("guarded", b"his") == REFUSED
+        assert answer("guarded", b"") is None
+        assert answer("guarded", b"hers") == 3
+        assert answer("plain", b"") == 2
+        restart_after_kill(running)
+    assert answer("guarded", b"hers", 1) == 4
+    assert answer("plain", b"hers", 1) == 3  # bound from now on
+    assert answer("plain", b"") is None
+    assert any("began with another secret" in line for line in running.log)
+
+
+def test_a_secret_stays_when_its_segments_are_removed(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, is_durable=False, segment_bytes_max=100)
+    streams = Streams(writer)
+    assert streams.admit(b"s", b"hush")
+    for _ in range(3):
+        writer.append(b"x", 1, 0, resume=streams.resume_after(b"s", 1))
+        streams.add(b"s", 1)
+        write_tail(writer.folder, writer.publish())
+        streams.remove_consumed()
+    assert writer.first.events > 0
+    again = Streams(writer)
+    writer.close()
+    assert again.counts == {b"s": 3}
+    assert b"hush" not in (tmp_path / "streams").read_bytes()
+    assert not again.admit(b"s", b"guess")
+    assert again.admit(b"s", b"hush")
 
 
 STREAMS = """

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from wallaroo.cli.send.sending import SLICE_BYTES, Messages, Sent, connect
 from wallaroo.errors import PeerError
-from wallaroo.ingress.acks import COUNT, hello
+from wallaroo.ingress.acks import COUNT, REFUSED, hello
 from wallaroo.tls_sockets import Address
 
 ACK_WAIT_S = 0.1
@@ -31,6 +31,7 @@ def send_acknowledged(
     connect_timeout_s: float = 30.0,
     rate: float | None = None,
     on_count: Callable[[int], None] = lambda count: None,
+    secret: bytes = b"",
 ) -> Sent:
     """Send until every message is acknowledged; ``on_count`` gets each new count.  Raises
     PeerError if the target stays away, or closes one connection after the other without
@@ -46,8 +47,13 @@ def send_acknowledged(
         try:
             with connect(target, connect_timeout_s) as sock:
                 sock.settimeout(connect_timeout_s)
-                sock.sendall(hello(stream))
+                sock.sendall(hello(stream, secret))
                 count = _read_count(sock)
+                if count == REFUSED:
+                    raise PeerError(
+                        f"stream '{stream}' began with another secret. Give the file that it "
+                        f"began with (--secret-file), or choose another stream."
+                    )
                 first = count if first < 0 else first
                 fruitless = fruitless + 1 if count == last else 0
                 last = count

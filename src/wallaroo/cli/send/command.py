@@ -138,6 +138,15 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
             "NAME stopped"
         ),
     )
+    parser.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "with --stream: what FILE holds goes with NAME, and only who has it continues the "
+            "stream from then on"
+        ),
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -165,6 +174,7 @@ def main(args: argparse.Namespace) -> int:
                 _one_block(blocks),
                 connect_timeout_s=args.connect_timeout,
                 rate=args.rate,
+                secret=_secret(args.secret_file),
             )
         else:
             sent = send(targets, blocks, options)
@@ -234,6 +244,8 @@ def _check(args: argparse.Namespace, targets: list[Address]) -> None:
             "to Kafka every message is a record; leave out --stream, --form raw and --framing "
             "lines."
         )
+    if args.secret_file is not None and not args.stream:
+        raise ValueError("--secret-file goes with --stream; name the stream.")
     if args.stream and (
         len(targets) > 1 or args.repeat != 1 or args.count or args.duration or args.form == "raw"
     ):
@@ -250,6 +262,21 @@ def _blocks(args: argparse.Namespace) -> Blocks:
         return lambda: of_numbers(last, framing)
     found = [_read(Path(name), args, framing) for name in args.file.split(",")]
     return lambda: found
+
+
+def _secret(file: Path | None) -> bytes:
+    if file is None:
+        return b""
+    try:
+        secret = file.read_bytes().strip()
+    except OSError as error:
+        raise PeerError(
+            f"--secret-file: {file} cannot be read: {error.strerror}. Name a file with the "
+            f"stream's secret."
+        ) from None
+    if not 1 <= len(secret) <= 255:
+        raise PeerError(f"--secret-file: {file} holds no secret of 1 to 255 bytes. Write one.")
+    return secret
 
 
 def _framing(args: argparse.Namespace) -> Framing:

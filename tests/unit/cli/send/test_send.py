@@ -164,6 +164,7 @@ WRONG = {
     "--to h:1 --numbers 1 --repeat -1": "--repeat must be 0",
     "--to h:1 --file x --form raw --rate 5": "--form raw knows none",
     "--to h:1 --numbers 1 --stream s --repeat 2": "--stream sends all once",
+    "--to h:1 --numbers 1 --secret-file f": "--secret-file goes with --stream",
 }
 
 
@@ -234,6 +235,27 @@ def running(tmp_path: Path) -> Iterator[Running]:
     run = Running(tmp_path)
     yield run
     run.feeders.stop()
+
+
+def test_a_stream_is_continued_with_its_secret_file_only(
+    running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running.start(tcp(), is_acknowledged=True)
+    host, port = running.feeders.ack_addresses["In"]
+    hers, his, empty = (tmp_path / name for name in ("hers", "his", "empty"))
+    hers.write_text("hers\n")
+    his.write_text("his\n")
+    empty.write_text("\n")
+    send_numbers = ("--to", f"{host}:{port}", "--stream", "s", "--numbers")
+    assert command(*send_numbers, "3", "--secret-file", str(hers)) == 0
+    assert command(*send_numbers, "5", "--secret-file", str(his)) == 1
+    assert "began with another secret" in capsys.readouterr().err
+    assert command(*send_numbers, "5", "--secret-file", str(empty)) == 1
+    assert "holds no secret of 1 to 255 bytes" in capsys.readouterr().err
+    assert command(*send_numbers, "5", "--secret-file", str(tmp_path / "none")) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    assert command(*send_numbers, "5", "--secret-file", str(hers)) == 0
+    assert len(running.source().wait_for(5)) == 5
 
 
 def test_an_acknowledged_stream_is_complete_after_kills_of_the_ingress(running: Running) -> None:
