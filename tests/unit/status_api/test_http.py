@@ -302,6 +302,21 @@ def test_closing_ends_a_reading_of_state_that_is_under_way(
     assert seen == [(503, {"error": "the run is ending."})]
 
 
+def test_a_key_that_is_asked_for_is_on_no_command_line(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every user of the machine reads those of all processes."""
+    arguments = tmp_path / "arguments"
+    shown = tmp_path / "shown"
+    shown.write_text(f'#!/bin/sh\necho "$@" > {arguments}\nread line\necho "$line" >&2\n')
+    shown.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(shown))
+    _, body, _ = get(start().address, "/state-object?key=personal")
+    assert "personal" in body["error"]  # what the process read
+    assert "state-object" in arguments.read_text()
+    assert "personal" not in arguments.read_text()
+
+
 def test_a_reading_that_is_killed_is_reported_to_the_client(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
