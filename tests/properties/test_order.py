@@ -1,5 +1,5 @@
 """Order in event time: steps behind any number of shuffles see the events, timers, expiry and ends
-of a key in the order that docs/time.md states, whatever the tasks and batches.
+of a key in the order that docs/time.md states, whatever the tasks, batches and attempts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ def test_a_key_sees_one_order_whatever_the_tasks_and_batches(
         running.send(("in", "in2")[source], line.encode())
     while running.waiting:
         count = data.draw(st.integers(1, len(lines)), "events of a batch")
-        running.batch(count, data.draw(st.integers(1, 4), "tasks"))
+        tasks = data.draw(st.integers(1, 4), "tasks")
+        if data.draw(st.booleans(), "dies at first"):
+            running.attempt(count, tasks)
+        running.batch(count, tasks)
     running.end()
 
     found = [output.decode().strip() for output in running.result().outputs]
