@@ -113,7 +113,7 @@ class ResidentTasks:
                 self._connections[hello.index] = connection
                 addresses[hello.index] = hello.address
         ordered = tuple(addresses[index] for index in range(self.count))
-        self._send_all(pickle.dumps(Welcome(common.without_output(), ordered, self._pem)))
+        self._send_all(pickle.dumps(Welcome(common, ordered, self._pem)))
         self._gather()
 
     def _accept(self) -> None:
