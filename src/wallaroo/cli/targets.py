@@ -39,7 +39,7 @@ class Target:
 
     @property
     def link(self) -> str:
-        """What a browser opens."""
+        """Return the address that a browser opens."""
         host, port = self.address
         scheme = "http" if self.context is None else "https"
         token = self.token or os.environ.get(TOKEN_VARIABLE, "")

@@ -18,8 +18,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
-CONSUMER = 1  # of rd_kafka_type_t: the options are a consumer's
-ANY_OPERATION = 0  # of rd_kafka_admin_op_t
+CONSUMER = 1  # a value of rd_kafka_type_t: the options are a consumer's
+ANY_OPERATION = 0  # a value of rd_kafka_admin_op_t
 ERROR_BYTES = 512
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # zeros: of brokers before 2.8
 

@@ -40,15 +40,15 @@ _MAGIC = b"wlrs"
 PLAIN_VERSION = 1
 SECRET_VERSION = 2  # after the name: a byte with the secret's length, and the secret
 HELLO_BYTES_MAX = _HELLO.size + 255 + 1 + 255
-# of the file: since 2 names are hexadecimal, before they were text; since 3 it holds the hashes of
-# secrets
+# Since version 2 names are hexadecimal, before they were text; since 3 the file holds hashes of
+# secrets.
 FILE_VERSION = 3
-_DIGEST_BYTES = 32  # of SHA-256
+_DIGEST_BYTES = 32  # those of SHA-256
 _NOTE_BYTES = 1 + 255 + _DIGEST_BYTES
 
 
 class Hello(NamedTuple):
-    """What a sender says first, and what followed it."""
+    """A sender's first message, and what followed it."""
 
     stream: bytes
     secret: bytes  # empty: none
@@ -120,8 +120,8 @@ class Streams:
         self._path = writer.folder / "streams"
         self._writer = writer
         self.counts: dict[bytes, int] = {}
-        self._digests: dict[bytes, bytes] = {}  # of the secrets that streams began with
-        self._offered: dict[bytes, bytes] = {}  # of those that come with the first stored frame
+        self._digests: dict[bytes, bytes] = {}  # by stream: the secret that it began with, hashed
+        self._offered: dict[bytes, bytes] = {}  # the same, until the first frame is stored
         has_secrets = stream_in is _stream_in
         start = self._load()
         for chunk in SpoolReader(writer.folder).chunks(max(start, writer.first), writer.position):

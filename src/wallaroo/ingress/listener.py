@@ -34,7 +34,7 @@ class ListenerContext:
     checkpoint: str
     backlog_bytes_max: int
     handshake_s: float
-    budget: Budget  # of all connections of the process
+    budget: Budget  # the process's connections
 
 
 class Listener(ABC):

@@ -83,13 +83,13 @@ class WindowJoinSpec:
 
 @dataclass(frozen=True, slots=True)
 class OrderSpec:
-    """How events are put in order."""
+    """An order of events."""
 
     takes_late: bool = False  # late events come in their turn, and are not left out
 
 
 class Matching(Step):
-    """What joins, ``dedupe`` and ``in_order`` have in common."""
+    """The common base of joins, ``dedupe`` and ``in_order``."""
 
     is_computation = True
     is_stateful = True

@@ -31,7 +31,7 @@ from wallaroo.windows.spec import FINAL_WATERMARK
 Sides = tuple[list[Any], ...]  # the rows of each side
 
 PIECE = 1  # kind of slots
-PIECES_MAX = 8  # of a group and batch
+PIECES_MAX = 8  # per group and batch
 PIECE_ROWS = 64  # what a piece costs besides its rows is less than what they do
 time_of = itemgetter(0)
 
@@ -53,7 +53,7 @@ class Entries(Protocol):
 
 
 class Stored(NamedTuple):
-    """What a task has stored of a step."""
+    """Stored entries of a step, in one task."""
 
     entries: Entries
     due: Rows

@@ -50,8 +50,8 @@ class FlowMeter:
 
     @property
     def waiting_for(self) -> str:
-        """What holds the run up, in words, sinks first: the rest may follow from them; empty if
-        nothing does.
+        """Return the causes of a wait, in words, sinks first: the rest may follow from them; empty
+        if nothing is waited for.
         """
         sinks = [f"{sink.name}: {sink.waiting_for}" for sink in self.sinks if sink.waiting_for]
         return "; ".join(filter(None, (*sinks, self._waiting_for)))

@@ -1,4 +1,4 @@
-"""What a checkpoint notes of joins: what is on each side, and how the sides meet.
+"""Notes of joins in a checkpoint: their sides, and how the sides meet.
 
 Where it runs: pure.
 

@@ -1,4 +1,4 @@
-"""Where a plan puts events in order before a step in event time.
+"""The pass that puts events in order before steps in event time.
 
 Where it runs: pure.
 

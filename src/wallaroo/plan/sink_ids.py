@@ -1,4 +1,4 @@
-"""Which sink is which: the ids of an application's sinks, and how a checkpoint keeps them.
+"""Ids of an application's sinks, and how a checkpoint keeps them.
 
 Where it runs: pure.
 
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from wallaroo.plan.model import DEAD_LETTERS, Plan, SinkPlan
 
-TEXT_MAX = 48  # of a name or target, in an id: it names folders, and labels of metrics
+TEXT_MAX = 48  # a name or target in an id, which names folders and labels metrics
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 Noted = Mapping[str, dict[str, str]]  # id -> what a plan.json says of a sink
@@ -137,7 +137,7 @@ class _Rule(Enum):
     PLACE = "if the application was not changed, they are in their order"
 
 
-_Key = Callable[[dict[str, str], str], Any]  # of a noted sink and its id; None: not to be matched
+_Key = Callable[[dict[str, str], str], Any]  # from a noted sink and its id; None: not to be matched
 
 
 def _by_name(sink: dict[str, str], own_id: str) -> Any:

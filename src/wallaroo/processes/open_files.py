@@ -1,4 +1,4 @@
-"""How many files a process may have open.
+"""The limit of open files of a process.
 
 Where it runs: every process that has many.
 """

@@ -66,7 +66,7 @@ class Host(TaskRunner, Protocol):
 
     @property
     def workers_killed(self) -> int:
-        """How many worker processes were killed from outside since the host was opened."""
+        """Return the number of worker processes killed from outside since the host was opened."""
 
     def open(self, site: Site, enter: Enter) -> None:
         """Start what runs tasks."""

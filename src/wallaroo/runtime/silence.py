@@ -1,4 +1,4 @@
-"""How long the sources of a run are silent: what makes a partition idle.
+"""Silence of a run's sources: what makes a partition idle.
 
 Where it runs: driver, in the thread that plans batches.
 
@@ -27,7 +27,7 @@ STOPPED_NS = 5_000_000_000  # without a look, and without a batch: what happened
 
 
 class Silence:
-    """Of one source: counters of nanoseconds that count, since the run began."""
+    """The silence of one source: counters of nanoseconds since the run began."""
 
     def __init__(self, log: SourceLog, idle_after_ns: int):
         self._log = log
@@ -93,7 +93,7 @@ class Silence:
 
     @property
     def since_batch_ns(self) -> int:
-        """How much counts since the last batch."""
+        """Return how much counts since the last batch."""
         return self._read_ns - self._at_batch_ns
 
     def of(self, partition: str | None) -> int:
@@ -108,7 +108,7 @@ class Silence:
 
 
 class Silences:
-    """Of all sources of a run that can be idle."""
+    """The silences of all sources of a run that can be idle."""
 
     def __init__(self, sources: SourceTimes, logs: Mapping[str, SourceLog]):
         spans = {

@@ -1,4 +1,4 @@
-"""How long a committer's thread has been without a sign of life in what it does with its system.
+"""Signs of life of a committer's thread in what it does with its system.
 
 Where it runs: driver; pure.  Two threads use it; callers hold the committer's lock.
 """
@@ -12,11 +12,11 @@ from enum import Enum
 from wallaroo.sinks.system import Session
 
 RESTART_S = 5.0  # for a call to end after its session was broken off
-GROWTH_MAX = 16  # of the bound, where calls that are slow would be broken off again and again
+GROWTH_MAX = 16  # times the bound: slow calls would be broken off again and again
 
 
 class Verdict(Enum):
-    """What is to be done about an attempt."""
+    """A verdict about an attempt."""
 
     FINE = "fine"
     BREAK_OFF = "break off"  # it has been silent for too long: end its session
@@ -34,7 +34,7 @@ class Attempt:
         self.session: Session | None = None  # which is open
         self._growth = 1
         self._mark: object = None
-        self._since: float | None = None  # of the last sign of life; None: nothing is called
+        self._since: float | None = None  # the last sign of life; None: nothing is called
         self._broken_off_at: float | None = None
 
     def begin(self) -> None:
@@ -54,7 +54,7 @@ class Attempt:
 
     @property
     def silent_s(self) -> float:
-        """How long the call under way has shown no sign of life."""
+        """Return how long the call under way has shown no sign of life, seconds."""
         return 0.0 if self._since is None else self._clock() - self._since
 
     def judge(self) -> Verdict:

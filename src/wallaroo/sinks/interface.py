@@ -124,7 +124,7 @@ class SinkCommitter(ABC):
         """
 
     def poll(self) -> None:  # noqa: B027  # only what can hang has to act
-        """Look after what sends.  Called about once a second while the run goes on."""
+        """Look after what sends.  Called about once a second while the run lasts."""
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed
         """Drop staged output of a batch that did not commit."""
@@ -179,9 +179,9 @@ class SinkConfig(ABC):
 
     @property
     def target(self) -> str:
-        """Where output goes: with the kind, what a sink without a name is known by, so that what
-        waits for one receiver is not sent to another; noted beside the checkpoint, without secrets.
-        Sinks of one target are taken to have one receiver.
+        """Return the place of output, without secrets: with the kind, a sink without a name is
+        known by it, so that what waits for one receiver is not sent to another.  Checkpoints
+        note it.  Sinks of one target are taken to have one receiver.
         """
         return ""
 

@@ -83,7 +83,7 @@ NO_SAMPLES = "-XX:-UsePerfData"
 TASK_ATTEMPTS = 4
 # Spark's own pattern of settings that it does not show
 SECRETS = re.compile(r"(?i)secret|password|token|access[.]?key")
-# of a folder of Unix sockets: a name has 42 characters, an address 107
+# The longest folder of Unix sockets: a name has 42 characters, an address 107.
 SOCKET_FOLDER_LENGTH_MAX = 64
 # ours -> Spark's
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}

@@ -111,7 +111,7 @@ class Head:
     checkpoint: str = ""  # id of the checkpoint that the spool belongs to; empty: not known
     following: int = 0  # the next connection's number (see ``spool.connections``)
     # by the writer's clock: what had come by then from what gives events is published; 0: nothing
-    # can come, as no client is connected or the other system is away
+    # can come, as no client is connected or the other system is unavailable
     as_of_ns: int = 0
 
 

@@ -56,8 +56,8 @@ class StatusServer:
 
     @property
     def token(self) -> str:
-        """What clients must present, for figures on a loopback address only if it was configured;
-        known once it has started.
+        """Return the token that clients must present, for figures on a loopback address only if it
+        was configured; known once it has started.
         """
         return self._token
 

@@ -179,7 +179,7 @@ class _Timed:
         expire = self._expire_before
 
         def expiring(key: Any, event: Any) -> None:
-            now = max(time.event_ns, time.watermark_ns)  # of a late event, when it came
+            now = max(time.event_ns, time.watermark_ns)  # a late event counts as of when it came
             used = last_use.get(key)
             if used is None:
                 used = used_ns(key)

@@ -1,4 +1,4 @@
-"""Which sinks wait, since when and for what: in the status, and in the log where it lasts.
+"""Waits of sinks, with cause and beginning: in the status, and in the log if they last.
 
 Where it runs: driver.
 """
@@ -52,7 +52,7 @@ class Wait:
 
     @property
     def words(self) -> str:
-        """What is waited for, and since when; empty where output is on its way."""
+        """Return the cause of a wait, and its beginning; empty while output leaves."""
         return self._words
 
     def _cause(self, status: SinkStatus, now: float) -> str:

@@ -79,7 +79,7 @@ class Found:
 
     @property
     def plan(self) -> Plan:
-        """What is run, with the checkpoint's ids of its sinks."""
+        """Return the plan to run, with the checkpoint's ids of its sinks."""
         return self.compatibility.plan
 
     @property

@@ -64,7 +64,7 @@ WAYS_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long what may take."""
+    """Bounds of the time that calls may take, seconds."""
 
     answer_s: float = 10.0  # an answer; after that the session is opened again
     # without a record confirmed: a commit is asked for again for so long

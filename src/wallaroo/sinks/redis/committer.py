@@ -3,7 +3,7 @@
 Where it runs: driver.  It imports redis, which is optional.
 
 The invariant: outputs, and how many of their commit there are, are written by one script
-(``sinks/redis/ledger.py``); a large commit by several, which go on where the ledger says.
+(``sinks/redis/ledger.py``); a large commit by several, which continue at the ledger's count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from wallaroo.sinks.redis.ledger import SCRIPT, Line
 from wallaroo.sinks.staging import Staged
 from wallaroo.sinks.system import Session, System
 
-# of one script, during which Redis serves no other client
+# The bound of one script, during which Redis serves no other client.
 OUTPUTS_MAX = 5000
 BYTES_MAX = 4 << 20
 

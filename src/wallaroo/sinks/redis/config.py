@@ -28,8 +28,9 @@ class RedisSinkConfig(SinkConfig):
     in the hash ``ledger``: as durable as the server is (``appendonly yes``, ``appendfsync
     always``).  ``max_length`` keeps about that many entries of the stream.
 
-    While the server is away output waits in the outbox.  One server, or a primary with replicas;
-    not Redis Cluster.  Needs redis where the driver runs: ``pip install 'wallaroo-spark[redis]'``.
+    While the server is unavailable, output waits in the outbox.  One server, or a primary with
+    replicas; not Redis Cluster.  Needs redis where the driver runs: ``pip install
+    'wallaroo-spark[redis]'``.
     """
 
     kind: ClassVar[str] = "redis"

@@ -1,4 +1,4 @@
-"""What the ledger of a Redis sink remembers, and the script that writes outputs and ledger.
+"""The ledger of a Redis sink, and the script that writes outputs and ledger.
 
 Where it runs: driver; pure.
 
@@ -78,8 +78,8 @@ class Line:
 
     @property
     def partly(self) -> str:
-        """What the text begins with, up to the number of outputs, where the next commit is begun;
-        a number and ``}`` complete it.
+        """Return the beginning of the text, up to the number of outputs, when the next commit
+        begins; a number and ``}`` complete it.
         """
         assert self.next is not None
         last, begun = (json.dumps(commit.to_json()) for commit in (self.last, self.next))

@@ -61,7 +61,7 @@ class Endpoint:
 
 
 class _Server:
-    """What the connections of a source have in common."""
+    """The common state of a source's connections."""
 
     def __init__(self, endpoint: Endpoint, inbox: Inbox):
         self.endpoint = endpoint

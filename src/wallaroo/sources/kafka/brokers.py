@@ -41,7 +41,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a Kafka source reads, and how; picklable."""
+    """The topics of a Kafka source, and how they are read; picklable."""
 
     source: str
     brokers: str

@@ -1,4 +1,4 @@
-"""What a Kafka position states of topics, compared with what the brokers state now.
+"""Topics as a Kafka position states them, compared with what the brokers state now.
 
 Where it runs: driver; pure.
 
@@ -33,7 +33,7 @@ OWN = "give this application a checkpoint of its own"
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What the brokers stated of a source's topics when they were last asked."""
+    """A source's topics as the brokers last stated them."""
 
     first: Flat  # where each partition begins
     ends: Flat
@@ -43,7 +43,7 @@ class Topics:
 
 
 class Loss(NamedTuple):
-    """What became of something that a position speaks of."""
+    """A change of something that a position refers to."""
 
     topic: str
     what: str  # a sentence without its end
@@ -157,7 +157,7 @@ def _partitions(
                 topic,
                 f"partition {number} of Kafka topic '{topic}' begins at offset {first:,} now; the "
                 f"{first - offset:,} offsets from {offset:,} on were not processed and are gone",
-                f"To go on without them, {SKIP}.",
+                f"To continue without them, {SKIP}.",
                 f"{first - offset:,} offsets are skipped",
                 {place: first},
                 is_certain=True,

@@ -72,7 +72,7 @@ class Candidate:
     newest: int
     waiting: Waiting
     since: float
-    breaks: int  # of connections until then: after a crash writers may have other names
+    breaks: int  # connections broken until then: after a crash writers may have other names
 
 
 class TableSource(ReplayableSource[Any]):

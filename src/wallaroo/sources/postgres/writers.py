@@ -39,8 +39,8 @@ class Writer:
     """A transaction that writes, or has written, to the table."""
 
     transaction: str  # its virtual id, which one that is prepared may keep
-    pid: int | None  # of the session's server process; none: it is prepared
-    name: str = field(default="", compare=False)  # of a prepared one
+    pid: int | None  # that of the session's server process; none: it is prepared
+    name: str = field(default="", compare=False)  # a prepared one's
 
     @property
     def is_prepared(self) -> bool:

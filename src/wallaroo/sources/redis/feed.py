@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What is read, and where."""
+    """A stream, and where it is."""
 
     source: str
     stream: str
@@ -38,7 +38,7 @@ class Stream:
 
 
 class RedisFeed:
-    """Reads on from a position; a server that is away is waited for."""
+    """Reads on from a position; an unavailable server is waited for."""
 
     def __init__(self, stream: Stream, position: Position):
         self._stream = stream

@@ -38,7 +38,7 @@ class Seen:
     last_entry: str = ""
     added: int | None = None  # entries since it was created; None: Redis before 7
     deleted: str = ""  # the highest id that was deleted, other than by trimming
-    digest: str = ""  # of the entry that was read last, if it is there
+    digest: str = ""  # that of the entry that was read last, if it is there
 
     @staticmethod
     def of(answer: Mapping[str, Any], entry: Entries) -> Seen:
@@ -69,7 +69,7 @@ class Position:
 
     after: str
     read: int | None = None
-    digest: str = ""  # of that entry
+    digest: str = ""  # that entry's
     is_known: bool = False  # whether the stream was there when this was compared with it
 
     @staticmethod
