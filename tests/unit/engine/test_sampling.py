@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import wallaroo
+from wallaroo import aggregations
 from wallaroo.api.application import Application
 from wallaroo.engine.levels.level import Level
 from wallaroo.engine.sampling import EVENTS_MAX, StageSample
@@ -122,6 +124,52 @@ def test_a_sampled_run_has_the_output_and_state_of_one_that_is_not(
     assert found.outputs == expected.outputs
     assert found.changes == expected.changes
     assert found.events == expected.events
+
+
+ROW = np.dtype([("key", "S1"), ("second", ">f8")])
+
+
+def row_key(row: dict[str, Any]) -> str:
+    return str(row["key"].decode())
+
+
+def row_second(row: dict[str, Any]) -> float:
+    return float(row["second"])
+
+
+def test_rows_that_are_sampled_keep_their_partition_and_its_watermark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = wallaroo.source(
+        "rows", wallaroo.TCPSourceConfig("rows", "127.0.0.1", "7010", wallaroo.fixed_layout(ROW))
+    )
+    windows = wallaroo.range_windows(wallaroo.seconds(10)).over(aggregations.Count())
+    pipeline = source.with_event_time(row_second).key_by(wallaroo.key_extractor(row_key))
+    plan = wallaroo.build_application(
+        "rows", pipeline.to(windows).to_sink(wallaroo.StdoutSinkConfig())
+    ).plan
+    feed = Level.feed_frames
+    is_sampling: list[bool] = []
+
+    def sample(self: Level, source: int, run: bytes, at: int, *rest: Any) -> int:
+        if is_sampling:
+            return feed(self, source, run, at, *rest)
+        is_sampling.append(True)
+        number, _ = self.sample(source, run, at, CLOCK, *rest)
+        is_sampling.clear()
+        return number
+
+    def watermarks() -> Any:
+        runner = LocalRunner(plan)
+        frames = [runner.frames(0, np.array((b"a", second), ROW).tobytes()) for second in (50, 5)]
+        pieces = [[Input(0, frames[0], 5, "one"), Input(0, frames[1], 5, "two")]]
+        runner.commit(runner.run_batch(pieces, 1))
+        return runner.time
+
+    expected = watermarks()
+    monkeypatch.setattr(Level, "feed_frames", sample)
+    assert watermarks() == expected
+    assert set(expected.sources["rows"].partitions) == {"one", "two"}
 
 
 def test_the_keys_that_take_most_time_are_listed(

@@ -125,8 +125,8 @@ class Level:
         stage = head.stage
         if self._stages.has_blocks(stage.id):
             if isinstance(run, bytes):
-                return self.feed_frames(source, run, receipt_ms), ()
-            return self.feed_payloads(source, run, receipt_ms), ()
+                return self.feed_frames(source, run, receipt_ms, partition, times), ()
+            return self.feed_payloads(source, run, receipt_ms, partition, times), ()
         payloads = frame_splitter(head.framing)(run) if isinstance(run, bytes) else run
         built = self._stages.built[stage.id]
         if self._plan.has_time or built.has_hooks:
