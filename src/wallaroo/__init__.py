@@ -1,7 +1,7 @@
 """Wallaroo's Python API for stream processing, run on Apache Spark.
 
-Where it runs: everywhere.  Importing it starts nothing and loads neither Spark nor Arrow; what few
-applications use is loaded when it is first asked for.
+Where it runs: everywhere.  Importing it starts nothing and loads neither Spark nor Arrow; names
+that few applications use are loaded at their first use.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ OctetDecoder = Decoder
 OctetEncoder = Encoder
 
 # The complete command line, as in Wallaroo; the command line program replaces it.  Applications
-# look for '--cluster-initializer'
-# to do something on one worker only: here application_setup runs in one process, which is that one.
+# search it for '--cluster-initializer' to do something on one worker only: here application_setup
+# runs in one process, which is that one.
 _ARGS: tuple[str, ...] = (*sys.argv, "--cluster-initializer")
 
 # fmt: off

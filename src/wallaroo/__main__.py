@@ -1,4 +1,4 @@
-"""``python -m wallaroo`` is the ``wallaroo`` command.
+"""The ``wallaroo`` command, run as ``python -m wallaroo``.
 
 Where it runs: driver.
 """

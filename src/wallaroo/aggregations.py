@@ -1,10 +1,10 @@
-"""Aggregations that come with the package: give an object of one to ``over``.
+"""Aggregations that come with the package, as objects to pass to ``over``.
 
 Where it runs: everywhere.
 
-Where an aggregation takes ``of``, that is a function from an event to the value that counts;
-without it the event itself is the value.  All can be combined, so they work with sliding windows
-and sessions.
+The argument ``of`` of an aggregation is a function from an event to the value that counts; without
+it the event itself is the value.  All can be combined, so they work with sliding windows and
+sessions.
 
 >>> from wallaroo.aggregations import Count, Mean, combine_of
 >>> both = combine_of(n=Count(), mean=Mean())
@@ -42,7 +42,7 @@ def _itself(event: Any) -> Any:
 
 
 class _Named(Aggregation[Any, Any, Any]):
-    """An aggregation whose step is called by what it does, in lower case."""
+    """An aggregation whose step has its class's name, in lower case."""
 
     def name(self) -> str:
         return type(self).__name__.lower()
@@ -54,7 +54,7 @@ class _OfValue(_Named):
 
 
 class Count(_Named):
-    """How many events there were."""
+    """The number of events."""
 
     adds_up_exactly = True
 
@@ -72,7 +72,7 @@ class Count(_Named):
 
 
 class Sum(_OfValue):
-    """The sum of values; of no value, 0."""
+    """The sum of values; 0 if there is none."""
 
     def initial_accumulator(self) -> Any:
         return 0
@@ -88,7 +88,7 @@ class Sum(_OfValue):
 
 
 class Mean(_OfValue):
-    """The arithmetic mean; of no value, None, which emits nothing."""
+    """The arithmetic mean; None, which emits nothing, if there is no value."""
 
     def initial_accumulator(self) -> list[Any]:
         return [0, 0]
@@ -105,7 +105,10 @@ class Mean(_OfValue):
 
 
 class Min(_OfValue):
-    """The smallest value; of no value, None.  NaN counts only where there is nothing else."""
+    """The smallest value; None if there is none.
+
+    NaN counts only if there is nothing else.
+    """
 
     adds_up_exactly = True
 
@@ -129,7 +132,10 @@ class Min(_OfValue):
 
 
 class Max(_OfValue):
-    """The greatest value; of no value, None.  NaN counts only where there is nothing else."""
+    """The greatest value; None if there is none.
+
+    NaN counts only if there is nothing else.
+    """
 
     adds_up_exactly = True
 
@@ -153,10 +159,10 @@ class Max(_OfValue):
 
 
 class Variance(_OfValue):
-    """The variance of a population, or, with ``sample=True``, of a sample of one.
+    """The variance of a population or, with ``sample=True``, that of a sample.
 
-    Welford's update, and the way to join two parts of Chan, Golub and LeVeque (1979): exact to the
-    last digits also where the mean is large.
+    Welford's update, and the method of Chan, Golub and LeVeque (1979) to join two parts: exact to
+    the last digits even if the mean is large.
     """
 
     def __init__(self, of: Of = None, sample: bool = False):
@@ -195,8 +201,10 @@ class StandardDeviation(Variance):
 
 
 class TopN(_Named, Generic[Event]):
-    """The ``n`` events with the greatest values of ``by``, greatest first; of equal ones, those
-    that came first (in sliding windows and joined sessions: of the earlier pane).
+    """The ``n`` events with the greatest values of ``by``, greatest first.
+
+    Among equal ones, those that came first win (in sliding windows and joined sessions: those of
+    the earlier pane).
     """
 
     def __init__(self, n: int, by: Of = None):
@@ -222,7 +230,10 @@ class TopN(_Named, Generic[Event]):
 
 
 class Collect(_OfValue):
-    """All values, in the order in which they came.  Memory and state grow with them."""
+    """All values, in the order in which they came.
+
+    Memory and state grow with them.
+    """
 
     def initial_accumulator(self) -> list[Any]:
         return []
@@ -276,5 +287,5 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
 
 
 def combine_of(**parts: Aggregation[Any, Any, Any]) -> CombineOf:
-    """Several aggregations at once: the result is a dict, by the names given."""
+    """Combine aggregations into one, whose result is a dict by the arguments' names."""
     return CombineOf(parts)

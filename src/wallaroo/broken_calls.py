@@ -1,5 +1,6 @@
-"""What a fault point can do besides nothing: kill this process, break its next call to the disk, or
-let its clock run wrong.
+"""The actions of a fault point, which break a process or its environment.
+
+They kill the process, or break its disk or clock.
 
 Where it runs: everywhere, in tests and verifications only.
 
@@ -24,14 +25,17 @@ WRITES = ("write", "pwrite", "pwritev")
 SYNCS = ("fsync", "fdatasync")
 NAMES = ("rename", "replace")
 ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
-# a full disk refuses what needs room; a sync does not
+# a full disk refuses calls that need room; a sync does not
 BREAKABLE = {errno.ENOSPC: WRITES + NAMES, errno.EIO: WRITES + SYNCS + NAMES}
 OFFSET = struct.Struct(">q")  # nanoseconds that the clock is ahead
 _REAL: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in WRITES + SYNCS + NAMES}
 
 
 def act(action: str) -> None:
-    """Do what an action says.  Raises ValueError where there is none of that name."""
+    """Carry out an action.
+
+    Raises ValueError if there is none of that name.
+    """
     name, _, seconds = action.partition(" ")
     if name == "kill":
         _die()
@@ -92,8 +96,10 @@ def _restore() -> None:
 
 
 def shift_clock(file: str) -> None:
-    """From here on this process's ``time.time`` and ``time.time_ns`` are ahead by the nanoseconds
-    in ``file``, which may change at any moment; without the file nothing happens.
+    """Shift this process's clock by the nanoseconds in a file, from now on.
+
+    ``time.time`` and ``time.time_ns`` are ahead by the number in ``file``, which may change at any
+    moment; without the file nothing happens.
     """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,12 +1,11 @@
-"""The archive of Spark's classes, from which a JVM starts with half of the work.
+"""The archive of Spark's classes, which halves the work of a JVM's start.
 
-Where it runs: driver, and ``wallaroo doctor --faster-start``, which makes the archive.
+Where it runs: driver, and ``wallaroo doctor --faster-start``, which creates the archive.
 
 Java can write the classes that a process loaded, parsed and verified, to a file that later
 processes map (class data sharing).  The file fits one Java and one set of jars: both are part of
-its name, Java checks them again, and where anything differs it starts without the archive and
-without a word.  A file that another user could have written is not used, as a JVM runs what is in
-it.
+its name, Java checks them again, and if anything differs it silently starts without the archive.  A
+file that another user could have written is not used, as a JVM runs its content.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-# a mismatch is no news: without this Java prints it on stdout
+# a mismatch is expected: without this Java prints it on stdout
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 OPTIONS_OF_ARCHIVES = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare")
 
 
 def find_archive(environment: Mapping[str, str]) -> Path | None:
-    """The archive for this Java and this Spark; None where there is none that is whole and safe."""
+    """Return the archive for this Java and this Spark; None if none is whole and safe."""
     try:
         unsized = archive_stem(environment)
         if unsized is None:
@@ -37,18 +36,22 @@ def find_archive(environment: Mapping[str, str]) -> Path | None:
 
 
 def name_of_size(stem: Path, size: int) -> Path:
-    """The archive's whole name: Java does not survive one that was cut off, so it has its size."""
+    """Return the archive's whole name.
+
+    It has the size in it, because Java does not survive an archive that was cut off.
+    """
     return stem.with_name(f"{stem.name}-{size}.jsa")
 
 
 def is_whole(path: Path) -> bool:
-    """Whether an archive has the size that its name says."""
+    """Return whether an archive has the size in its name."""
     return path.stem.endswith(f"-{path.stat().st_size}")
 
 
 def archive_stem(environment: Mapping[str, str]) -> Path | None:
-    """Where the archive for this Java and this Spark would be, without its size; None where there
-    is neither, or no home directory.
+    """Return the path of the archive for this Java and this Spark, without its size.
+
+    None if Java, Spark's jars or a folder for caches is missing.
     """
     java = _java(environment)
     jars = _jars(environment)
@@ -62,8 +65,10 @@ def archive_stem(environment: Mapping[str, str]) -> Path | None:
 
 
 def options_to_use(environment: Mapping[str, str], given: str) -> str:
-    """Return the options of Java that use the archive; none where there is no archive of this
-    user's, or ``given``, the user's own options, deal with archives.
+    """Return the options of Java that use the archive.
+
+    Empty if there is no archive of this user's, or if ``given``, the user's own options, deal with
+    archives.
     """
     if any(name in given for name in OPTIONS_OF_ARCHIVES):
         return ""
@@ -76,7 +81,7 @@ def options_to_use(environment: Mapping[str, str], given: str) -> str:
 
 
 def is_safe(path: Path) -> bool:
-    """Whether ``path`` is a file that only this user or root can have written."""
+    """Return whether ``path`` is a file that only this user or root can have written."""
     owners = (os.geteuid(), 0)
     try:
         found = path.lstat()

@@ -1,4 +1,6 @@
-"""Where lines for a person go: the driver's stderr, or a view that keeps a table below them.
+"""Output for a person: to the driver's stderr, or to a view.
+
+The view keeps a table below it.
 
 Where it runs: driver.  There is one terminal, so there is one place for its current owner.
 
@@ -16,19 +18,19 @@ _owner: Callable[[str], None] | None = None
 
 
 def take_over(write: Callable[[str], None]) -> None:
-    """From here on ``write`` gets every text that is meant for a person; it ends with a newline."""
+    """Pass every text for a person to ``write`` from now on; a text ends with a newline."""
     global _owner
     _owner = write
 
 
 def give_back() -> None:
-    """From here on texts go to stderr again."""
+    """Write texts to stderr again from now on."""
     global _owner
     _owner = None
 
 
 def write_lines(text: str, descriptor: int | None = None) -> None:
-    """Write whole lines, now; where no view is there to ``descriptor``, or else to stderr."""
+    """Write whole lines now: to the view, or without one to ``descriptor``, or else to stderr."""
     whole = text if text.endswith("\n") else text + "\n"
     owner = _owner
     if owner is not None:
@@ -41,14 +43,17 @@ def write_lines(text: str, descriptor: int | None = None) -> None:
 
 
 class WholeLines:
-    """Cuts what is written into whole lines; half a line waits for its end.  Safe to share."""
+    """A buffer that cuts text into whole lines.
+
+    Half a line waits for its end.  Safe to share.
+    """
 
     def __init__(self) -> None:
         self._half = ""
         self._lock = threading.Lock()
 
     def add(self, text: str) -> str:
-        """Return the whole lines that there are with ``text``; empty if there are none."""
+        """Return the lines that ``text`` completes; empty if there are none."""
         with self._lock:
             whole, newline, self._half = (self._half + text).rpartition("\n")
         return whole + newline

@@ -1,4 +1,4 @@
-"""What a state computation may know and do besides its event and its state.
+"""The context of a call: times, timers, and the key's state.
 
 Where it runs: pure (in workers).
 """
@@ -12,7 +12,7 @@ NO_TIME = -(1 << 63)  # before all times
 
 
 class Clock(Protocol):
-    """The times of what is being processed, unix nanoseconds."""
+    """The times of the event in process, in nanoseconds of unix time."""
 
     event_ns: int
     watermark_ns: int
@@ -20,7 +20,7 @@ class Clock(Protocol):
 
 
 class TimerBook(Protocol):
-    """Takes the timers of a step."""
+    """The interface that sets and cancels a step's timers."""
 
     def set(self, key: str | bytes | int, name: str, at_ns: int, processing: bool) -> None:
         """Set or move a timer."""
@@ -32,8 +32,8 @@ class TimerBook(Protocol):
 class Context:
     """The third argument of a state computation that asks for one.
 
-    It belongs to one call: what it says and does is about the event of this call, so it must not be
-    kept.  Times are nanoseconds since 1970, as ``wallaroo.seconds(1)`` and its like are.
+    It belongs to one call: all of it is about the event of this call, so it must not be kept.
+    Times are nanoseconds since 1970; spans such as ``wallaroo.seconds(1)`` are nanoseconds, too.
     """
 
     __slots__ = ("_clock", "_drop", "_timers", "key")
@@ -52,35 +52,38 @@ class Context:
         self._timers = timers
 
     def drop_state(self) -> None:
-        """Remove the key's state: nothing of it is stored any more, and the key's next event meets
-        a new state object.
+        """Remove the key's state, so that the key's next event meets a new state object.
 
-        What is done to the old object after this is lost.
+        Nothing of it is stored any more.  Changes to the old object after this call are lost.
         """
         self._drop(self.key)
 
     @property
     def event_time(self) -> int:
-        """The event's time; in a timer's function, the time that the timer was set for."""
+        """Return the event's time; in a timer's function, the time that the timer was set for."""
         return self._read(self._timed.event_ns)
 
     @property
     def watermark(self) -> int:
-        """The watermark of the event's partition just before the event: an event that is older
-        came late.  Before a source's first event it is less than any time.  Where events are put
-        in the order of time, it is just before an event's time, or where a late one has its place.
+        """Return the watermark of the event's partition just before the event.
+
+        An event that is older came late.  Before a source's first event it is less than any time.
+        If events are put in the order of time, it is just before an event's time, or where a late
+        one has its place.
         """
         self._read(self._timed.event_ns)
         return self._timed.watermark_ns
 
     @property
     def processing_time(self) -> int:
-        """The clock, which is read once per batch, and says the same if the batch is repeated."""
+        """Return the clock's time, read once per batch and the same if the batch is repeated."""
         return self._timed.clock_ns
 
     def set_timer(self, name: str, at: int, *, processing: bool = False) -> None:
-        """Call the step's ``on_timer`` function for this key at a time: of events, or of the clock
-        where ``processing``.  A timer of this name that is set already is moved.
+        """Call the step's ``on_timer`` function for this key at a time.
+
+        The time is one of events, or, with ``processing``, one of the clock.  A timer of this name
+        that is set already is moved.
 
         In event time it is called before the key's first event that came after the watermark had
         passed the time.  A time that has passed already is due at once.

@@ -1,7 +1,9 @@
-"""Names of a package whose modules are loaded when they are first asked for (PEP 562).
+"""Names of a package whose modules are loaded late (PEP 562).
 
-Where it runs: everywhere.  ``import wallaroo`` is paid by every command, every worker and every
-test; what most applications never use waits.  A package that defers names lists them under
+A module is loaded at the first use of one of its names.
+
+Where it runs: everywhere.  Every command, every worker and every test pays for ``import wallaroo``,
+so the names that most applications never use wait.  A package that defers names lists them under
 ``TYPE_CHECKING`` as well, so that type checkers and editors see ordinary imports, and sets
 ``__getattr__`` only outside of that, so that they still find misspelled names.
 """
@@ -15,7 +17,7 @@ from typing import Any
 
 
 def deferred(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for ``package``: module -> the names that it exports there."""
+    """Return a ``__getattr__`` for ``package``; ``homes`` are its exported names by module."""
     modules = {name: module for module, names in homes.items() for name in names}
 
     def load(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The errors a user can meet; the class says whose turn it is to act.
+"""The errors a user can meet; the class states who has to act.
 
 Where it runs: everywhere.  Facts ride in ``args``, so that every error survives pickling on its way
 from a worker to the driver.
@@ -17,8 +17,9 @@ class WallarooError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that keeps a pipeline from running: which step, where it was written, what is
-    wrong, and the fix.
+    """One thing that keeps a pipeline from running.
+
+    It consists of the step, the place where it was written, what is wrong, and the fix.
     """
 
     step: str
@@ -32,7 +33,10 @@ class Problem:
 
 
 class PipelineError(WallarooError):
-    """Your graph cannot run; ``problems`` lists everything found, not just the first."""
+    """A graph that cannot run.
+
+    ``problems`` lists everything that is wrong, not just the first.
+    """
 
     def __init__(self, *problems: Problem):
         super().__init__(*problems)
@@ -49,16 +53,18 @@ class PipelineError(WallarooError):
 
 
 class WallarooParameterError(PipelineError):
-    """A builder or decorator was given something it cannot use (Wallaroo's name for it)."""
+    """An argument that a builder or decorator cannot use (Wallaroo's name for it)."""
 
 
 class NotYetError(PipelineError):
-    """Wallaroo has this, and this version does not yet."""
+    """A feature of Wallaroo that this version does not have yet."""
 
 
 class UserCodeError(WallarooError):
-    """Your function raised: step, ``file:line``, shortened event, the exception's text, and its
-    traceback as text.
+    """An exception of a user's function.
+
+    It holds the step, ``file:line``, the shortened event, the exception's text, and its traceback
+    as text.
     """
 
     def __init__(self, step: str, place: str, event: str, cause: str, trace: str = ""):
@@ -78,8 +84,9 @@ class UserCodeError(WallarooError):
 
 
 class PeerError(WallarooError):
-    """Something outside of the application is missing, busy, full or wrong: a port, a disk, a
-    server, a file.
+    """A fault outside of the application.
+
+    A port, a disk, a server or a file is missing, busy, full or wrong.
     """
 
 
@@ -87,7 +94,7 @@ class PeerError(WallarooError):
 def optional_library(
     user: str, library: str, extra: str, where: str = "where the driver runs"
 ) -> Iterator[None]:
-    """Import what needs an optional library; raise PeerError where that cannot be imported."""
+    """Import what needs an optional library; raise PeerError if it cannot be imported."""
     try:
         yield
     except ImportError as error:
@@ -98,12 +105,17 @@ def optional_library(
 
 
 class CheckpointError(WallarooError):
-    """The checkpoint cannot be used as it is; the text names the file and the ways out."""
+    """A checkpoint that cannot be used as it is.
+
+    The text names the file and the ways out.
+    """
 
 
 class InternalError(WallarooError):
-    """Our mistake: what happened, and the traceback of another process as text.  The command line
-    asks for a report.
+    """A fault of this package.
+
+    It holds what happened, and the traceback of another process as text.  The command line asks for
+    a report.
     """
 
     def __init__(self, what: str, trace: str = ""):

@@ -1,13 +1,14 @@
-"""Fault points: named places where a test can kill the process or break the disk and the clock, to
-prove what a restart finds.
+"""Fault points: places where a test can break the process, disk or clock.
+
+They prove what a restart finds.
 
 Where it runs: everywhere that writes durable files.  ``WALLAROO_FAULT="name:nth"`` kills this
 process with SIGKILL when it passes the named point for the nth time (from 1);
 ``WALLAROO_FAULT="name:nth:ACTION"`` does something else there (see ``wallaroo.broken_calls``).
 ``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so that a test can find
-out which there are.  ``WALLAROO_FAULT_ORDERS=FOLDER`` takes orders while the process runs: a file
+out which there are.  ``WALLAROO_FAULT_ORDERS=FOLDER`` accepts orders while the process runs: a file
 in FOLDER that is named as the point holds an action, and the first process that passes the point
-removes the file and does it.  Where none of them is set, points are trace points
+removes the file and does it.  If none of them is set, points are trace points
 (``wallaroo.tracing``), if those are asked for; otherwise ``fault_point`` does nothing.  The choice
 is made once, at import.
 """
@@ -20,12 +21,13 @@ from collections.abc import Callable, Mapping
 from wallaroo.broken_calls import act, shift_clock
 from wallaroo.tracing import choose_tracer
 
-TAKEN = ".taken"  # what an order is called that was taken, after the point's name
+TAKEN = ".taken"  # the suffix of an order that was carried out, after the point's name
 
 
 def actor(plan: str) -> Callable[[str], None]:
-    """Make the fault point for a plan ``name:nth`` or ``name:nth:action``; an empty plan makes one
-    that does nothing.
+    """Return the fault point for a plan ``name:nth`` or ``name:nth:action``.
+
+    That of an empty plan does nothing.
     """
     if not plan:
         return _pass
@@ -45,7 +47,7 @@ def actor(plan: str) -> Callable[[str], None]:
 
 
 def recorder(file: str) -> Callable[[str], None]:
-    """Make the fault point that writes down what is passed, a name to a line."""
+    """Return the fault point that records the points passed, a name to a line."""
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     def fault_point(name: str) -> None:
@@ -55,7 +57,10 @@ def recorder(file: str) -> Callable[[str], None]:
 
 
 def taker(folder: str) -> Callable[[str], None]:
-    """Make the fault point that takes orders from a folder, and let the clock go as it says."""
+    """Return the fault point that carries out orders in a folder.
+
+    The folder's file ``clock`` shifts this process's clock.
+    """
     shift_clock(os.path.join(folder, "clock"))
     rename = os.rename  # also while this process's calls are broken
 

@@ -1,14 +1,14 @@
-"""Framing: where messages begin and end in a run of bytes.
+"""Framing: the boundaries of messages in a run of bytes.
 
 Where it runs: everywhere; pure.  A framing becomes a closure once (``frame_walker``,
 ``frame_splitter``, ``framer``); the closures walk headers and nothing else.  Messages of one length
-follow each other in most streams, so both closures, once they have seen a few alike, look at the
+follow each other in most streams, so both closures, once they have seen a few alike, compare the
 header's columns of a whole stretch at once: a strided slice per header byte, stripped of the
-expected byte, gives how many frames are alike, and one `struct` cuts many of them.  Lines cost a
+expected byte, shows how many frames are alike, and one `struct` cuts many of them.  Lines cost a
 search for newlines, in C.
 
 The invariant: a framing's ``max_size`` decides what is accepted (``frame_walker``), never what is
-read again later (``frame_splitter``): what a smaller ``max_size`` finds in a spool stays readable.
+read again later (``frame_splitter``): a spool stays readable with a smaller ``max_size``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ _UNIT_FRAMES = 32  # frames of one length that are cut at once
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    r"""How a source's bytes are cut into messages: a header of ``header_length`` bytes, read by
-    ``length_fmt``, then the payload; or lines that end with ``\n`` or ``\r\n``.
+    r"""The rule that cuts a source's bytes into messages.
+
+    A message is a header of ``header_length`` bytes, read by ``length_fmt``, then the payload; or a
+    line that ends with ``\n`` or ``\r\n``.
     """
 
     header_length: int = 4
@@ -44,7 +46,7 @@ class Framing:
 
     @property
     def overhead(self) -> int:
-        """How many bytes a frame has beside its payload."""
+        """Return how many bytes a frame has besides its payload."""
         return 1 if self.is_lines else self.header_length
 
 
@@ -54,8 +56,9 @@ def line_framing(max_size: int = 16384) -> Framing:
 
 
 class FrameError(PeerError):
-    """A frame that breaks the framing.  ``end`` and ``frames`` describe the good frames before
-    it.
+    """A frame that breaks the framing.
+
+    ``end`` and ``frames`` describe the good frames before it.
     """
 
     def __init__(self, what: str, end: int, frames: int):
@@ -69,8 +72,9 @@ class FrameError(PeerError):
 
 
 def length_reader(framing: Framing) -> struct.Struct:
-    """Return the struct that reads a header.  Raises ValueError, in words, for a format that
-    cannot.
+    """Return the struct that reads a header.
+
+    Raises ValueError, with the reason in words, for a format that cannot.
     """
     try:
         header = struct.Struct(framing.length_fmt)
@@ -91,8 +95,9 @@ def length_reader(framing: Framing) -> struct.Struct:
 
 @lru_cache(maxsize=64)
 def frame_walker(framing: Framing) -> FrameWalker:
-    """Make ``walk(buffer, start, end) -> (end of the last whole frame, frames)``; it raises
-    FrameError for a bad length, or a line that is too long.
+    """Return ``walk(buffer, start, end) -> (end of the last whole frame, frames)``.
+
+    It raises FrameError for a bad length, or a line that is too long.
     """
     if framing.is_lines:
         return _line_walker(framing.max_size)
@@ -139,8 +144,9 @@ def frame_walker(framing: Framing) -> FrameWalker:
 
 @lru_cache(maxsize=64)
 def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
-    """Make ``split(frames) -> payloads`` for a run of whole frames; it raises FrameError where the
-    run is not whole.  Frames larger than ``max_size`` are split, too.
+    """Return ``split(frames) -> payloads`` for a run of whole frames.
+
+    It raises FrameError if the run is not whole.  Frames larger than ``max_size`` are split, too.
     """
     if framing.is_lines:
         return _split_lines
@@ -194,8 +200,9 @@ def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
 
 @lru_cache(maxsize=64)
 def framer(framing: Framing) -> Callable[[bytes], bytes]:
-    """Make ``frame(payload) -> header + payload``; it raises FrameError for a payload the framing
-    cannot carry.
+    """Return ``frame(payload) -> header + payload``.
+
+    It raises FrameError for a payload the framing cannot carry.
     """
     if framing.is_lines:
         return _line_framer(framing.max_size)
@@ -230,9 +237,10 @@ def frame(payload: bytes, framing: Framing = Framing()) -> bytes:  # frozen
 
 @lru_cache(maxsize=64)
 def frame_ender(framing: Framing) -> Callable[[Buffer, Buffer, int], int]:
-    """Make ``end_of(begun, buffer, filled) -> bytes``: how many of the buffer's first ``filled``
-    bytes complete the frame that has begun (with a whole header), 0 if it needs more than all.
-    It raises FrameError for a line that gets too long.
+    """Return ``end_of(begun, buffer, filled) -> bytes``, which finds a begun frame's end.
+
+    The result is how many of the buffer's first ``filled`` bytes complete the frame (its header is
+    whole), 0 if it needs more than all.  It raises FrameError for a line that gets too long.
     """
     size_max = framing.max_size
     if framing.is_lines:
@@ -254,7 +262,7 @@ def frame_ender(framing: Framing) -> Callable[[Buffer, Buffer, int], int]:
 
 
 def last_frame(framing: Framing, rest: bytes) -> bytes:
-    """Return the frame that the end of a stream makes of what has begun; empty if it makes none.
+    """Return the frame that the rest of an ended stream is; empty if it is none.
 
     >>> last_frame(line_framing(), b"no newline"), last_frame(Framing(), b"\\0\\0")
     (b'no newline\\n', b'')
@@ -263,7 +271,7 @@ def last_frame(framing: Framing, rest: bytes) -> bytes:
 
 
 def end_of_frames(framing: Framing, frames: bytes, count: int) -> int:
-    r"""Return where the first ``count`` of these whole frames end.
+    r"""Return the offset at which the first ``count`` of these whole frames end.
 
     >>> end_of_frames(Framing(1, "B"), b"\x01a\x02bc\x00", 2)
     5
@@ -284,7 +292,7 @@ def end_of_frames(framing: Framing, frames: bytes, count: int) -> int:
 
 
 def text_hint(framing: Framing, head: bytes) -> str:
-    """Say what to do about a frame that is too large: it is text without a header, or large.
+    """Return the advice for a frame that is too large: text without a header, or a large message.
 
     >>> text_hint(Framing(), b"\\0\\0\\1\\0abc")
     ''
@@ -345,7 +353,7 @@ def _bad_line(size_max: int) -> str:
 
 
 def _run(buffer: Buffer, start: int, stride: int, header_bytes: int, tried: int) -> int:
-    """Count how many of the next frames carry the header of the frame before ``start``."""
+    """Return how many of the next frames carry the header of the frame before ``start``."""
     more = tried
     end = start + tried * stride
     before = start - stride
@@ -359,8 +367,9 @@ def _run(buffer: Buffer, start: int, stride: int, header_bytes: int, tried: int)
 
 @lru_cache(maxsize=256)
 def _unit(header_bytes: int, length: int) -> Callable[[bytes, int], tuple[bytes, ...]]:
-    """Make what cuts ``_UNIT_FRAMES`` frames of one length at once: in C, in a fifth of the time of
-    a slice per frame.
+    """Return a function that cuts ``_UNIT_FRAMES`` frames of one length at once.
+
+    It runs in C, in a fifth of the time of a slice per frame.
     """
     return struct.Struct(f"{header_bytes}x{length}s" * _UNIT_FRAMES).unpack_from
 

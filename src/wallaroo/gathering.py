@@ -1,10 +1,11 @@
-"""``batch``: a key's events in lists, each given when it is full, when it waited long enough, or
-when all input has ended.
+"""The step ``batch``: a key's events in lists.
+
+Each list is emitted when it is full, when it has waited long enough, or when all input has ended.
 
 Where it runs: pure (in workers).
 
-What waits is state, so that it is committed, and comes after a crash as it would have come without
-one; a key without waiting events has no state.
+Events that wait are state, so that they are committed, and come after a crash as they would have
+come without one; a key without waiting events has no state.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ class Waiting(Generic[Event]):
 
 
 class _Gathering:
-    """Called with each event of a key."""
+    """The step's function, called with each event of a key."""
 
     def __init__(self, most: int, within_ns: int | None, place: str):
         self.most = most
         self.within_ns = within_ns
-        self.place = place  # of the user's line
+        self.place = place  # the user's line
 
     def __call__(
         self, event: Any, waiting: Waiting[Any], context: Context
@@ -58,7 +59,7 @@ def _given(waiting: Waiting[Any], context: Context) -> list[list[Any]]:
 
 
 def _waited(waiting: Waiting[Any], context: Context, name: str) -> list[list[Any]]:
-    """The timer: what waits has waited long enough."""
+    """Emit, by the timer, the events that have waited long enough."""
     return _given(waiting, context)
 
 
@@ -67,18 +68,21 @@ def _ended(waiting: Waiting[Any], context: Context) -> list[list[Any]]:
 
 
 class Gather(StateComputationMulti[Event, Waiting[Event], list[Event]]):
-    """Events of a key in, lists of at most ``most`` of them out, in their order."""
+    """Events of a key in, lists of them out, in their order.
+
+    A list has at most ``most`` events.
+    """
 
     kind = "batch"
 
     @property
     def place(self) -> str:
-        """``file:line`` where the user wrote it."""
+        """Return ``file:line`` where the user wrote the step."""
         return str(getattr(self.function, "place", ""))
 
 
 def gather(most: int, within_ns: int | None, name: str, place: str) -> Gather[Any]:
-    """Make the step; ``within_ns``: how long an event waits at most, by the clock."""
+    """Return the step; ``within_ns`` is how long an event waits at most, by the clock."""
     on_timer = None if within_ns is None else Callback(_waited)
     timing = Timing(on_timer=on_timer, on_end=Callback(_ended))
     return Gather(_Gathering(most, within_ns, place), name, Waiting, STOP, timing)

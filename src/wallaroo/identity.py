@@ -1,4 +1,4 @@
-"""Identity of commits: what every file that belongs to a commit states, and how it is compared.
+"""Identity of commits: its form in files, and its comparison.
 
 Where it runs: everywhere; pure.
 
@@ -18,7 +18,10 @@ NO_BATCH = -1
 
 @dataclass(frozen=True, slots=True)
 class CommitId:
-    """Names one commit: the checkpoint's id, the batch's number, and an id that is never reused."""
+    """The name of one commit.
+
+    It consists of the checkpoint's id, the batch's number, and an id that is never reused.
+    """
 
     checkpoint: str
     batch: int = NO_BATCH
@@ -26,7 +29,7 @@ class CommitId:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was committed (`NO_BATCH` means the state before the first)."""
+        """Return whether anything was committed (`NO_BATCH` means the state before the first)."""
         return self.batch > NO_BATCH
 
     def to_json(self) -> dict[str, str | int]:
@@ -35,14 +38,19 @@ class CommitId:
 
     @staticmethod
     def from_json(fields: dict[str, str | int]) -> CommitId:
-        """Undo `to_json`.  Raises KeyError, TypeError or ValueError for anything else."""
+        """Undo `to_json`.
+
+        Raises KeyError, TypeError or ValueError for anything else.
+        """
         return CommitId(str(fields["checkpoint"]), int(fields["batch"]), str(fields["commit"]))
 
 
 @dataclass(frozen=True, slots=True)
 class CommitHistory:
-    """The commits that a checkpoint retains, oldest first; ``last`` is what a run goes on from.
-    ``tokens`` are those of one sink in each of them, where the history is made for a sink.
+    """The commits that a checkpoint retains, oldest first.
+
+    A run continues from ``last``.  ``tokens`` are those of one sink in each of the commits, if the
+    history is created for a sink.
     """
 
     checkpoint: str
@@ -66,10 +74,10 @@ class CommitHistory:
                 yield commit, tokens
 
     def contains(self, commit: CommitId) -> bool:
-        """Whether ``commit`` belongs to this history.
+        """Return whether ``commit`` belongs to this history.
 
-        A commit older than the retained ones is taken for part of it if it names the same
-        checkpoint: what is older can no longer be checked.
+        A commit older than the retained ones is assumed to be part of it if it names the same
+        checkpoint: older commits can no longer be checked.
 
         >>> line = CommitHistory("c", (CommitId("c", 4, "x"), CommitId("c", 5, "y")))
         >>> line.contains(CommitId("c", 5, "y")), line.contains(CommitId("c", 5, "z"))

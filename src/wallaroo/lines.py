@@ -1,9 +1,11 @@
-r"""Lines: bytes that end with ``\n`` or ``\r\n``.  The last one of a file may have no end.
+r"""Lines: bytes that end with ``\n`` or ``\r\n``.
+
+The last one of a file may have no end.
 
 Where it runs: everywhere; pure, but for the file that is read.
 
 The invariant: a line belongs to the range in which it begins.  So any cut of a file into ranges of
-bytes gives each line once, in order.
+bytes yields each line once, in order.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-BLOCK_BYTES = 1 << 20  # read at a time
+BLOCK_BYTES = 1 << 20  # the bytes of one read
 
 
 class Readable(Protocol):
@@ -42,7 +44,7 @@ def read_lines(
     file: Readable, start: int, end: int, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[list[bytes]]:
     """Yield the lines that begin in a range of bytes, without their ends, block by block."""
-    at = max(0, start - 1)  # of what is read and not yielded: a newline there begins the range
+    at = max(0, start - 1)  # where unyielded bytes begin: a newline before the range begins it
     file.seek(at)
     rest = b""
     is_aligned = start == 0

@@ -1,5 +1,4 @@
-"""How a run is asked for and what it answers: options, the handle, and the refusal to run in
-workers.
+"""Options and handle of a run, and the refusal to run in workers.
 
 Where it runs: everywhere.
 """
@@ -22,17 +21,17 @@ if TYPE_CHECKING:
 
 KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
-# of commits at low latency, at least: an egress puts on disk what has left several times a second,
-# and until then the commit is the only list of it
+# The least number of commits at low latency: an egress writes to disk several times a second what
+# has left, and until then the commit is the only list of it.
 RETAINED_FREQUENT = 128
-EPOCH_TIME_S = 0.05  # of a batch at low latency; larger ones for a backlog only
+EPOCH_TIME_S = 0.05  # the target of a batch at low latency; only a backlog has larger ones
 
 Latency = Literal["normal", "low"]
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run: every field has the default that suits one machine."""
+    """Options of a run; every field has the default that suits one machine."""
 
     master: str = "local[*]"
     """Spark's master: ``local[N]``, ``spark://HOST:PORT``, ``yarn``, ``k8s://...``."""
@@ -97,18 +96,18 @@ class RunOptions:
 
     @property
     def batch_target_s(self) -> float:
-        """How long a batch of a backlog may take."""
+        """Return how long a batch of a backlog may take."""
         is_low = self.latency == "low"
         return min(self.batch_time_s, EPOCH_TIME_S) if is_low else self.batch_time_s
 
     @property
     def retained(self) -> int:
-        """How many commits stay at least."""
+        """Return how many commits stay at least."""
         return max(self.retain_commits, RETAINED_FREQUENT if self.latency == "low" else 1)
 
     @property
     def batch_deadline_s(self) -> float:
-        """How long a batch may take before it is reported."""
+        """Return how long a batch may take before it is reported."""
         return 30 * self.batch_time_s if self.overdue_s is None else self.overdue_s
 
 
@@ -157,7 +156,7 @@ class RunHandle(Protocol):
 
     @abstractmethod
     def status(self) -> RunStatus:
-        """A snapshot."""
+        """Return a snapshot of the run's status."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -165,26 +164,29 @@ class RunHandle(Protocol):
 
     @abstractmethod
     def wait_started(self, timeout: float | None = None) -> bool:
-        """Wait at most ``timeout`` seconds until input is processed; return whether it is, or the
-        run has ended.  Raises what ended it.
+        """Wait at most ``timeout`` seconds until input is processed.
+
+        Return whether it is, or the run has ended.  Raises what ended it.
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """Ask for a stop, at the next batch boundary or in the middle of the start; return at
-        once.
+        """Ask for a stop, at the next batch boundary or in the middle of the start.
+
+        Returns at once.
         """
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end at most ``timeout`` seconds; return whether the run has ended, however
-        it ended.  ``result`` raises what it failed with.
+        """Wait for the end at most ``timeout`` seconds; return whether the run has ended.
+
+        It does not matter how it ended: ``result`` raises what it failed with.
         """
 
     def result(self, timeout: float | None = None) -> RunStatus:
         """Wait for the end; return the last status, or raise what the run failed with.
 
-        Raises TimeoutError where the run goes on for more than ``timeout`` seconds.
+        Raises TimeoutError if the run takes longer than ``timeout`` seconds.
         """
         if not self.wait(timeout):
             raise TimeoutError(f"{self!r} goes on after {timeout:g} s; stop() asks it to end.")
@@ -214,11 +216,11 @@ _is_forbidden = False  # in workers, which import the application's module
 
 
 def forbid_runs() -> None:
-    """From here on ``run`` refuses, in this process."""
+    """Let ``run`` refuse from now on, in this process."""
     global _is_forbidden
     _is_forbidden = True
 
 
 def is_run_forbidden() -> bool:
-    """Whether this process is a worker, where ``run`` refuses."""
+    """Return whether this process is a worker, in which ``run`` refuses."""
     return _is_forbidden

@@ -1,4 +1,4 @@
-"""Where this package lies on disk, for processes that have to import the same one.
+"""The package's place on disk, for processes that import the same one.
 
 Where it runs: everywhere.
 """

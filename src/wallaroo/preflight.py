@@ -1,5 +1,7 @@
-"""What can be known to fail before Spark starts: the master's form, Java, the workers' Python,
-names of sources.  Starting Spark takes seconds; a mistake should not.
+"""Checks for what can be known to fail before Spark starts.
+
+The master's form, Java, the workers' Python, names of sources.  Starting Spark takes seconds; a
+mistake should not.
 
 Where it runs: driver.
 """
@@ -22,7 +24,7 @@ from wallaroo.plan.model import Plan
 
 MASTERS = "local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
 WORKER_PYTHON = "PYSPARK_PYTHON"
-WORKER_MODULES = ("lmdb", "cloudpickle")  # what workers import besides Spark's own
+WORKER_MODULES = ("lmdb", "cloudpickle")  # imported by workers besides Spark's own
 PYTHON_SECONDS_MAX = 30.0
 _MASTER = re.compile(
     r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://[^/\s]+:\d+(,[^/\s]+:\d+)*"
@@ -31,8 +33,9 @@ _MASTER = re.compile(
 
 
 def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = False) -> None:
-    """Raise PipelineError or PeerError for what would fail later; with a session of the caller's,
-    Spark runs already.
+    """Raise PipelineError or PeerError for what would fail later.
+
+    With a session of the caller's, Spark runs already.
     """
     _check_acknowledged(plan, options.ack_ports)
     _check_speed(plan, options.speed)
@@ -45,7 +48,7 @@ def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = F
 
 
 def check_master(master: str) -> None:
-    """Raise PeerError where Spark knows no such master.
+    """Raise PeerError if Spark knows no such master.
 
     >>> check_master("local[2,4]"), check_master("spark://one:7077,two:7077")
     (None, None)
@@ -60,7 +63,7 @@ def check_master(master: str) -> None:
 
 
 def check_java(environment: Mapping[str, str]) -> None:
-    """Raise PeerError where no Java can be found; JAVA_HOME wins over PATH, as for Spark."""
+    """Raise PeerError if no Java can be found; JAVA_HOME wins over PATH, as for Spark."""
     home = environment.get("JAVA_HOME")
     if home:
         if os.access(Path(home, "bin", "java"), os.X_OK):
@@ -78,8 +81,10 @@ def check_java(environment: Mapping[str, str]) -> None:
 
 
 def check_worker_python(environment: Mapping[str, str]) -> None:
-    """Raise PeerError where the environment names a Python for the workers that does not start, or
-    is of another version than this one: pickled code does not travel between versions.
+    """Raise PeerError if the environment names a Python for the workers that they cannot use.
+
+    It does not start, lacks modules, or is of another version than this one: pickled code does not
+    travel between versions.
     """
     variable = WORKER_PYTHON
     program = environment.get(variable, "")
@@ -110,8 +115,9 @@ def _use_this_python(variable: str) -> str:
 
 
 def _version_and_missing(program: str) -> list[str]:
-    """Return ``3.11`` for a program that is a Python 3.11, then the modules that workers need and
-    it lacks; ``[""]`` for a program that does not start.
+    """Return a program's version of Python, then the modules that workers need and it lacks.
+
+    The version of a Python 3.11 is ``3.11``; ``[""]`` is a program that does not start.
     """
     code = (
         "import sys, importlib.util as u; print('%d.%d' % sys.version_info[:2], "

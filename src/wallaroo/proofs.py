@@ -1,7 +1,9 @@
-"""How two sides of a connection show each other that they know a run's secret, which itself never
-travels: HMAC-SHA256 over a challenge of each side (RFC 2104, 6234).
+"""Proofs that a side of a connection knows a run's secret.
 
 Where it runs: pure.
+
+The secret itself never travels: a proof is HMAC-SHA256 over a challenge of each side (RFC 2104,
+6234).
 
 The invariant: a proof is worth something on its own connection only, and of its own side only.
 """
@@ -15,8 +17,9 @@ PROOF_BYTES = 32
 
 
 def proof_of(side: bytes, secret: bytes, server_challenge: bytes, client_challenge: bytes) -> bytes:
-    """Prove that ``side`` (``b"client"`` or ``b"server"``) knows the secret, for this connection
-    only.
+    """Return the proof that ``side`` knows the secret, for this connection only.
+
+    ``side`` is ``b"client"`` or ``b"server"``.
     """
     return hmac.digest(secret, side + server_challenge + client_challenge, "sha256")
 
@@ -24,5 +27,5 @@ def proof_of(side: bytes, secret: bytes, server_challenge: bytes, client_challen
 def is_proof(
     proof: bytes, side: bytes, secret: bytes, server_challenge: bytes, client_challenge: bytes
 ) -> bool:
-    """Whether the other side's proof is one."""
+    """Return whether the other side's proof is valid."""
     return hmac.compare_digest(proof, proof_of(side, secret, server_challenge, client_challenge))

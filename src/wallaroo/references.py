@@ -1,4 +1,4 @@
-"""References: how a class, function or step travels to another process as *module and name*.
+"""References: a class, function or step travels as *module and name*.
 
 Where it runs: everywhere.  A script's ``__main__`` is translated to the script's importable name,
 so that state pickled by a worker today unpickles tomorrow.
@@ -16,8 +16,9 @@ from typing import Any
 
 
 def importable_module(name: str) -> str:
-    """The name under which another process can import module ``name``: a script's ``__main__``
-    becomes its file's stem.
+    """Return the name under which another process can import module ``name``.
+
+    A script's ``__main__`` becomes its file's stem.
     """
     if name != "__main__":
         return name
@@ -31,8 +32,9 @@ def importable_module(name: str) -> str:
 
 
 def is_session() -> bool:
-    """Whether ``__main__`` is typed in, a notebook or a prompt, so that no other process can import
-    it.
+    """Return whether ``__main__`` is typed in, a notebook or a prompt.
+
+    No other process can import it then.
     """
     return importable_module("__main__") == "__main__"
 
@@ -46,7 +48,7 @@ def resolve(module: str, qualname: str) -> Any:
 
 
 def is_found(thing: Any) -> bool:
-    """Whether the module and name of a step or function lead to it, in other processes too."""
+    """Return whether a step's or function's module and name lead to it, in other processes too."""
     try:
         found: Any = sys.modules[thing.__module__]
         for part in thing.__qualname__.split("."):
@@ -66,8 +68,9 @@ class _ByName(pickle.Pickler):
 
 
 def pickle_by_name(value: Any) -> bytes:
-    """Pickle with classes and functions of the running script under the name by which another
-    process imports it.
+    """Pickle a value for other processes that import the running script.
+
+    Its classes and functions get the name under which another process imports them.
     """
     content = io.BytesIO()
     _ByName(content, 5).dump(value)

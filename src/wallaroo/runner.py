@@ -1,4 +1,4 @@
-"""``wallaroo.run``: start an application on Spark and get a handle.
+"""The entry point ``wallaroo.run``, which starts an application on Spark.
 
 Where it runs: driver.  Spark is imported when an application is run, not when ``wallaroo`` is.
 """
@@ -35,8 +35,8 @@ def run(
 
     ``session`` is a SparkSession to run in; without one, Spark is started (and stopped at the end).
     ``changes`` are fields of ``RunOptions`` by name: ``run(app, tasks=4,
-    checkpoint=Path("state"))``.  Raises PeerError where a port is taken, Java is missing or the
-    checkpoint cannot be used; CheckpointError where the checkpoint does not fit.
+    checkpoint=Path("state"))``.  Raises PeerError if a port is in use, Java is missing or the
+    checkpoint cannot be used; CheckpointError if the checkpoint does not fit.
     """
     handle = launch(application, options, session=session, **changes)
     handle.wait_started()
@@ -52,8 +52,8 @@ def launch(
 ) -> RunHandle:
     """Begin to start ``application``; return at once, so that ``stop`` can end the start, too.
 
-    The arguments are those of ``run``.  Raises PipelineError or PeerError where nothing can be
-    begun; ``wait_started`` of the handle raises the rest.
+    The arguments are those of ``run``.  Raises PipelineError or PeerError if nothing can be begun;
+    ``wait_started`` of the handle raises the rest.
     """
     chosen = _checked(application, options, changes, session)
     from wallaroo.spark.jvm_process import begin_jvm
@@ -113,5 +113,5 @@ def _refuse_unknown(changes: RunChanges) -> None:
 
 
 def _callers_folders() -> tuple[str, ...]:
-    """The folder of the calling script, so that workers can import what it defines."""
+    """Return the folder of the calling script, so that workers can import its modules."""
     return tuple(str(Path(file).resolve().parent) for file in islice(user_files(), 1))

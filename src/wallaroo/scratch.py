@@ -1,5 +1,6 @@
-"""Scratch folders: one per run, in the system's folder for temporary files; the next run removes
-those of runs that were killed.
+"""Scratch folders, one per run; the next run removes those of killed runs.
+
+They are in the system's folder for temporary files.
 
 Where it runs: driver.
 
@@ -11,9 +12,9 @@ Invariant: a folder is removed by another process only if all of this holds.
   until the run has ended; the kernel releases it when the process dies, however it dies.  Of the
   processes that the run starts only Spark's JVM inherits it, which works in the folder.
 
-Who removes a folder holds the lock meanwhile, so no two runs remove the same one.  The marker goes
-last: what is left of a folder that could not be removed whole is still a dead run's, and the next
-run tries again.  A file system that has no locks gets no marker, and its folders stay.
+A process that removes a folder holds the lock meanwhile, so no two runs remove the same one.  The
+marker is removed last: the rest of a folder that could not be removed whole is still a dead run's,
+and the next run tries again.  A file system that has no locks gets no marker, and its folders stay.
 """
 
 from __future__ import annotations
@@ -41,14 +42,17 @@ class Scratch:
     lock: int  # descriptor
 
     def remove(self) -> None:
-        """Remove the folder, as far as that is possible, and give its lock back."""
+        """Remove the folder, as far as that is possible, and release its lock."""
         _remove(self.path)
         os.close(self.lock)
 
 
 def make_scratch(parent: Path | None = None) -> Scratch:
-    """Make a scratch folder in ``parent`` (default: the system's folder for temporary files) and
-    lock it.  Raises OSError.
+    """Create a scratch folder in ``parent`` and lock it.
+
+    Raises OSError.
+
+    The default is the system's folder for temporary files.
     """
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     unnamed = path / f"{MARKER}.tmp"
@@ -63,10 +67,10 @@ def make_scratch(parent: Path | None = None) -> Scratch:
 
 
 def sweep_dead(parent: Path | None = None) -> tuple[Path, ...]:
-    """Remove scratch folders of dead runs in ``parent`` (default as in ``make_scratch``); return
-    those that are gone.
+    """Remove scratch folders of dead runs in ``parent``; return those that are gone.
 
-    What cannot be read or removed is left as it is: this never raises.
+    The default is that of ``make_scratch``.  Folders that cannot be read or removed stay as they
+    are: this never raises.
     """
     swept = []
     for path in _candidates(parent or Path(tempfile.gettempdir())):
@@ -80,7 +84,7 @@ def sweep_dead(parent: Path | None = None) -> tuple[Path, ...]:
 
 
 def _candidates(parent: Path) -> Iterator[Path]:
-    """Folders of this user that are named like a scratch folder."""
+    """Yield folders of this user that are named like a scratch folder."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX):
@@ -91,8 +95,9 @@ def _candidates(parent: Path) -> Iterator[Path]:
 
 
 def _lock_of_dead(path: Path) -> int | None:
-    """Take the lock of a dead run's folder; None where the folder is no scratch folder, or its run
-    lives, or is being removed.
+    """Lock a dead run's folder and return the lock.
+
+    None if the folder is no scratch folder, or its run lives, or it is being removed.
     """
     try:
         lock = os.open(path / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""What was typed into an interactive session or a notebook, on its way to workers.
+"""Classes of an interactive session or a notebook, on their way to workers.
 
 Where it runs: driver packs, workers unpack.
 
@@ -18,7 +18,7 @@ from wallaroo.references import is_session
 
 
 def pack_session() -> bytes:
-    """The classes of this process's session, by value; ``b""`` where this is no session.
+    """Return the classes of this process's session, by value; ``b""`` if there is no session.
 
     A class that cannot be pickled by value is left out: it may be one that no step uses.
     """
@@ -34,7 +34,7 @@ def pack_session() -> bytes:
 
 
 def by_value(value: Any) -> bytes | None:
-    """Pickle a class or function with all that it refers to; None where that cannot be."""
+    """Pickle a class or function with all that it refers to; None if that is impossible."""
     import cloudpickle  # type: ignore[import-untyped,unused-ignore]  # only sessions need it
 
     try:
@@ -44,7 +44,7 @@ def by_value(value: Any) -> bytes | None:
 
 
 def unpack_session(packed: bytes) -> None:
-    """Put the classes of a session where their names say that they are."""
+    """Put the classes of a session into this process's ``__main__``, under their names."""
     if not packed:
         return
     main = sys.modules["__main__"]

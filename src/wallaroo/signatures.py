@@ -1,4 +1,4 @@
-"""What the signature of a user's function says.
+"""Parameters of users' functions, read from their signatures.
 
 Where it runs: everywhere; pure.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return a function's parameters; None where Python does not know them.
+    """Return a function's parameters; None if Python does not know them.
 
     >>> [each.name for each in parameters_of(lambda key, *rest: key)]
     ['key', 'rest']
@@ -23,7 +23,7 @@ def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | Non
 
 
 def positional(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Return those of which each takes one positional argument."""
+    """Return the parameters that accept one positional argument each."""
     return [
         each
         for each in parameters
@@ -32,7 +32,7 @@ def positional(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
 
 
 def takes_third(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function has a third argument: one that it needs, or that is called so.
+    """Return whether a function has a third argument: one that it needs, or that has this name.
 
     >>> takes_third(lambda event, state, context=None: 0, "context")
     True

@@ -1,5 +1,4 @@
-"""Aggregations that keep a sketch instead of all values: how many distinct ones there are, and
-quantiles.
+"""Aggregations that keep a sketch instead of all values: distinct counts, quantiles.
 
 Where it runs: everywhere.  The sketches are Apache DataSketches': ``pip install
 'wallaroo-spark[sketches]'``.
@@ -31,7 +30,7 @@ def _itself(event: Any) -> Any:
 
 
 class Kept:
-    """A sketch that can be pickled; of equal content, to equal bytes."""
+    """A sketch that can be pickled; equal content becomes equal bytes."""
 
     __slots__ = ("sketch",)
 
@@ -53,10 +52,10 @@ def _kept_digest(content: bytes) -> Kept:
 
 
 class Distinct(Aggregation[Any, Kept, int]):
-    """About how many distinct values there are (HyperLogLog).  Values are str, int, float or bytes.
+    """The approximate number of distinct values (HyperLogLog).
 
-    ``precision`` is the logarithm of the sketch's size: 12 takes 2 KiB and is off by 1.6 % or less
-    in two cases of three, each step more doubles the size.
+    Values are str, int, float or bytes.  ``precision`` is the logarithm of the sketch's size: 12
+    takes 2 KiB and is off by 1.6 % or less in two cases of three; each step more doubles the size.
     """
 
     def __init__(self, of: Callable[[Any], Any] | None = None, *, precision: int = 12):
@@ -85,8 +84,10 @@ class Distinct(Aggregation[Any, Kept, int]):
 
 
 class Quantiles(Aggregation[Any, Kept, Mapping[float, float]]):
-    """About which numbers so many of all are at or below (t-digest): a dict by share, such as
-    ``{0.5: 12.0, 0.99: 80.5}``; of no value, None.
+    """The approximate quantiles of numbers (t-digest).
+
+    The result is a dict by share, such as ``{0.5: 12.0, 0.99: 80.5}``: about the number that this
+    share of all is at or below; None if there is no value.
 
     Shares near 0 and 1 are the most exact.  ``size`` is how many centroids are kept, about.
     """

@@ -2,8 +2,8 @@
 
 Where it runs: everywhere; pure.
 
-What a dataclass with slots pickles by itself asks for its fields each time, which for the small
-messages of batches that come every few milliseconds takes longer than what is in them.
+By default, a dataclass with slots asks for its fields at each pickling, which for the small
+messages of batches that come every few milliseconds takes longer than to pickle their content.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def pickled_by_values(cls: Class) -> Class:
-    """Let objects of a dataclass pickle so; all of its fields are arguments.
+    """Let objects of a dataclass pickle as a call with their values; all fields are arguments.
 
     >>> from dataclasses import dataclass
     >>> @pickled_by_values

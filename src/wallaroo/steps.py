@@ -1,7 +1,7 @@
-"""Steps: what a user writes, as frozen values that name a function and say how to call it.
+"""Steps: frozen values that name a user's function and how to call it.
 
-Where it runs: everywhere.  A step travels by reference (``references.py``) where it can be
-imported; functions defined inside other functions travel by value.
+Where it runs: everywhere.  A step travels by reference (``references.py``) if it can be imported;
+functions defined inside other functions travel by value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wallaroo.context import Context
 from wallaroo.references import importable_module, is_found, resolve
 from wallaroo.signatures import takes_third
 
-In = TypeVar("In", contravariant=True)  # a step that takes more than it is given fits
+In = TypeVar("In", contravariant=True)  # a step that accepts more than it receives fits
 Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
@@ -23,11 +23,11 @@ K = TypeVar("K", bound="str | bytes | int", covariant=True)
 STOP = "stop"
 SKIP = "skip"
 DEAD_LETTER = "dead-letter"
-ON_ERROR = (STOP, SKIP, DEAD_LETTER)  # what may become of an event whose function raises
+ON_ERROR = (STOP, SKIP, DEAD_LETTER)  # for an event whose function raises
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """``file:line`` of a function's definition, or ``""`` where Python does not know."""
+    """Return ``file:line`` of a function's definition, or ``""`` if Python does not know it."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
@@ -46,24 +46,24 @@ class Step:
     """A user's function with its name and its place in the user's file."""
 
     kind: ClassVar[str] = "step"
-    example: ClassVar[str] = "def {name}(event): ..."  # how its function is written
-    arities: ClassVar[tuple[int, ...]] = (1,)  # how many arguments its function may be written for
-    is_computation: ClassVar[bool] = False  # whether it goes into ``to``
+    example: ClassVar[str] = "def {name}(event): ..."  # the form of its function
+    arities: ClassVar[tuple[int, ...]] = (1,)  # numbers of arguments that its function may have
+    is_computation: ClassVar[bool] = False  # whether ``to`` accepts it
     is_stateful: ClassVar[bool] = False
-    # whether it keeps ordered entries and what is due (``engine.ordered_entries``); then it is also
-    # ``is_stateful``
+    # whether it keeps ordered entries and what is due (``engine.ordered_entries``); such a step is
+    # also ``is_stateful``
     keeps_entries: bool = False
-    side: int | None = None  # of a join, which is all that it adds to events
-    holds_ns: int = 0  # by how much the watermark passes a result's time before it leaves
+    side: int | None = None  # the side of a join, which is all that it adds to events
+    holds_ns: int = 0  # how far the watermark passes a result's time before the result leaves
     uses_time: ClassVar[bool] = False  # whether it needs the times of events
     acts_at_end: bool = False  # whether it has something to do when all input has ended
     has_expiring_state: bool = False
     expires_by_event_time: bool = False  # if its state expires
     may_generate: ClassVar[bool] = False  # whether its function may be a generator
-    kept_for: object = None  # on what its state depends besides its class: another is another state
+    kept_for: object = None  # part of the state's identity: another value means another state
     takes_blocks: ClassVar[bool] = False  # whether its function is called with many rows at once
 
-    arity: int = 1  # with how many arguments its function is called
+    arity: int = 1  # the number of arguments with which its function is called
 
     function: Callable[..., Any]
     step_name: str
@@ -81,17 +81,18 @@ class Step:
         self.__wrapped__ = function
 
     def name(self) -> str:
-        """The step's name, verbatim as the user wrote it."""
+        """Return the step's name, verbatim as the user wrote it."""
         return self.step_name
 
     @property
     def place(self) -> str:
-        """``file:line`` of the user's function."""
+        """Return ``file:line`` of the user's function."""
         return place_of(self.function)
 
     def __call__(self, *args: Any) -> Any:
-        """With no argument: the step itself (``.to(f())`` is ``.to(f)``, as in Wallaroo).  With
-        arguments: the plain function.
+        """Call the plain function with the arguments; without any, return the step itself.
+
+        So ``.to(f())`` is ``.to(f)``, as in Wallaroo.
         """
         return self.function(*args) if args else self
 
@@ -99,11 +100,11 @@ class Step:
         return f"<{self.kind} '{self.step_name}' {self.place}>"
 
     def options(self) -> tuple[Any, ...]:
-        """Constructor arguments after the function, for travelling by value."""
+        """Return the constructor's arguments after the function, to travel by value."""
         return (self.step_name, self.on_error)
 
     def is_importable(self) -> bool:
-        """Whether another process finds this very step under its module and name."""
+        """Return whether another process finds this very step under its module and name."""
         return is_found(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -136,7 +137,10 @@ class Computation(Step, Generic[In, Out]):
 
 
 class ComputationMulti(Step, Generic[In, Out]):
-    """One event in, a list out; ``[]`` or ``None`` emits nothing, ``None`` items are dropped."""
+    """One event in, a list of events out.
+
+    ``[]`` or ``None`` emits nothing, ``None`` items are dropped.
+    """
 
     kind = "computation_multi"
     is_computation = True
@@ -155,34 +159,34 @@ class ComputationMulti(Step, Generic[In, Out]):
 
 
 class Filter(Step, Generic[In]):
-    """One event in; it goes on if the function says so."""
+    """One event in, which passes unchanged if the function returns true."""
 
     kind = "filter"
     is_computation = True
 
 
 class Branch(Step, Generic[In]):
-    """One event in; it goes one way if the function says so, else the other way."""
+    """One event in, which takes one of two ways by the function's result."""
 
     kind = "branch"
 
 
 class Peek(Step, Generic[In]):
-    """One event in; the function looks at it, and it goes on as it is."""
+    """One event in, which passes unchanged after the function's call with it."""
 
     kind = "peek"
     is_computation = True
 
 
 def receipt_time(event: object) -> int:
-    """Means the time at which an event was received, which the runtime knows."""
+    """Mark that an event's time is that of its receipt, which the runtime knows."""
     raise NotImplementedError
 
 
 class EventTime(Step, Generic[In]):
-    """Where events get their times: ``extractor`` says what an event's is, None: that of its
-    receipt.
+    """Assignment of times to events.
 
+    ``extractor`` returns an event's time; if it is None, the time is that of the event's receipt.
     Times and spans are nanoseconds.
     """
 
@@ -206,11 +210,14 @@ class EventTime(Step, Generic[In]):
 
     @property
     def extractor(self) -> Callable[..., Any] | None:
-        """The user's function, if there is one."""
+        """Return the user's function, or None if there is none."""
         return None if self.function is receipt_time else self.function
 
     def tolerant(self) -> EventTime[In]:
-        """The same step for what ends no run: an event that its source should not have sent."""
+        """Return the same step, but one that skips an event if it would have stopped the run.
+
+        It is for events that their source should not have sent: they end no run.
+        """
         name, on_error, *rest = self.options()
         return EventTime(self.function, name, SKIP if on_error == STOP else on_error, *rest)
 
@@ -225,7 +232,10 @@ class EventTime(Step, Generic[In]):
 
 
 class Callback:
-    """A function besides a step's own one; it travels by reference, or by value if it must."""
+    """A function besides a step's own one.
+
+    It travels by reference, or by value if it must.
+    """
 
     __slots__ = ("function",)
 
@@ -254,7 +264,10 @@ def _callback_by_value(function: bytes) -> Callback:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What a state step does at a time rather than for an event; spans are nanoseconds."""
+    """The calls of a state step at a time rather than for an event.
+
+    Spans are nanoseconds.
+    """
 
     on_timer: Callback | None = None
     on_end: Callback | None = None
@@ -289,7 +302,7 @@ class _Stateful(Step, Generic[S]):
         self.arity = 3 if self.takes_context else 2
 
     def initial_state(self) -> S:
-        """A new state object, as the first event of a key meets it."""
+        """Return a new state object, as the first event of a key meets it."""
         return self.state_class()
 
     @property
@@ -320,8 +333,9 @@ class _Stateful(Step, Generic[S]):
 
 
 class StateComputation(_Stateful[S], Generic[In, S, Out]):
-    """One event and its key's state in, one out; the state is mutated in place; ``None``
-    filters.
+    """One event and its key's state in, one event out.
+
+    The state is mutated in place; ``None`` filters.
     """
 
     kind = "state_computation"
@@ -336,8 +350,10 @@ class StateComputation(_Stateful[S], Generic[In, S, Out]):
     def on_timer(
         self, function: Callable[[S, Context, str], Any]
     ) -> Callable[[S, Context, str], Any]:
-        """Decorate the function that is called when a timer is due, with its name; what it returns
-        is treated as what the step's own function returns.
+        """Decorate the function that is called when a timer is due.
+
+        The timer's name is its third argument; its result is treated as that of the step's own
+        function.
         """
         self._on_timer(function)
         return function
@@ -368,8 +384,9 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
     def on_timer(
         self, function: Callable[[S, Context, str], Any]
     ) -> Callable[[S, Context, str], Any]:
-        """Decorate the function that is called when a timer is due, with its name; it returns a
-        list of outputs.
+        """Decorate the function that is called when a timer is due.
+
+        The timer's name is its third argument; it returns a list of outputs.
         """
         self._on_timer(function)
         return function
@@ -398,11 +415,11 @@ class Decoder(Step, Generic[Out]):
     """A frame's payload (bytes) in, one event out; ``None`` drops the message.
 
     ``header_length`` is 1 to 8 bytes; ``length_fmt`` is the ``struct`` format that reads the
-    payload's length from them.  ``is_pure`` says that decoding a payload again gives the same event
-    and does nothing else: then the undecoded payload may travel to the event's key and be decoded
-    there.  ``key_place`` says that the event's key is these bytes of the payload (from, up to but
-    not including), ``key_of`` is a function that reads it from the payload: with one of them it is
-    not decoded before it travels.
+    payload's length from them.  ``is_pure`` states that decoding a payload again returns the same
+    event and does nothing else: then the undecoded payload may travel to the event's key and be
+    decoded there.  ``key_place`` states that the event's key is these bytes of the payload (from,
+    up to but not including); ``key_of`` is a function that reads the key from the payload: with one
+    of them the payload is not decoded before it travels.
     """
 
     kind = "decoder"
@@ -428,7 +445,7 @@ class Decoder(Step, Generic[Out]):
 
     @property
     def has_key_place(self) -> bool:
-        """Whether the key of an event is known before it is decoded."""
+        """Return whether the key of an event is known before it is decoded."""
         return self.key_place is not None or self.key_of is not None
 
     @property
@@ -436,11 +453,11 @@ class Decoder(Step, Generic[Out]):
         return self._length_fmt
 
     def header_length(self) -> int:
-        """Bytes before every payload."""
+        """Return the number of bytes before every payload."""
         return self._header_length
 
     def payload_length(self, header: bytes) -> int:
-        """The payload's length as the header states it."""
+        """Return the payload's length as the header states it."""
         return int(struct.unpack(self._length_fmt, header)[0])
 
     def options(self) -> tuple[Any, ...]:
@@ -458,8 +475,10 @@ class Decoder(Step, Generic[Out]):
 
 
 class Encoder(Step, Generic[In]):
-    """One event in; ``bytes`` or ``str`` (sent as UTF-8) out, or what its sink writes, such as a
-    row.  ``None`` writes nothing.
+    """One event in, its encoded form for the sink out.
+
+    That is ``bytes`` or ``str`` (sent as UTF-8), or what its sink writes, such as a row.  ``None``
+    writes nothing.
     """
 
     kind = "encoder"

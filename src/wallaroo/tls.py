@@ -1,6 +1,6 @@
 """TLS from PEM files, as a configuration names them.
 
-Where it runs: everywhere; the files are read where a socket is opened.
+Where it runs: everywhere; the files are read by the process that opens a socket.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class TLS:
-    """PEM files.  Of a listening side: its ``certificate`` (with the chain) and ``key``; with
-    ``ca`` it takes only clients whose certificates one of these signed.  Of a sink: ``ca`` signed
-    the receiver's certificate (without it: those that this system trusts); ``certificate`` and
-    ``key`` where the receiver asks for them.
+    """PEM files of one side of a connection.
+
+    A listening side has its ``certificate`` (with the chain) and ``key``; with ``ca`` it accepts
+    only clients whose certificates one of these signed.  A sink has ``ca``, which signed the
+    receiver's certificate (without it: those that this system trusts); ``certificate`` and ``key``
+    if the receiver asks for them.
 
     The oldest version spoken is TLS 1.2, as Python's defaults have it.
     """

@@ -1,4 +1,6 @@
-"""Sockets with and without TLS: addresses, contexts, and a server's TLS socket that never blocks.
+"""Sockets with and without TLS.
+
+Addresses, contexts, and a server's TLS socket that never blocks.
 
 Where it runs: ingress, range server and their clients; egress.
 """
@@ -17,12 +19,12 @@ from wallaroo.errors import PeerError
 from wallaroo.tls import TLS, Pem
 
 Address = tuple[str, int]  # host and port
-RECORD_BYTES_MAX = 1 << 14  # of plaintext in a TLS record (RFC 8446, 5.1)
+RECORD_BYTES_MAX = 1 << 14  # plaintext in a TLS record (RFC 8446, 5.1)
 
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """When the system asks a silent TCP peer's host whether it is there, and gives it up."""
+    """The times after which the system probes and abandons a silent TCP peer."""
 
     idle_s: int = 10  # without anything, until the first probe
     interval_s: int = 5  # from one to the next
@@ -33,7 +35,7 @@ KEEP_ALIVE = KeepAlive()
 
 
 def keep_alive(sock: socket.socket, times: KeepAlive = KEEP_ALIVE) -> None:
-    """Have the system notice a peer whose host has gone without a word."""
+    """Let the system detect a peer whose host is gone without closing the connection."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", times.idle_s),
@@ -45,8 +47,9 @@ def keep_alive(sock: socket.socket, times: KeepAlive = KEEP_ALIVE) -> None:
 
 
 def server_context(tls: TLS) -> ssl.SSLContext:
-    """Return the context of a listening side.  Raises PeerError that names the file that cannot be
-    used.
+    """Return the context of a listening side.
+
+    Raises PeerError that names the file that cannot be used.
     """
     if not tls.certificate:
         raise PeerError("TLS: who listens needs a certificate. Name its PEM file and its key's.")
@@ -58,8 +61,9 @@ def server_context(tls: TLS) -> ssl.SSLContext:
 
 
 def client_context(tls: TLS) -> ssl.SSLContext:
-    """Return the context of a connecting side, which checks the name that it connects to.  Raises
-    PeerError that names the file that cannot be used.
+    """Return the context of a connecting side, which checks the name that it connects to.
+
+    Raises PeerError that names the file that cannot be used.
     """
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
     _load(context, tls)
@@ -84,8 +88,9 @@ def _load(context: ssl.SSLContext, tls: TLS) -> None:
 
 
 def pem_of(tls: TLS) -> Pem:
-    """Return what the files of a listening side hold.  Raises PeerError that names the file that
-    cannot be used.
+    """Return the content of a listening side's files.
+
+    Raises PeerError that names the file that cannot be used.
     """
     server_context(tls)
     certificate = Path(tls.certificate).read_text(encoding="ascii")
@@ -95,7 +100,7 @@ def pem_of(tls: TLS) -> Pem:
 def context_of(pem: Pem) -> ssl.SSLContext:
     """Return the context of a listening side that has its certificate and key as texts."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    # OpenSSL reads them from a file; this one is private, and gone when it has
+    # OpenSSL reads them from a file; this one is private, and removed after that
     with tempfile.NamedTemporaryFile("w", suffix=".pem", encoding="ascii") as file:
         file.write(f"{pem.key}\n{pem.certificate}")
         file.flush()
@@ -104,8 +109,9 @@ def context_of(pem: Pem) -> ssl.SSLContext:
 
 
 def pinned_context(certificate: str) -> ssl.SSLContext:
-    """Return the context of a client that trusts exactly one server certificate (PEM text),
-    whatever name or address it is reached by.
+    """Return the context of a client that trusts exactly one server certificate (PEM text).
+
+    It does not matter by which name or address the server is reached.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -117,8 +123,8 @@ def pinned_context(certificate: str) -> ssl.SSLContext:
 class TlsSocket:
     """A server's end of a TLS connection over a non-blocking socket.
 
-    What would block raises BlockingIOError, as a plain socket does; the handshake happens within
-    the first calls.
+    A call that would block raises BlockingIOError, as a plain socket does; the handshake happens
+    within the first calls.
 
     The invariant: after ``recv_into`` with room for a TLS record nothing is left that a selector
     could not see.  A record is decrypted as a whole, so none is begun without room for it; and an
@@ -147,8 +153,9 @@ class TlsSocket:
         return bytes(buffer[: self.recv_into(memoryview(buffer))])
 
     def recv_into(self, view: memoryview) -> int:
-        """Take what has come and has room in ``view``; return how much, 0 where the other side has
-        ended.
+        """Read what has arrived and has room in ``view``.
+
+        Return how many bytes, 0 if the other side has ended.
         """
         self._handshake()
         at = 0
@@ -162,7 +169,7 @@ class TlsSocket:
                 break
             except ssl.SSLZeroReturnError:
                 count = 0
-            except ssl.SSLEOFError as error:  # cut off: what TLS has not confirmed may be missing
+            except ssl.SSLEOFError as error:  # cut off: unconfirmed bytes may be missing
                 if at:
                     return at
                 raise ConnectionResetError(0, "the TLS connection was cut off") from error
@@ -178,11 +185,12 @@ class TlsSocket:
         return at
 
     def _show_end(self) -> None:
-        """Let the selector see that the other side has ended: it may wait for this side's end, and
-        send nothing more that would be seen.
+        """Let the selector see that the other side has ended.
+
+        It may wait for this side's end, and send nothing more that would be seen.
         """
         with contextlib.suppress(OSError):  # gone already
-            socket.socket.shutdown(self._socket, socket.SHUT_RD)  # TLS itself goes on
+            socket.socket.shutdown(self._socket, socket.SHUT_RD)  # TLS itself continues
 
     def send(self, content: bytes | memoryview) -> int:
         self._handshake()
@@ -209,7 +217,7 @@ Socket = socket.socket | TlsSocket
 
 
 def failed(error: ssl.SSLError) -> ConnectionAbortedError:
-    """Return what to raise where TLS fails, as sockets do."""
+    """Return the error to raise if TLS fails, as sockets do."""
     return ConnectionAbortedError(0, f"TLS failed: {_reason(error)}")
 
 

@@ -1,4 +1,6 @@
-"""Trace points: named places whose time is written down, to find out where an epoch spends it.
+"""Trace points: named places that record when they are passed.
+
+They show where an epoch spends its time.
 
 Where it runs: everywhere.  ``WALLAROO_TRACE=FILE`` has every process of a run append a line for
 each point that it passes, with tabs between: monotonic nanoseconds; nanoseconds that the thread
@@ -17,7 +19,7 @@ VARIABLE = "WALLAROO_TRACE"
 
 
 def tracer(file: str) -> Callable[[str], None]:
-    """Make the trace point that writes into ``file``."""
+    """Return the trace point that writes into ``file``."""
     import threading  # only a traced process needs it this early
 
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -41,7 +43,7 @@ def _scheduled() -> tuple[int, int]:
 
 
 def choose_tracer(environment: Mapping[str, str]) -> Callable[[str], None] | None:
-    """Return the trace point that the environment asks for; None where it asks for none."""
+    """Return the trace point that the environment asks for; None if it asks for none."""
     file = environment.get(VARIABLE)
     return tracer(file) if file else None
 

@@ -1,4 +1,4 @@
-"""Which object keeps a value from being pickled, in the user's words.
+"""The object that keeps a value from being pickled, in the user's words.
 
 Where it runs: everywhere, and only when something cannot be pickled.
 """
@@ -17,14 +17,16 @@ Dumps = Callable[[Any], bytes]
 
 
 def name_unpicklable(thing: Any, error: BaseException, dumps: Dumps | None = None) -> str:
-    """Name the innermost object that cannot be pickled, and how ``thing`` comes to hold it; or say
-    what pickle said.  ``dumps`` is what failed: cloudpickle's, if it is not given.
+    """Name the innermost object that cannot be pickled, and how ``thing`` comes to hold it.
+
+    If there is none, return pickle's own message.  ``dumps`` is the function that failed:
+    cloudpickle's, if it is not given.
     """
     return unpicklable_part(thing, dumps) or f"{type(error).__name__}: {error}"
 
 
 def unpicklable_part(thing: Any, dumps: Dumps | None = None) -> str:
-    """Name the innermost object that keeps ``thing`` from being pickled; "" where none is found."""
+    """Name the innermost object that keeps ``thing`` from being pickled; "" if there is none."""
     dumps = dumps or _cloudpickle_dumps
     path: list[str] = []
     here = thing
@@ -63,7 +65,7 @@ def _is_picklable(value: Any, dumps: Dumps) -> bool:
 
 
 def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
-    """What a value holds, each part with a name the user knows it by."""
+    """Yield the parts of a value, each with a name that the user knows it by."""
     if isinstance(thing, types.MethodType):
         yield "the object of the method", thing.__self__
     elif isinstance(thing, types.FunctionType):

@@ -1,4 +1,6 @@
-"""Which frames of a call stack are the user's: those of modules outside of this package.
+"""The user's frames of a call stack.
+
+They are those of modules outside of this package.
 
 Where it runs: everywhere.  Frames are distinguished by their module's name, never by a path: a
 user's project may lie in a folder of any name.
@@ -20,8 +22,9 @@ IMPORT_SYSTEM = "importlib"
 
 
 def module_of(frame: FrameType) -> str:
-    """The name of the module whose code a frame runs; that of a program that is run as a module
-    (``python -m name``) is its own, not ``__main__``.
+    """Return the name of the module whose code a frame runs.
+
+    That of a program that is run as a module (``python -m name``) is its own, not ``__main__``.
     """
     name = str(frame.f_globals.get("__name__", ""))
     spec: Any = frame.f_globals.get("__spec__")
@@ -29,7 +32,7 @@ def module_of(frame: FrameType) -> str:
 
 
 def is_users(frame: FrameType) -> bool:
-    """Whether a frame is the user's."""
+    """Return whether a frame is the user's."""
     name = module_of(frame)
     if _is_within(name, APPLICATIONS):
         return True
@@ -41,7 +44,7 @@ def _is_within(name: str, package: str) -> bool:
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame on the stack that is the user's."""
+    """Return the innermost frame on the stack that is the user's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame):
         frame = frame.f_back
@@ -49,7 +52,7 @@ def user_frame() -> FrameType | None:
 
 
 def user_files() -> Iterator[str]:
-    """The files of the user's frames on the stack, innermost first; not what was typed in."""
+    """Yield the files of the user's frames on the stack, innermost first; not what was typed in."""
     frame = user_frame()
     while frame is not None:
         if is_users(frame) and not frame.f_code.co_filename.startswith("<"):
@@ -58,13 +61,13 @@ def user_files() -> Iterator[str]:
 
 
 def user_place() -> str:
-    """``file:line`` of the user's call into this package, or ``""``."""
+    """Return ``file:line`` of the user's call into this package, or ``""``."""
     frame = user_frame()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
 
 
 def user_frames(trace: TracebackType | None) -> traceback.StackSummary:
-    """The user's part of a traceback, outermost first."""
+    """Return the user's part of a traceback, outermost first."""
     return traceback.StackSummary.extract(_walk(trace))
 
 

@@ -1,7 +1,7 @@
-"""``--in`` and ``--out`` as applications read them from their arguments.
+"""Parsers of the ``--in`` and ``--out`` arguments of applications.
 
-Where it runs: driver, inside of ``application_setup``.  Both leave all other arguments alone; a
-missing option is a WallarooParameterError with the line that asked for it.
+Where it runs: driver, inside of ``application_setup``.  Both ignore all other arguments; a missing
+option raises a WallarooParameterError that names the line that asked for it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ MEANING = {"--in": "where the sources listen", "--out": "where the sinks connect
 
 
 def tcp_parse_input_addrs(args: Sequence[str]) -> list[Address]:
-    """Read ``-i``/``--in NAME@HOST:PORT[,NAME@HOST:PORT...]`` as ``[(name, host, port), ...]``, all
-    strings.
+    """Read ``-i``/``--in NAME@HOST:PORT[,NAME@HOST:PORT...]`` as a list of address tuples.
+
+    Each is ``(name, host, port)``, all strings.
 
     Without ``NAME@`` the tuple is ``(host, port)``; a further ``:MAX_SIZE`` comes last.
 

@@ -1,4 +1,6 @@
-"""What ``build_application`` returns: the graph as it was written, and the plan of how it runs.
+"""The built application: its graph as written, and its plan.
+
+``build_application`` returns it.
 
 Where it runs: driver.
 """
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Application:
-    """What ``application_setup`` returns: the graph as written, and the plan of how it runs."""
+    """An application's graph as written, and the plan it runs by.
+
+    ``build_application`` returns it, for ``application_setup`` to return.
+    """
 
     name: str
     root: Node
@@ -29,24 +34,26 @@ class Application:
     serializer: Hooks | None = None  # the application module's own (serialize, deserialize)
 
     def _repr_svg_(self) -> str:
-        """The graph as a drawing, for notebooks."""
+        """Draw the graph, for notebooks."""
         from wallaroo.graph.svg import svg
 
         return svg(self.root, self.name)
 
     def _repr_html_(self) -> str:
-        """The same, for those that prefer HTML."""
+        """Draw the graph in HTML, for notebooks that prefer it."""
         return f"<div>{self._repr_svg_()}</div>"
 
     def _repr_markdown_(self) -> str:
-        """The graph as a diagram, for notebooks."""
+        """Return the graph as a Mermaid diagram, for notebooks."""
         from wallaroo.graph.render import mermaid
 
         return f"```mermaid\n{mermaid(self)}```\n"
 
     def with_hooks_of(self, module: Mapping[str, Any]) -> Application:
-        """The same application with ``serialize`` and ``deserialize`` of ``module`` (its
-        ``vars()``), if it defines both.
+        """Return the application with the ``serialize`` and ``deserialize`` of a module.
+
+        ``module`` is the module's ``vars()``.  Unless it defines both, the application is returned
+        unchanged.
         """
         hooks = hooks_of(module)
         if hooks is None:
@@ -54,17 +61,16 @@ class Application:
         return replace(self, serializer=hooks, plan=replace(self.plan, serializer=hooks))
 
     def with_dead_letters(self, sink_config: SinkConfig) -> Application:
-        """The same application with this sink for events that failed, in place of the one it was
-        built with.
+        """Return the application with another dead-letter sink.
+
+        It replaces the one it was built with, if any.
         """
         from wallaroo.api.building import with_dead_letters
 
         return replace(self, plan=with_dead_letters(self.plan, sink_config))
 
     def check_dead_letters(self) -> None:
-        """Raise WallarooParameterError where a step writes dead letters and there is no sink for
-        them.
-        """
+        """Raise WallarooParameterError if a step writes dead letters without a sink for them."""
         from wallaroo.api.building import check_dead_letters
 
         check_dead_letters(self.plan)
@@ -76,12 +82,14 @@ def build_application(
     *more: Pipeline[Any],
     dead_letters: SinkConfig | None = None,
 ) -> Application:
-    """Check a closed pipeline, or several, and plan how they run: as one application, whose
-    batches are committed as a whole.
+    """Check one or several closed pipelines, and plan how they run as one application.
+
+    All pipelines of an application are committed together, batch by batch.
 
     ``dead_letters`` is the sink for events for which a step with ``on_error="dead-letter"`` raised:
-    it gets a JSON object per line, or what its own encoder makes of the dict. Raises
-    WallarooParameterError, a PipelineError, with *all* problems found, each with its step,
+    it receives a JSON object per line, or the result of its own encoder for the dict.
+
+    Raises WallarooParameterError, a PipelineError, with *all* problems found, each with its step,
     ``file:line``, and fix.
     """
     from wallaroo.api.building import checked_plan

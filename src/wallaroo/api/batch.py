@@ -1,10 +1,9 @@
-"""The decorators of vectorized steps: functions that are called with whole blocks of rows.
+"""The decorators of vectorized steps, called with whole blocks of rows.
 
 Where it runs: driver and workers, when the application's module is imported.
 
-The annotation of a function's first argument says in which form it is given its rows: a numpy
-array, a pyarrow RecordBatch, a pandas or polars DataFrame, or a list of events.  See
-docs/vectorized.md.
+The annotation of a function's first argument determines the form of its rows: a numpy array, a
+pyarrow RecordBatch, a pandas or polars DataFrame, or a list of events.  See docs/vectorized.md.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from wallaroo.vectorized.steps import (
 
 A = TypeVar("A")
 B = TypeVar("B")
-Row = dict[str, Any]  # of a block whose columns have names, as the per-event steps after it see it
+Row = dict[str, Any]  # a row with named columns, as per-event steps after a block see it
 
 
 @overload
@@ -48,14 +47,14 @@ def batch_computation(
     batch: int | None = None,
     setup: Callable[[], Any] | None = None,
 ) -> Any:
-    """Make a step of a function of a block of rows: what it returns goes on.
+    """Turn a function of a block of rows into a step; its result is the output.
 
-    A block of as many rows is taken for one output per row.  Where there are fewer or more,
-    ``(rows, indexes)`` says for each which row it was made of; after ``key_by`` it needs that to
-    keep its key.  ``None`` emits nothing.
+    A result with as many rows counts as one output per row.  If it has fewer or more rows, the
+    function returns ``(rows, indexes)``, which names for each output the row it was made of; after
+    ``key_by`` this is required, for outputs to keep their key.  ``None`` emits nothing.
 
     ``batch``: most rows of one call.  ``setup``: called once per worker process, before the first
-    block; what it returns, such as a model, is the function's second argument.
+    block; its result, such as a model, is the function's second argument.
     """
     place = user_place()
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
@@ -74,8 +73,9 @@ def batch_computation(
 
 
 class BatchStateDecorator(Protocol):
-    """Makes a BatchStateComputation of a function of ``(rows, at, states)``, or of ``(rows, at,
-    states, keys)``.
+    """Decorator that turns a function into a BatchStateComputation.
+
+    The function accepts ``(rows, at, states)``, or ``(rows, at, states, keys)``.
     """
 
     @overload
@@ -93,13 +93,13 @@ def batch_state_computation(
     initial: Sequence[Any] | None = None,
     on_error: str = STOP,
 ) -> BatchStateDecorator:
-    """Make a step of a function of a block of rows and the states of their keys.
+    """Turn a function of a block of rows and the states of their keys into a step.
 
-    ``state`` is a numpy dtype with named fields; the state of a key is a row of it, that begins as
+    ``state`` is a numpy dtype with named fields; the state of a key is a row of it, and begins as
     ``initial``, or with zeros.  The function is called with ``(rows, at, states)``: ``states`` is
-    an array of states, and ``at`` says for each row which of them is its key's, so that
+    an array of states, and ``at`` holds for each row the index of its key's state, so that
     ``states["bid"][at]`` reads, and ``states["bid"][at] = rows["bid"]`` writes the last one of each
-    key.  Changes are made in place, to ``states[at]`` only.  A fourth argument is given the keys of
+    key.  Changes are made in place, to ``states[at]`` only.  A fourth argument receives the keys of
     ``states``.
 
     ``state`` may be a class as well: ``states`` is then an array of its objects.
@@ -149,8 +149,9 @@ def batch_key_extractor(
     name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[Any], Any]], BatchKeyExtractor[Any, Any]]: ...
 def batch_key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make a key extractor of a function of a block of rows: it returns the column of their keys,
-    of str, bytes or int.
+    """Turn a function of a block of rows into a key extractor.
+
+    The function returns the column of the rows' keys, of str, bytes or int.
     """
     return _decorate(
         "batch_key_extractor",
@@ -177,7 +178,7 @@ def batch_decoder(
     *,
     on_error: str = STOP,
 ) -> Any:
-    """Make a decoder of a function of many payloads: it returns a block of rows.
+    """Turn a function of many payloads, which returns a block of rows, into a decoder.
 
     ``wallaroo.fixed_layout``, ``json_lines`` and ``arrow_ipc`` are such decoders.
     """
@@ -200,8 +201,10 @@ def batch_encoder(
     name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[Any], Any]], BatchEncoder[Any]]: ...
 def batch_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make an encoder of a function of a block of rows: it returns an output per row, as a list of
-    bytes or str, or as an array; of a structured array, an output is the bytes of a row's fields.
+    """Turn a function of a block of rows, which returns an output per row, into an encoder.
+
+    The function returns a list of bytes or str, or an array; each output of a structured array is
+    the bytes of a row's fields.
     """
     return _decorate(
         "batch_encoder",
@@ -222,8 +225,8 @@ def fixed_layout(
 ) -> BatchDecoder[Row]:
     """Return a decoder for payloads that all are of one numpy dtype with named fields.
 
-    A run of frames becomes an array without a copy.  ``fields``: those that the rows have; what is
-    not named is neither copied nor sent to other tasks.
+    A run of frames becomes an array without a copy.  ``fields``: those that the rows have; other
+    fields are neither copied nor sent to other tasks.
     """
     import numpy as np
 
@@ -257,7 +260,7 @@ def json_lines(
 ) -> BatchDecoder[Row]:
     """Return a decoder for JSON objects, one per frame or line: rows are pyarrow record batches.
 
-    ``schema``, a pyarrow Schema, says which columns there are, and of which types.
+    ``schema``, a pyarrow Schema, names the columns and their types.
     """
     from wallaroo.vectorized.json_lines import JsonLines
 
@@ -281,7 +284,7 @@ def arrow_ipc(
 
 
 def _layout_of(state: Any) -> Any:
-    """Return a dtype with named fields, None where it is not one."""
+    """Return a dtype with named fields, None if ``state`` is not one."""
     import numpy as np
 
     try:

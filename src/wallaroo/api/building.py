@@ -29,8 +29,9 @@ _missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", def
 
 @contextmanager
 def dead_letters_come_later() -> Iterator[None]:
-    """Let applications be built without the dead-letter sink they need: what runs them checks
-    (``check_dead_letters``).
+    """Let applications be built without the dead-letter sink they need.
+
+    The runner then checks for it (``check_dead_letters``).
     """
     token = _missing_dead_letters.set(LATER)
     try:
@@ -46,7 +47,10 @@ def checked_plan(
     hooks: Hooks | None,
     dead_letters: SinkConfig | None,
 ) -> tuple[Node, Plan]:
-    """Return the graph of closed pipelines and its plan.  Raises WallarooParameterError."""
+    """Return the graph of closed pipelines and its plan.
+
+    Raises WallarooParameterError.
+    """
     if isinstance(name, Pipeline):
         what = f"build_application got {name!r} as the application's name."
         fix = 'The name comes first: build_application("My application", pipeline).'
@@ -76,9 +80,7 @@ def with_dead_letters(plan: Plan, sink_config: SinkConfig) -> Plan:
 
 
 def check_dead_letters(plan: Plan) -> None:
-    """Raise WallarooParameterError where a step writes dead letters and there is no sink for
-    them.
-    """
+    """Raise WallarooParameterError if a step writes dead letters and there is no sink for them."""
     if plan.dead_letters is None:
         problems = tuple(missing_sink(plan.steps))
         if problems:
@@ -86,7 +88,10 @@ def check_dead_letters(plan: Plan) -> None:
 
 
 def _in_lines(config: SinkConfig) -> SinkConfig:
-    """Dead letters end with a newline of their own."""
+    """Return the sink with form "raw" if it would end each dead letter with a second newline.
+
+    Dead letters end with a newline of their own.
+    """
     is_doubled = (
         isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None
     )
@@ -94,8 +99,9 @@ def _in_lines(config: SinkConfig) -> SinkConfig:
 
 
 def _with_sink(root: Node, dead_letters: Any) -> Node:
-    """The graph as the checks see it: the dead-letter sink is one more sink, with a port and an
-    encoder like any other.
+    """Return the graph for the checks, with the dead-letter sink as one more sink.
+
+    It has a port and an encoder like any other sink.
     """
     if not isinstance(dead_letters, SinkConfig):
         return root

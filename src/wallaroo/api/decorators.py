@@ -3,8 +3,8 @@
 Where it runs: driver and workers, when the application's module is imported.
 
 All work with and without parentheses, and a step's name defaults to its function's name.
-``on_error`` says what becomes of an event for which the function raises: the run stops
-(``"stop"``), the event is skipped and counted (``"skip"``), or it goes to the application's
+``on_error`` decides what happens to an event for which the function raises: the run stops
+(``"stop"``), the event is skipped and counted (``"skip"``), or it is written to the application's
 dead-letter sink (``"dead-letter"``); see docs/errors.md.  The function stays reachable: as
 ``step.function``, through ``compute``, ``compute_multi``, ``extract_key``, ``decode``, ``encode``,
 and by calling the step with arguments.
@@ -47,7 +47,7 @@ def computation(
     name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[A], B | None]], Computation[A, B]]: ...
 def computation(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make a step of a function of one event: its result is the output, ``None`` filters."""
+    """Turn a function of one event into a step: its result is the output, ``None`` filters."""
     return _decorate(
         "computation",
         name,
@@ -63,7 +63,7 @@ def computation_multi(
     name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[A], list[B] | None]], ComputationMulti[A, B]]: ...
 def computation_multi(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make a step of a function of one event that returns a list of outputs.
+    """Turn a function of one event that returns a list of outputs into a step.
 
     ``[]`` and ``None`` emit nothing, ``None`` items are dropped.
     """
@@ -76,8 +76,9 @@ def computation_multi(name: Any = None, *, on_error: str = STOP) -> Any:
 
 
 class StateDecorator(Protocol[S]):
-    """Makes a StateComputation of a function of ``(event, state)``, or of ``(event, state,
-    context)``.
+    """Decorator that turns a function into a StateComputation.
+
+    The function accepts ``(event, state)``, or ``(event, state, context)``.
     """
 
     @overload
@@ -89,8 +90,9 @@ class StateDecorator(Protocol[S]):
 
 
 class StateMultiDecorator(Protocol[S]):
-    """Makes a StateComputationMulti of a function of ``(event, state)``, or of ``(event, state,
-    context)``.
+    """Decorator that turns a function into a StateComputationMulti.
+
+    The function accepts ``(event, state)``, or ``(event, state, context)``.
     """
 
     @overload
@@ -112,16 +114,18 @@ def state_computation(
     ttl_time: str = "processing",
     on_expire: Callable[[S, Context], Any] | None = None,
 ) -> StateDecorator[S]:
-    """Make a step of a function of an event and its key's state, which it changes in place.
+    """Turn a function of an event and its key's state into a step.
 
-    ``state`` is a class; one object per key is made without arguments when the key's first event
-    arrives.  A function with a third argument is given a ``Context``: the event's key, times and
+    The function changes the state in place.
+
+    ``state`` is a class; one object per key is created without arguments when the key's first event
+    arrives.  A function with a third argument receives a ``Context``: the event's key, times and
     timers, and ``drop_state()``.
 
     ``ttl``: how long after a key's last event its state is kept, a span such as
     ``wallaroo.minutes(10)``; by the clock, or with ``ttl_time="event"`` by event time.
-    ``on_expire`` is called with state and context before the state is dropped; what it returns is
-    treated as what the step's own function returns.
+    ``on_expire`` is called with state and context before the state is dropped; its result is
+    treated as that of the step's own function.
     """
     if state is None and isinstance(name, str):
         return _old(classic.OldStateComputation, "state_computation", name, on_error)  # type: ignore[no-any-return]  # what ApplicationBuilder takes
@@ -144,9 +148,9 @@ def state_computation_multi(
     ttl_time: str = "processing",
     on_expire: Callable[[S, Context], Any] | None = None,
 ) -> StateMultiDecorator[S]:
-    """Make a step of a function of an event and its key's state; it returns a list of outputs.
+    """Turn a function of an event and its key's state into a step with a list of outputs.
 
-    As with ``state_computation``, a third argument is given a ``Context``.
+    As with ``state_computation``, a third argument receives a ``Context``.
     """
     if state is None and isinstance(name, str):
         return _old(classic.OldStateComputationMulti, "state_computation_multi", name, on_error)  # type: ignore[no-any-return]  # what ApplicationBuilder takes
@@ -169,7 +173,7 @@ def key_extractor(
     name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[A], K]], KeyExtractor[A, K]]: ...
 def key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make a key extractor of a function of one event; the key is a str, bytes or int."""
+    """Turn a function of one event into a key extractor; the key is a str, bytes or int."""
     return _decorate(
         "key_extractor",
         name,
@@ -199,22 +203,22 @@ def decoder(
     pure: bool = False,
     key_at: slice | Callable[[bytes], object] | None = None,
 ) -> Any:
-    """Make a decoder of a function of a payload (bytes); ``None`` drops the message.
+    """Turn a function of a payload (bytes) into a decoder; ``None`` drops the message.
 
     Every payload has a header of ``header_length`` bytes (1 to 8), which ``length_fmt``, a
     ``struct`` format, reads as the payload's length.
 
-    ``pure=True`` promises that decoding the same payload again gives an equal event and does
-    nothing else.  Directly before ``key_by`` such a decoder may run twice for an event: the payload
-    travels to the key's task instead of the event, which is faster.  Without it, a decoder runs
+    ``pure=True`` promises that decoding the same payload again returns an equal event and has no
+    other effect.  Directly before ``key_by`` such a decoder may run twice for an event: the payload
+    is sent to the key's task instead of the event, which is faster.  Without it, a decoder runs
     once for an event in every attempt of its batch.
 
-    ``key_at=slice(12, 16)`` promises, of a pure decoder, that the key of its event is
-    ``payload[12:16]``: bytes, and what the extractor of ``key_by`` returns.  ``key_at`` may be a
-    pure function of the payload instead that returns the key, where it is not always at the same
-    place.  Directly before ``key_by`` the decoder then runs once for an event, where the key is.
-    In each batch and task the first event of every key is decoded to compare; what differs stops
-    the run.
+    ``key_at=slice(12, 16)`` promises, for a pure decoder, that the key of its event is
+    ``payload[12:16]``: bytes, equal to the result of the extractor of ``key_by``.  If the key is
+    not always at the same place, ``key_at`` may be a pure function of the payload that returns the
+    key.  Directly before ``key_by`` the decoder then runs once for an event, in the key's task.  In
+    each batch and task the first event of every key is decoded to compare; a difference stops the
+    run.
     """
     if callable(header_length):
         return Decoder(header_length, name)
@@ -232,8 +236,9 @@ def decoder(
 def _declared_key(
     is_pure: bool, key_at: Any
 ) -> tuple[tuple[int, int] | None, Callable[[bytes], object] | None]:
-    """Return where in a payload its event's key is, or what reads it there; raise
-    WallarooParameterError for what says neither.
+    """Return the key's place in a payload, or the function that reads it.
+
+    Raises WallarooParameterError if ``key_at`` is neither.
     """
     if key_at is None:
         return None, None
@@ -265,8 +270,10 @@ def encoder(
     name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[A], object]], Encoder[A]]: ...
 def encoder(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make an encoder of a function of one output: it returns bytes, or str (written as UTF-8), or
-    what its sink writes, such as a row; ``None`` writes nothing.
+    """Turn a function of one output into an encoder.
+
+    The function returns bytes, or str (written as UTF-8), or an object that its sink writes, such
+    as a row; ``None`` writes nothing.
     """
     return _decorate(
         "encoder", name, on_error, lambda function, label: Encoder(function, label, on_error)
@@ -274,7 +281,7 @@ def encoder(name: Any = None, *, on_error: str = STOP) -> Any:
 
 
 def check_on_error(title: str, on_error: Any) -> None:
-    """Raise WallarooParameterError, a PipelineError, for a policy that there is not."""
+    """Raise WallarooParameterError, a PipelineError, for an unknown policy."""
     if on_error not in ON_ERROR:
         what = f"on_error={on_error!r} is unknown."
         fix = f"Choose one of {', '.join(map(repr, ON_ERROR))}."
@@ -326,12 +333,12 @@ def _timing(
 
 
 def _old(make: type[Step], decorator: str, name: str, on_error: str) -> Any:
-    """Make the decorator of 2018, whose step ``to`` does not take."""
+    """Return the decorator of 2018, whose step ``to`` does not accept."""
     return _decorate(decorator, name, on_error, lambda f, label: make(f, label, on_error))
 
 
 def partition(function: Callable[[Any], Any]) -> classic.Partition:
-    """Make a partition function for ``ApplicationBuilder``; today's is `key_extractor`."""
+    """Turn a function into a partition for ``ApplicationBuilder``; today's is `key_extractor`."""
     if not callable(function):
         raise _rejected("partition", function)
     return classic.Partition(function)

@@ -3,8 +3,8 @@
 Where it runs: driver, while an application is built.
 
 The options, and the tuples that the ``kafka_parse_*`` functions return, are Wallaroo's: a name, a
-topic, a list of ``(host, port)`` texts with port 9092 where none is given, a log level.  The log
-level and the sizes are read for compatibility; the client logs through `logging` under
+topic, a list of ``(host, port)`` texts with port 9092 if none is given, a log level.  The log level
+and the sizes are read for compatibility; the client logs through `logging` under
 ``wallaroo.kafka``.
 """
 
@@ -77,13 +77,13 @@ def _brokers(text: str) -> Brokers:
 def CustomKafkaSourceCLIParser(  # Wallaroo's name
     args: Sequence[str], decoder: Decoder[Any]
 ) -> KafkaSourceConfig[Any]:
-    """Make a Kafka source of the options ``--kafka_source_*`` in ``args``."""
+    """Create a Kafka source from the options ``--kafka_source_*`` in ``args``."""
     name, topic, brokers, _ = kafka_parse_source_options(args)
     return KafkaSourceConfig(name, topic, brokers, decoder)
 
 
 def CustomKafkaSinkCLIParser(args: Sequence[str], encoder: Encoder[Any]) -> KafkaSinkConfig:
-    """Make a Kafka sink of the options ``--kafka_sink_*`` in ``args``."""
+    """Create a Kafka sink from the options ``--kafka_sink_*`` in ``args``."""
     _, topic, brokers, _, _, message_size = kafka_parse_sink_options(args)
     return KafkaSinkConfig(topic, brokers, encoder, options=_sized(message_size))
 
@@ -91,13 +91,13 @@ def CustomKafkaSinkCLIParser(args: Sequence[str], encoder: Encoder[Any]) -> Kafk
 def DefaultKafkaSourceCLIParser(
     decoder: Decoder[Any], name: str = "kafka_source"
 ) -> KafkaSourceConfig[Any]:
-    """Make a Kafka source of the options ``--<name>_*`` of the command line."""
+    """Create a Kafka source from the options ``--<name>_*`` of the command line."""
     _, topic, brokers, _ = kafka_parse_source_options(_command_line(), name)
     return KafkaSourceConfig(name, topic, brokers, decoder)
 
 
 def DefaultKafkaSinkCLIParser(encoder: Encoder[Any], name: str = "kafka_sink") -> KafkaSinkConfig:
-    """Make a Kafka sink of the options ``--<name>_*`` of the command line."""
+    """Create a Kafka sink from the options ``--<name>_*`` of the command line."""
     _, topic, brokers, _, _, message_size = kafka_parse_sink_options(_command_line(), name)
     return KafkaSinkConfig(topic, brokers, encoder, options=_sized(message_size))
 

@@ -1,12 +1,12 @@
-"""``source`` and the pipelines it starts: what users chain together.
+"""``source`` and the pipelines it starts, chained together by users.
 
 Where it runs: driver, while an application is built.
 
-A pipeline is a value: every call returns a new pipeline and leaves the one it was called on as it
-was.  So a pipeline may go on in several ways: each gets all of its events.  Nothing is checked
-here; all that is wrong is reported together by ``build_application``.  The classes let mypy know
-what flows: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K, T]`` carries them with
-a key, and only it takes state steps.
+A pipeline is a value: every call returns a new pipeline and leaves the one it was called on
+unchanged.  So several pipelines may continue one: each receives all of its events.  Nothing is
+checked here; all problems are reported together by ``build_application``.  The classes let mypy
+check the types of events: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K, T]``
+carries them with a key, and only it accepts state steps.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from wallaroo.windows.late import is_late, late_event, no_late_events
 if TYPE_CHECKING:
     from wallaroo.windows.step import WindowStep
 
-# how far an event's time may be ahead of its receipt, unless it is said otherwise
+# how far an event's time may be ahead of its receipt by default
 MAX_AHEAD = hours(24)
 
 T = TypeVar("T", covariant=True)
@@ -83,15 +83,15 @@ KeyU = TypeVar("KeyU", bound="str | bytes | int")
 
 
 class SourceOf(Protocol[T]):
-    """Any source configuration; its decoder says what it gives."""
+    """Any source configuration; its decoder determines the type of its events."""
 
     @property
     def name(self) -> str:
-        """The name used on the command line."""
+        """Return the name used on the command line."""
 
     @property
     def decoder(self) -> Decoder[T]:
-        """What makes events of frames."""
+        """Return the decoder that turns frames into events."""
 
 
 class Pipeline(Generic[T]):
@@ -112,7 +112,7 @@ class Pipeline(Generic[T]):
 
     @property
     def node(self) -> Node:
-        """The newest node of the graph (``wallaroo.graph``)."""
+        """Return the newest node of the graph (``wallaroo.graph``)."""
         return self._node
 
     @overload
@@ -120,14 +120,18 @@ class Pipeline(Generic[T]):
     @overload
     def to(self: Pipeline[Event], computation: ComputationMulti[Event, U]) -> Pipeline[U]: ...
     def to(self, computation: Any) -> Pipeline[Any]:
-        """Add a step.  A state step needs ``key_by`` or ``collect`` before it."""
+        """Add a step.
+
+        A state step needs ``key_by`` or ``collect`` before it.
+        """
         return type(self)(StepNode(self._node, computation, user_place()))
 
     def key_by(
         self: Pipeline[Event], key_extractor: KeyExtractor[Event, KeyU]
     ) -> KeyedPipeline[KeyU, Event]:
-        """Give every event a key: state steps after it keep one state per key, and events of one
-        key keep their order.
+        """Assign a key to every event.
+
+        State steps after it keep one state per key, and events of one key keep their order.
         """
         return KeyedPipeline(KeyByNode(self._node, key_extractor, user_place()))
 
@@ -137,8 +141,8 @@ class Pipeline(Generic[T]):
         """Add a plain function of one event: its result is the output, ``None`` filters.
 
         For all four of ``map``, ``flat_map``, ``filter`` and ``peek``: ``name`` defaults to the
-        function's name, that of a lambda to its place; a function at the top level of its module
-        travels by name, any other by value, with what it refers to.
+        function's name, that of a lambda to its place; a function at the top level of its module is
+        pickled by name, any other by value, with the objects it refers to.
         """
         return Pipeline(_step(self, Computation, function, name, on_error))
 
@@ -151,13 +155,13 @@ class Pipeline(Generic[T]):
     def filter(
         self, predicate: Callable[[T], object], *, name: str | None = None, on_error: str = STOP
     ) -> Self:
-        """Keep the events for which the function returns what is true."""
+        """Keep the events for which the function returns a true value."""
         return type(self)(_step(self, Filter, predicate, name, on_error))
 
     def peek(
         self, function: Callable[[T], object], *, name: str | None = None, on_error: str = STOP
     ) -> Self:
-        """Call the function for each event, which goes on as it is; what it returns is ignored."""
+        """Call the function for each event, which passes unchanged; its result is ignored."""
         return type(self)(_step(self, Peek, function, name, on_error))
 
     @overload
@@ -175,12 +179,12 @@ class Pipeline(Generic[T]):
     def branch(
         self, predicate: Callable[[T], Any], *, name: str | None = None, on_error: str = STOP
     ) -> tuple[Any, Any]:
-        """Part the stream in two: a pipeline of the events for which the function returns what is
-        true, and one of all others.
+        """Split the stream in two by a predicate.
 
-        Each goes on with steps and sinks of its own, and both are given to ``build_application``,
-        or are merged again.  A predicate that is a ``TypeGuard`` gives the first one its type.
-        Events keep their key; ``name`` is as for ``map``.
+        The first pipeline has the events for which the function returns a true value, the second
+        all others.  Each continues with steps and sinks of its own, and both are given to
+        ``build_application``, or are merged again.  A predicate that is a ``TypeGuard`` determines
+        the type of the first one.  Events keep their key; ``name`` is as for ``map``.
         """
         step = _step(self, Branch, predicate, name, on_error)
         node = BranchNode(self._node, step.step, step.place)
@@ -196,15 +200,16 @@ class Pipeline(Generic[T]):
         max_ahead: int = MAX_AHEAD,
         on_error: str = STOP,
     ) -> Self:
-        """Give every event the time that ``extractor`` says: an aware datetime, seconds as float,
-        or nanoseconds as int; without an extractor, the time of its receipt.  It goes before the
-        first ``key_by``.
+        """Set every event's time to the result of ``extractor``.
 
-        The watermark of a source is the newest time so far less ``delay``: by so much events may be
-        out of order without being late.  A source of which nothing came for ``idle_after`` holds
-        nothing back; without it, time waits for the source.  An event that is more than
-        ``max_ahead`` ahead of its receipt is counted and skipped, or goes to the dead letters with
-        ``on_error="dead-letter"``.  Spans are ``wallaroo.seconds(1)`` and its like.
+        It returns an aware datetime, seconds as float, or nanoseconds as int; without an extractor,
+        an event's time is that of its receipt.  This step precedes the first ``key_by``.
+
+        The watermark of a source is the newest time so far less ``delay``: events may be out of
+        order by as much without being late.  A source without events for ``idle_after`` holds
+        nothing back; without it, event time waits for the source.  An event that is more than
+        ``max_ahead`` ahead of its receipt is counted and skipped, or written to the dead letters
+        with ``on_error="dead-letter"``.  Spans are written as ``wallaroo.seconds(1)`` or the like.
         """
         check_on_error("event_time", on_error)
         place = user_place()
@@ -227,14 +232,16 @@ class Pipeline(Generic[T]):
         return type(self)(StepNode(self._node, step, place))
 
     def collect(self) -> KeyedPipeline[str, T]:
-        """Bring everything to one place, with one key: one state for all events, one order.  What
-        follows runs on one core.
+        """Bring all events to one place, with one key: one state for all events, one order.
+
+        The steps after it run on one core.
         """
         return KeyedPipeline(CollectNode(self._node, user_place()))
 
     def merge(self, other: Pipeline[U]) -> Pipeline[T | U]:
-        """Both streams as one.  Each stream's order is kept per key; how the two interleave is not
-        promised.
+        """Return both streams as one.
+
+        Each stream's order is kept per key; the order between the two is not promised.
         """
         node = MergeNode(self._node, other._node, user_place())
         is_keyed = isinstance(self, KeyedPipeline) and isinstance(other, KeyedPipeline)
@@ -245,22 +252,25 @@ class Pipeline(Generic[T]):
         return Pipeline(SinkNode(self._node, (sink_config,), user_place()))
 
     def to_sinks(self, sink_configs: Sequence[SinkConfig]) -> Pipeline[T]:
-        """End the pipeline in several sinks; every output goes to all of them."""
+        """End the pipeline in several sinks; every output is written to all of them."""
         sinks = tuple(sink_configs) if isinstance(sink_configs, list | tuple) else (sink_configs,)
         return Pipeline(SinkNode(self._node, sinks, user_place()))
 
     def clone(self) -> Pipeline[T]:
-        """An equal pipeline.  Pipelines never change, so this is needed by old code only."""
+        """Return an equal pipeline.
+
+        Pipelines never change, so only old code needs this.
+        """
         return type(self)(self._node)
 
     def _repr_svg_(self) -> str:
-        """What there is so far as a drawing, for notebooks."""
+        """Draw the graph so far, for notebooks."""
         from wallaroo.graph.svg import svg
 
         return svg(self._node)
 
     def _repr_html_(self) -> str:
-        """The same, for those that prefer HTML."""
+        """Draw the graph so far in HTML, for notebooks that prefer it."""
         return f"<div>{self._repr_svg_()}</div>"
 
     def __repr__(self) -> str:
@@ -270,7 +280,10 @@ class Pipeline(Generic[T]):
 
 
 class KeyedPipeline(Pipeline[T], Generic[K, T]):
-    """A stream of events of type ``T``, each with a key of type ``K``."""
+    """A stream of events of type ``T``, with keys of type ``K``.
+
+    Each event has one key.
+    """
 
     __slots__ = ()
 
@@ -325,7 +338,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     def branch(
         self, predicate: Callable[[T], Any], *, name: str | None = None, on_error: str = STOP
     ) -> tuple[Any, Any]:
-        """Part the stream in two by a predicate; events keep their key."""
+        """Split the stream in two by a predicate; events keep their key."""
         return super().branch(predicate, name=name, on_error=on_error)
 
     @overload
@@ -333,11 +346,11 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     @overload
     def merge(self, other: Pipeline[U]) -> Pipeline[T | U]: ...
     def merge(self, other: Any) -> Any:
-        """Both streams as one; keyed if both are."""
+        """Return both streams as one; keyed if both are."""
         return super().merge(other)
 
     def clone(self) -> KeyedPipeline[K, T]:
-        """An equal pipeline."""
+        """Return an equal pipeline."""
         return KeyedPipeline(self._node)
 
     @overload
@@ -372,13 +385,14 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         name: str = "join",
         on_error: str = STOP,
     ) -> Any:
-        """Join events of one key whose times are at most ``within`` apart: each pair once, as
-        ``combine(left, right)``, by default a tuple.
+        """Join events of one key whose times are at most ``within`` apart.
+
+        Each pair has one result: ``combine(left, right)``, by default a tuple.
 
         ``how`` is ``"inner"``, ``"left"``, ``"right"`` or ``"outer"``: whether an event without a
-        partner has a result, with None for the other side, once the watermark says that none comes.
-        Late events are dropped; with ``on_error="skip"`` they are counted as well, with
-        ``"dead-letter"`` they go to the dead letters.
+        partner has a result, with None for the other side, once the watermark shows that none will
+        come.  Late events are dropped; with ``on_error="skip"`` they are counted as well, with
+        ``"dead-letter"`` they are written to the dead letters.
         """
         spec = JoinSpec(within, how)
         return _joined(
@@ -417,11 +431,13 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         name: str = "latest",
         on_error: str = STOP,
     ) -> Any:
-        """Give each event the newest one of ``right`` at its time (an as-of join): the result is
-        ``combine(event, newest)``, by default a tuple, when the watermark has passed the event.
+        """Join each event with the newest one of ``right`` at its time (an as-of join).
+
+        The result is ``combine(event, newest)``, by default a tuple, emitted when the watermark has
+        passed the event.
 
         An event for which there is none, or none younger than ``max_age``, has a result with None,
-        or, with ``how="inner"``, none.  Late events are treated as by ``join``.
+        or, with ``how="inner"``, no result.  Late events are treated as by ``join``.
         """
         spec = JoinSpec(max_age, how)
         return _joined(self, right, LatestJoin(combine or pair, name, on_error, spec, user_place()))
@@ -429,14 +445,16 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     def batch(
         self: KeyedPipeline[K, Event], n: int, *, within: int | None = None, name: str = "batch"
     ) -> KeyedPipeline[K, list[Event]]:
-        """Give the events of each key in lists of ``n``, in their order; a list with fewer when its
-        first event has waited for ``within`` by the clock (``wallaroo.seconds(1)`` and its like),
-        and when all input has ended.
+        """Collect the events of each key in lists of ``n``, in their order.
 
-        What waits is state: it survives crashes, and comes once.  The clock is read once for each
-        batch that is committed, so no list comes earlier or more exactly than such batches.  One
-        list of the events of *all* keys: ``collect()`` before it; lists of whatever came together,
-        without keys and without waiting, are what ``@wallaroo.batch_computation`` gets.
+        A list with fewer is emitted when its first event has waited for ``within`` by the clock
+        (``wallaroo.seconds(1)`` or the like), and when all input has ended.
+
+        Waiting events are state: they survive crashes, and are emitted once.  The clock is read
+        once for each batch that is committed, so no list is emitted earlier or more exactly than
+        such batches.  For lists of the events of *all* keys, use ``collect()`` before it; lists of
+        the events that arrived together, without keys and without waiting, are the input of
+        ``@wallaroo.batch_computation``.
         """
         place = user_place()
         if type(n) is not int or n < 1:
@@ -481,9 +499,10 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         name: str = "window join",
         on_error: str = STOP,
     ) -> Any:
-        """Join events of one key that are in one window of ``windows``
-        (``wallaroo.range_windows``): each pair once per window, as ``combine(left, right)``, by
-        default a tuple, when the window fires.
+        """Join events of one key that are in one window of ``windows``.
+
+        ``windows`` is a ``wallaroo.range_windows``.  Each pair has one result per window,
+        ``combine(left, right)``, by default a tuple, emitted when the window fires.
 
         ``how`` is as for ``join``: whether events of a window in which the other side has none have
         results, with None for it.  Late events are treated as by ``join``.
@@ -506,23 +525,26 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         name: str = "dedupe",
         on_error: str = STOP,
     ) -> Self:
-        """Drop an event if one of its key with the same ``by(event)`` was passed on at most
+        """Drop repeated events of a key.
+
+        An event is dropped if one of its key with the same ``by(event)`` was passed on at most
         ``within`` before or after its time; without ``by`` all events of a key are alike.
 
         An event that is more than ``within`` behind the watermark is late and dropped, too; with
-        ``on_error="skip"`` it is counted as well, with ``"dead-letter"`` it goes to the dead
+        ``on_error="skip"`` it is counted as well, with ``"dead-letter"`` it is written to the dead
         letters.
         """
         step: Any = Dedupe(by or whole_event, name, on_error, JoinSpec(within), user_place())
         return type(self)(StepNode(self._node, step, user_place()))
 
     def in_order(self, *, name: str = "in order", on_error: str = STOP) -> Self:
-        """Hold each event until the watermark has passed it, and give the events of a key in the
-        order of their times; those of one time in an order that depends on nothing but what they
-        are.
+        """Hold each event until the watermark has passed it, and emit each key's in order of time.
+
+        Events of one time are emitted in an order that depends only on the events themselves.
 
         Late events are dropped; with ``on_error="skip"`` they are counted as well, with
-        ``"dead-letter"`` they go to the dead letters; ``with_late_events()`` gives them apart.
+        ``"dead-letter"`` they are written to the dead letters; ``with_late_events()`` returns them
+        as a stream of their own.
         """
         place = user_place()
         check_on_error("in order", on_error)
@@ -530,11 +552,13 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         return type(self)(StepNode(self._node, step, place))
 
     def with_late_events(self) -> tuple[Self, KeyedPipeline[K, Any]]:
-        """Part what windows, a join, ``dedupe`` or ``in_order`` gives in two: its results, and the
-        events that came too late for it, each with its key and its time.
+        """Split a step's output into its results and its late events.
 
-        It comes right after that step.  Both pipelines are given to ``build_application``; late
-        events are not dropped, counted or written as dead letters then.
+        The step is windows, a join, ``dedupe`` or ``in_order``; its late events are those that came
+        too late for it, each with its key and its time.
+
+        The call comes right after that step.  Both pipelines are given to ``build_application``;
+        late events are not dropped, counted or written as dead letters then.
         """
         from wallaroo.windows.step import WindowStep  # loaded where windows are used
 
@@ -561,15 +585,18 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
 
 
 def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:
-    """Start a pipeline.  ``name`` labels it in metrics; the configuration has a name of its own,
-    used on the command line.
+    """Start a pipeline.
+
+    ``name`` labels it in metrics; the configuration has a name of its own, used on the command
+    line.
     """
     return Pipeline(SourceNode(name, source_config, user_place()))
 
 
 def _joined(left: Pipeline[Any], right: Any, step: Step) -> KeyedPipeline[Any, Any]:
-    """A merge whose events say which side they are from, and the step that joins them; what is
-    wrong with ``right`` is left to the checks.
+    """Merge two streams whose events carry their side, and add the step that joins them.
+
+    Problems with ``right`` other than its type are left to the checks.
     """
     place = user_place()
     check_on_error(step.kind, step.on_error)
@@ -586,7 +613,10 @@ def _joined(left: Pipeline[Any], right: Any, step: Step) -> KeyedPipeline[Any, A
 def _step(
     pipeline: Pipeline[Any], kind: type[Step], function: Any, name: str | None, on_error: str
 ) -> StepNode:
-    """A step of a plain function; what is none is left to the checks, which report it."""
+    """Return the node of a plain function's step.
+
+    An object that is not a plain function is left to the checks, which report it.
+    """
     check_on_error(kind.kind, on_error)
     place = user_place()
     if not callable(function) or isinstance(function, Step):

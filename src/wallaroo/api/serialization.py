@@ -1,5 +1,6 @@
-"""How values are packed where they leave a process: pickle, unless the application's module brings
-its own pair.
+"""Serialization of values that leave a process.
+
+Pickle, unless the application's module brings its own pair.
 
 Where it runs: everywhere.
 """
@@ -19,16 +20,15 @@ def serialize(value: Any) -> bytes:
 
 
 def deserialize(packed: bytes) -> Any:
-    """Unpack what ``serialize`` packed.  Only for bytes of this application's own making: pickle
-    runs code.
+    """Unpack a value that ``serialize`` packed.
+
+    Only for bytes of this application's own making: pickle runs code.
     """
     return pickle.loads(packed)
 
 
 def hooks_of(module: Mapping[str, Any]) -> Hooks | None:
-    """The ``serialize`` and ``deserialize`` that a module defines, if it defines both of its
-    own.
-    """
+    """Return a module's own ``serialize`` and ``deserialize``, None unless it defines both."""
     pair = (module.get("serialize"), module.get("deserialize"))
     if not all(callable(function) for function in pair) or pair == (serialize, deserialize):
         return None

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 
 def nanoseconds(count: float) -> int:
-    """Nanoseconds in ``count`` nanoseconds."""
+    """Return ``count`` nanoseconds in nanoseconds."""
     return int(count)
 
 
 def microseconds(count: float) -> int:
-    """Nanoseconds in ``count`` microseconds.
+    """Return ``count`` microseconds in nanoseconds.
 
     >>> microseconds(2)
     2000
@@ -21,12 +21,12 @@ def microseconds(count: float) -> int:
 
 
 def milliseconds(count: float) -> int:
-    """Nanoseconds in ``count`` milliseconds."""
+    """Return ``count`` milliseconds in nanoseconds."""
     return int(count * 1_000_000)
 
 
 def seconds(count: float) -> int:
-    """Nanoseconds in ``count`` seconds.
+    """Return ``count`` seconds in nanoseconds.
 
     >>> seconds(1.5)
     1500000000
@@ -35,10 +35,10 @@ def seconds(count: float) -> int:
 
 
 def minutes(count: float) -> int:
-    """Nanoseconds in ``count`` minutes."""
+    """Return ``count`` minutes in nanoseconds."""
     return int(count * 60_000_000_000)
 
 
 def hours(count: float) -> int:
-    """Nanoseconds in ``count`` hours."""
+    """Return ``count`` hours in nanoseconds."""
     return int(count * 3_600_000_000_000)

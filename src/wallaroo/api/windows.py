@@ -1,10 +1,12 @@
-"""``range_windows``, ``count_windows``, ``session_windows``: what ``to`` takes on a keyed pipeline.
+"""Builders of windows for ``to`` on a keyed pipeline.
+
+They begin with ``range_windows``, ``count_windows`` or ``session_windows``.
 
 Where it runs: driver, while an application is built.
 
 A builder is a value: every call returns a new one.  Spans are whole nanoseconds, as
-``wallaroo.seconds(1)`` gives them.  What is wrong is reported by ``build_application``, all
-together; only an option given twice is refused at once, as in Wallaroo.
+``wallaroo.seconds(1)`` returns them.  Errors are reported by ``build_application``, all together;
+only an option given twice is rejected at once, as in Wallaroo.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ In = TypeVar("In")
 Acc = TypeVar("Acc")
 Out = TypeVar("Out")
 
-EMPTY_WINDOWS_DEFAULT = 100  # of a key after its last event; then it is forgotten
+EMPTY_WINDOWS_DEFAULT = 100  # empty windows after a key's last event; then the key is forgotten
 
 
 class _Windows:
@@ -40,8 +42,9 @@ class _Windows:
         name: str | None = None,
         on_error: str = STOP,
     ) -> WindowStep[In, Out]:
-        """Make the step: these windows over an aggregation's class, or an object of it.  ``name``
-        defaults to the aggregation's.
+        """Return the step: these windows over an aggregation's class, or an object of it.
+
+        ``name`` defaults to the aggregation's.
         """
         return _over(self.spec, aggregation, name, on_error)
 
@@ -59,24 +62,26 @@ class RangeWindows(_Windows):
     given: frozenset[str] = frozenset()
 
     def with_slide(self, slide: int) -> RangeWindows:
-        """A window begins every ``slide``; without it, where the one before ends."""
+        """Begin a window every ``slide``; by default at the end of the one before."""
         return self._with("with_slide", slide_ns=slide)
 
     def with_delay(self, delay: int) -> RangeWindows:
-        """A window fires when the watermark is ``delay`` past its end, rounded up to a multiple of
-        the slide.
+        """Fire each window when the watermark is ``delay`` past its end.
+
+        The delay is rounded up to a multiple of the slide.
         """
         return self._with("with_delay", delay_ns=delay)
 
     def with_late_data_policy(self, policy: str) -> RangeWindows:
-        """What becomes of an event whose windows have all fired: ``"drop"`` (the default),
-        ``"fire-per-message"``, ``"place-in-oldest-window"``, or ``"dead-letter"``, which needs
-        ``over(..., on_error="dead-letter")``.
+        """Set the policy for an event whose windows have all fired.
+
+        It is ``"drop"`` (the default), ``"fire-per-message"``, ``"place-in-oldest-window"``, or
+        ``"dead-letter"``, which needs ``over(..., on_error="dead-letter")``.
         """
         return self._with("with_late_data_policy", policy=policy)
 
     def with_offset(self, offset: int) -> RangeWindows:
-        """Windows begin at multiples of the slide since 1970, plus ``offset``."""
+        """Begin windows at multiples of the slide since 1970, plus ``offset``."""
         return self._with("with_offset", offset_ns=offset)
 
     def with_early_results(self, every: int) -> RangeWindows:
@@ -84,14 +89,17 @@ class RangeWindows(_Windows):
         return self._with("with_early_results", early_ns=every)
 
     def with_allowed_lateness(self, lateness: int, every: int | None = None) -> RangeWindows:
-        """Take late events for ``lateness`` after a window fired, and evaluate it again with them:
-        once, when that time is over, or every ``every`` meanwhile.
+        """Accept late events after a window fired, and evaluate it again with them.
+
+        They are accepted for ``lateness`` after it fired.  It is evaluated once, when that time is
+        over, or every ``every`` meanwhile.
         """
         return self._with("with_allowed_lateness", lateness_ns=lateness, corrected_ns=every)
 
     def with_empty_windows(self, at_most: int = EMPTY_WINDOWS_DEFAULT) -> RangeWindows:
-        """Evaluate a key's empty windows, too: between its events, and ``at_most`` of them in a
-        row.
+        """Evaluate a key's empty windows, too.
+
+        These are the ones between and after its events, at most ``at_most`` of them in a row.
         """
         return self._with("with_empty_windows", empty_limit=at_most)
 
@@ -107,28 +115,30 @@ class CountWindows(_Windows):
     given: frozenset[str] = frozenset()
 
     def with_timeout(self, timeout: int) -> CountWindows:
-        """A window that is not full fires as it is ``timeout`` after its first event's time."""
+        """Fire a window that is not full ``timeout`` after its first event's time."""
         given = _once(self.given, "with_timeout")
         return CountWindows(replace(self.spec, timeout_ns=timeout), given)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows(_Windows):
-    """Windows that end where a key has no event for a while; end it with
-    ``over(YourAggregation)``.
+    """Windows that end when a key has no event for a while.
+
+    End it with ``over(YourAggregation)``.
     """
 
     spec: SessionWindowSpec
     given: frozenset[str] = frozenset()
 
     def with_delay(self, delay: int) -> SessionWindows:
-        """A session fires when the watermark is ``delay`` past its end."""
+        """Fire each session when the watermark is ``delay`` past its end."""
         given = _once(self.given, "with_delay")
         return SessionWindows(replace(self.spec, delay_ns=delay), given)
 
     def with_late_data_policy(self, policy: str) -> SessionWindows:
-        """What becomes of an event that is older than the watermark less the delay: ``"drop"`` (the
-        default), ``"fire-per-message"``, or ``"dead-letter"``, which needs
+        """Set the policy for an event that is older than the watermark less the delay.
+
+        It is ``"drop"`` (the default), ``"fire-per-message"``, or ``"dead-letter"``, which needs
         ``over(..., on_error="dead-letter")``.
         """
         given = _once(self.given, "with_late_data_policy")
@@ -136,17 +146,17 @@ class SessionWindows(_Windows):
 
 
 def range_windows(range: int) -> RangeWindows:
-    """Windows of ``range`` nanoseconds of event time, aligned: the same for all keys."""
+    """Return windows of ``range`` nanoseconds of event time, aligned: the same for all keys."""
     return RangeWindows(RangeWindowSpec(range, range))
 
 
 def count_windows(count: int) -> CountWindows:
-    """Windows of ``count`` events of a key."""
+    """Return windows of ``count`` events of a key."""
     return CountWindows(CountWindowSpec(count))
 
 
 def session_windows(gap: int) -> SessionWindows:
-    """Windows of a key's events with less than ``gap`` nanoseconds of event time between them."""
+    """Return windows of a key's events less than ``gap`` nanoseconds of event time apart."""
     return SessionWindows(SessionWindowSpec(gap))
 
 

@@ -1,1 +1,1 @@
-"""Can it run: one rule per function, all problems at once."""
+"""Checks before a run: one rule per function, all problems at once."""

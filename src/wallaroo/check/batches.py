@@ -1,5 +1,4 @@
-"""Rules about vectorized steps: the form of their rows, their states, and what they cannot be mixed
-with.
+"""Rules about vectorized steps: the form of rows, states, and other steps.
 
 Where it runs: pure.
 """
@@ -21,7 +20,7 @@ FORMS = "numpy.ndarray, pyarrow.RecordBatch, pandas.DataFrame, polars.DataFrame 
 
 
 def rows_have_a_form(subject: Subject) -> Iterator[Problem]:
-    """The annotation of a vectorized function's first argument says what rows are to it."""
+    """Require an annotated form of rows, of an installed library, in vectorized functions."""
     for used in used_steps(subject):
         if not used.step.takes_blocks or isinstance(used.step, BatchDecoder):
             continue
@@ -39,7 +38,7 @@ def rows_have_a_form(subject: Subject) -> Iterator[Problem]:
 
 
 def layouts_can_be_stored(subject: Subject) -> Iterator[Problem]:
-    """The state of a key is a row that holds values, not objects."""
+    """Require states that are rows of values, not of objects."""
     for used in used_steps(subject):
         step = used.step
         if not isinstance(step, BatchStateComputation) or step.layout is None:
@@ -66,7 +65,7 @@ def _refused(layout: Any, initial: Any) -> Exception | None:
 
 
 def times_are_known(subject: Subject) -> Iterator[Problem]:
-    """Blocks do not carry the times of their rows: where times matter, rows are events."""
+    """Reject vectorized steps among timed ones: blocks do not carry the times of their rows."""
     steps = [node for node in subject.of(StepNode) if isinstance(node.step, Step)]
     timed = [node for node in steps if node.step.uses_time or node.step.keeps_entries]
     if not timed:
@@ -93,7 +92,7 @@ def _takes_blocks(node: Node) -> bool:
 
 
 def _comes_first(subject: Subject, node: Node) -> bool:
-    """Whether blocks come to a step from where they are decoded, through nothing but such steps."""
+    """Return whether a step gets blocks from a decoder through vectorized steps only."""
     return all(
         (before is node or not subject.is_branched(before))
         and (
@@ -110,7 +109,7 @@ def _makes_blocks(node: SourceNode) -> bool:
 
 
 def _comes_last(subject: Subject, node: Node) -> bool:
-    """Whether nothing but sinks and steps to which time means nothing come after a step."""
+    """Return whether neither shuffles nor timed steps come after a step."""
     return not any(
         isinstance(after, KeyByNode | CollectNode) or _is_timed(after)
         for after in subject.nodes

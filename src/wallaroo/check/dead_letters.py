@@ -1,4 +1,4 @@
-"""Rules about dead letters: they have a sink to go to, and it is one.
+"""Rules about dead letters and their sink.
 
 Where it runs: pure.
 """
@@ -20,13 +20,13 @@ TITLES = {"decoder": "decoder", "encoder": "encoder", "key_extractor": "key_by"}
 
 
 def dead_letters_have_a_sink(subject: Subject) -> Iterator[Problem]:
-    """A step that writes dead letters needs somewhere to write them."""
+    """Require a sink for the dead letters of steps."""
     if subject.dead_letters is None:
         yield from missing_sink(used.step for used in used_steps(subject))
 
 
 def missing_sink(steps: Iterable[Step]) -> Iterator[Problem]:
-    """A problem for each step that writes dead letters, given that there is no sink for them."""
+    """Yield a problem for each step that writes dead letters, if there is no sink for them."""
     for step in steps:
         if step.on_error == DEAD_LETTER:
             title = f"{TITLES.get(step.kind, 'step')} '{step.step_name}'"
@@ -39,8 +39,9 @@ def missing_sink(steps: Iterable[Step]) -> Iterator[Problem]:
 
 
 def dead_letter_sink_is_a_sink(subject: Subject) -> Iterator[Problem]:
-    """``dead_letters`` takes one sink configuration; beyond that it is checked like any other
-    sink.
+    """Require that ``dead_letters`` is one sink configuration.
+
+    Beyond that it is checked like any other sink.
     """
     config = subject.dead_letters
     if config is None or config is LATER:

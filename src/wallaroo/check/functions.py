@@ -1,4 +1,4 @@
-"""Rules about single steps: how many arguments, what a header is, what a state class can be.
+"""Rules about single steps: functions' arguments and results, headers, state classes.
 
 Where it runs: pure.
 """
@@ -22,7 +22,7 @@ ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments", 4: "fo
 
 
 def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
-    """A step's function is called with its event, and with the state where it keeps one."""
+    """Require functions that accept the arguments of their steps."""
     for used in used_steps(subject):
         step = used.step
         given = _positional(step.function)
@@ -46,8 +46,9 @@ def _example(step: Step) -> str:
 
 
 def functions_return_at_once(subject: Subject) -> Iterator[Problem]:
-    """A step's function is called and returns its result: it is not async, and is a generator only
-    where it may give several outputs.
+    """Require functions that return their result.
+
+    They are not async, and are generators only if their step may have several outputs.
     """
     for used in used_steps(subject):
         step = used.step
@@ -70,7 +71,7 @@ def _instead_of_yield(step: Step) -> str:
 
 
 def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that is called in the end, where that is a partial or an object."""
+    """Return the function that is finally called if it is a partial or an object."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isroutine(function) or inspect.isclass(function):
@@ -80,8 +81,9 @@ def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _positional(function: Callable[..., Any]) -> tuple[int, float] | None:
-    """How many positional arguments a function needs and takes at most; None where Python does
-    not know.
+    """Return how many positional arguments a function needs, and accepts at most.
+
+    Returns None if Python does not know.
     """
     parameters = parameters_of(function)
     if parameters is None:
@@ -93,7 +95,7 @@ def _positional(function: Callable[..., Any]) -> tuple[int, float] | None:
 
 
 def headers_are_readable(subject: Subject) -> Iterator[Problem]:
-    """A frame's header is 1 to 8 bytes, which one integer format reads entirely."""
+    """Require headers of frames of 1 to 8 bytes, which one integer format reads entirely."""
     for used in used_steps(subject):
         if isinstance(used.step, Decoder):
             yield from _header(used, used.step.header_length(), used.step.length_fmt)
@@ -130,8 +132,9 @@ def _header(used: Used, length: Any, fmt: Any) -> Iterator[Problem]:
 
 
 def state_classes_can_be_made(subject: Subject) -> Iterator[Problem]:
-    """A state class is importable and can be called without arguments, on any worker, at any
-    time.
+    """Require state classes that can be imported and called without arguments.
+
+    They are called on any worker, at any time.
     """
     for used in used_steps(subject):
         if used.step.is_stateful and not isinstance(used.step, WindowStep):

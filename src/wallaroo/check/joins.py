@@ -1,4 +1,4 @@
-"""Rules about joins and ``dedupe``: their spans are spans, and there is such a way to join.
+"""Rules about joins and ``dedupe``: their spans, and ways to join.
 
 Where it runs: pure.
 """
@@ -15,7 +15,7 @@ from wallaroo.windows.spec import RangeWindowSpec
 
 
 def joins_have_a_span(subject: Subject) -> Iterator[Problem]:
-    """A span is whole nanoseconds; ``how`` is one of a few words."""
+    """Require spans of whole nanoseconds, and a known ``how``."""
     for used in used_steps(subject):
         step = used.step
         if isinstance(step, WindowJoin):
@@ -41,7 +41,7 @@ def _how(used: Used, how: object, known: tuple[str, ...]) -> Iterator[Problem]:
 
 
 def _windows(used: Used, step: WindowJoin[object]) -> Iterator[Problem]:
-    """Range windows, with nothing that says when a result comes more than once."""
+    """Require range windows whose only options are slide, delay and offset."""
     windows = step.spec.windows
     for what, fix in range_problems(windows):
         yield Problem(used.title, used.place, what, fix)

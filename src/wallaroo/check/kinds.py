@@ -1,5 +1,6 @@
-"""Rules about what belongs where: steps in ``to``, key extractors in ``key_by``, configurations at
-the ends.
+"""Rules about the kinds of arguments in a pipeline.
+
+Steps belong in ``to``, key extractors in ``key_by``, configurations at the ends.
 
 Where it runs: pure.
 """
@@ -38,7 +39,7 @@ IN_TO = "A computation goes into to()."
 
 
 def computations_in_to(subject: Subject) -> Iterator[Problem]:
-    """``to`` takes computations."""
+    """Require computations in ``to``."""
     for node in subject.of(StepNode):
         if not (isinstance(node.step, Step) and node.step.is_computation):
             what = f"to() was given {described(node.step)} instead of a computation."
@@ -46,7 +47,7 @@ def computations_in_to(subject: Subject) -> Iterator[Problem]:
 
 
 def key_extractors_in_key_by(subject: Subject) -> Iterator[Problem]:
-    """``key_by`` takes key extractors."""
+    """Require key extractors in ``key_by``."""
     for node in subject.of(KeyByNode):
         if not isinstance(node.extractor, KeyExtractor):
             what = f"key_by() was given {described(node.extractor)} instead of a key extractor."
@@ -54,7 +55,7 @@ def key_extractors_in_key_by(subject: Subject) -> Iterator[Problem]:
 
 
 def configurations_at_the_ends(subject: Subject) -> Iterator[Problem]:
-    """``source`` takes source configurations, ``to_sink`` takes sink configurations."""
+    """Require source configurations in ``source``, sink configurations in ``to_sink``."""
     for node in subject.of(SourceNode):
         if not isinstance(node.config, SourceConfig):
             what = f"source() was given {described(node.config)} instead of a source configuration."
@@ -77,7 +78,7 @@ def configurations_at_the_ends(subject: Subject) -> Iterator[Problem]:
 
 
 def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
-    """A source configuration's decoder is a decoder, a sink configuration's encoder an encoder."""
+    """Require decoders in source configurations, encoders in sink configurations."""
     for node in subject.of(SourceNode):
         decoder = getattr(node.config, "decoder", None)
         if isinstance(node.config, SourceConfig) and not isinstance(decoder, Decoder):
@@ -96,7 +97,7 @@ def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
 
 
 def generators_generate(subject: Subject) -> Iterator[Problem]:
-    """A generator source needs an object with ``initial_value`` and ``apply``."""
+    """Require objects with ``initial_value`` and ``apply`` in generator sources."""
     for node in subject.of(SourceNode):
         if not hasattr(node.config, "gen_instance"):
             continue
@@ -114,7 +115,7 @@ def generators_generate(subject: Subject) -> Iterator[Problem]:
 
 
 def described(thing: Any) -> str:
-    """Say what a user gave in the place of something else."""
+    """Return a description of an argument of the wrong kind."""
     if isinstance(thing, Step):
         return f"the {thing.kind} '{thing.step_name}'"
     if inspect.isclass(thing):
@@ -142,7 +143,7 @@ def _fix(thing: Any, wanted: str) -> str:
 
 def _decorated(function: Any, wanted: str) -> str:
     name = name_of(function)
-    if wanted == "computation":  # map and to differ in nothing else
+    if wanted == "computation":  # map and to differ only in that
         is_lambda = name == "<lambda>"
         return (
             "Write .map(lambda ...) in place of .to(lambda ...)."

@@ -1,4 +1,4 @@
-"""Rules about names: they are there, they fit on a line, and each names one thing.
+"""Rules about names: present, on one line, and unique.
 
 Where it runs: pure.
 """
@@ -17,7 +17,7 @@ from wallaroo.steps import Step
 
 
 def names_are_readable(subject: Subject) -> Iterator[Problem]:
-    """Names appear in logs, tables, files and on the command line."""
+    """Require names that are readable in logs, tables, files and on the command line."""
     yield from _name(subject.title, subject.place, "The application's name", subject.application)
     for node in subject.of(SourceNode):
         yield from _name(title_of(node), node.place, "The name given to source()", node.name)
@@ -54,7 +54,7 @@ def _is_same_stateless(one: Step, other: Step) -> bool:
 
 
 def sources_have_their_own_names(subject: Subject) -> Iterator[Problem]:
-    """A source is found by its name: on the command line, in metrics, in the checkpoint."""
+    """Require unique names of sources, which the command line, metrics and checkpoints use."""
     labels: dict[Hashable, SourceNode] = {}
     names: dict[Hashable, SourceNode] = {}
     for node in subject.of(SourceNode):
@@ -69,7 +69,7 @@ def sources_have_their_own_names(subject: Subject) -> Iterator[Problem]:
 
 
 def sinks_have_names_of_their_own(subject: Subject) -> Iterator[Problem]:
-    """A sink with a name is known by it: in the checkpoint, errors and metrics."""
+    """Require unique names of named sinks, which the checkpoint, errors and metrics use."""
     seen: dict[str, str] = {}
     for node in subject.of(SinkNode):
         for config in node.sinks:
@@ -103,8 +103,9 @@ def _again(
 
 
 def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:
-    """State and metrics belong to a step's name.  One stateless step may be used in several places;
-    a state step may not.
+    """Require unique names of steps: state and metrics belong to them.
+
+    One stateless step may be used in several places; a state step may not.
     """
     seen: dict[str, StepNode | BranchNode] = {}
     for node in subject.nodes:

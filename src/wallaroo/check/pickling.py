@@ -1,7 +1,8 @@
-"""Rules about what travels: steps, configurations and state must reach another process and come
-back.
+"""Rules about pickling.
 
-Where it runs: driver, while an application is built.  It pickles, and makes one state object of
+Steps, configurations and state must reach another process and come back.
+
+Where it runs: driver, while an application is built.  It pickles, and creates one state object of
 each class; it keeps nothing.
 """
 
@@ -23,10 +24,13 @@ ELSEWHERE = "Create it where it is used, or at the top level of the module."
 
 
 def steps_can_be_pickled(subject: Subject) -> Iterator[Problem]:
-    """A step that is not at its module's top level travels with all that its function refers to."""
+    """Require steps that can be pickled.
+
+    One that is not at its module's top level travels with all that its function refers to.
+    """
     for used in used_steps(subject):
         if _has_local_state(used.step):
-            continue  # said already
+            continue  # reported by another rule
         error = _refusal(pickle.dumps, used.step)
         if error is not None:
             what = f"It cannot be sent to a worker: {name_unpicklable(used.step.function, error)}."
@@ -34,7 +38,7 @@ def steps_can_be_pickled(subject: Subject) -> Iterator[Problem]:
 
 
 def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
-    """Configurations travel, and generators with them."""
+    """Require configurations, and generators, that can be pickled."""
     bad_steps = {
         id(used.step)
         for used in used_steps(subject)
@@ -46,7 +50,7 @@ def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
                 id(getattr(config, "decoder", None)),
                 id(getattr(config, "encoder", None)),
             }:
-                continue  # said already
+                continue  # reported by another rule
             travels = getattr(config, "gen_instance", config)
             error = None if inspect.isclass(travels) else _refusal(pickle.dumps, travels)
             if error is not None:
@@ -61,12 +65,12 @@ def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
 
 
 def interactive_problems(steps: Iterable[Step], configs: Iterable[Any] = ()) -> Iterator[Problem]:
-    """What of an interactive session, or of a script with an odd name, does not reach other
-    processes.
+    """Yield the problems of an interactive session, or of a script that cannot be imported.
 
-    Functions and classes of a session travel to workers by value (``wallaroo.session``).  Sources
-    run in processes of their own, which import what they need.  Only a run on Spark has other
-    processes: an application may be built, drawn and run locally.
+    Other processes have to get steps, states and sources from there.  Functions and classes of a
+    session travel to workers by value (``wallaroo.session``).  Sources run in processes of their
+    own, which import their code.  Only a run on Spark has other processes: an application may be
+    built, drawn and run locally.
     """
     for config in configs:
         maker = getattr(config, "gen_instance", config)
@@ -113,7 +117,10 @@ def interactive_problems(steps: Iterable[Step], configs: Iterable[Any] = ()) -> 
 
 
 def state_can_be_stored(subject: Subject) -> Iterator[Problem]:
-    """State is pickled after every batch (or packed with the application's own ``serialize``)."""
+    """Require state that can be stored after every batch.
+
+    It is pickled, or packed with the application's own ``serialize``.
+    """
     for used in used_steps(subject):
         state = getattr(used.step, "state_class", None)
         if (
@@ -169,8 +176,9 @@ def _takes_no_arguments(state: type[Any]) -> bool:
 
 
 def _refusal(call: Callable[[Any], Any], thing: Any) -> Exception | None:
-    """What calling raises.  Anything can: the user's own ``__init__`` and ``__reduce__`` run
-    here.
+    """Return the exception that a call raises; None if it raises none.
+
+    It can be any: the user's own ``__init__`` and ``__reduce__`` run here.
     """
     try:
         call(thing)

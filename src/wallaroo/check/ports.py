@@ -30,7 +30,7 @@ class _Address:
 
     @property
     def number(self) -> int | None:
-        """The port as a number in range, or None.  Port 0, for a source, is a free port."""
+        """Return the port as a number in range, or None; 0, for a source, is a free port."""
         try:
             number = int(self.port)
         except (TypeError, ValueError):
@@ -38,7 +38,7 @@ class _Address:
         return number if (0 if self.listens else 1) <= number <= PORT_MAX else None
 
     def meets(self, other: _Address) -> bool:
-        """Whether the two cannot both have their port."""
+        """Return whether the two cannot both have their port."""
         if not self.number or self.number != other.number:
             return False
         hosts = {"127.0.0.1" if host in HERE else host for host in (self.host, other.host)}
@@ -58,7 +58,7 @@ def _addresses(subject: Subject) -> Iterator[_Address]:
 
 
 def ports_are_numbers(subject: Subject) -> Iterator[Problem]:
-    """A port is a number up to 65535."""
+    """Require ports that are numbers up to 65535."""
     for address in _addresses(subject):
         if address.number is None:
             least = "0 (any free port)" if address.listens else "1"
@@ -69,8 +69,9 @@ def ports_are_numbers(subject: Subject) -> Iterator[Problem]:
 
 
 def ports_do_not_clash(subject: Subject) -> Iterator[Problem]:
-    """Two sources cannot listen on one port; a sink that sends to a source's port would feed the
-    application its own output.
+    """Reject two sources on one port, and sinks that send to a source's port.
+
+    Such a sink would feed the application its own output.
     """
     sources: list[_Address] = []
     for address in _addresses(subject):

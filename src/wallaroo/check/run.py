@@ -1,4 +1,4 @@
-"""All rules over one graph; what they find is raised together.
+"""All rules over one graph, whose problems are raised together.
 
 Where it runs: driver, while an application is built.
 """
@@ -99,7 +99,7 @@ def problems_of(
     hooks: tuple[Any, Any] | None = None,
     dead_letters: Any = LATER,
 ) -> tuple[Problem, ...]:
-    """Everything that keeps the graph from running."""
+    """Return all problems that keep the graph from running."""
     subject = subject_of(application, root, place, hooks[0] if hooks else None, dead_letters)
     return tuple(dict.fromkeys(problem for rule in RULES for problem in rule(subject)))
 
@@ -111,9 +111,7 @@ def check(
     hooks: tuple[Any, Any] | None = None,
     dead_letters: Any = LATER,
 ) -> None:
-    """Raise WallarooParameterError, a PipelineError, with every problem found; return if there is
-    none.
-    """
+    """Raise WallarooParameterError, a PipelineError, with all problems; return if there is none."""
     problems = problems_of(application, root, place, hooks, dead_letters)
     if problems:
         raise WallarooParameterError(*problems)

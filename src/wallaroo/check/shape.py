@@ -1,4 +1,4 @@
-"""Rules about the graph's shape: it ends in sinks; what is merged is alike; state is keyed.
+"""Rules about the graph's shape: sinks, branches, merges, keyed state.
 
 Where it runs: pure.
 """
@@ -26,7 +26,7 @@ from wallaroo.steps import Branch
 
 
 def ends_in_a_sink(subject: Subject) -> Iterator[Problem]:
-    """An open pipeline's results would go nowhere."""
+    """Require pipelines that end in a sink: an open one's results would be lost."""
     ends = subject.root.ends if isinstance(subject.root, EndsNode) else (subject.root,)
     for number, end in enumerate(ends, 1):
         which = "The pipeline" if len(ends) == 1 else f"Pipeline {number} of {len(ends)}"
@@ -41,7 +41,7 @@ def ends_in_a_sink(subject: Subject) -> Iterator[Problem]:
 
 
 def branches_lead_somewhere(subject: Subject) -> Iterator[Problem]:
-    """A side that no pipeline of the application goes on from would be lost silently."""
+    """Require pipelines on both sides of a branch: otherwise events would be lost silently."""
     for node in subject.of(BranchNode):
         sides = [side for side in subject.after[node] if isinstance(side, SideNode)]
         if len(sides) == 1:
@@ -58,7 +58,7 @@ def branches_lead_somewhere(subject: Subject) -> Iterator[Problem]:
 
 
 def branches_have_predicates(subject: Subject) -> Iterator[Problem]:
-    """``branch`` takes a function of one event."""
+    """Require functions of one event in ``branch``."""
     for node in subject.of(BranchNode):
         if not isinstance(node.step, Branch):
             what = f"branch() was given {described(node.step)} instead of a function."
@@ -67,7 +67,7 @@ def branches_have_predicates(subject: Subject) -> Iterator[Problem]:
 
 
 def nothing_after_a_sink(subject: Subject) -> Iterator[Problem]:
-    """A sink is the end."""
+    """Reject steps and merges after a sink."""
     for node in subject.nodes:
         for upstream in upstreams(node):
             if not isinstance(upstream, SinkNode) or isinstance(node, EndsNode):
@@ -88,7 +88,7 @@ def nothing_after_a_sink(subject: Subject) -> Iterator[Problem]:
 
 
 def has_sinks(subject: Subject) -> Iterator[Problem]:
-    """An empty list of sinks is an open pipeline in disguise."""
+    """Reject empty lists of sinks: the pipeline would be open."""
     for node in subject.of(SinkNode):
         if not node.sinks:
             yield Problem(
@@ -100,7 +100,10 @@ def has_sinks(subject: Subject) -> Iterator[Problem]:
 
 
 def merges_are_alike(subject: Subject) -> Iterator[Problem]:
-    """One side fresh from ``key_by`` and the other not: the key would be lost or missing."""
+    """Require merges of sides that both end in ``key_by``, or neither.
+
+    Otherwise the key would be lost or missing.
+    """
     for node in subject.of(MergeNode):
         left = ends_in_key(node.left)
         right = ends_in_key(node.right)
@@ -126,7 +129,7 @@ def _key_title(node: Node) -> str:
 
 
 def state_is_keyed(subject: Subject) -> Iterator[Problem]:
-    """State without a key would be one hidden global state, on one core."""
+    """Require a key for state: without one it would be a hidden global state, on one core."""
     keyed = keyed_nodes(subject.root)
     for node in subject.nodes:
         if is_state_step(node) and node not in keyed:
@@ -152,7 +155,7 @@ def _on_which_side(node: Node, keyed: frozenset[Node]) -> str:
 
 
 def _is_keyed_on_the_way(source: Node, node: Node) -> bool:
-    """Whether every way from ``node`` up to ``source`` meets a key."""
+    """Return whether every way from ``node`` up to ``source`` meets a key."""
     todo = [node]
     while todo:
         here = todo.pop()

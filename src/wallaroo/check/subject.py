@@ -1,4 +1,4 @@
-"""What the rules look at: the graph's nodes in the user's words.
+"""The subject of the rules: the graph's nodes in the user's words.
 
 Where it runs: pure.
 """
@@ -36,20 +36,20 @@ class Subject:
     nodes: tuple[Node, ...]
     # the application's own, which may pack what pickle cannot
     serialize: Callable[[Any], bytes] | None = None
-    dead_letters: Any = None  # a sink configuration; LATER where the run may bring one
+    dead_letters: Any = None  # a sink configuration; LATER if the run may add one
     after: Mapping[Node, Sequence[Node]] = field(default_factory=dict)  # by node
 
     @property
     def title(self) -> str:
-        """The application, as problems call it."""
+        """Return the application's title in problems."""
         return f"application '{self.application}'"
 
     def of(self, kind: type[Any]) -> Iterator[Any]:
-        """The nodes of one kind."""
+        """Return the nodes of one kind."""
         return (node for node in self.nodes if isinstance(node, kind))
 
     def is_branched(self, node: Node) -> bool:
-        """Whether the stream goes several ways after a node."""
+        """Return whether the stream goes several ways after a node."""
         return isinstance(node, BranchNode) or len(self.after[node]) > 1
 
 
@@ -71,16 +71,14 @@ def subject_of(
 
 
 def name_of(thing: Any) -> str:
-    """What a user would call a thing: a step's name, a function's, a class's, or how Python shows
-    it.
-    """
+    """Return the user's name for a thing: a step's, function's or class's name, else its repr."""
     if isinstance(thing, Step):
         return str(thing.step_name)
     return str(getattr(thing, "__name__", None) or repr(thing)[:60])
 
 
 def title_of(node: Node) -> str:
-    """What problems call a node."""
+    """Return a node's title in problems."""
     match node:
         case SourceNode():
             return f"source '{node.name}'"
@@ -103,7 +101,7 @@ def title_of(node: Node) -> str:
 
 
 def configs_of(node: Node) -> tuple[Any, ...]:
-    """The configurations of sources and sinks that a node has."""
+    """Return a node's configurations of sources and sinks."""
     match node:
         case SourceNode():
             return (node.config,)
@@ -114,7 +112,7 @@ def configs_of(node: Node) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """A step where it is used; problems call it ``title``."""
+    """A use of a step; problems call it ``title``."""
 
     title: str
     place: str
@@ -122,7 +120,7 @@ class Used:
 
 
 def used_steps(subject: Subject) -> Iterator[Used]:
-    """Every step, with decoders and encoders, each once."""
+    """Yield every step, with decoders and encoders, each once."""
     seen: set[int] = set()
     for used in _all_used(subject):
         if id(used.step) not in seen:

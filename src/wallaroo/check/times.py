@@ -1,4 +1,4 @@
-"""Rules about event time: it is given once, before the first shuffle; timers have their functions.
+"""Rules about event time: assigned once, before the first shuffle.
 
 Where it runs: pure.
 """
@@ -15,7 +15,10 @@ from wallaroo.steps import EventTime
 
 
 def event_time_comes_first(subject: Subject) -> Iterator[Problem]:
-    """A watermark belongs to a source, whose order is lost after a shuffle."""
+    """Require event time before shuffles and branches, once.
+
+    A watermark belongs to a source, whose order is lost after a shuffle.
+    """
     for node in subject.of(StepNode):
         if not isinstance(node.step, EventTime):
             continue

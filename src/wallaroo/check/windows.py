@@ -1,4 +1,4 @@
-"""Rules about windows: an aggregation that has its methods, and spans that make windows.
+"""Rules about windows: their aggregations and spans.
 
 Where it runs: pure.
 """
@@ -39,7 +39,7 @@ def _windows(subject: Subject) -> Iterator[tuple[Used, WindowStep[Any, Any]]]:
 
 
 def aggregations_aggregate(subject: Subject) -> Iterator[Problem]:
-    """``over`` takes an aggregation that has all its methods."""
+    """Require aggregations with all methods in ``over``."""
     for used, step in _windows(subject):
         given = step.given
         if inspect.isclass(step.aggregation):
@@ -118,7 +118,7 @@ def _takes(function: Callable[..., Any], *arities: int) -> bool:
 
 
 def windows_have_a_span(subject: Subject) -> Iterator[Problem]:
-    """Windows have a length, and their options make sense together."""
+    """Require windows with a length, and with options that fit together."""
     for used, step in _windows(subject):
         policy = getattr(step.spec, "policy", None)
         if policy == DEAD_LETTER and step.on_error != DEAD_LETTER:
@@ -136,7 +136,7 @@ def _is_span(given: Any, least: int = 0) -> bool:
 
 
 def range_problems(spec: RangeWindowSpec) -> Found:
-    """What keeps range windows from being windows, and how to fix it."""
+    """Yield the problems of range windows, each with its fix."""
     if not _is_span(spec.range_ns, 1):
         yield f"range_windows({spec.range_ns!r}) is no span of time.", SECONDS
         return

@@ -1,8 +1,9 @@
-"""The ``wallaroo`` command: one module per subcommand, each with ``add_parser(subparsers)`` that
-sets its ``handler``.
+"""The ``wallaroo`` command, one module per subcommand.
+
+Each subcommand has an ``add_parser(subparsers)`` that sets its ``handler``.
 
 Where it runs: driver, or a terminal beside it.  Nothing imports this package; as a program, it ends
-without a traceback where Ctrl-C comes while its modules are imported, too.
+without a traceback even if Ctrl-C arrives while its modules are imported.
 """
 
 import sys

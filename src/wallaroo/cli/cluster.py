@@ -1,8 +1,9 @@
-"""``wallaroo cluster start | add-worker | remove-worker | restart-master | status | stop``: a Spark
-cluster on this machine.
+"""``wallaroo cluster``: a Spark cluster on this machine.
 
-Where it runs: a terminal.  The cluster's processes stay when the command ends; other terminals find
-them through the folder.
+Its verbs are start, add-worker, remove-worker, restart-master, status and stop.
+
+Where it runs: a terminal.  The cluster's processes outlive the command; other terminals find them
+through the folder.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def _memory(text: str) -> str:
 
 
 def start_command(options: argparse.Namespace) -> None:
-    """Start a cluster, say what to do with it."""
+    """Start a cluster and print the commands to use next."""
     _need_java()
     begin = time.monotonic()
     cluster = LocalCluster.start(
@@ -187,7 +188,7 @@ def start_command(options: argparse.Namespace) -> None:
 
 
 def add_command(options: argparse.Namespace) -> None:
-    """Add a worker, or start a dead one again."""
+    """Add a worker, or restart a dead one."""
     _need_java()
     begin = time.monotonic()
     cluster = LocalCluster.attach(options.dir)
@@ -201,7 +202,7 @@ def add_command(options: argparse.Namespace) -> None:
 
 
 def remove_command(options: argparse.Namespace) -> None:
-    """Take a worker away."""
+    """Remove a worker."""
     removal = LocalCluster.attach(options.dir).remove_worker(
         options.name, not options.kill, options.timeout
     )
@@ -209,7 +210,7 @@ def remove_command(options: argparse.Namespace) -> None:
 
 
 def restart_command(options: argparse.Namespace) -> None:
-    """Start the master again."""
+    """Restart the master."""
     _need_java()
     cluster = LocalCluster.attach(options.dir)
     cluster.restart_master()
@@ -242,7 +243,7 @@ def status_command(options: argparse.Namespace) -> None:
 
 
 def stop_command(options: argparse.Namespace) -> None:
-    """End everything."""
+    """Stop all of the cluster's processes."""
     cluster = LocalCluster(options.dir)
     ended = cluster.stop()
     print(
@@ -257,7 +258,7 @@ def stop_command(options: argparse.Namespace) -> None:
 
 
 def _need_java() -> None:
-    """Raise PeerError with the doctor's sentence where Spark would find no Java."""
+    """Raise PeerError with the doctor's sentence if Spark would find no usable Java."""
     java = examine_java()
     if java.verdict is Verdict.FAIL:
         raise PeerError(f"Spark needs Java: {java.seen}. {java.fix}")

@@ -1,6 +1,6 @@
-"""``wallaroo completion``: a script that makes the shell complete commands and options.
+"""``wallaroo completion``: a script for shell completion of commands and options.
 
-Where it runs: a terminal.  The script is generated from the parsers, so it knows what they know.
+Where it runs: a terminal.  The script is generated from the parsers, so it matches them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def print_script(commands: Mapping[str, argparse.ArgumentParser], options: Any) 
 
 
 def script(commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    """Return a bash function that completes these commands, theirs, and the options of all."""
+    """Return a bash function that completes commands, subcommands, and the options of all."""
     nested = {name: _subcommands(parser) for name, parser in commands.items()}
     return SCRIPT.format(
         commands=" ".join(commands),
@@ -80,7 +80,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.Argument
 def _options(
     parser: argparse.ArgumentParser, below: Mapping[str, argparse.ArgumentParser]
 ) -> list[str]:
-    """The long options of a command and of the commands below it, each once."""
+    """Return the long options of a command and of its subcommands, each once."""
     actions = [action for one in (parser, *below.values()) for action in one._actions]
     words = [word for action in actions for word in action.option_strings]
     return list(dict.fromkeys(word for word in words if word.startswith("--")))

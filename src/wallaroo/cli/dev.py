@@ -1,8 +1,8 @@
-"""``wallaroo dev APP``: run an application in this one process, again whenever its files change.
+"""``wallaroo dev APP``: a run in one process, reloaded when files change.
 
 Where it runs: a terminal.  No Spark and no other process: breakpoints, prints and debuggers work.
 
-Outputs of all sinks are printed, not sent; state lives in memory and begins empty at each reload.
+Outputs of all sinks are printed, not sent; state lives in memory and starts empty at each reload.
 A reload replaces the process's program (exec), so nothing of the old modules is left.
 """
 
@@ -34,8 +34,8 @@ from wallaroo.sources.listening import Listening
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.testing import LocalApplication
 
-POLL_S = 0.3  # how often files are looked at
-EVENTS_MAX = 4096  # of a file in one batch, about
+POLL_S = 0.3  # between two checks of the files
+EVENTS_MAX = 4096  # per file and batch, roughly
 
 
 def add_parser(subparsers: Any) -> None:
@@ -61,9 +61,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def dev_command(arguments: argparse.Namespace) -> int:
-    """Run until Ctrl-C; with --once until the input ends."""
+    """Run until Ctrl-C, or until the input ends with --once."""
     options, args = split_args(trailing_parser("dev", arguments.app, _add_options), arguments)
-    sys.dont_write_bytecode = True  # two saves within a second would look like one
+    sys.dont_write_bytecode = True  # two saves within a second would count as one
     watch = Watch(Path(options.app))
     try:
         try:
@@ -92,17 +92,15 @@ def _reload() -> NoReturn:
 
 
 class Watch:
-    """Notices changes of the application's file and of the modules that it imported from beside
-    it.
-    """
+    """A watch on the application's file and modules from its folder."""
 
     def __init__(self, app: Path) -> None:
         self._folder = app.resolve().parent
         self._seen = dict(_times([app.resolve()] if app.is_file() else []))
-        self._selector = selectors.DefaultSelector()  # sleeps, and nothing else
+        self._selector = selectors.DefaultSelector()  # for sleeping only
 
     def add_loaded(self) -> None:
-        """Watch what is imported by now."""
+        """Watch all modules imported so far."""
         files = [getattr(module, "__file__", None) for module in sys.modules.values()]
         self._seen.update(
             _times(
@@ -113,11 +111,11 @@ class Watch:
         )
 
     def has_changed(self) -> bool:
-        """Whether a file was saved since it was seen first."""
+        """Return whether a file was saved since the watch on it began."""
         return dict(_times(self._seen)) != self._seen
 
     def pause(self) -> None:
-        """Wait a moment."""
+        """Wait for one polling interval."""
         self._selector.select(POLL_S)
 
 
@@ -130,7 +128,7 @@ def _times(files: Any) -> Iterator[tuple[Path, int]]:
 
 
 class DevRun:
-    """One application with its sources open, fed batch by batch."""
+    """An application with its sources open, fed batch by batch."""
 
     def __init__(self, application: Application) -> None:
         self._running = LocalApplication(application, tasks=1)
@@ -149,7 +147,7 @@ class DevRun:
         self._closing.close()
 
     def serve(self, watch: Watch, is_once: bool) -> None:
-        """Process input as it comes, until a file changes, or nothing more can come."""
+        """Process input as it arrives, until a file changes or no more input can arrive."""
         while not watch.has_changed():
             has_more = self._feed()
             is_open = bool(self._selector.get_map())
@@ -192,7 +190,7 @@ class DevRun:
         _say(f"source '{config.name}' listens on {host}:{port}")
 
     def _feed(self) -> bool:
-        """Take what feeds and logs have; return whether there was something."""
+        """Read from feeds and logs; return whether there was anything."""
         has_more = False
         for name, feed in list(self._feeds.items()):
             more = next(feed, None)
@@ -234,13 +232,13 @@ class DevRun:
 
 
 def _of_feed(feed: Feed) -> Iterator[list[bytes]]:
-    """Yield what a feed gives, run by run."""
+    """Yield a feed's events, run by run."""
     while run := feed.next_run():
         yield [Wire(run.frames)] if run.events else []
 
 
 def _of_log(log: SourceLog) -> Iterator[list[bytes]]:
-    """Yield what a log holds, from its beginning to its end; nothing where more may come."""
+    """Yield a log's events from beginning to end, an empty list while more may arrive."""
     position = log.beginning()
     while True:
         while log.backlog(position):
@@ -250,7 +248,7 @@ def _of_log(log: SourceLog) -> Iterator[list[bytes]]:
                     yield [Wire(records.frames)] if records.frames else records.payloads
             log.committed(end, None)
             position = end
-        if log.head().is_ended:  # raises what is wrong after the last event
+        if log.head().is_ended:  # raises any error that follows the last event
             return
         yield []
 

@@ -1,4 +1,4 @@
-"""How times, sizes, numbers and key groups are written for a person.
+"""Human-readable times, sizes, numbers and key groups.
 
 Where it runs: driver and a terminal.  All functions are pure.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-# of one worker's key groups: sticky placement leaves few, and a line has to end somewhere
+# per worker; sticky placement leaves few ranges of key groups, and a line has to end somewhere
 RANGES_SHOWN = 8
 
 
 def duration(seconds: float) -> str:
-    """A time span in two units: ``8.2 s``, ``1 min 03 s``, ``2 h 05 min``."""
+    """Format a time span in two units: ``8.2 s``, ``1 min 03 s``, ``2 h 05 min``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """A number with its noun.
+    """Format a number with its noun.
 
     >>> counted(1, "task"), counted(1200, "task"), counted(0, "batch", "batches")
     ('1 task', '1,200 tasks', '0 batches')
@@ -31,14 +31,14 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def milliseconds(value_ms: float) -> str:
-    """A latency to three digits: ``4.25 ms``, ``412 ms``, ``12.5 s``."""
+    """Format a latency to three digits: ``4.25 ms``, ``412 ms``, ``12.5 s``."""
     if value_ms >= 10_000:
         return f"{value_ms / 1000:.1f} s"
     return f"{value_ms:,.0f} ms" if value_ms >= 100 else f"{value_ms:.3g} ms"
 
 
 def size(count: float) -> str:
-    """Bytes in the largest fitting unit of 1024: ``5.6 MiB``."""
+    """Format bytes in the largest fitting unit of 1024: ``5.6 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:,.0f} B" if unit == "B" else f"{count:,.1f} {unit}"
@@ -47,7 +47,7 @@ def size(count: float) -> str:
 
 
 def group_ranges(groups: Iterable[int]) -> str:
-    """Say key groups as ranges; of very many the first few.
+    """Format key groups as ranges, at most ``RANGES_SHOWN`` of them.
 
     >>> group_ranges([0, 1, 2, 3, 9, 11, 12]), group_ranges([])
     ('0-3, 9, 11-12', '')
@@ -65,7 +65,7 @@ def group_ranges(groups: Iterable[int]) -> str:
 
 
 def spread(counts: Sequence[int]) -> str:
-    """Say how many key groups each of some workers has.
+    """Format the number of key groups that each of some workers has.
 
     >>> spread([64, 64]), spread([42, 43, 43]), spread([1])
     ('64 key groups each', '42 to 43 key groups each', '1 key group each')

@@ -1,4 +1,4 @@
-"""``kafka://HOST:PORT/TOPIC``: how the commands name a topic.
+"""``kafka://HOST:PORT/TOPIC``: addresses of topics on the command line.
 
 Where it runs: terminals.
 """
@@ -13,7 +13,7 @@ SCHEME = "kafka://"
 
 @dataclass(frozen=True, slots=True)
 class KafkaAddress:
-    """A topic of a cluster, and options of librdkafka's for the way there."""
+    """A topic of a cluster, and librdkafka options for the connection."""
 
     brokers: str
     topic: str
@@ -24,12 +24,12 @@ class KafkaAddress:
 
 
 def is_kafka(text: str) -> bool:
-    """Whether a target names a topic rather than a port."""
+    """Return whether a target names a topic rather than a port."""
     return text.startswith(SCHEME)
 
 
 def kafka_address(text: str, options: list[str]) -> KafkaAddress:
-    """Read an address and options ``NAME=VALUE``.  Raises ValueError in words.
+    """Parse an address and options ``NAME=VALUE``.  Raises ValueError with a sentence for users.
 
     >>> print(kafka_address("kafka://a:9092,b:9092/words", []))
     kafka://a:9092,b:9092/words
@@ -46,7 +46,7 @@ def kafka_address(text: str, options: list[str]) -> KafkaAddress:
 
 
 def add_kafka_options(parser: argparse.ArgumentParser) -> None:
-    """Add what both directions have."""
+    """Add the Kafka options that sending and receiving share."""
     parser.add_argument(
         "--key-separator",
         metavar="TEXT",

@@ -1,11 +1,12 @@
-"""The ``wallaroo`` command: parse, call the subcommand's handler, turn every error into one clear
-text and an exit code.
+"""The ``wallaroo`` command: parsing, dispatch and error reporting.
+
+It calls the subcommand's handler, and turns every error into one clear text and an exit code.
 
 Where it runs: driver, or a terminal beside it.
 
 Exit codes: 0 done; 1 something outside is missing or wrong; 2 the command line or the pipeline is
-wrong; 3 a function of the application failed; 70 a mistake of this package; 130 Ctrl-C.  Python's
-traceback is shown only where WALLAROO_TRACE is set.
+wrong; 3 a function of the application failed; 70 a bug in this package; 130 Ctrl-C.  Python's
+traceback is shown only if WALLAROO_TRACE is set.
 """
 
 from __future__ import annotations
@@ -70,14 +71,15 @@ def entry() -> None:
 
 
 def main(arguments: Sequence[str], commands: Sequence[Any] = COMMANDS) -> int:
-    """Run ``wallaroo`` with these arguments and return its exit code; only argparse's own exits
-    leave as SystemExit.
+    """Run ``wallaroo`` with these arguments and return its exit code.
+
+    Only argparse's own exits are raised as SystemExit.
     """
     return run_command(build_parser(commands).parse_args(arguments), arguments)
 
 
 def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Call the handler of a command line; return its exit code, with every error printed."""
+    """Call the handler of a command line, print any error and return the exit code."""
     try:
         return int(options.handler(options) or 0)
     except KeyboardInterrupt:
@@ -116,9 +118,7 @@ def build_parser(commands: Sequence[Any] = COMMANDS) -> argparse.ArgumentParser:
 
 
 def version() -> str:
-    """The installed version, or ``unknown`` where the package was put on the path without being
-    installed.
-    """
+    """Return the installed version, ``unknown`` if the package is on the path but not installed."""
     try:
         return metadata.version("wallaroo-spark")
     except metadata.PackageNotFoundError:
@@ -126,7 +126,7 @@ def version() -> str:
 
 
 def exit_code(error: WallarooError) -> int:
-    """Say by the exit code whose turn it is."""
+    """Return the exit code for an error, by who has to act on it."""
     if isinstance(error, UserCodeError):
         return EXIT_USER_CODE
     if isinstance(error, PipelineError):

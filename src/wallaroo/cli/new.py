@@ -1,4 +1,6 @@
-"""``wallaroo new NAME``: a folder with an application, its test and sample data, ready to run.
+"""``wallaroo new NAME``: a folder with a new application, ready to run.
+
+The folder contains the application, its test and sample data.
 
 Where it runs: a terminal.
 """

@@ -1,10 +1,11 @@
-"""``wallaroo plan APP --checkpoint DIR``: may this application go on from that checkpoint, and if
-not, why.
+"""``wallaroo plan APP --checkpoint DIR``: comparison of an application with a checkpoint.
 
-Where it runs: a terminal.  No Spark and no Java is started; nothing is locked and nothing is
+It reports whether the application may resume from that checkpoint, and if not, why.
+
+Where it runs: a terminal.  Neither Spark nor Java is started; nothing is locked and nothing is
 written, so a run may hold the checkpoint.
 
-The exit code is 0 where a run would go on, 1 where it would refuse.
+The exit code is 0 if a run would resume, 1 if it would refuse.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def plan_command(arguments: argparse.Namespace) -> int:
 
 
 def _parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
-    """Split what follows APP into this command's options and the application's."""
+    """Split the arguments after APP into this command's options and the application's."""
     own = trailing_parser("plan", arguments.app, _add_options)
     options, application_args = split_args(own, arguments)
     if options.checkpoint is None:

@@ -1,7 +1,6 @@
-"""``wallaroo graph`` and ``wallaroo explain``: what an application is, and how it will run.  No JVM
-is started.
+"""``wallaroo graph`` and ``wallaroo explain``: an application's graph and its stages.
 
-Where it runs: a terminal.
+Where it runs: a terminal.  No JVM is started.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def show_graph(options: argparse.Namespace) -> None:
 
 
 def show_plan(options: argparse.Namespace) -> None:
-    """Print the stages and why they begin where they do."""
+    """Print the stages and the reason for the start of each."""
     print(explain.text(_load(options).plan))
 
 

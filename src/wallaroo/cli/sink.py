@@ -1,5 +1,6 @@
-"""``wallaroo sink skip CHECKPOINT SINK --batch N``: give up output that is damaged or missing, so
-that a run can go on.
+"""``wallaroo sink``: the skipping of damaged or missing output.
+
+``wallaroo sink skip CHECKPOINT SINK --batch N`` gives up such output, so that a run can continue.
 
 Where it runs: a terminal, while no run holds the checkpoint.
 """
@@ -41,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def skip_command(arguments: argparse.Namespace) -> int:
-    """Skip the batch and say what is lost."""
+    """Skip the batch and print what is lost."""
     root: Path = arguments.checkpoint
     if not (root / FORMAT).exists():
         raise CheckpointError(f"{root} is no checkpoint: it has no {FORMAT}.")
@@ -58,7 +59,7 @@ def skip_command(arguments: argparse.Namespace) -> int:
 
 
 def described(skipped: Skipped, sink: str) -> str:
-    """Say what became of the batch.
+    """Return a text about the outcome for the batch.
 
     >>> print(described(Skipped(7, 1200, -1, 5000, True), "out"))
     Skipped batch 7 of out: 1,200 bytes are lost, an unknown number of outputs.
@@ -93,7 +94,7 @@ def _outbox(root: Path, sink: str) -> Path:
 
 
 def _commit(checkpoint: Checkpoint, sink: str, batch: int) -> tuple[CommitId, list[Any]]:
-    """The batch's commit and what it says of the sink, as far as it is retained."""
+    """Return the batch's commit and the sink's tokens in it, as far as it is retained."""
     if batch not in checkpoint.commits.batches():
         return CommitId(checkpoint.id, batch), []
     commit = checkpoint.commits.read(batch)

@@ -1,10 +1,9 @@
-"""``wallaroo status``: find a running application, ask it, and show what it says, to a person or as
-JSON.
+"""``wallaroo status``: the status of a running application, as text or JSON.
 
 Where it runs: a terminal, beside the running application.
 
-What follows ``status`` is distinguished by its form: a query's name is the query, HOST:PORT or a
-folder says which application.
+The words after ``status`` are distinguished by their form: a query's name is the query; HOST:PORT
+or a folder identifies the application.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from wallaroo.status_api.queries import (
 )
 from wallaroo.tls_sockets import Address
 
-WIDTH = 120  # where the output is no terminal
-SEVERAL = 2  # exit code: the command line leaves open which application is meant
+WIDTH = 120  # if the output is no terminal
+SEVERAL = 2  # exit code if the command line does not identify one application
 
 # -- the command line
 # --------------------------------------------------------------------------------------------------
@@ -83,7 +82,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def status_command(options: argparse.Namespace) -> int:
-    """Print what the application answers; return an exit code."""
+    """Print the application's answer; return the exit code."""
     where, query = parse_target_and_query(options.words)
     target = target_of(where) if where else only_one("status")
     if target is None:
@@ -111,8 +110,9 @@ def status_command(options: argparse.Namespace) -> int:
 
 
 def parse_target_and_query(words: list[str]) -> tuple[str | None, str | None]:
-    """Return where and what to ask.  Raises PipelineError for a word that is neither, or for two of
-    a kind.
+    """Return the target and the query.
+
+    Raises PipelineError for a word that is neither, or for two of a kind.
 
     >>> lines = (["127.0.0.1:4000", "partition-query"], ["partition"], [])
     >>> tuple(map(parse_target_and_query, lines))
@@ -153,9 +153,7 @@ def _limit(text: str) -> int:
 
 
 def _show(body: str, address: Address) -> None:
-    """Print a status for a person: what the live table shows, and the workers even if there is
-    one.
-    """
+    """Print a status as text: the live table, with the workers even if there is only one."""
     try:
         status = status_of(json.loads(body))
     except (TypeError, AttributeError) as error:

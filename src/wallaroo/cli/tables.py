@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 
-# columns that line up on the right
+# right-aligned columns
 NUMBERS = frozenset({"entries", "bytes", "delta bytes", "added", "changed", "removed"})
 
 

@@ -1,5 +1,6 @@
-"""Which running application a command means: the only one of this user, one at an address, or
-the one that uses a checkpoint.
+"""Selection of the running application that a command addresses.
+
+It is the only one of this user, one at an address, or the one that uses a checkpoint.
 
 Where it runs: a terminal.
 """
@@ -30,11 +31,11 @@ _ADDRESS = re.compile(r"(?P<tls>https://)?(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to ask, and what to present."""
+    """Address of a running application, and the credentials to present."""
 
     address: Address
     token: str = field(default="", repr=False)  # empty: that of the environment, if there is one
-    pid: int | None = None  # of the driver, where it is on this machine
+    pid: int | None = None  # the driver's, if it is on this machine
     context: ssl.SSLContext | None = field(default=None, repr=False)  # None: plain HTTP
 
     @property
@@ -47,19 +48,20 @@ class Target:
         return f"{place}?token={quote(token)}" if token else place
 
     def ask(self, path: str) -> Answer:
-        """Ask it.  Raises PeerError where it has no answer."""
+        """Request a path and return the answer.  Raises PeerError if there is none."""
         return ask(self.address, path, token=self.token, context=self.context)
 
 
 def is_place(word: str) -> bool:
-    """Whether a word of the command line says which application: HOST:PORT, https:// before it
-    where its server encrypts, or a folder.
+    """Return whether a word of the command line identifies an application.
+
+    Such a word is HOST:PORT, with https:// before it if its server encrypts, or a folder.
     """
     return _ADDRESS.fullmatch(word) is not None or Path(word).is_dir()
 
 
 def target_of(where: str) -> Target:
-    """The address itself, or that of the run that uses a checkpoint."""
+    """Return the target at an address, or the run that uses a checkpoint."""
     found = _ADDRESS.fullmatch(where)
     if found and not Path(where).is_dir():
         address = found["host"].strip("[]"), int(found["port"])
@@ -68,7 +70,7 @@ def target_of(where: str) -> Target:
         return as_target(known[0]) if known else Target(address, context=context)
     record = run_of(Path(where))
     if record is None:
-        CheckpointReader(Path(where))  # says so where the folder is no checkpoint at all
+        CheckpointReader(Path(where))  # raises if the folder is no checkpoint at all
         raise PeerError(
             f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint "
             f"{where}`."
@@ -82,7 +84,7 @@ def target_of(where: str) -> Target:
 
 
 def only_one(command: str) -> Target | None:
-    """The application that runs here; None, after a list, where there are several."""
+    """Return the application that runs here; if there are several, print a list and return None."""
     found = running()
     if not found:
         raise PeerError(
@@ -110,7 +112,7 @@ def _line(record: RunRecord) -> tuple[str, ...]:
 
 
 def as_target(record: RunRecord) -> Target:
-    """The application that announced itself so."""
+    """Return the target of a run's record."""
     return Target(
         record.address,
         record.token,

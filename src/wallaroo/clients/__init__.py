@@ -1,5 +1,6 @@
-"""What sources, sinks and commands know together of a system outside: how to connect to it, and
-what its errors mean.
+"""Shared code for connecting to external systems and judging their errors.
 
 Where it runs: driver and workers.
+
+Sources, sinks and commands use it.
 """

@@ -1,12 +1,12 @@
-"""Kafka clients with our defaults, and what their errors mean for a run.
+"""Kafka clients with our defaults, and their errors' meaning for runs.
 
-Where it runs: driver and workers.  It imports confluent-kafka, which is
-optional: import it where a Kafka source or sink is opened.
+Where it runs: driver and workers.  It imports confluent-kafka, which is optional: import it only to
+open a Kafka source or sink.
 
 The invariant: no Python code runs in a thread of librdkafka.  Its administration client calls
 Python from such a thread; whatever the garbage collector frees there, another client included, is
 freed in a thread that may not do it, and the process dies (confluent-kafka-python, pull request
-2129).  A consumer's blocking calls answer the same questions, but for topics' ids
+2129).  A consumer's blocking calls answer the same queries, but for topics' ids
 (`wallaroo.clients.kafka_ids`).
 """
 
@@ -26,21 +26,21 @@ from wallaroo.errors import PeerError
 
 LOGGER = logging.getLogger("wallaroo.kafka")
 Answer = TypeVar("Answer")
-REQUEST_S_MAX = 10.0  # for an answer to a question about metadata or offsets
+REQUEST_S_MAX = 10.0  # for an answer to a query of metadata or offsets
 # librdkafka sleeps this long when its queue is full; with its default of 1000 ms a worker that is
 # faster than a queue's refill does not move (measured: a factor of five)
 FETCH_BACKOFF_MS = 5
 QUEUE_KBYTES = 16 * 1024  # fetched ahead, per consumer
 QUEUE_MESSAGES_MIN = 100_000
-EVENTS_MAX = 100  # of a client's errors, kept for a request
+EVENTS_MAX = 100  # a client's errors, kept for a request
 UNUSED_GROUP = "wallaroo-unused"  # the client wants a group; nothing is committed to this one
-# times that the protocol gives a meaning of their own (ListOffsets request)
+# times with a meaning of their own in the protocol (ListOffsets request)
 FIRST = -2
 NEXT = -1
 
-DESTROY_BROKER = -137  # of librdkafka 2.10 and later
+DESTROY_BROKER = -137  # in librdkafka 2.10 and later
 
-# what goes away by itself: the client tries again, and a run waits
+# errors that pass by themselves: the client retries, and a run waits
 PASSING = frozenset(
     [
         KafkaError._TRANSPORT,
@@ -50,8 +50,8 @@ PASSING = frozenset(
         KafkaError._MSG_TIMED_OUT,
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
-        # a broker that restarts: of one whose topics are not known yet, and of a connection to one
-        # that was replaced meanwhile
+        # a broker that restarts: its topics are not known yet, or the connection is to one that was
+        # replaced meanwhile
         KafkaError._UNKNOWN_PARTITION,
         DESTROY_BROKER,
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -78,8 +78,10 @@ _KIND = re.compile(r"(\w+) \[[^]]*\] (\[thrd:[^]]*\])?")
 
 
 class SparingFilter(logging.Filter):
-    """Lets one line of a kind (its first word, and the broker that it is about) through per minute:
-    clients log each of their attempts to connect, some in a second.
+    """A filter that passes one log line of a kind per minute.
+
+    A kind is a line's first word, and the broker that it is about: clients log each of their
+    attempts to connect, some in a second.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
@@ -101,12 +103,12 @@ class SparingFilter(logging.Filter):
 
 LOGGER.addFilter(SparingFilter())
 
-# what the client says of itself: a wrong password, a certificate that is not trusted
+# the client's own errors: a wrong password, a certificate that is not trusted
 REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 
 def is_transient(error: KafkaError) -> bool:
-    """Whether the same request may succeed later without anybody's doing."""
+    """Return whether the same request may succeed later by itself."""
     return error.code() in PASSING or error.retriable()
 
 
@@ -123,11 +125,11 @@ def sentence(error: KafkaError) -> str:
 
 
 def quiet(_: Any) -> None:
-    """Take the client's own error events: what matters comes back from a call, too."""
+    """Drop the client's own error events: those that matter are results of calls, too."""
 
 
 def settings(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return what every client is configured with; the user's options win."""
+    """Return the settings of every client; the user's options override them."""
     return {
         "bootstrap.servers": brokers,
         "client.id": "wallaroo",
@@ -140,10 +142,10 @@ def settings(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 class Inquiry:
-    """A client that asks for metadata and offsets, on behalf of a consumer group that it is no
-    member of.
+    """A client for queries of metadata and offsets.
 
-    Every call waits for the brokers' answer and raises KafkaException where there is none.
+    It acts on behalf of a consumer group that it is no member of.  Every call waits for the
+    brokers' answer and raises KafkaException if there is none.
     """
 
     def __init__(
@@ -174,7 +176,7 @@ class Inquiry:
         return {name: sorted(topic.partitions) for name, topic in found.items()}
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the ids of topics, for those of which the brokers state one."""
+        """Return the ids of topics, for those that have one."""
         if self._ids is None:
             self._ids = TopicIds(self._configuration, self._request_s)
         return self._ids.of(topics)
@@ -182,8 +184,10 @@ class Inquiry:
     def offsets(
         self, partitions: Iterable[tuple[str, int]], time_ms: int
     ) -> dict[tuple[str, int], int]:
-        """Return each partition's first offset at or after a time (unix, milliseconds; FIRST, NEXT:
-        where it begins, where the next record will be); -1 where there is none.
+        """Return each partition's first offset at or after a time; -1 if there is none.
+
+        The time is unix time in milliseconds, or FIRST (the partition's beginning) or NEXT (the
+        offset of the next record).
         """
         places = [TopicPartition(topic, number, time_ms) for topic, number in partitions]
         if not places:
@@ -192,8 +196,9 @@ class Inquiry:
         return {(answer.topic, answer.partition): answer.offset for answer in _checked(answers)}
 
     def committed(self, partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
-        """Return what the group has committed, for the partitions that have something; an open
-        transaction is waited for.
+        """Return the offsets that the group has committed, for the partitions that have one.
+
+        Wait for an open transaction.
         """
         places = [TopicPartition(topic, number) for topic, number in partitions]
         if not places:
@@ -212,10 +217,11 @@ class Inquiry:
         self._consumer.close()
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Make a request.  Where the brokers refuse the client, they never answer: what they said
-        comes as an event.
+        """Make a request.
+
+        If the brokers refuse the client, they never answer: their error comes as an event.
         """
-        self._consumer.poll(0)  # earlier events, and what the client has to log
+        self._consumer.poll(0)  # earlier events, and the client's log lines
         self._events.clear()
         try:
             return ask()
@@ -237,8 +243,9 @@ def _checked(answers: list[TopicPartition]) -> list[TopicPartition]:
 def open_consumer(
     brokers: str, options: Mapping[str, str], *, isolation: str, reset: str = "error"
 ) -> Consumer:
-    """Open a consumer that is assigned partitions by hand and belongs to no group; ``reset``: what
-    it does if an offset is gone (``auto.offset.reset``).
+    """Open a consumer that is assigned partitions by hand and belongs to no group.
+
+    ``reset`` is its reaction to an offset that is gone (``auto.offset.reset``).
     """
     own = {
         "group.id": UNUSED_GROUP,

@@ -1,9 +1,10 @@
-"""The ids that Kafka's brokers have given to topics: a topic that was deleted and made again has
-another one.
+"""The ids that Kafka's brokers have assigned to topics.
 
 Where it runs: driver.
 
-confluent-kafka asks for ids with its administration client alone, which runs Python in a thread of
+A topic that was deleted and created again has another id.
+
+confluent-kafka queries ids with its administration client alone, which runs Python in a thread of
 librdkafka (see `wallaroo.clients.kafka`).  So this module calls the functions of the librdkafka
 that confluent-kafka has loaded: they put the answer into a queue, and no callback is involved.
 """
@@ -21,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 CONSUMER = 1  # a value of rd_kafka_type_t: the options are a consumer's
 ANY_OPERATION = 0  # a value of rd_kafka_admin_op_t
 ERROR_BYTES = 512
-NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # zeros: of brokers before 2.8
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # zeros: brokers before 2.8
 
 _POINTER = ctypes.c_void_p
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)
@@ -29,7 +30,7 @@ _SIZE = ctypes.c_size_t
 _COUNT = ctypes.POINTER(ctypes.c_size_t)
 _INT = ctypes.c_int
 _TEXT = ctypes.c_char_p
-# what rdkafka.h declares: name -> result, arguments
+# declarations of rdkafka.h: name -> result, arguments
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "conf_new": (_POINTER,),
     "conf_set": (_INT, _POINTER, _TEXT, _TEXT, _TEXT, _SIZE),
@@ -59,10 +60,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class _Librdkafka:
-    """Its functions, without their prefix."""
+    """The functions of librdkafka, without their prefix."""
 
     def __init__(self) -> None:
-        """Raise AttributeError for a library that is too old."""
+        """Load the functions.  Raises AttributeError for a library that is too old."""
         library = ctypes.CDLL(cimpl.__file__)
         for name, (result, *arguments) in _FUNCTIONS.items():
             function = getattr(library, f"rd_kafka_{name}")
@@ -75,18 +76,19 @@ class _Librdkafka:
 
 
 class TopicIds:
-    """A client that asks for topics' ids; may be used by several threads."""
+    """A client that queries topics' ids; may be used by several threads."""
 
     def __init__(self, configuration: Mapping[str, Any], request_s: float):
-        """``configuration``: that of a client; what is no text in it stays out."""
+        """Create a client from another one's ``configuration``, without values that are no text."""
         self._request_ms = int(request_s * 1000)
         self._library = _Librdkafka()
         self._client = self._opened(configuration)
         weakref.finalize(self, self._library.destroy, self._client).atexit = False
 
     def of(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the ids of topics, as far as the brokers state them.  Raises KafkaException if
-        there is no answer.
+        """Return the ids of topics, as far as the brokers have one.
+
+        Raises KafkaException if there is no answer.
         """
         names = [topic.encode() for topic in topics]
         if not names:

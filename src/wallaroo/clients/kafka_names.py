@@ -1,4 +1,4 @@
-"""How Kafka brokers are named in configurations.
+"""The names of Kafka brokers in configurations.
 
 Where it runs: everywhere; pure, and without a client.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-LOG_LEVELS = ("Fine", "Info", "Warn", "Error")  # of Wallaroo's client
+LOG_LEVELS = ("Fine", "Info", "Warn", "Error")  # those of Wallaroo's client
 
 
 def brokers_text(brokers: str | Sequence[Any]) -> str:
-    """Return ``host:port,...`` for what a configuration may say: that text, or a sequence of texts
-    and ``(host, port)`` pairs.
+    """Return ``host:port,...`` for the brokers of a configuration.
+
+    They are such a text, or a sequence of texts and ``(host, port)`` pairs.
 
     >>> brokers_text([("a", 9092), "b:9093", ("c", "9094")]), brokers_text("d")
     ('a:9092,b:9093,c:9094', 'd:9092')

@@ -1,7 +1,7 @@
-"""NATS connections with our defaults, and what their errors mean for a run.
+"""NATS connections with our defaults, and their errors' meaning for runs.
 
-Where it runs: driver and feeder processes.  It imports nats-py, which is optional: import it where
-a NATS source or sink is opened.
+Where it runs: driver and feeder processes.  It imports nats-py, which is optional: import it only
+to open a NATS source or sink.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nats.errors import (
 from nats.js.errors import BadRequestError, NotFoundError, ServiceUnavailableError
 
 TIMEOUT_S = 10.0
-PING_S = 10  # a server that vanished without a word is noticed after three of them
+PING_S = 10  # a server that vanished silently is noticed after three of them
 ERRORS: tuple[type[Exception], ...] = (nats.errors.Error, OSError, asyncio.TimeoutError)
 _LASTING = (
     AuthorizationError,
@@ -42,7 +42,7 @@ _REFUSALS = ("authorization violation", "authentication", "permissions violation
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Which servers, and as whom; ``url`` may be several, separated by commas."""
+    """The servers and the login; ``url`` may be several, separated by commas."""
 
     url: str = field(repr=False)
     credentials: str = ""  # a file of the client's JWT and key
@@ -50,12 +50,12 @@ class Server:
 
     @property
     def place(self) -> str:
-        """What errors call it: without passwords."""
+        """Return the servers' name for errors, without passwords."""
         return f"NATS at {', '.join(map(_without_login, addresses_of(self.url)))}"
 
 
 def addresses_of(url: str) -> list[str]:
-    """Return the addresses.  Raises ValueError where one cannot be read.
+    """Return the addresses.  Raises ValueError if one cannot be read.
 
     >>> addresses_of("nats://one:4222, two")
     ['nats://one:4222', 'nats://two']
@@ -103,7 +103,7 @@ async def connected(server: Server) -> Any:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same may succeed later without anybody's doing."""
+    """Return whether the same may succeed later by itself."""
     if isinstance(error, ServiceUnavailableError):  # a cluster may be choosing a leader
         return True
     words = str(error).lower()
@@ -111,7 +111,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def sentence(error: Exception) -> str:
-    """Return an error on one line: what the server said, where it said something."""
+    """Return an error on one line, in the server's words if it sent any."""
     if isinstance(error, ServiceUnavailableError) and not error.description:
         return "JetStream is not available"
     said = getattr(error, "description", "") or getattr(error, "strerror", "") or str(error)

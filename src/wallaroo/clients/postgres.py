@@ -1,7 +1,7 @@
-"""PostgreSQL connections with our defaults, and what their errors mean for a run.
+"""PostgreSQL connections with our defaults, and their errors' meaning for runs.
 
-Where it runs: driver and workers.  It imports psycopg, which is optional: import it where a
-PostgreSQL source or sink is opened.
+Where it runs: driver and workers.  It imports psycopg, which is optional: import it only to
+open a PostgreSQL source or sink.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from wallaroo.errors import PeerError
 
 CONNECT_S = 5
-# A server that vanished without a word is noticed within about half a minute rather than the
+# A server that vanished silently is noticed within about half a minute rather than the
 # system's two hours.
 DEFAULTS: dict[str, Any] = {
     "connect_timeout": CONNECT_S,
@@ -32,7 +32,7 @@ READ_ONLY = "25006"  # a standby: after a failover the name leads to the new pri
 
 
 def is_transient(error: psycopg.Error) -> bool:
-    """Whether trying again can help."""
+    """Return whether a retry can help."""
     state = error.sqlstate
     if state is None:
         return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
@@ -40,13 +40,13 @@ def is_transient(error: psycopg.Error) -> bool:
 
 
 def first_line(error: psycopg.Error) -> str:
-    """Return the error's first line, without what every line has."""
+    """Return the error's first line, without the prefix that all have."""
     lines = str(error.diag.message_primary or error).strip().splitlines()
     return lines[0].strip().removeprefix("connection failed: ") if lines else type(error).__name__
 
 
 def complete_dsn(dsn: str) -> str:
-    """Return ``dsn`` with our defaults below it; raises PeerError where it cannot be read."""
+    """Return ``dsn`` with our defaults below it.  Raises PeerError if it cannot be read."""
     try:
         given = conninfo_to_dict(dsn)
     except psycopg.Error as error:
@@ -60,5 +60,5 @@ def complete_dsn(dsn: str) -> str:
 
 
 def identifier(name: str) -> sql.Identifier:
-    """Return a name as SQL, perhaps with its schema's."""
+    """Return a name as SQL, with its schema if it has one."""
     return sql.Identifier(*name.split("."))

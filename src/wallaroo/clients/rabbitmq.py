@@ -1,7 +1,7 @@
-"""RabbitMQ connections with our defaults, and what their errors mean for a run.
+"""RabbitMQ connections with our defaults, and their errors' meaning for runs.
 
-Where it runs: driver and feeder processes.  It imports pika, which is optional: import it where a
-RabbitMQ source or sink is opened.
+Where it runs: driver and feeder processes.  It imports pika, which is optional: import it only to
+open a RabbitMQ source or sink.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _LASTING = (
 )
 _PIKA = logging.getLogger("pika")
 if _PIKA.level == logging.NOTSET:
-    # it logs seven errors for each try to connect; a run says once what it waits for
+    # it logs seven errors for each try to connect; a run reports once what it waits for
     _PIKA.setLevel(logging.CRITICAL)
 _NOT_NOW = (320, 541, 506)  # codes of a server that stops, fails or has no resources
 
 
 def parameters_of(url: str, *, has_heartbeats: bool) -> Any:
-    """Return what connects to a server.  Raises ValueError for an address that cannot be read.
+    """Return connection parameters.  Raises ValueError for an address that cannot be read.
 
-    Without heartbeats the connection's thread may be away as long as it likes.
+    Without heartbeats the connection's thread may be busy elsewhere for any time.
     """
     parameters = pika.URLParameters(url)
     parameters.socket_timeout = TIMEOUT_S
@@ -49,13 +49,13 @@ def parameters_of(url: str, *, has_heartbeats: bool) -> Any:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same may succeed later without anybody's doing."""
+    """Return whether the same may succeed later by itself."""
     code = getattr(error, "reply_code", None)
     return code in _NOT_NOW or not isinstance(error, _LASTING)
 
 
 def sentence(error: Exception) -> str:
-    """Return an error on one line: what the server said, where it said something."""
+    """Return an error on one line, in the server's words if it sent any."""
     words = getattr(error, "reply_text", "")
     if not words and isinstance(error, AMQPConnectionError) and error.args:
         words = repr(error.args[0]) if not isinstance(error.args[0], str) else error.args[0]

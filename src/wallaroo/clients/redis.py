@@ -1,7 +1,7 @@
-"""Redis clients with our defaults, and what their errors mean for a run.
+"""Redis clients with our defaults, and their errors' meaning for runs.
 
-Where it runs: driver and feeder processes.  It imports redis, which is optional: import it where a
-Redis source or sink is opened.
+Where it runs: driver and feeder processes.  It imports redis, which is optional: import it only to
+open a Redis source or sink.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import redis
 
 TIMEOUT_S = 10.0
 ERRORS: tuple[type[Exception], ...] = (redis.RedisError,)
-ChangedError: type[Exception] = redis.WatchError  # what was read is not what is there
+ChangedError: type[Exception] = redis.WatchError  # a watched key changed after it was read
 _PASSING = (
     redis.ConnectionError,
     redis.TimeoutError,
@@ -30,14 +30,15 @@ _PASSING_ANSWERS = ("MISCONF", "BUSY ", "NOREPLICAS")
 
 
 def connected(url: str) -> Any:
-    """Return a client of a server; it connects with its first command.  Raises ValueError for an
-    address that cannot be read.
+    """Return a client of a server; it connects with its first command.
+
+    Raises ValueError for an address that cannot be read.
     """
     return redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same command may succeed later without anybody's doing."""
+    """Return whether the same command may succeed later by itself."""
     if isinstance(error, _LASTING):
         return False
     return isinstance(error, _PASSING) or str(error).startswith(_PASSING_ANSWERS)

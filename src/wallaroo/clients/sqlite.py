@@ -1,4 +1,4 @@
-"""SQLite databases with our defaults, and what their errors mean for a run.
+"""SQLite databases with our defaults, and their errors' meaning for runs.
 
 Where it runs: driver and workers.
 """
@@ -23,8 +23,9 @@ _PASSING = frozenset(
 
 
 def opened(path: Path, *, is_writing: bool) -> sqlite3.Connection:
-    """Open a database that is there; transactions begin and end by statements only.  Raises
-    FileNotFoundError, or sqlite3.Error.
+    """Open an existing database; transactions begin and end by statements only.
+
+    Raises FileNotFoundError, or sqlite3.Error.
     """
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
@@ -39,7 +40,7 @@ def opened(path: Path, *, is_writing: bool) -> sqlite3.Connection:
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    """Return a table's columns; none where it does not exist."""
+    """Return a table's columns; none if it does not exist."""
     found = connection.execute("SELECT name FROM pragma_table_xinfo(?)", (table,))
     return tuple(name for (name,) in found)
 
@@ -51,7 +52,7 @@ def quoted(name: str) -> str:
 
 
 def is_transient(error: sqlite3.Error) -> bool:
-    """Whether trying again can help."""
+    """Return whether a retry can help."""
     code = getattr(error, "sqlite_errorcode", None)  # errors of the module itself have none
     return code is not None and code & 0xFF in _PASSING
 

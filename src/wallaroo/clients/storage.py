@@ -1,4 +1,4 @@
-"""Folders of files and of objects behind one interface: what is there, and reading and writing it.
+"""Folders of files and of objects behind one interface: list, read, write.
 
 Where it runs: driver and workers.  It imports Arrow.
 
@@ -40,37 +40,38 @@ Options = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A place and the way there; picklable."""
+    """A place and its access options; picklable."""
 
     path: str
     options: Options = field(default=(), repr=False)  # may hold a password
 
     @property
     def is_s3(self) -> bool:
-        """Whether it is an object store rather than a disk."""
+        """Return whether it is an object store rather than a disk."""
         return self.path.startswith(S3)
 
     @property
     def root(self) -> str:
-        """The path without its scheme."""
+        """Return the path without its scheme."""
         if self.is_s3:
             return self.path.removeprefix(S3).rstrip("/")
         return str(Path(self.path).absolute())
 
     @property
     def system(self) -> Any:
-        """Arrow's file system, one per process."""
+        """Return Arrow's file system, one per process."""
         return _s3(self.options) if self.is_s3 else fs.LocalFileSystem()
 
     def is_transient(self, error: OSError) -> bool:
-        """Whether an error may pass by itself: the store does not answer, or the disk is full."""
+        """Return whether an error may pass: the store does not answer, or the disk is full."""
         if self.is_s3:
             return not any(words in str(error) for words in PERMANENT)
         return error.errno in PASSING_ON_DISK
 
     def sizes(self) -> dict[str, int]:
-        """Return all files that there are and their sizes, without empty ones.  Raises OSError,
-        FileNotFoundError where there is neither file nor folder.
+        """Return the names and sizes of all files, without empty ones.
+
+        Raises OSError, FileNotFoundError if there is neither file nor folder.
         """
         root = self.root
         if WILD.search(root):
@@ -99,7 +100,7 @@ class Storage:
         return self.system.open_input_file(name)
 
     def write_object(self, name: str, content: bytes) -> None:
-        """Write an object of an object store: it appears whole, when this returns."""
+        """Write an object of an object store; it appears whole when this returns."""
         with self.system.open_output_stream(name) as out:
             out.write(content)
 

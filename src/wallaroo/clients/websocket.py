@@ -1,7 +1,7 @@
-"""WebSocket connections with our defaults, and what their errors mean for a run.
+"""WebSocket connections with our defaults, and their errors' meaning for runs.
 
 Where it runs: driver and feeder processes.  It imports websockets, which is optional: import it
-where a WebSocket source or sink is opened.
+only to open a WebSocket source or sink.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ERRORS: tuple[type[Exception], ...] = (WebSocketException, OSError)
 _LASTING = (InvalidURI, InvalidUpgrade, NegotiationError, ssl.SSLCertVerificationError)
 _PASSING_STATUSES = (408, 425, 429)  # and 5xx
 _CLIENT_LOG = logging.getLogger("wallaroo.websockets")
-_CLIENT_LOG.setLevel(logging.CRITICAL)  # a run says once what it waits for
+_CLIENT_LOG.setLevel(logging.CRITICAL)  # a run reports once what it waits for
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What is connected to, and how."""
+    """The server to connect to, and the connection's options."""
 
     url: str = field(repr=False)  # its query may hold a key
     headers: Mapping[str, str] = field(repr=False)
@@ -44,7 +44,7 @@ class Peer:
 
     @property
     def place(self) -> str:
-        """What errors call it: without login and query."""
+        """Return the server's name for errors, without login and query."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -69,7 +69,7 @@ def connected(peer: Peer) -> AbstractContextManager[Any]:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same may succeed later without anybody's doing."""
+    """Return whether the same may succeed later by itself."""
     if isinstance(error, InvalidStatus):
         status = error.response.status_code
         return status >= 500 or status in _PASSING_STATUSES

@@ -1,4 +1,4 @@
-"""Wallaroo's connector protocol, version 3, as pure objects: bytes in, events and bytes out.
+"""Wallaroo's connector protocol, version 3: bytes in, events and bytes out.
 
-Where it runs: everywhere; pure.  Sockets and disks are the hosts' business.
+Where it runs: everywhere; pure.  The hosts own sockets and disks.
 """

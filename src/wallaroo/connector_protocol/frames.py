@@ -1,12 +1,12 @@
-"""The frames of the connector protocol, and how they look on the wire.
+"""The frames of the connector protocol, and their form on the wire.
 
 Where it runs: everywhere; pure.
 
 Source of the format: Wallaroo's ``docs/proposals/connector-protocol-v3.md`` and the code that
 speaks it.  A frame is a big-endian u32 length of what follows, a u8 type and a body; ``short`` is a
-u16 length and that many bytes.  Where text and code of Wallaroo differ, the code's form is written
-and both are read: RESTART carries an address (u32 length and text; the text says: empty), EOS a
-stream id (the text adds a message id).
+u16 length and that many bytes.  If text and code of Wallaroo differ, the code's form is written and
+both are read: RESTART carries an address (u32 length and text; the text says: empty), EOS a stream
+id (the text adds a message id).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-VERSIONS = frozenset([b"0.0.1", b"v0.0.1"])  # Wallaroo's clients say one, its sinks the other
+VERSIONS = frozenset([b"0.0.1", b"v0.0.1"])  # Wallaroo's clients send one, its sinks the other
 HEADER = struct.Struct(">I")
 U8 = struct.Struct(">B")
 U16 = struct.Struct(">H")
@@ -32,12 +32,15 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 
 class MalformedFrameError(ValueError):
-    """Bytes that are no frame of this protocol; the text says what is wrong, for the other side."""
+    """Bytes that are no frame of this protocol.
+
+    The text describes the fault, for the other side.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Client to worker, first of all."""
+    """Client to worker: the first frame."""
 
     type: ClassVar[int] = 0
     version: bytes
@@ -73,7 +76,10 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Client to worker: a stream is about to begin, as far as the client knows at this point."""
+    """Client to worker: a stream is about to begin at this point.
+
+    It is the point as far as the client knows.
+    """
 
     type: ClassVar[int] = 3
     stream: int
@@ -86,7 +92,10 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class NotifyAck:
-    """Worker to client: whether the stream may begin, and the last message id processed."""
+    """Worker to client: the answer to a NOTIFY.
+
+    It holds whether the stream may begin, and the last message id processed.
+    """
 
     type: ClassVar[int] = 4
     is_open: bool
@@ -99,7 +108,10 @@ class NotifyAck:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Client to worker: one message of a stream; an empty payload means no message."""
+    """Client to worker: one message of a stream.
+
+    An empty payload means no message.
+    """
 
     type: ClassVar[int] = 5
     stream: int
@@ -115,7 +127,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Worker to client: more credits, and up to which message id streams are safe."""
+    """Worker to client: more credits, and acknowledged message ids.
+
+    A stream is safe up to its message id.
+    """
 
     type: ClassVar[int] = 6
     credits: int
@@ -128,7 +143,10 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Worker to client: connect again, to this address where one is given, and rewind."""
+    """Worker to client: connect again and rewind.
+
+    The client connects to this address if there is one.
+    """
 
     type: ClassVar[int] = 7
     address: bytes = b""
@@ -152,7 +170,9 @@ Frame = Hello | Ok | Error | Notify | NotifyAck | Message | Ack | Restart | EndO
 
 
 def encode(frame: Frame) -> bytes:
-    """Return a frame's bytes.  Raises ValueError for a text that is longer than its length field.
+    """Return a frame's bytes.
+
+    Raises ValueError for a text that is longer than its length field.
 
     >>> encode(Ok(7)).hex(" ")
     '00 00 00 05 01 00 00 00 07'
@@ -162,7 +182,9 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(content: bytes) -> Frame:
-    """Read a frame without its length.  Raises MalformedFrameError.
+    """Read a frame without its length.
+
+    Raises MalformedFrameError.
 
     >>> decode(bytes.fromhex("01 00 00 00 07"))
     Ok(credits=7)
@@ -185,15 +207,17 @@ def decode(content: bytes) -> Frame:
 
 
 class FrameSplitter:
-    """Cuts a stream of bytes into frames, as they arrive."""
+    """A splitter of a stream of bytes into frames, as they arrive."""
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX):
         self._bytes_max = bytes_max
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the complete frames, without their lengths.  Raises MalformedFrameError for one
-        that is larger than allowed, or empty; the good ones before it are lost then.
+        """Return the complete frames, without their lengths.
+
+        Raises MalformedFrameError for one that is larger than allowed, or empty; the good ones
+        before it are lost then.
         """
         self._buffer += data
         found = []
@@ -214,7 +238,10 @@ class FrameSplitter:
 
 
 class _Reader:
-    """Reads a body from front to back; every read past the end is a struct.error."""
+    """A reader of a body from front to back.
+
+    Every read past the end is a struct.error.
+    """
 
     def __init__(self, content: bytes):
         self._content = content
@@ -286,7 +313,7 @@ def _restart(reader: _Reader) -> Frame:
 
 def _end_of_stream(reader: _Reader) -> Frame:
     frame = EndOfStream(reader.number(U64))
-    if reader.rest() == U64.size:  # the message id that the protocol's text has
+    if reader.rest() == U64.size:  # the message id of the protocol's text
         reader.number(U64)
     return frame
 

@@ -1,5 +1,6 @@
-"""The two-phase commit between a worker and a sink program: messages inside MESSAGE frames of
-stream 0.
+"""The two-phase commit between a worker and a sink program.
+
+Its messages are inside MESSAGE frames of stream 0.
 
 Where it runs: everywhere; pure.
 
@@ -44,7 +45,7 @@ class ListUncommitted:
 
 @dataclass(frozen=True, slots=True)
 class ReplyUncommitted:
-    """Sink to worker: these; the tag is the question's."""
+    """Sink to worker: these transactions; the tag is the question's."""
 
     type: ClassVar[int] = 202
     tag: int
@@ -69,7 +70,10 @@ class Phase1:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Sink to worker: yes obliges it to keep the bytes until phase 2, over any crash."""
+    """Sink to worker: its vote on a transaction.
+
+    Yes obliges it to keep the bytes until phase 2, over any crash.
+    """
 
     type: ClassVar[int] = 204
     transaction: bytes
@@ -121,7 +125,10 @@ def framed(message: Inner) -> Message:
 
 
 def unpack(content: bytes) -> Inner:
-    """Read a message.  Raises MalformedFrameError."""
+    """Read a message.
+
+    Raises MalformedFrameError.
+    """
     parse = _PARSERS.get(content[0]) if content else None
     if parse is None:
         raise MalformedFrameError(f"unknown two-phase message {content[:1].hex() or 'of no bytes'}")

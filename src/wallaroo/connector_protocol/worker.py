@@ -1,23 +1,24 @@
-"""The worker's end of a source connection: a client's bytes in; messages, answers and errors out.
+"""The worker's end of a source connection.
+
+A client's bytes in; messages, answers and errors out.
 
 Where it runs: the ingress; pure.
 
 The invariants of a session:
 
-* A connection is in one of four states, and `_HANDLERS` says which frames each may get.  Anything
-  else is answered with ERROR, and nothing after it is looked at.
+* A connection is in one of four states, and `_HANDLERS` lists the frames each may get.  Anything
+  else is answered with ERROR, and nothing after it is read.
 * A frame after the handshake costs the client one credit; a client without credits that sends a
-  message is in error.  Wallaroo's own client announces streams without looking at its credits, and
+  message is in error.  Wallaroo's own client announces streams without regard to its credits, and
   pays nothing for the end of a stream: a NOTIFY may be on credit, and every end of a stream allows
-  a message more.  Credits are refilled when they fall to ``refill`` or below, and none are given
-  while `is_paused`: what a client may send then is bounded by what it was given before.
-* A client tries a refused stream again when it gets an ACK: `beat` sends one where nothing else
-  does.
+  a message more.  Credits are refilled when they fall to ``refill`` or below, and none are granted
+  while `is_paused`: the frames a client may send then are bounded by the credits it already has.
+* A client tries a refused stream again when it gets an ACK: `beat` sends one if nothing else does.
 * A stream has one owner among all connections.  A message of a stream that the connection does not
   own is an error.  Ids of a stream rise; a message whose id was seen before is dropped silently:
   that is how a client that rewinds too far loses and doubles nothing.
-* An ACK is only sent for what `acknowledge` was called with: the host calls it when the messages
-  are durable.
+* An ACK is only sent for the ids that `acknowledge` was called with: the host calls it when the
+  messages are durable.
 """
 
 from __future__ import annotations
@@ -47,32 +48,35 @@ from wallaroo.connector_protocol.frames import (
 
 
 class State(Enum):
-    """How far a connection is."""
+    """The state of a connection."""
 
     CONNECTED = auto()  # HELLO is awaited
     STREAMING = auto()
     FAILED = auto()  # ERROR was sent or received: close
-    CLOSED = auto()  # RESTART was sent, or the client has gone
+    CLOSED = auto()  # RESTART was sent, or the client has disconnected
 
 
 @dataclass(slots=True)
 class Stream:
-    """What is known of a stream, across connections and runs."""
+    """The state of a stream, across connections and runs."""
 
     name: bytes
-    last: int = NO_POINT  # id of the last message taken; NO_POINT: none yet
+    last: int = NO_POINT  # id of the last message accepted; NO_POINT: none yet
     owner: object | None = None  # the session that may send it
     is_ended: bool = False
 
 
 @dataclass(slots=True)
 class Streams:
-    """All streams of a source, by id; the host restores ``last`` from what is durable."""
+    """All streams of a source, by id.
+
+    The host restores ``last`` from durable messages.
+    """
 
     by_id: dict[int, Stream] = field(default_factory=dict)
 
     def claim(self, stream: int, name: bytes, owner: object) -> Stream | None:
-        """Let ``owner`` send a stream; None where another connection does, or has its id."""
+        """Let ``owner`` send a stream; None if another connection does, or has its id."""
         known = self.by_id.setdefault(stream, Stream(name))
         if known.name != name or known.owner not in (None, owner):
             return None
@@ -81,7 +85,7 @@ class Streams:
         return known
 
     def leave(self, owner: object) -> None:
-        """A connection has gone: its streams may be claimed by another one."""
+        """Release the streams of a connection that has ended: another one may claim them."""
         for stream in self.by_id.values():
             if stream.owner is owner:
                 stream.owner = None
@@ -89,8 +93,9 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message that is new: the host stores it.  An empty payload is no event, but its id
-    counts.
+    """A message that is new: the host stores it.
+
+    An empty payload is no event, but its id counts.
     """
 
     stream: int
@@ -102,7 +107,10 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A stream is complete up to its last message: acknowledge that when it is durable."""
+    """The end of a stream, complete up to its last message.
+
+    It is to be acknowledged when that is durable.
+    """
 
     stream: int
     last: int
@@ -112,7 +120,7 @@ Event = Taken | Ended
 
 
 class Credits:
-    """How many frames a client may send; see the module's head."""
+    """The number of frames a client may send; see the module's docstring."""
 
     def __init__(self, largest: int, refill: int):
         if not 0 <= refill < largest:
@@ -123,38 +131,38 @@ class Credits:
         self.is_paused = False  # whether credits are held back
         self._refill = refill
         self._left = 0  # below 0: announced on credit
-        self._ends = 0  # of streams, on this connection
+        self._ends = 0  # ended streams on this connection
 
     @property
     def are_low(self) -> bool:
-        """Whether the client is to get more."""
+        """Return whether the client is to get more."""
         return self._left <= self._refill and not self.is_paused
 
     def begin(self) -> int:
-        """Give all there are, paused or not: a client cannot begin without; return how many."""
+        """Grant all credits, paused or not: a client cannot begin without; return how many."""
         self._left = self.largest
         return self.largest
 
     def spend(self, *, is_message: bool) -> bool:
-        """Spend one; return False where a message was sent without any."""
+        """Spend one; return False if a message was sent without any."""
         if is_message and self._left <= -self._ends:
             return False
         self._left -= 1
         return True
 
     def give(self) -> int:
-        """Give as many as may be given now; return how many that are."""
+        """Grant as many as are allowed now; return how many."""
         given = 0 if self.is_paused else self.largest - self._left
         self._left += given
         return given
 
     def note_end(self) -> None:
-        """A stream has ended, which allows a message more."""
+        """Note that a stream has ended, which allows a message more."""
         self._ends += 1
 
 
 class SourceSession:
-    """One connection of a source program; see the module's head."""
+    """One connection of a source program; see the module's docstring."""
 
     def __init__(self, streams: Streams, cookie: bytes, credits_max: int, refill: int):
         self._streams = streams
@@ -166,10 +174,13 @@ class SourceSession:
         self._points: dict[int, int] = {}  # to be acknowledged with the next ACK
         self.state = State.CONNECTED
         self.failure = ""  # why the connection failed, for people
-        self.program = ""  # what the client calls itself
+        self.program = ""  # the client's name for itself
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take bytes; return what is new.  Never raises: what is wrong is answered."""
+        """Accept bytes; return the new events in them.
+
+        Never raises: faults are answered.
+        """
         events: list[Event] = []
         try:
             for content in self._splitter.feed(data) if self._is_live else ():
@@ -186,7 +197,7 @@ class SourceSession:
         self._credits.is_paused = True
 
     def resume(self) -> None:
-        """Give what was held back."""
+        """Grant the credits that were held back."""
         self._credits.is_paused = False
         self._refill_low()
 
@@ -199,18 +210,18 @@ class SourceSession:
         return self.state in (State.CONNECTED, State.STREAMING)
 
     def acknowledge(self, stream: int, last: int) -> None:
-        """Messages of a stream up to this id are durable; say so with the next `flush`."""
+        """Note that messages of a stream up to this id are durable; the next `flush` reports it."""
         known = self._streams.by_id.get(stream)
         if known is not None and known.owner is self and self.state is State.STREAMING:
             self._points[stream] = last
 
     def flush(self) -> None:
-        """Send what was acknowledged since."""
+        """Send the acknowledgements since the last ACK."""
         if self._points and self.state is State.STREAMING:
             self._answer()
 
     def beat(self) -> None:
-        """Call it once in a while: a client whose stream was refused gets an ACK."""
+        """Send an ACK to a client whose stream was refused; to be called once in a while."""
         if self._is_refused and self.state is State.STREAMING:
             self._answer()
 
@@ -222,7 +233,7 @@ class SourceSession:
         self._streams.leave(self)
 
     def close(self) -> None:
-        """The client has gone."""
+        """Note that the client has disconnected."""
         if self.state is not State.FAILED:
             self.state = State.CLOSED
         self._streams.leave(self)
@@ -290,7 +301,10 @@ class SourceSession:
         yield Ended(frame.stream, stream.last)
 
     def _open_stream(self, number: int) -> Stream | None:
-        """The stream, if this connection may send it: an ended one has to be announced again."""
+        """Return the stream if this connection may send it.
+
+        An ended one has to be announced again.
+        """
         stream = self._streams.by_id.get(number)
         is_open = stream is not None and stream.owner is self and not stream.is_ended
         return stream if is_open else None

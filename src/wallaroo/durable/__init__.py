@@ -1,4 +1,5 @@
-"""Small durable files: the one way to write a file whole, to lock, and to make private folders.
+"""Small durable files, locks and private folders.
 
-Where it runs: everywhere that writes to disk.
+Where it runs: everywhere that writes to disk.  There is one way to write a file whole, to lock, and
+to create a private folder.
 """

@@ -1,9 +1,9 @@
-"""A file that grows record by record; each is on disk before the next.
+"""A file that grows by records, each on disk before the next.
 
 Where it runs: driver.
 
-The invariant: where a record could not be written or synced, the file ends where it did before:
-what was not confirmed is not found later (docs/decisions/0013).
+The invariant: if a record could not be written or synced, the file keeps its earlier end: a record
+that was not confirmed is not read later (docs/decisions/0013).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from wallaroo.faults import fault_point
 
 
 class AppendedFile:
-    """A new file at ``path``; ``points`` is the prefix of the fault points passed."""
+    """A new file at ``path``.
+
+    ``points`` is the prefix of the fault points passed.
+    """
 
     def __init__(self, path: Path, *, is_durable: bool, points: str):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
@@ -29,7 +32,10 @@ class AppendedFile:
             sync_folder(path.parent)
 
     def append(self, record: bytes) -> None:
-        """Add one record.  Raises OSError, and the file is as it was before."""
+        """Append one record.
+
+        Raises OSError; then the file is as it was before.
+        """
         try:
             fault_point(f"{self._points}.append")
             write_all(self._descriptor, record)
@@ -45,7 +51,7 @@ class AppendedFile:
         fault_point(f"{self._points}.appended")
 
     def close(self) -> None:
-        """Close it; again does nothing."""
+        """Close the file; do nothing if it is closed already."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

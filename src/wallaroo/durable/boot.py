@@ -1,4 +1,4 @@
-"""The boot id: what differs from one start of this machine to the next.
+"""The boot id, different after each start of this machine.
 
 Where it runs: everywhere.
 """
@@ -11,7 +11,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """Return the kernel's boot id; ``"boot"`` where the system has none."""
+    """Return the kernel's boot id; ``"boot"`` if the system has none."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a disk refuses, in words: which file, why, and what to do.
+"""Disk errors in words: which file, the cause, and the way out.
 
 Where it runs: everywhere that writes to disk.
 """
@@ -20,7 +20,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an OSError of a call on a descriptor say which file it was."""
+    """Add the file's name to an OSError that a call on a descriptor raises."""
     try:
         yield
     except OSError as error:
@@ -30,7 +30,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def disk_error_of(error: BaseException) -> PeerError | None:
-    """Return what to report of an error that a disk is the cause of; None for any other."""
+    """Return the error to report for one that a disk caused; None for any other."""
     if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
         return None
     fix = "Free disk space" if error.errno in FULL else "Check the disk and the kernel's log"

@@ -1,6 +1,8 @@
-"""Private folders: made for this user only, refused where they belong to another one.
+"""Private folders, created for this user only.
 
 Where it runs: everywhere that writes to disk.
+
+A folder that another user owns is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +18,12 @@ from wallaroo.errors import PeerError
 
 
 def make_private(path: Path, *, is_durable: bool = False) -> None:
-    """Make ``path`` and its missing parents with mode 0700, or check the folder that is there.
+    """Create ``path`` and its missing parents with mode 0700, or check the existing folder.
 
-    A folder that was there keeps its mode if only its owner can write to it; the bits that let
-    others in are removed otherwise.  With ``is_durable`` the names survive a power cut, also those
-    that a process made and died before it synced them.  Raises
-    PeerError where the folder belongs to another user or is a symbolic link made by one, OSError
-    where it cannot be made.
+    The permissions of group and others are removed from an existing folder; its owner's stay.  With
+    ``is_durable`` the names survive a power cut, also those created by a process that died before
+    it synced them.  Raises PeerError if the folder belongs to another user or is a symbolic link
+    that another user created, OSError if it cannot be created.
     """
     missing = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
     for folder in reversed(missing):
@@ -34,12 +35,12 @@ def make_private(path: Path, *, is_durable: bool = False) -> None:
             sync_folder(folder.parent)
     require_own(path)
     if is_durable and not missing:
-        with contextlib.suppress(PermissionError):  # of a folder that this user may not list
+        with contextlib.suppress(PermissionError):  # this user may not list the parent folder
             sync_folder(path.parent)
 
 
 def require_own(path: Path) -> None:
-    """Raise PeerError unless ``path`` is a folder of this user; make it private if it is not."""
+    """Raise PeerError unless ``path`` belongs to this user; make the folder private."""
     if path.is_symlink() and path.lstat().st_uid not in (os.getuid(), 0):
         raise _foreign(path, path.lstat().st_uid)
     found = path.stat()

@@ -1,4 +1,4 @@
-"""Exclusive locks on files: held by a process, released by the kernel when it dies.
+"""Exclusive locks on files, which the kernel releases when their process dies.
 
 Where it runs: everywhere that writes to disk.
 """
@@ -15,7 +15,10 @@ from wallaroo.durable.whole_file import PRIVATE_FILE, PRIVATE_FOLDER
 
 
 class LockedError(Exception):
-    """Another process holds the lock; ``holder`` is what it wrote about itself, perhaps empty."""
+    """A lock that another process holds.
+
+    ``holder`` is what that process wrote about itself, perhaps empty.
+    """
 
     def __init__(self, path: Path, holder: str):
         super().__init__(str(path), holder)
@@ -24,10 +27,10 @@ class LockedError(Exception):
 
 
 def lock_file(path: Path, note: str = "") -> int:
-    """Lock ``path`` (made if absent) and write ``note`` into it; return the open descriptor.
+    """Lock ``path`` (created if absent) and write ``note`` into it; return the open descriptor.
 
-    The lock is released when the descriptor is closed or the process dies.  Raises LockedError
-    where another process holds it, OSError where the file cannot be opened.
+    The lock is released when the descriptor is closed or the process dies.  Raises LockedError if
+    another process holds it, OSError if the file cannot be opened.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
@@ -47,8 +50,9 @@ def lock_file(path: Path, note: str = "") -> int:
 
 @contextlib.contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Hold the lock on ``path`` (made if absent, with its folder) for a ``with`` block; wait for it
-    if another process has it.
+    """Hold the lock on ``path`` for a ``with`` block; wait for it if another process has it.
+
+    The file is created if absent, with its folder.
     """
     path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)

@@ -1,17 +1,18 @@
-"""A small file that is overwritten in place and never torn: of three slots the newest whole one
-counts.
+"""A small file that is overwritten in place and never torn.
 
-Where it runs: everywhere that notes how far something is, many times a second.
+Where it runs: everywhere that records a position many times a second.
+
+The file has three slots; the newest whole one counts.
 
 The invariant: a write goes neither to the slot that counts nor to the one that was synced last.  So
-a reader, a crash or a failed write in the middle of it finds the one whole, and a power cut, which
-may take or tear all that was written since the last ``sync``, leaves the other.  Each slot says
-which one was synced when it was written; whether it was synced itself the next process cannot know,
-so a durable file is written and synced again when it is opened.  A write that failed does not
-count, and the next one goes to the same slot.  A write survives a killed process; it survives a
-power cut only after ``sync``: without it an older value may come back, and users must accept that.
-After a ``sync`` that failed, the system may take lost bytes for written: only what is written again
-can be synced.
+a reader, a crash or a failed write in the middle of it leaves the former whole, and a power cut,
+which may lose or tear all that was written since the last ``sync``, leaves the latter.  Each slot
+records which one was synced when it was written; the next process cannot know whether that slot was
+synced itself, so a durable file is written and synced again when it is opened.  A write that failed
+does not count, and the next one goes to the same slot.  A write survives a killed process; it
+survives a power cut only after ``sync``: without it an older value may come back, and users must
+accept that.  After a ``sync`` that failed, the system may treat lost bytes as written: only what is
+written again can be synced.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ SLOT_BYTES = 1024
 SLOTS = 3
 FILE_BYTES = SLOTS * SLOT_BYTES
 NONE = 0xFF  # in place of a slot's number: none was synced
-# checksum of everything after it, magic, version, bytes of content, number of the slot that was
-# synced, sequence
+# checksum of everything after it, magic, version, number of the synced slot, bytes of content,
+# sequence
 _SLOT = struct.Struct(">Q8sHHIQ")
-SEQUENCE_BYTES = 8  # the last ones of it
+SEQUENCE_BYTES = 8  # the last bytes of that head
 _MAGIC = b"wlrslots"
 CONTENT_BYTES_MAX = SLOT_BYTES - _SLOT.size
 # a reader starves only if the writer replaces all slots during each of its reads
@@ -68,17 +69,19 @@ class _Slot(NamedTuple):
 
 
 class SlotFile:
-    """Writes such a file; one writer at a time."""
+    """Writer of such a file; there is one writer at a time."""
 
     def __init__(self, path: Path, is_durable: bool = False):
-        """Open the file, made if absent; ``is_durable``: a power cut must leave what was synced, in
-        whatever process.  Raises OSError if it cannot be opened, or has no room.
+        """Open the file, created if absent.
+
+        ``is_durable``: a power cut must leave what was synced, by this process or an earlier one.
+        Raises OSError if the file cannot be opened, or the disk has no room for it.
         """
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         self._path = path
         try:
             found = os.pread(self._fd, FILE_BYTES, 0)
-            # have the room before the disk is full: a full disk must not stop what notes that
+            # reserve the room before the disk is full: positions are recorded on a full disk, too
             if len(found) < FILE_BYTES:
                 with naming(path):
                     _write_all(self._fd, bytes(FILE_BYTES - len(found)), len(found))
@@ -103,8 +106,10 @@ class SlotFile:
                 raise
 
     def write(self, content: bytes) -> None:
-        """Replace the content.  Raises ValueError if it is too long, OSError if it is not written;
-        then the content is as it was before.
+        """Replace the content.
+
+        Raises ValueError if it is too long, OSError if it is not written; then the content is as it
+        was before.
         """
         if len(content) > CONTENT_BYTES_MAX:
             raise ValueError(f"A slot holds {CONTENT_BYTES_MAX} bytes, not {len(content)}.")
@@ -120,7 +125,10 @@ class SlotFile:
         self._is_unsynced = True
 
     def sync(self) -> None:
-        """Let the content survive a power cut.  Raises OSError if it does not."""
+        """Sync the content, so that it survives a power cut.
+
+        Raises OSError if it does not.
+        """
         is_unsynced = self._is_unsynced
         self._is_unsynced = False
         with naming(self._path):

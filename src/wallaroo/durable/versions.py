@@ -1,4 +1,4 @@
-"""Format versions: refuse what a newer program wrote.
+"""Format versions: refusal of files that a newer program wrote.
 
 Where it runs: everywhere that reads its own files.
 """

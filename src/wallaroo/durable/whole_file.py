@@ -1,10 +1,11 @@
-"""Write a file whole: it is there with all its content, or as it was before.
+"""Atomic replacement of whole files.
 
 Where it runs: everywhere that writes to disk.
 
-The invariant: the content is written under a temporary name in the same folder, synced where it is
-to survive a power cut, renamed, and the folder is synced.  Readers never meet half a file.  A file
-left under the temporary name belongs to a crash; the next write of the same name replaces it.
+A file has all its content, or is as it was before.  The invariant: the content is written under a
+temporary name in the same folder, synced if it is to survive a power cut, renamed, and the folder
+is synced.  Readers never read half a file.  A file left under the temporary name comes from a
+crash; the next write of the same name replaces it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from wallaroo.faults import fault_point
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
-USER_FILE = 0o666  # for what users read: their umask decides
+USER_FILE = 0o666  # for files that users read: their umask decides
 
 
 def temporary_name(path: Path) -> Path:
-    """Return the name under which ``path`` is written before it is renamed."""
+    """Return the temporary name under which ``path`` is written before the rename."""
     return path.with_name(f".{path.name}.tmp")
 
 
@@ -35,7 +36,7 @@ def write_whole(
     points: str,
     mode: int = PRIVATE_FILE,
 ) -> None:
-    """Replace ``path`` by ``content``, given whole or in parts.
+    """Replace ``path`` by ``content``, passed whole or in parts.
 
     Raises OSError (or what the parts raise); then ``path`` is as it was before.  ``points`` is the
     prefix of the fault points passed: ``<points>.write`` (per part), ``.fsync``, ``.rename``,
@@ -76,14 +77,14 @@ def _write(
 
 
 def write_all(descriptor: int, content: bytes | memoryview) -> None:
-    """Write all of ``content``, however little the system takes at a time."""
+    """Write all of ``content``, however little the system accepts at a time."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_folder(path: Path) -> None:
-    """fsync a directory, so that names made in it survive a power cut."""
+    """Sync a directory, so that names created in it survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with naming(path):

@@ -1,13 +1,14 @@
-"""Events of windows, added up before a shuffle: what travels is an accumulator per key and pane.
+"""Partial aggregation of window events before a shuffle.
+
+One accumulator per key and pane travels instead of the events.
 
 Where it runs: pure (in workers), in stages that leave through an exchange into windows.
 
 Invariants:
 
-* Events that are added up are of one key, one pane and one partition of one producer.  They travel
-  with the time and the watermark of the first event of the pane, so that whatever raises watermarks
-  later (``blocks.with_floors``) treats all of them as it would have treated each
-  (``windows.panes``).
+* Events are added up only if they share key, pane, partition and producer.  They travel with the
+  time and the watermark of the first event of the pane, so that a later raise of watermarks
+  (``blocks.with_floors``) treats all of them as it would have treated each (``windows.panes``).
 * Accumulators leave in the order in which their panes began, so a partition's watermarks rise.
 * An event that is late by its own partition's watermark is dropped here, as it would be there.
 """
@@ -30,13 +31,16 @@ from wallaroo.windows.panes import Panes
 from wallaroo.windows.spec import RangeWindowSpec
 from wallaroo.windows.step import WindowStep
 
-# accumulators that a task keeps before it sends them
+# the most accumulators that a task keeps before it sends them
 ADDED_UP_MAX = 50_000
 KEY_TYPES = frozenset({str, bytes, int})
 
 
 class _Sums(NamedTuple):
-    """The accumulators of one pane by key, and the time and watermark of its first event."""
+    """Accumulators of one pane by key.
+
+    The time and the watermark are those of its first event.
+    """
 
     event_ns: int
     watermark_ns: int
@@ -46,8 +50,8 @@ class _Sums(NamedTuple):
 class AddingUp:
     """The accumulators of one exchange of one task.
 
-    ``by_key`` are those of the pane in hand, None of events that are late; it remains the same
-    while an event's time is within ``lower`` and ``upper``, its watermark within ``floor`` and
+    ``by_key`` holds those of the current pane, or None for late events.  It stays the same as long
+    as an event's time is within ``lower`` and ``upper``, and its watermark within ``floor`` and
     ``ceiling``.
     """
 
@@ -82,12 +86,12 @@ class AddingUp:
         self.ceiling = 0
 
     def turn(self, partition: str) -> None:
-        """What is added from here on comes from this partition."""
+        """Attribute the events added from here on to this partition."""
         self._partition = partition
         self.upper = self.lower - 1
 
     def enter(self) -> None:
-        """Find the pane of the time and watermark that it is now."""
+        """Find the pane of the current time and watermark."""
         time = self._time
         pane = self._panes.at(time.event_ns, time.watermark_ns)
         if pane is None:
@@ -102,8 +106,9 @@ class AddingUp:
         self.by_key = found.by_key
 
     def send(self, at_least: int = 1) -> None:
-        """Put what was added up into the buckets of the exchange, and begin again; not where it is
-        less than so much.
+        """Put the accumulators into the buckets of the exchange, and start over.
+
+        Do nothing if there are fewer than ``at_least``.
         """
         if self.count < at_least:
             return

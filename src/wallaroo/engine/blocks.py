@@ -1,4 +1,4 @@
-"""Blocks: what crosses a shuffle, a few thousand events at a time.
+"""Blocks: the unit of a shuffle, a few thousand events each.
 
 Where it runs: pure.
 
@@ -26,19 +26,19 @@ class Block(NamedTuple):
     """Events for one stage in one task, packed."""
 
     stage: int  # the stage that will process them
-    origin: int  # the stage that made them
+    origin: int  # the stage that emitted them
     producer: int  # index of the producing task within its level
     sequence: int  # number of this block within its producer
-    # when its newest input came in, so far as the producer knows; never falls within a producer
+    # receipt of its newest input, as far as the producer knows; never falls within a producer
     receipt_ms: int
     events: int
     packed: bytes  # keys and values, two lists of equal length
-    kind: Kind = Kind.VALUES  # how to read them
-    # the events' times, and the watermark of its source before each (``pack_times``), where the
-    # plan has event time; of a block of level 0 as its producer alone knows it
+    kind: Kind = Kind.VALUES  # the encoding of the values
+    # the events' times, and the watermark of its source before each (``pack_times``), if the plan
+    # has event time; in a block of level 0, as its producer alone knows it
     times: bytes | None = None
     watermarks: bytes = b""
-    # of a block of level 0: from which partitions its events came, and how many of each, in order
+    # only in a block of level 0: the partitions of its events, and how many of each, in order
     partitions: tuple[tuple[str, int], ...] = ()
 
 
@@ -52,8 +52,9 @@ def pack_times(times_ns: Iterable[int]) -> bytes:
 
 
 def with_floors(block: Block, floors_ns: Mapping[str, int], has_receipt_times: bool) -> Block:
-    """Return the block with no watermark below that of its partition in ``floors_ns``, nor time
-    where times are those of receipt.
+    """Return the block with no watermark below that of its partition in ``floors_ns``.
+
+    If times are those of receipt, no time is below it either.
     """
     if block.times is None:
         return block
@@ -83,11 +84,11 @@ def unpack_times(packed: bytes) -> list[int]:
 
 
 def in_order(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Yield blocks in the order in which a task processes them: deterministic, and about as the
-    events came in.
+    """Yield blocks in the order in which a task processes them.
 
-    Within one origin the order is the producers' own; where several origins meet in a stage (a
-    merge), the one whose next block is older comes first.
+    The order is deterministic, and about that in which the events came in.  Within one origin it is
+    the producers' own; if several origins meet in a stage (a merge), the one whose next block is
+    older comes first.
     """
     by_origin: dict[tuple[int, int], list[Block]] = {}
     for block in blocks:
@@ -105,14 +106,15 @@ def _receipt(block: Block) -> int:
 
 
 class Marker(NamedTuple):
-    """The last thing a producer sends to each consumer; to consumer 0 it carries the producer's
-    reports as well.
+    """The last message of a producer to each consumer.
+
+    To consumer 0 it carries the producer's reports as well.
     """
 
     level: int
     producer: int
     attempt: str
     reports: tuple[Any, ...]
-    # producer of level 0 -> source -> what it has observed; passed on from level to level. Empty
+    # producer of level 0 -> source -> its observations; passed on from level to level. Empty
     # without event time
     observed: Mapping[int, Mapping[int, Any]] = {}

@@ -1,11 +1,12 @@
-"""Dead letters: what is kept of an event for which a step's function raised, as one JSON object on
-a line.
+"""Dead letters: records of events for which a step's function raised.
+
+Each is one JSON object on a line.
 
 Where it runs: pure.
 
-Invariant of dead letters: a letter is made of the event, its step and the exception alone, and of
-the batch's number.  It holds no clock, no process and no address, so that a batch that is run again
-stages the same bytes, if the event shows and pickles alike (a set of strings does not).
+Invariant of dead letters: a letter depends only on the event, its step, the exception and the
+batch's number.  It holds no clock, no process and no address, so that a repeated batch stages the
+same bytes, if the event shows and pickles alike (a set of strings does not).
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import Any
 from wallaroo.engine.error_context import blame, describe, shorten
 from wallaroo.steps import Encoder, Step
 
-# of a frame shown in hex, and of a pickled event: beyond, a letter costs more than it helps
+# limit for a frame shown in hex, and for a pickled event: a larger letter costs more than it helps
 EVENT_BYTES_MAX = 64 * 1024
 TRACE_CHARS_MAX = 8192  # the innermost part of a deep recursion's traceback is enough
 CAUSE_CHARS_MAX = 2000
 KEY_CHARS_MAX = 1024
-INT_BITS_MAX = 63  # JSON readers take more for a float
+INT_BITS_MAX = 63  # JSON readers read a larger one as a float
 
 Letter = dict[str, Any]
 
@@ -38,7 +39,10 @@ def letter_of(
     event: Any,
     error: BaseException,
 ) -> Letter:
-    """Describe a failed event.  ``source`` is empty and ``key`` None where there is none."""
+    """Describe a failed event.
+
+    ``source`` is empty and ``key`` None if there is none.
+    """
     found = describe(step, "", error)
     letter: Letter = {
         "application": application,
@@ -67,8 +71,9 @@ def _plain(key: Any) -> str | int:
 
 
 def _whole(event: Any) -> Letter:
-    """The event itself, to be processed again: bytes in hex, all else pickled, if it can be and is
-    small.
+    """Return the event itself, to be processed again.
+
+    Bytes are in hex; anything else is pickled, if it can be and is small.
     """
     if isinstance(event, bytes):
         return {"frame_bytes": len(event), "frame_hex": event[:EVENT_BYTES_MAX].hex()}
@@ -87,15 +92,17 @@ def _whole(event: Any) -> Letter:
 
 
 def as_line(letter: Letter) -> bytes:
-    """One line of JSON, its newline included."""
+    """Return one line of JSON, its newline included."""
     return json.dumps(letter).encode() + b"\n"
 
 
 def writer_of(
     encoder: Encoder[Any] | None, append: Callable[[bytes], None]
 ) -> Callable[[Letter], None]:
-    """Return what takes letters: as lines of JSON, or through the dead-letter sink's own encoder,
-    whose failure stops the run.
+    """Return a function that accepts letters.
+
+    It writes them as lines of JSON, or through the dead-letter sink's own encoder, whose failure
+    stops the run.
     """
     if encoder is None:
         return lambda letter: append(as_line(letter))

@@ -1,5 +1,7 @@
-"""Words for what a user's function was given and raised: step, place, shortened event, the user's
-part of the traceback.
+"""Error texts: step, place, event and traceback of a user's failure.
+
+They name the input of a user's function and what it raised; the event is shortened, the traceback
+is the user's part.
 
 Where it runs: pure.
 """
@@ -13,8 +15,8 @@ from wallaroo.errors import UserCodeError
 from wallaroo.steps import Step
 from wallaroo.user_frames import user_frames
 
-EVENT_CHARS_MAX = 200  # of an event shown in an error
-FRAME_BYTES_MAX = 32  # of a frame shown in hex
+EVENT_CHARS_MAX = 200  # limit for an event shown in an error
+FRAME_BYTES_MAX = 32  # limit for a frame shown in hex
 
 
 def shorten(event: Any) -> str:
@@ -46,8 +48,9 @@ def show_frame(payload: bytes) -> str:
 
 
 def blame(step: Step, event: str, error: BaseException) -> NoReturn:
-    """Stop the run: raise the UserCodeError for ``step``, also where its function called sys.exit;
-    a Ctrl-C goes on as it is.
+    """Stop the run: raise the UserCodeError for ``step``.
+
+    It is raised also if the step's function called sys.exit; a Ctrl-C is raised again as it is.
     """
     if isinstance(error, KeyboardInterrupt):
         raise error
@@ -55,8 +58,9 @@ def blame(step: Step, event: str, error: BaseException) -> NoReturn:
 
 
 def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
-    """Make the error for ``step``: where it was raised in the user's file, and the user's part of
-    the traceback.
+    """Return the error for ``step``.
+
+    It has the place in the user's file where it was raised, and the user's part of the traceback.
     """
     frames = user_frames(error.__traceback__)
     code = getattr(step.function, "__code__", None)

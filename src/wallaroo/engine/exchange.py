@@ -1,4 +1,6 @@
-"""The producing side of a shuffle: one bucket of keys and values per task.
+"""Producing side of a shuffle.
+
+It has one bucket of keys and values per task.
 
 Where it runs: pure (in workers).
 """
@@ -15,20 +17,21 @@ from wallaroo.engine.packing import Column, Packing, pack
 
 
 class Bucket(Protocol):
-    """What takes keys or values one after the other."""
+    """A collector of keys or values, one at a time."""
 
     def append(self, item: Any, /) -> None:
-        """Take one."""
+        """Append one."""
 
 
-# Where the events of one key go: the key that travels, what takes it, what takes values of the
-# exchange's ``atomic`` types, and what takes any value.  The key is None where it is a number:
-# events bring it, since 1, True and 1.0 are equal, and are not all keys (``normalize_key``).
+# The destination of the events of one key: the key that travels, the collector of keys, the
+# collector of values of the exchange's ``atomic`` types, and the function that accepts any value.
+# The key is None if it is a number: events bring it, since 1, True and 1.0 are equal, and are not
+# all keys (``normalize_key``).
 Route = tuple[Any, Bucket, Bucket, Callable[[Any], None]]
 
 
 class StampedKeys:
-    """Takes keys into a list, and with each the time of its event.
+    """A list of keys, and with each the time of its event.
 
     ``keys``, ``times`` and ``watermarks`` are the lists that it appends to.
     """
@@ -49,17 +52,17 @@ class StampedKeys:
         self.times: list[int] = []
         self.watermarks: list[int] = []
         self._partition = ""
-        self._began = 0  # where the events of that partition begin
+        self._began = 0  # index of that partition's first event
         self._runs: list[tuple[str, int]] = []
 
     def append(self, key: Key) -> None:
-        """Take the key of the event that is being processed."""
+        """Add the key of the event that is being processed."""
         self.keys.append(key)
         self.times.append(self._time.event_ns)
         self.watermarks.append(self._time.watermark_ns)
 
     def turn(self, partition: str) -> None:
-        """What is stamped from here on comes from this partition."""
+        """Attribute the keys added from here on to this partition."""
         count = len(self.times)
         if count > self._began:
             self._runs.append((self._partition, count - self._began))
@@ -67,7 +70,7 @@ class StampedKeys:
         self._partition = partition
 
     def take(self) -> tuple[bytes, bytes, tuple[tuple[str, int], ...]]:
-        """Return times and watermarks, packed, and the runs of partitions; begin again in place."""
+        """Return times and watermarks, packed, and the runs of partitions; start over in place."""
         self.turn(self._partition)
         taken = pack_times(self.times), pack_times(self.watermarks), tuple(self._runs)
         self.times.clear()
@@ -78,10 +81,10 @@ class StampedKeys:
 
 
 class Exchange:
-    """The way from one stage to the stage after a shuffle.
+    """The path from one stage to the stage after a shuffle.
 
-    ``route(key)`` answers once per distinct key; the answer is kept in ``routes``, so that an event
-    costs one dict lookup and two appends, and equal keys are one object, which pickles to two
+    ``route(key)`` is called once per distinct key; its result is kept in ``routes``, so that an
+    event costs one dict lookup and two appends, and equal keys are one object, which pickles to two
     bytes.
     """
 
@@ -104,7 +107,7 @@ class Exchange:
         self._buckets: list[tuple[list[Any], Column]] = [
             ([], packing.column()) for _ in range(max(owners) + 1)
         ]
-        # the times of the events in each bucket, where the plan has event time
+        # the times of the events in each bucket, if the plan has event time
         self._stamped = (
             None if time is None else [StampedKeys(keys, time) for keys, _ in self._buckets]
         )
@@ -112,8 +115,9 @@ class Exchange:
         self._has_numbers = False  # among the keys so far
 
     def route(self, key: Any) -> Route:
-        """Return and remember where ``key`` goes.  Raises TypeError for a key that is not str,
-        bytes or int.
+        """Return and remember the route of ``key``.
+
+        Raises TypeError for a key that is not str, bytes or int.
         """
         own = normalize_key(key)
         task = self._owners[group_of_key(own, len(self._owners))]
@@ -126,15 +130,16 @@ class Exchange:
         return found
 
     def turn(self, partition: str) -> None:
-        """What comes from here on is of this partition of the stage's source."""
+        """Attribute the events from here on to this partition of the stage's source."""
         for stamps in self._stamped or ():
             stamps.turn(partition)
 
     def drain(
         self, receipt_ms: int, events_min: int = BLOCK_EVENTS_MIN
     ) -> Iterator[tuple[int, Block]]:
-        """Yield ``(task, block)`` for every bucket with at least ``events_min`` events, and empty
-        it in place.
+        """Yield ``(task, block)`` for each bucket with ``events_min`` events or more.
+
+        A bucket is emptied in place.
         """
         for task, (keys, column) in enumerate(self._buckets):
             events = len(keys)

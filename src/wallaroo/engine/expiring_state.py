@@ -1,10 +1,10 @@
-"""The state objects of a step whose state expires: each is stored with the time of its last use.
+"""States of a step whose state expires, with times of last use.
 
 Where it runs: pure (in workers).
 
-Invariant: what is stored of a pickled state is a pickle of that very state.  The time is pushed and
-popped again at its beginning, so that whatever reads states reads these as well; and an expiry
-finds the time without making an object of the state.
+Invariant: the stored form of a pickled state is a pickle of that very state.  The time is pushed
+and popped again at its beginning, so that all readers of states can read these as well, and an
+expiry finds the time without unpickling the state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEVER = TIME_MIN
 
 
 def with_last_use(packed: bytes, used_ns: int) -> bytes:
-    """Return how a packed state is stored.
+    """Return a packed state as it is stored.
 
     >>> import pickle
     >>> pickle.loads(with_last_use(pickle.dumps("state", 5), 7))
@@ -37,7 +37,7 @@ def with_last_use(packed: bytes, used_ns: int) -> bytes:
 
 
 def last_use_of(stored: bytes) -> int | None:
-    """Return when a stored state was used last; None where no event did."""
+    """Return when a stored state was used last; None if no event used it."""
     used_ns: int = _HEAD.unpack_from(stored)[1]
     return None if used_ns == _NEVER else used_ns
 
@@ -49,7 +49,10 @@ def without_last_use(stored: bytes) -> bytes:
 
 
 class ExpiringState(KeyedState):
-    """``last_use`` has the keys that were used in this batch."""
+    """State objects of a step whose state expires.
+
+    ``last_use`` has the keys that were used in this batch.
+    """
 
     def __init__(self, step: Step, read: Read, packing: Packing):
         super().__init__(step, self._read_once, packing)
@@ -68,20 +71,21 @@ class ExpiringState(KeyedState):
             return raw
 
     def read_ahead(self, group: int, keys: Mapping[bytes, Key]) -> None:
-        """Read the states of keys of one group, given by their encoded form, for less than one by
-        one.
+        """Read the states of keys of one group, given by their encoded form.
+
+        This costs less than to read them one by one.
         """
         if self._read_many is not None:
             unread = {encoded: key for encoded, key in keys.items() if key not in self._stored}
             self._stored.update(self._read_many(group, unread))
 
     def stored_use(self, key: Key) -> int | None:
-        """Return when a key was last used as of the last commit; None where it has no state."""
+        """Return when a key was last used as of the last commit; None if it has no state."""
         stored = self._read_once(key)
         return None if stored is None else last_use_of(stored)
 
     def used_ns(self, key: Key) -> int | None:
-        """Return when a key was last used; None where it has no state."""
+        """Return when a key was last used; None if it has no state."""
         used_ns = self.last_use.get(key)
         if used_ns is None and key not in self._dropped:
             return self.stored_use(key)
@@ -93,7 +97,7 @@ class ExpiringState(KeyedState):
         self.last_use.pop(key, None)
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
-        """Yield what is to be written, as ``KeyedState`` does."""
+        """Yield the states to write, as ``KeyedState`` does."""
         for key, state in self.live.items():
             used_ns = self.used_ns(key)
             raw = with_last_use(self.packed(key, state), _NEVER if used_ns is None else used_ns)

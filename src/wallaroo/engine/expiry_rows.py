@@ -1,12 +1,12 @@
-"""When the state of keys expires: the keys in the order of time.
+"""Index of the keys whose state expires, in the order of time.
 
 Where it runs: pure (in workers).
 
-The state of all keys that expire at one time is one row per key group, however many they are: by
-the clock, which is read once per batch, all keys that a batch uses expire at one time.
+The keys whose state expires at one time are one row per key group, however many they are: by the
+clock, which is read once per batch, all keys that a batch uses expire at one time.
 
-Invariant: reads show what was committed with the batch's own changes on top; nothing is written
-before the batch's end, when ``changes`` says what is different.
+Invariant: reads show the committed rows with the batch's own changes on top; nothing is written
+before the batch's end, when ``changes`` yields the differences.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _row = itemgetter(0)
 
 
 class Row(NamedTuple):
-    """Where a row is: its stored key, which is a time, and its key group."""
+    """Place of a row.
+
+    ``stored`` is its stored key, which is a time; ``group`` is its key group.
+    """
 
     stored: bytes
     group: int
@@ -38,19 +41,20 @@ class ExpiryRows:
     def __init__(self, reader: EntryReader, groups: Groups):
         self._reader = reader
         self._groups = groups
-        self._keys: dict[Row, dict[bytes, Key]] = {}  # of rows that were touched, by encoded key
-        self._stored: dict[Row, bytes | None] = {}  # of rows that were read
+        self._keys: dict[Row, dict[bytes, Key]] = {}  # by touched row, then by encoded key
+        self._stored: dict[Row, bytes | None] = {}  # the rows that were read
         self._left = encode_time(TIME_MIN)  # no stored row before it is left
 
     def add(self, time_ns: int, key: Key) -> None:
-        """Note that the state of a key expires at a time; the same again changes nothing."""
+        """Note that the state of a key expires at a time; a repeated call changes nothing."""
         group, encoded = self._groups.locate(key)
         self._keys.setdefault(Row(encode_time(time_ns), group), {})[encoded] = key
 
     def take(self, up_to_ns: int, most: int) -> Iterator[tuple[Row, dict[bytes, Key]]]:
-        """Yield and remove at most so many keys of the times up to that one, in the order of time,
-        key group and key: those of a row together, by their encoded form.  What is added meanwhile
-        is left.
+        """Yield and remove at most ``most`` keys that expire by a time.
+
+        They come in the order of time, key group and key: those of a row together, by their encoded
+        form.  Keys that are added meanwhile are left.
         """
         end = encode_time(up_to_ns)
         touched = sorted(row for row, keys in self._keys.items() if keys and row.stored <= end)
@@ -74,8 +78,9 @@ class ExpiryRows:
             yield Row(stored, group), value
 
     def _of(self, row: Row, value: bytes | None = None) -> dict[bytes, Key]:
-        """Return the keys of a row, read if they were not yet; ``value``: what is stored of them,
-        where that is known.
+        """Return the keys of a row; read them if they were not read yet.
+
+        ``value``: the stored keys, if they are known.
         """
         keys = self._keys.setdefault(row, {})
         if row not in self._stored:
@@ -95,7 +100,7 @@ class ExpiryRows:
         return decode_time(min(found)) if found else None
 
     def changes(self) -> Iterator[Change]:
-        """Yield what is to be written."""
+        """Yield the rows to write."""
         for row in list(self._keys):
             keys = self._of(row)
             value = pickle.dumps([keys[encoded] for encoded in sorted(keys)], 5) if keys else None

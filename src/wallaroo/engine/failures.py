@@ -1,12 +1,12 @@
-"""What happens when a user's function raises: stop, skip the event, or write a dead letter.
+"""Error policies for user functions: stop, skip the event, or dead letter.
 
 Where it runs: pure.  The policy is chosen when a stage is built; the per-event path only has a
 ``try``, which costs nothing until it fires.
 
 Whatever the policy, the failed call has no output.  A state object keeps what the function did to
-it before it raised, as in plain Python.  What is not about one event always stops the run: a state
-class that cannot be made, stored or read back, a PeerError (a server that is asked for schemas is
-away, say), and what is no ``Exception``, such as sys.exit.
+it before it raised, as in plain Python.  A failure that is not about one event always stops the
+run: a state class that cannot be instantiated, stored or read back, a PeerError (a schema server is
+unavailable, say), and anything that is no ``Exception``, such as sys.exit.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from wallaroo.steps import DEAD_LETTER, STOP, Step
 
 SAMPLES_FIRST = 5  # failures of a step in a task that are all shown; then every power of ten is
 
-# event, what was raised, key (None where there is none)
+# event, exception, key (None if there is none)
 OnError = Callable[[Any, BaseException, Any], None]
 Tally = dict[tuple[str, str], int]  # (step name, policy) -> events that failed
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One of the failures that did not stop the run, for people."""
+    """A failure that did not stop the run, for people."""
 
     step: str
     policy: str
     place: str
     event: str
     cause: str
-    number: int  # which failure of the step in its task and batch this was
+    number: int  # ordinal of this failure among those of the step in its task and batch
 
 
 class Failures:
-    """Policies of one task in one batch; ``counts`` and ``samples`` say what they did.
+    """Policies of one task in one batch.
 
-    ``write`` takes dead letters; None where the plan has no dead-letter sink, which the checks
-    forbid if a step asks for one.
+    ``counts`` and ``samples`` report the failures that did not stop the run.  ``write`` accepts
+    dead letters; it is None if the plan has no dead-letter sink, which the checks forbid if a step
+    asks for one.
     """
 
     def __init__(self, application: str, batch: int, write: Callable[[Letter], None] | None):
@@ -54,8 +55,9 @@ class Failures:
         self._write = write
 
     def policy(self, step: Step, source: str = "") -> OnError:
-        """Return what is done with an event for which ``step`` raised; ``source`` is where it came
-        from, if that is known.
+        """Return the handler of events for which ``step`` raised.
+
+        ``source`` is where the event came from, if that is known.
         """
         if step.on_error == STOP:
             return stop_on_error(step)
@@ -97,14 +99,14 @@ def add_counts(total: Tally, more: Tally) -> None:
 
 
 def show(step: Step, event: Any) -> str:
-    """Return a few words for what ``step`` was given: a frame in hex, or a repr."""
-    # not where its event cannot be packed
+    """Return a short text for the input of ``step``: a frame in hex, or a repr."""
+    # not if its event cannot be packed
     is_frame = step.kind == "decoder" and isinstance(event, bytes)
     return show_frame(event) if is_frame else shorten(event)
 
 
 def stop_on_error(step: Step) -> OnError:
-    """The default policy: raise; the batch does not commit."""
+    """Return the default policy: raise; the batch does not commit."""
 
     def failed(event: Any, error: BaseException, key: Any = None) -> None:
         if isinstance(error, PeerError):

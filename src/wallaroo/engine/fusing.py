@@ -1,18 +1,19 @@
-"""Fusing: a chain of closures, each of which calls the next one for every event, becomes one
-function.
+"""Fusing of a chain of closures into one function.
+
+Each of the closures calls the next one for every event.
 
 Where it runs: pure (in workers).
 
 A head and the operators behind it are plain closures; each calls its next one as ``emit(key,
 event)``.  ``fused`` puts the body of the next one in the place of that call, and so on to the exit,
-under names of their own.  What is called per event is then the user's functions and nothing else: a
-call less per step.  The text of the new function is made of the text of the closures; nothing is
-written twice, and the closures remain what defines the meaning (tests compare both).
+under names of their own.  Then only the user's functions are called per event: a call less per
+step.  The text of the new function is generated from the text of the closures; nothing is written
+twice, and the closures remain what defines the meaning (tests compare both).
 
-A closure that can be put in the place of its call takes two arguments, which it does not assign; it
-has no ``return``, no ``yield`` and no function inside, and is written in this package.  What it
-refers to is bound when its stage is built, and is not bound again later.  Others are called as they
-are: methods, operators that hold events back, whatever measures them.
+A closure that can be put in the place of its call accepts two arguments, which it does not assign;
+it has no ``return``, no ``yield`` and no function inside, and is written in this package.  Its
+references are bound when its stage is built, and are not bound again later.  Others are called as
+they are: methods, operators that hold events back, wrappers that measure them.
 
 The text is compiled once per chain of code and kept; a stage that is built again costs no
 compilation.  Frames of the new function belong to this module, so they are none of the user's.
@@ -33,12 +34,11 @@ from typing import Any, TypeVar
 
 from wallaroo.user_frames import PACKAGE
 
-# the file that stack traces name, with a number: what distinguishes files by path finds it within
-# the engine
+# the file that stack traces name, with a number: code that distinguishes files by path finds it
+# within the engine
 FUSED = "<fused>/wallaroo/engine/"
-NEXT = "emit"  # what closures call the next one
-# of a chain that becomes one function: Python bounds how deep loops and blocks may lie in each
-# other
+NEXT = "emit"  # the name by which closures call the next one
+# limit for a chain that becomes one function: Python bounds the nesting of loops and blocks
 DEPTH_MAX = 12
 _FORBIDDEN = (
     ast.Return,
@@ -61,8 +61,9 @@ Anything = TypeVar("Anything", bound=Callable[..., None])
 
 
 def fused(head: Anything) -> Anything:
-    """Return a function that does what ``head`` does, and calls none of the closures behind it; the
-    head itself where that is not possible.
+    """Return a function that does what ``head`` does without calls to the closures behind it.
+
+    Return the head itself if that is not possible.
     """
     chain = tuple(_chain(head))
     if len(chain) < 2:
@@ -73,7 +74,7 @@ def fused(head: Anything) -> Anything:
 
 
 def _chain(head: Any) -> Iterator[FunctionType]:
-    """The head and what can be put into it, in the order in which an event meets them."""
+    """Yield the head and the closures that fit into it, in the order of events through them."""
     following = head
     for depth in range(DEPTH_MAX):
         if not isinstance(following, FunctionType) or _text_of(following.__code__) is None:
@@ -89,7 +90,7 @@ def _chain(head: Any) -> Iterator[FunctionType]:
 
 
 def _value(closure: FunctionType, name: str) -> Any:
-    """What a name means in a closure."""
+    """Return the value of a name in a closure."""
     free = closure.__code__.co_freevars
     if name in free:
         return (closure.__closure__ or ())[free.index(name)].cell_contents
@@ -98,19 +99,22 @@ def _value(closure: FunctionType, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A closure as text.  Trees are not to be changed."""
+    """Text of a closure.
+
+    Trees are not to be changed.
+    """
 
     parameters: tuple[str, ...]
     body: tuple[ast.stmt, ...]
     assigned: frozenset[str]
-    bound: tuple[str, ...]  # what it refers to: free variables and globals, no builtins
+    bound: tuple[str, ...]  # the names it refers to: free variables and globals, no builtins
     has_next: bool  # calls the next one in one place
     fits: bool  # can be put in the place of its call
 
 
 @lru_cache(maxsize=256)
 def _text_of(code: CodeType) -> _Text | None:
-    """Return the text of a closure of this package; None where it cannot be had or used."""
+    """Return the text of a closure of this package; None if it is unavailable or unusable."""
     tree = _tree_of(code)
     if tree is None or any(isinstance(each, _FORBIDDEN) for each in _inside(tree)):
         return None
@@ -162,7 +166,7 @@ def _is_builtin(code: CodeType, name: str) -> bool:
 
 
 def _is_next(node: ast.AST) -> bool:
-    """Whether this is the statement that calls the next one."""
+    """Return whether this is the statement that calls the next one."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Call)
@@ -175,7 +179,10 @@ def _is_next(node: ast.AST) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A compiled chain: ``make`` takes the values of ``bound``, (place in the chain, name)."""
+    """A compiled chain.
+
+    ``make`` accepts the values of ``bound``: (place in the chain, name).
+    """
 
     make: Callable[..., Any]
     bound: tuple[tuple[int, str], ...]
@@ -211,7 +218,11 @@ def _written(body: list[ast.stmt]) -> str:
 
 
 class _Renaming(ast.NodeTransformer):
-    """The text at one place of the chain under names of its own, with what follows put in."""
+    """Renaming of the text at one place of a chain.
+
+    Names that the closure assigns or binds get the place as a suffix; the text of the next closure
+    replaces its call.
+    """
 
     def __init__(self, texts: list[_Text], place: int, arguments: dict[str, ast.expr]):
         self._texts = texts
@@ -221,7 +232,7 @@ class _Renaming(ast.NodeTransformer):
         self._own = self._text.assigned | set(self._text.bound)
 
     def body(self) -> list[ast.stmt]:
-        """The statements."""
+        """Return the statements."""
         body: list[ast.stmt] = []
         for statement in self._text.body:
             found = self.visit(_copied(statement))

@@ -1,4 +1,6 @@
-"""Heads: the loops that feed a stage, from a source's payloads or from the blocks of a shuffle.
+"""Heads: loops that feed a stage.
+
+They feed it from a source's payloads or from the blocks of a shuffle.
 
 Where it runs: pure (in workers).  A block's head is chosen by its kind.
 """
@@ -21,7 +23,7 @@ Payloads = list[Any]
 def decode_and_emit(
     decode: Callable[[Any], Any], emit: Emit, failed: OnError
 ) -> Callable[[Payloads], None]:
-    """Head of an unkeyed source stage."""
+    """Return the head of an unkeyed source stage."""
 
     def run(payloads: Payloads) -> None:
         for payload in payloads:
@@ -39,8 +41,9 @@ def decode_and_emit(
 def decode_and_keep(
     decode: Callable[[Any], Any], emit: Emit, failed: OnError, time: StageTime
 ) -> Callable[[Payloads], None]:
-    """Head of a source stage that gives events their times; then the payload travels, not the
-    event.
+    """Return the head of a source stage that sets event times and keeps payloads.
+
+    The payload travels, not the event.
     """
 
     def run(payloads: Payloads) -> None:
@@ -63,7 +66,10 @@ def decode_and_ship_raw(
     failed: OnError,
     key_failed: OnError,
 ) -> Callable[[Payloads], None]:
-    """Head of a source stage that is only a pure decoder: the payload travels, not the event."""
+    """Return the head of a source stage that is only a pure decoder.
+
+    The payload travels, not the event.
+    """
     extract = extractor.function
     routes = exchange.routes
     route = exchange.route
@@ -100,17 +106,17 @@ def ship_by_declared_key(
     exchange: Exchange,
     ship_decoded: Callable[[Payloads], None],
 ) -> Callable[[Payloads], None]:
-    """Head of such a stage whose decoder says what the key is without decoding.
+    """Return the head of such a stage whose decoder finds the key without decoding.
 
     A payload whose key has not been seen goes through ``ship_decoded``, the head that decodes: so
-    the key of the first event of each key is compared with what the extractor returns for it, and a
-    payload that is too short to have a key is found.
+    the key of the first event of each key is compared with the one that the extractor returns for
+    it, and a payload that is too short to have a key is found.
     """
     check = _key_check(decoder, extractor, ship_decoded)
     if decoder.key_of is not None:
         return _ship_by_function(decoder.key_of, exchange, check)
     assert decoder.key_place is not None
-    place = slice(*decoder.key_place)  # made once: 3.11 makes one for each `[begin:end]`
+    place = slice(*decoder.key_place)  # created once: 3.11 creates one for each `[begin:end]`
     routes = exchange.routes
 
     def run(payloads: Payloads) -> None:
@@ -181,7 +187,7 @@ def _key_check(
 
 
 def _declared_key(decoder: Decoder[Any]) -> tuple[Callable[[bytes], Any], str]:
-    """Return what reads the key from a payload, and how it is declared."""
+    """Return a function that reads the key from a payload, and the text of its declaration."""
     if decoder.key_of is not None:
         return decoder.key_of, getattr(decoder.key_of, "__name__", "a function")
     assert decoder.key_place is not None
@@ -194,7 +200,7 @@ Timed = Callable[[list[Any], list[Any], list[int], list[int]], None]
 
 
 def emit_events(emit: Emit) -> Keyed:
-    """Head of a stage after a shuffle that carries events."""
+    """Return the head of a stage after a shuffle that carries events."""
 
     def run(keys: list[Any], events: list[Any]) -> None:
         for key, event in zip(keys, events, strict=True):
@@ -204,7 +210,7 @@ def emit_events(emit: Emit) -> Keyed:
 
 
 def decode_keyed(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Keyed:
-    """Head of a stage after a shuffle that carries undecoded payloads."""
+    """Return the head of a stage after a shuffle that carries undecoded payloads."""
     decode = decoder.function
 
     def run(keys: list[Any], payloads: list[Any]) -> None:
@@ -221,7 +227,7 @@ def decode_keyed(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Keyed:
 
 
 def emit_sided(side: int, emit: Emit) -> Emit:
-    """Let events say which side of a join they are of."""
+    """Mark events with their side of a join."""
 
     def process(key: Any, event: Any) -> None:
         emit(key, (side, event))
@@ -230,7 +236,7 @@ def emit_sided(side: int, emit: Emit) -> Emit:
 
 
 def emit_timed_events(emit: Emit, time: StageTime) -> Timed:
-    """Head of a stage after a shuffle that carries events with their times."""
+    """Return the head of a stage after a shuffle that carries events with their times."""
 
     def run(keys: list[Any], events: list[Any], times: list[int], marks: list[int]) -> None:
         for key, event, time.event_ns, time.watermark_ns in zip(
@@ -242,7 +248,7 @@ def emit_timed_events(emit: Emit, time: StageTime) -> Timed:
 
 
 def decode_timed(decoder: Decoder[Any], emit: Emit, failed: OnError, time: StageTime) -> Timed:
-    """Head of a stage after a shuffle that carries undecoded payloads with their times."""
+    """Return the head of a stage after a shuffle of undecoded payloads with their times."""
     decode = decoder.function
 
     def run(keys: list[Any], payloads: list[Any], times: list[int], marks: list[int]) -> None:

@@ -1,7 +1,7 @@
-"""The state objects of one state step in one task of one batch.
+"""State objects of one state step in one task of one batch.
 
-Where it runs: pure (in workers).  Objects are made lazily, live for the batch, and are pickled once
-at its end; what did not change is not written, and what was dropped is removed.
+Where it runs: pure (in workers).  Objects are created lazily, live for the batch, and are pickled
+once at its end; unchanged ones are not written, and dropped ones are removed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ class BulkRead(Protocol):
     """A ``Read`` that reads many keys of one key group for less."""
 
     def __call__(self, key: Key) -> bytes | None:
-        """Return what is stored of one key."""
+        """Return the stored state of one key."""
 
     def many(self, group: int, keys: Mapping[bytes, Key]) -> Iterator[tuple[Key, bytes | None]]:
-        """Yield what is stored of keys, which are given by their encoded form."""
+        """Yield the stored states of keys, which are given by their encoded form."""
 
 
 class KeyedState:
-    """``live`` holds the objects touched so far; ``load`` brings one in, ``drop`` removes one."""
+    """State objects of one step, by key.
+
+    ``live`` holds the objects touched so far; ``load`` brings one in, ``drop`` removes one.
+    """
 
     def __init__(self, step: Step, read: Read, packing: Packing):
         self.step = step
@@ -44,8 +47,9 @@ class KeyedState:
         self._make: Callable[[], Any] = getattr(step, "state_class", object)
 
     def load(self, key: Key) -> Any:
-        """Return the key's state: as it was stored, or new.  Raises UserCodeError if the class
-        cannot make or read it.
+        """Return the key's state: as it was stored, or new.
+
+        Raises UserCodeError if the class cannot create or read it.
         """
         raw = None
         if key not in self._dropped:
@@ -63,16 +67,18 @@ class KeyedState:
         self._dropped[key] = None
 
     def has(self, key: Key) -> bool:
-        """Whether the key has state now."""
+        """Return whether the key has state now."""
         return key in self.live or (key not in self._dropped and self._read(key) is not None)
 
     def is_dropped(self, key: Key) -> bool:
-        """Whether the key's stored state was dropped in this batch."""
+        """Return whether the key's stored state was dropped in this batch."""
         return key in self._dropped
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
-        """Yield key and pickled state for every touched key whose bytes differ from what was
-        stored; None instead of the bytes where a stored state was dropped.
+        """Yield key and pickled state of every touched key whose bytes have changed.
+
+        They are compared with the stored ones.  None replaces the bytes if a stored state was
+        dropped.
         """
         for key, state in self.live.items():
             raw = self.packed(key, state)
@@ -81,7 +87,10 @@ class KeyedState:
         yield from self.removed()
 
     def packed(self, key: Key, state: Any) -> bytes:
-        """Return the bytes of a state.  Raises UserCodeError where it cannot be packed."""
+        """Return the bytes of a state.
+
+        Raises UserCodeError if it cannot be packed.
+        """
         try:
             return self._dumps(state)
         except BaseException as error:
@@ -90,7 +99,7 @@ class KeyedState:
             blame(self.step, f"state of key {shorten(key)}{why}", error)
 
     def removed(self) -> Iterator[tuple[Key, None]]:
-        """Yield the keys of which a stored state was dropped."""
+        """Yield the keys whose stored state was dropped."""
         for key in self._dropped:
             # a key that was not read may have had none: removing nothing costs less than reading
             if key not in self.live and self._stored.get(key, b"") is not None:

@@ -1,4 +1,4 @@
-"""Keys: their bytes, their key group, and which task owns a key group.
+"""Keys: their bytes, their key group, and the task that owns it.
 
 Where it runs: pure.  ``encode_key``, ``group_of`` and ``groups_of_task`` fix where state lives;
 changing one makes every checkpoint unreadable.
@@ -55,7 +55,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def _no_key(key: object) -> TypeError:
-    """The error for what is no key, with what makes one of it.
+    """Return the error for an invalid key, with a hint for a valid one.
 
     >>> _no_key(("AAPL", 7))
     TypeError('a key must be str, bytes or int, not tuple: make one string of its parts')
@@ -82,8 +82,9 @@ def decode_key(encoded: bytes) -> Key:
 
 
 def group_of(encoded: bytes, key_groups: int) -> int:
-    """Return the key group (0 ≤ group < key_groups) of an encoded key: the first 8 bytes of
-    BLAKE2b, modulo.
+    """Return the key group (0 ≤ group < key_groups) of an encoded key.
+
+    It is the first 8 bytes of BLAKE2b, modulo the number of key groups.
     """
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "big") % key_groups
 
@@ -99,8 +100,9 @@ def groups_of_task(task: int, tasks: int, key_groups: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=GROUPS_KEPT)
 def group_of_key(key: Key, key_groups: int) -> int:
-    """Return the key group of a normalized key; those asked for lately are known, as the same keys
-    come again in batch after batch.
+    """Return the key group of a normalized key.
+
+    Recent results are cached, as the same keys come again in batch after batch.
     """
     return group_of(encode_key(key), key_groups)
 

@@ -1,10 +1,12 @@
-"""Ordered entries of one step in one task of one batch: any number of values per key, each stored
-by itself, and what is due at which time.
+"""Ordered entries and due times of one step in one batch.
+
+A key has any number of values, each stored by itself; an index holds what is due at which time.
+Both are those of one task.
 
 Where it runs: pure (in workers).
 
-Invariant: reads show what was committed with the batch's own changes on top; nothing is written
-before the batch's end, when ``changes`` says what is different.
+Invariant: reads show the committed entries with the batch's own changes on top; nothing is written
+before the batch's end, when ``changes`` yields the differences.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class EntryReader(Protocol):
 
 
 class NothingStored:
-    """An EntryReader of nothing."""
+    """An empty EntryReader."""
 
     def get(self, group: int, stored: bytes) -> bytes | None:
         return None
@@ -84,7 +86,10 @@ class NothingStored:
 
 
 class Groups(NamedTuple):
-    """The key groups of a task, half-open, of how many."""
+    """Key groups of a task.
+
+    They are the half-open range from ``first`` to ``end``; ``of`` is the number of all key groups.
+    """
 
     first: int
     end: int
@@ -96,13 +101,14 @@ class Groups(NamedTuple):
         return group_of(encoded, self.of), encoded
 
     def home(self, key: Key) -> Key:
-        """Return the key under which entries of a key's whole group are."""
+        """Return the key under which the entries of a key's whole group are stored."""
         return homes(self.of)[group_of_key(key, self.of)]
 
 
 class Entries:
-    """Values by key and sub.  ``live`` holds the ones touched so far, by (key, sub): a step may
-    look there first.
+    """Values by key and sub.
+
+    ``live`` holds the ones touched so far, by (key, sub): a step may look there first.
 
     A value may be changed in place after ``get`` or ``put``: it is packed at the batch's end.
     """
@@ -116,7 +122,7 @@ class Entries:
     ):
         self.live: dict[tuple[Key, Sub], Any] = {}
         self._stored: dict[tuple[Key, Sub], bytes | None] = {}
-        self._packed: dict[tuple[Key, Sub], bytes] = {}  # read along, and not asked for yet
+        self._packed: dict[tuple[Key, Sub], bytes] = {}  # read, but not requested by ``get`` yet
         self._touched: dict[Key, list[Sub]] = {}
         self._reader = reader
         self._groups = groups
@@ -124,7 +130,7 @@ class Entries:
         self._loads = loads
 
     def get(self, key: Key, sub: Sub) -> Any:
-        """Return the value, None where there is none."""
+        """Return the value, None if there is none."""
         place = key, sub
         if place in self.live:
             return self.live[place]
@@ -138,8 +144,9 @@ class Entries:
         return value
 
     def peek(self, key: Key, sub: Sub) -> Any:
-        """Return the value as it was committed, to be read only: it is not written again.  None
-        where there is none.
+        """Return the value as it was committed, or None if there is none.
+
+        It is only to be read: it is not written again.
         """
         place = key, sub
         if place not in self._stored:
@@ -150,7 +157,7 @@ class Entries:
         return None if packed is None else self._loads(packed)
 
     def put(self, key: Key, sub: Sub, value: Any) -> None:
-        """Set the value; ``None`` is no value."""
+        """Set the value, which is not None."""
         if (key, sub) not in self._stored:
             self._read(key, sub)
         self._packed.pop((key, sub), None)
@@ -164,8 +171,9 @@ class Entries:
         self.live.pop((key, sub), None)
 
     def scan(self, key: Key) -> Iterator[tuple[Sub, Any]]:
-        """Yield all entries of a key in the order of their subs.  Entries may be put and deleted
-        meanwhile; what is put is not seen by this scan.
+        """Yield all entries of a key in the order of their subs.
+
+        Entries may be put and deleted meanwhile; this scan does not see what is put.
         """
         for sub in self.subs(key):
             value = self.get(key, sub)
@@ -173,8 +181,9 @@ class Entries:
                 yield sub, value
 
     def subs(self, key: Key) -> list[Sub]:
-        """Return the subs of a key's entries, in order.  Their values are read along, and unpacked
-        when they are asked for.
+        """Return the subs of a key's entries, in order.
+
+        Their values are read as well, and unpacked when they are requested.
         """
         group, encoded = self._groups.locate(key)
         prefix = key_prefix(encoded)
@@ -206,8 +215,9 @@ class Entries:
         self._touched.setdefault(key, []).append(sub)
 
     def changes(self) -> Iterator[Change]:
-        """Yield what is to be written, once: values are let go as they are packed, so that the end
-        of a task finds none of them.
+        """Yield the changes to write, once.
+
+        Values are released as they are packed, so that the end of a task finds none of them.
         """
         for (key, sub), raw in self._stored.items():
             if (key, sub) in self._packed:
@@ -222,32 +232,33 @@ class Entries:
 
 
 class Due(NamedTuple):
-    """Something that is due."""
+    """An entry that is due at a time."""
 
     time_ns: int
     key: Key
     sub: Sub
-    # what the watermark was when it was added, in processing time the clock
+    # the watermark when it was added; in processing time, the clock
     added_at_ns: int
 
 
 class DueIndex:
-    """What is due when: rows of (time, key, sub), found in the order of time, then key, then
-    sub.
+    """Index of what is due, by time.
+
+    Its rows are (time, key, sub), found in the order of time, then key, then sub.
     """
 
     def __init__(self, reader: EntryReader, groups: Groups):
         self._reader = reader
         self._groups = groups
-        # what was added or taken in this batch, by stored key, and whether a commit has the row
+        # rows added or taken in this batch, by stored key, and whether a commit has the row
         self._rows: dict[bytes, Due | None] = {}
-        self._is_stored: dict[bytes, bool] = {}  # of rows for which that is known
+        self._is_stored: dict[bytes, bool] = {}  # only for rows for which it is known
         self._group_of: dict[bytes, int] = {}
         self._added: list[bytes] = []  # a heap of stored keys; may name rows that are gone
         self._left = encode_time(TIME_MIN)  # no stored row before it is left
 
     def add(self, time_ns: int, key: Key, sub: Sub, added_at_ns: int = TIME_MIN) -> None:
-        """Note that ``sub`` of ``key`` is due at a time; the same again changes nothing."""
+        """Note that ``sub`` of ``key`` is due at a time; a repeated call changes nothing."""
         group, encoded = self._groups.locate(key)
         stored = due_key(time_ns, encoded, sub)
         self._group_of[stored] = group
@@ -262,8 +273,9 @@ class DueIndex:
         self._rows[stored] = None
 
     def take(self, up_to_ns: int) -> Iterator[Due]:
-        """Yield and remove all that is due at or before a time, in order; also what is added
-        meanwhile.
+        """Yield and remove all that is due at or before a time, in order.
+
+        Rows that are added meanwhile are among them.
         """
         committed = self._committed(up_to_ns)
         following = next(committed, None)
@@ -311,7 +323,7 @@ class DueIndex:
         return min(times, default=None)
 
     def changes(self) -> Iterator[Change]:
-        """Yield what is to be written."""
+        """Yield the rows to write."""
         for stored, due in self._rows.items():
             if due is not None:
                 _, encoded = self._groups.locate(due.key)
@@ -321,7 +333,7 @@ class DueIndex:
                 yield self._group_of[stored], stored, None
 
     def _was_stored(self, stored: bytes) -> bool:
-        """Whether a commit has a row; looked up only where it is gone now."""
+        """Return whether a commit has a row; look it up only if it is gone now."""
         known = self._is_stored.get(stored)
         if known is None:
             known = self._reader.get(self._group_of[stored], stored) is not None

@@ -1,4 +1,4 @@
-"""Keys of ordered entries: bytes that sort as what they stand for.
+"""Keys of ordered entries: bytes that sort as what they encode.
 
 Where it runs: pure.  These encodings fix where entries live and in which order they are found;
 changing one makes every checkpoint unreadable.
@@ -7,10 +7,10 @@ changing one makes every checkpoint unreadable.
   ``encode_sub`` keeps their order, among subs of one shape.
 * An entry is stored under ``entry_key``: the entries of one key lie together, in the order of their
   subs.
-* What is due is stored under ``due_key``: in the order of time, then key, then sub.
+* A row that is due at a time is stored under ``due_key``: in the order of time, then key, then sub.
 
 A key of more than ``KEY_BYTES_MAX`` bytes is represented by its digest; the entry's value then
-begins with the key itself (``join_key``), as nothing else could say which one it was.
+begins with the key itself (``join_key``), as nothing else could identify it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 
 Sub = int | str | bytes | tuple[Any, ...]
 
-KEY_BYTES_MAX = 224  # of an encoded key that is stored as it is
-SUB_BYTES_MAX = 224  # of an encoded sub; the view keeps order for 480 bytes in all
+KEY_BYTES_MAX = 224  # limit for an encoded key that is stored as it is
+SUB_BYTES_MAX = 224  # limit for an encoded sub; the view keeps order for 480 bytes in all
 TIME_MIN = -(1 << 63)
 TIME_MAX = (1 << 63) - 1
 _TIME = struct.Struct(">Q")
@@ -52,8 +52,9 @@ def decode_time(encoded: bytes, at: int = 0) -> int:
 
 
 def encode_sub(sub: Sub) -> bytes:
-    """Return bytes that sort as the subs do.  Raises TypeError for what is none, ValueError for one
-    that is too large.
+    """Return bytes that sort as the subs do.
+
+    Raises TypeError for an invalid sub, ValueError for one that is too large.
 
     >>> encode_sub(("b", 1)) < encode_sub(("b", 2)) < encode_sub(("ba", 0))
     True
@@ -121,26 +122,24 @@ def _unescape(encoded: bytes, at: int) -> tuple[bytes, int]:
 
 
 def key_prefix(key: bytes) -> bytes:
-    """Return what the stored keys of all entries of an encoded key begin with, and those of no
-    other key.
-    """
+    """Return the prefix of the stored keys of all entries of an encoded key, and of no other."""
     if len(key) <= KEY_BYTES_MAX:
         return _LENGTH.pack(len(key)) + key
     return _LENGTH.pack(_DIGEST) + hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
 def entry_key(key: bytes, sub: Sub) -> bytes:
-    """Return where an entry of an encoded key is stored."""
+    """Return the stored key of an entry of an encoded key."""
     return key_prefix(key) + encode_sub(sub)
 
 
 def due_key(time_ns: int, key: bytes, sub: Sub) -> bytes:
-    """Return where it is stored that ``sub`` of an encoded key is due at a time."""
+    """Return the stored key of the row by which ``sub`` of an encoded key is due at a time."""
     return encode_time(time_ns) + key_prefix(key) + encode_sub(sub)
 
 
 def join_key(key: bytes, value: bytes) -> bytes:
-    """Return what is stored as an entry's value: with the encoded key, where that is a long one."""
+    """Return an entry's value as it is stored: with the encoded key, if that is a long one."""
     return value if len(key) <= KEY_BYTES_MAX else _LONG_LENGTH.pack(len(key)) + key + value
 
 
@@ -161,13 +160,14 @@ def split_entry(stored: bytes, value: bytes, at: int = 0) -> tuple[bytes, Sub, b
 
 
 def split_due(stored: bytes, value: bytes) -> tuple[int, bytes, Sub, bytes]:
-    """Return time, encoded key, sub and value of something due, as it is stored."""
+    """Return time, encoded key, sub and value of a stored row of what is due."""
     return decode_time(stored), *split_entry(stored, value, _TIME.size)
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """Return the first key after all that begin with ``prefix``; prefixes here never end in 0xff
-    bytes alone.
+    """Return the first key after all that begin with ``prefix``.
+
+    Prefixes here never end in 0xff bytes alone.
     """
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1])

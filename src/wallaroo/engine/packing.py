@@ -1,11 +1,11 @@
-"""Packing: how values become bytes, those of a state object and those of a block's events.
+"""Packing of state objects and of a block's events into bytes.
 
 Where it runs: pure.
 
 Invariants of packing:
 
-* A value is packed when it is emitted.  What happens to an object later, in the function that
-  returned it or in the state that refers to it, does not change what was emitted.
+* A value is packed when it is emitted.  Later changes to the object, by the function that returned
+  it or through the state that refers to it, do not change what was emitted.
 * No two events of a block share an object that can change, so that no result depends on which
   events travel in one block.
 """
@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 # values that cannot change: they are kept as they are until their block is full.  None is not among
-# them, since in a column it is in the place of a value that was pickled
+# them, since in a column it marks the place of a value that was pickled
 ATOMIC = frozenset({str, bytes, int, float, bool})
 NOTHING_ATOMIC: frozenset[type[Any]] = frozenset()
 # classes of events to which the values of one block refer by two bytes; each further one costs its
@@ -37,7 +37,7 @@ _POP = b"0"
 
 
 class Kind(Enum):
-    """What the values of a block are."""
+    """Encodings of the values of a block."""
 
     VALUES = "values"  # events, pickled
     FRAMES = "frames"  # payloads that are not decoded yet
@@ -46,32 +46,41 @@ class Kind(Enum):
 
 
 class Atoms(Protocol):
-    """What takes values of atomic types."""
+    """A collector of values of atomic types."""
 
     def append(self, value: Any, /) -> None:
-        """Take one."""
+        """Append one."""
 
 
 class Column(Protocol):
-    """The values of one block while it fills; each is packed as it is when it is added."""
+    """Values of one block while it fills.
+
+    Each is packed in its state at the time it is added.
+    """
 
     @property
     def atoms(self) -> Atoms:
-        """What takes values of atomic types; the same object as long as the column is there."""
+        """Return the collector of values of atomic types.
+
+        It is the same object as long as the column exists.
+        """
 
     def put(self, value: Any, /) -> None:
-        """Take any value.  Raises what packing it raises; the column is then as before."""
+        """Accept any value.
+
+        Raises any error of packing it; the column is then as before.
+        """
 
     def take(self) -> Any:
-        """Return what ``unpack`` will read, and begin again with nothing."""
+        """Return the input of ``unpack``, and start over with nothing."""
 
 
 class PickleStream:
-    """Values pickled one after the other, each by itself, into one pickle of their list.
+    """Values pickled one after the other into one pickle of their list.
 
-    The pickler forgets everything between two values, but for the classes of values: so values
-    share no objects, and still name their class by two bytes.  It forgets by being given its memo
-    as it was; explicit memo numbers (protocol 3) let one ``loads`` read all values.
+    Each is pickled by itself.  The pickler forgets everything between two values, except for their
+    classes, so values share no objects and still name their class by two bytes.  Its memo is reset
+    for each value; explicit memo numbers (protocol 3) let one ``loads`` read all values.
     """
 
     __slots__ = ("_buffer", "_classes", "_end", "_memo", "_pickler")
@@ -84,7 +93,10 @@ class PickleStream:
         self._end = self._buffer.write(_BEGIN_LIST)
 
     def add(self, value: Any) -> None:
-        """Pickle one value.  Raises what pickling it raises; the stream is then as before."""
+        """Pickle one value.
+
+        Raises any error of pickling it; the stream is then as before.
+        """
         if type(value) not in self._classes:
             self._introduce(type(value))
         self._pickler.memo = self._memo
@@ -103,7 +115,7 @@ class PickleStream:
         self._pickler.memo = self._memo
         try:
             self._pickler.dump(cls)
-        except Exception:  # the value may pickle all the same, or says itself what is wrong
+        except Exception:  # the value may pickle all the same, or raises the error itself
             self._undo()
             return
         self._buffer.seek(-1, io.SEEK_CUR)
@@ -116,7 +128,7 @@ class PickleStream:
         self._buffer.truncate()
 
     def take(self) -> bytes | None:
-        """Return the pickle of the list of values, None where there are none; begin again."""
+        """Return the pickle of the list of values, None if there are none; start over."""
         if self._end == len(_BEGIN_LIST):
             return None
         self._buffer.write(_END_LIST)
@@ -131,8 +143,9 @@ class PickleStream:
 
 
 class ValueColumn:
-    """Atomic values in a list, all others in a stream; None in the list is in the place of the
-    stream's next one.
+    """Atomic values in a list, all others in a stream.
+
+    None in the list marks the place of the stream's next value.
     """
 
     __slots__ = ("_add", "_stream", "atoms")
@@ -143,7 +156,7 @@ class ValueColumn:
         self._add = self._stream.add
 
     def put(self, value: Any) -> None:
-        """Take any value, as it is now."""
+        """Accept any value, in its current state."""
         if type(value) is tuple and ATOMIC.issuperset(map(type, value)):
             self.atoms.append(value)
             return
@@ -151,7 +164,7 @@ class ValueColumn:
         self.atoms.append(None)
 
     def take(self) -> tuple[list[Any] | None, bytes | None]:
-        """Return the list, None where all values are in the stream, and the stream."""
+        """Return the list, or None if all values are in the stream, and the stream."""
         stream = self._stream.take()
         is_mixed = stream is None or any(value is not None for value in self.atoms)
         values = list(self.atoms) if is_mixed else None
@@ -162,8 +175,8 @@ class ValueColumn:
 class FrameColumn:
     """Payloads: bytes, which cannot change.
 
-    Each is another object, so there is nothing for a pickler to remember: ``marshal`` takes half of
-    its time.  Version 2 of its format is the last one that remembers nothing.
+    Each is another object, so a pickler has nothing to remember: ``marshal`` needs half of its
+    time.  Version 2 of its format is the last one that remembers nothing.
     """
 
     __slots__ = ("atoms", "put")
@@ -193,11 +206,11 @@ class SerializedColumn:
         return self
 
     def append(self, value: Any) -> None:
-        """As ``put``: no type is atomic."""
+        """Accept a value as ``put`` does: no type is atomic."""
         self.put(value)
 
     def put(self, value: Any) -> None:
-        """Take any value, as it is now."""
+        """Accept any value, in its current state."""
         self._values.append(self._serialize(value))
 
     def take(self) -> list[bytes]:
@@ -212,8 +225,10 @@ Unpacked = tuple[list[Any], list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How state objects become bytes (``dumps``, ``loads``), and the events of a block: through a
-    ``column`` each, values of ``atomic`` types into its ``atoms``, all others by its ``put``.
+    """Conversion of state objects and a block's events to bytes, and back.
+
+    State objects go through ``dumps`` and ``loads``.  The events of a block go through a ``column``
+    each, values of ``atomic`` types into its ``atoms``, all others by its ``put``.
     """
 
     kind: Kind
@@ -227,8 +242,8 @@ class Packing:
 def pack(keys: list[Any], column: Column, has_numbers: bool = True) -> bytes:
     """Pack a block's keys and values; the column is empty afterwards.
 
-    Values that are the keys themselves are not packed again.  Where keys are numbers they are, as
-    1, True and 1.0 are equal.
+    Values that are the keys themselves are not packed again, except if keys are numbers, as 1, True
+    and 1.0 are equal.
     """
     content = column.take()
     if not has_numbers and content == (keys, None):
@@ -261,8 +276,9 @@ FRAMES = Packing(Kind.FRAMES, _dumps, pickle.loads, ATOMIC, FrameColumn, _unpack
 
 
 def packing_of(serializer: tuple[Any, Any] | None) -> Packing:
-    """Return the packing for an application: pickle, or its own ``serialize``/``deserialize``,
-    applied to one value at a time.
+    """Return the packing for an application.
+
+    It is pickle, or its own ``serialize``/``deserialize``, applied to one value at a time.
     """
     if serializer is None:
         return PICKLED

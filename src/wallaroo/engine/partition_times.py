@@ -1,5 +1,6 @@
-"""Watermarks by partition within a batch: what a producer of level 0 observes, and what that means
-once all producers are known.
+"""Watermarks by partition within a batch.
+
+A producer of level 0 observes its own; they are settled once all producers are known.
 
 Where it runs: pure (in workers; the driver computes the same).
 
@@ -7,7 +8,7 @@ Invariants:
 
 * A partition's watermark at one of its events is the greatest event time before it in the
   partition, less the delay.  A producer that begins in the middle of a partition knows only its own
-  part: what the producers before it have observed is added after the shuffle (``settled``).
+  part: the observations of the producers before it are added after the shuffle (``settled``).
 * A source with an order over all its partitions (a spool holds its connections' events as they
   came) may gain partitions at any event.  A new one begins at the least watermark of the others *at
   that place of the log*: so it does not matter where a batch was cut.
@@ -24,16 +25,16 @@ Marks = Mapping[str, int]  # partition -> watermark
 
 
 class ObservedSource(NamedTuple):
-    """What one producer has observed of one source."""
+    """Observations of one source by one producer."""
 
-    marks: Marks  # after what it read; partitions in the order in which it met them
-    # partitions that were not known: the place in the log, as what other partitions had moved to
-    # since the last of these
+    marks: Marks  # after all that it read; partitions in the order in which it met them
+    # partitions that were not known: the place in the log, as the watermarks to which other
+    # partitions had moved since the last of these
     joins: tuple[tuple[str, Marks], ...] = ()
 
 
 class Known(NamedTuple):
-    """What is known of a source when a batch begins."""
+    """Watermarks of a source when a batch begins."""
 
     least: int  # no watermark is below
     marks: Marks = {}
@@ -41,19 +42,19 @@ class Known(NamedTuple):
     is_ordered: bool = True  # events of all partitions have one order
 
 
-# producer of level 0 -> source -> what it has observed
+# producer of level 0 -> source -> its observations
 Observed = Mapping[int, Mapping[int, ObservedSource]]
 
 
 class Settled(NamedTuple):
     """One source after a batch."""
 
-    floors: Mapping[int, Marks]  # producer -> where each partition was before that producer's part
+    floors: Mapping[int, Marks]  # producer -> each partition's watermark before its part
     marks: Marks  # after the batch
 
 
 def settled(known: Known, observed: Mapping[int, ObservedSource]) -> Settled:
-    """Put together what the producers have observed of one source (by producer).
+    """Combine the observations of one source by its producers.
 
     >>> parts = {task: ObservedSource({"a": mark}) for task, mark in enumerate((40, 30, 80))}
     >>> settled(Known(10, {"a": 10}, frozenset("a")), parts).floors
@@ -87,8 +88,10 @@ def settled(known: Known, observed: Mapping[int, ObservedSource]) -> Settled:
 
 
 class PartitionTimes:
-    """One source's partitions as a producer of level 0 reads them; ``time.passed_ns`` is the
-    watermark of the partition that is being read.
+    """Watermarks of one source's partitions, as a producer reads them.
+
+    The producer is one of level 0.  ``time.passed_ns`` is the watermark of the partition that is
+    being read.
     """
 
     def __init__(self, time: StageTime, known: Known, turned: Callable[[str], None]):
@@ -101,7 +104,7 @@ class PartitionTimes:
         self._joins: list[tuple[str, Marks]] = []
 
     def turn(self, partition: str) -> None:
-        """What is read from here on comes from this partition."""
+        """Switch to this partition: it has the records that are read next."""
         if partition == self._partition:
             return
         self._keep()
@@ -129,6 +132,6 @@ class PartitionTimes:
 
     @property
     def observed(self) -> ObservedSource | None:
-        """What was observed so far; None where nothing was read."""
+        """Return the observations so far; None if nothing was read."""
         self._keep()
         return ObservedSource(dict(self._marks), tuple(self._joins)) if self._marks else None

@@ -1,4 +1,4 @@
-"""The control row: what one task of one batch did, reported to the driver.
+"""The control row: a task's report to the driver for one batch.
 
 Where it runs: pure.
 """
@@ -28,7 +28,7 @@ class TaskReport:
     # source -> receipt (unix ms) -> frames
     receipts: dict[int, dict[int, int]] = field(default_factory=dict)
     outputs: dict[int, int] = field(default_factory=dict)  # sink -> outputs staged
-    tokens: dict[int, Any] = field(default_factory=dict)  # sink -> what its writer prepared
+    tokens: dict[int, Any] = field(default_factory=dict)  # sink -> token that its writer prepared
     delta: Any = None  # reference to the delta file written, if any
     snapshots: tuple[Any, ...] = ()  # references to the snapshots written
     error: WallarooError | None = None
@@ -36,10 +36,10 @@ class TaskReport:
     notes: dict[str, float] = field(default_factory=dict)  # named measurements, e.g. view catch-up
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: tuple[Sample, ...] = ()  # some of them
-    worker: str = ""  # where the task ran
-    # source -> what was observed of its partitions; empty without event time
+    worker: str = ""  # the worker on which the task ran
+    # source -> observations of its partitions; empty without event time
     observed: dict[int, ObservedSource] = field(default_factory=dict)
-    # when the first timer or window that is left is due, in event and in processing time
+    # due time of the first remaining timer or window, in event and in processing time
     due_ns: tuple[int, int] | None = None
     stage_events: dict[int, int] = field(default_factory=dict)  # stage -> events that entered it
     # (stage, stage after the shuffle) -> events
@@ -47,15 +47,15 @@ class TaskReport:
     # the same -> bytes, as they were packed
     edge_bytes: dict[tuple[int, int], int] = field(default_factory=dict)
     stage_samples: tuple[StageSample, ...] = ()
-    # of the key groups in ``snapshots``: key group -> name in the step table -> entries, bytes
+    # for the key groups in ``snapshots``: key group -> name in the step table -> entries, bytes
     group_sizes: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:
-    """Return which producer was not read, or was read in another attempt than the one that counts;
-    ``""`` if none.
+    """Return the error if a producer was not read, or was read in another attempt; ``""`` if none.
 
-    The commit must refuse a batch in which there is one.
+    The attempt to read is the one that was reported, which counts.  The commit must refuse a batch
+    with such an error.
     """
     made: dict[int, dict[int, str]] = {}
     for report in reports:

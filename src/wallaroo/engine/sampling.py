@@ -1,5 +1,6 @@
-"""Timing the steps of a stage on a few events: a twin of the stage, built for one sample, whose
-steps are wrapped in clock readings.
+"""Timing of the steps of a stage on a few events.
+
+A twin of the stage is built for one sample; its steps are wrapped in clock readings.
 
 Where it runs: pure (in workers; the clock is an argument).
 
@@ -7,12 +8,12 @@ The stage that processes all other events has no clock in it and does not know o
 twin feeds the same exchanges, state objects and sinks, so a sampled event is processed like any
 other.  A stage with an operator that holds events back until the watermark moves or the batch ends
 has no twin, and is not sampled: its own operators would never see what the twin's hold.  The
-branches of a stage are twins of their own; those of which there can be none are measured as a
-whole, and their time is that of no step.
+branches of a stage are twins of their own; those that cannot have one are measured as a whole, and
+their time is attributed to no step.
 
-How time is split: a step's function calls the next step's, so what a wrapper measures includes
-everything downstream; the difference of two neighbours is the step's own time.  What the wrappers
-themselves cost is measured on an empty function and subtracted.
+Time is split as follows: a step's function calls the next step's, so a wrapper measures everything
+downstream as well; the difference of two neighbours is the step's own time.  The cost of the
+wrappers themselves is measured on an empty function and subtracted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from wallaroo.plan.model import (
     last_step_of,
 )
 
-EVENTS_MAX = 256  # of a sample: at a microsecond or two of overhead each, half a millisecond
+EVENTS_MAX = 256  # per sample: at a microsecond or two of overhead each, half a millisecond
 KEYS_LISTED = 32  # most frequent keys of a sample
 KEY_CHARS_MAX = 80
 _CALIBRATION_CALLS = 64
@@ -45,7 +46,7 @@ Clock = Callable[[], int]  # nanoseconds
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
-    """One step in one sample: how many events it was given, and its own time."""
+    """One step in one sample: its number of events, its own time."""
 
     step: str
     events: int
@@ -57,26 +58,26 @@ class StageSample:
     """One sample of one stage."""
 
     stage: int
-    events: int  # that the stage was fed, or the one whose branch it is
-    steps: tuple[StepSample, ...] = ()  # what reads the events first, what lets them leave last
+    events: int  # fed to the stage, or to the one whose branch it is
+    steps: tuple[StepSample, ...] = ()  # the head of the stage first, its exit last
     keys: tuple[tuple[str, int], ...] = ()  # the most frequent ones
     other_keys: int = 0  # events whose keys are not listed
     groups: dict[int, int] = field(default_factory=dict)  # key group -> events
-    # the keys that took most time in the stage's steps, with nanoseconds
+    # the keys that needed most time in the stage's steps, with nanoseconds
     slow_keys: tuple[tuple[str, int], ...] = ()
-    other_ns: int = 0  # of keys that are not listed
+    other_ns: int = 0  # time of keys that are not listed
     fed: int = -1  # the stage that was fed, if this is a branch
 
     @property
     def head(self) -> int:
-        """The stage that was fed."""
+        """Return the stage that was fed."""
         return self.stage if self.fed < 0 else self.fed
 
 
 class StageTimer:
-    """Puts itself around the operators of one twin and measures it once.
+    """Wrappers around the operators of one twin, measured once.
 
-    ``is_whole``: the stage has no twin; what is measured is the whole of it.
+    ``is_whole``: the stage has no twin, and is measured as a whole.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class StageTimer:
         self._key_ns: dict[Any, int] = {}
         self._is_whole = is_whole
         self._branches: list[StageTimer] = []
-        self._overhead_ns = 0.0  # of one wrapper
+        self._overhead_ns = 0.0  # per wrapper
 
     def of_branch(self, stage: Stage, is_whole: bool) -> StageTimer:
         """Return the timer of one of the stage's branches."""
@@ -140,8 +141,10 @@ class StageTimer:
     def measure(
         self, run: Callable[[], None], events: int, keys: Sequence[Any]
     ) -> tuple[StageSample, ...]:
-        """Run the twin's head over ``events`` events; ``keys`` are theirs, if they have some.
-        Return a sample of the stage, and one of each of its branches that has a twin.
+        """Run the twin's head over ``events`` events, and return the samples.
+
+        ``keys`` are the keys of the events, if they have some.  There is a sample of the stage, and
+        one of each of its branches that has a twin.
         """
         self._calibrate()
         began = self._clock()
@@ -170,7 +173,7 @@ class StageTimer:
             yield from branch._samples_of_branches(fed, events)
 
     def _steps(self, took_ns: int, events: int) -> tuple[StepSample, ...]:
-        """Each step's own time: what it took less what comes after it."""
+        """Return each step's own time: that of its wrapper less that of what comes after it."""
         branches_ns = sum(branch._inclusive_ns[0] for branch in self._branches)
         branches_calls = sum(branch._calls[0] for branch in self._branches)
         inclusive_ns = [took_ns, *self._inclusive_ns, branches_ns]
@@ -196,9 +199,7 @@ class StageTimer:
         return dict(groups)
 
     def _calibrate(self) -> None:
-        """Find what one wrapper adds to the time of what calls it, beyond what it measures
-        itself.
-        """
+        """Measure the time that one wrapper adds to its caller, beyond what it measures itself."""
         place = len(self._calls) - 1
         empty = self.around(_nothing, place)
         began = self._clock()
@@ -214,7 +215,7 @@ class StageTimer:
 
 
 def key_text(key: Any) -> str:
-    """A key as people read it, shortened."""
+    """Return a key as people read it, shortened."""
     return key[:KEY_CHARS_MAX] if isinstance(key, str) else shorten(key)
 
 
@@ -223,7 +224,7 @@ def _nothing(key: Any, event: Any) -> None:
 
 
 def _names(plan: Plan, stage: Stage, origin: int | None) -> tuple[str, ...]:
-    """Names of what a sample measures; an undecoded frame leaves without another call."""
+    """Return the names of the measured parts; an undecoded frame leaves without another call."""
     head = _head_name(plan, stage, origin)
     if isinstance(stage.exit, ToExchange) and stage.exit.is_raw:
         return (head,)

@@ -1,4 +1,4 @@
-"""A number in whole shares, by weights.
+"""Division of a number into whole shares, by weights.
 
 Where it runs: pure.
 """
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 
 def shares(number: int, weights: Sequence[int]) -> list[int]:
-    """Return whole shares of a number that add up to it; the largest remainders are rounded up,
-    the first of equals first.
+    """Return whole shares of a number that add up to it.
+
+    The largest remainders are rounded up, the first of equals first.
 
     >>> shares(8, [5, 3]), shares(4, [1, 1, 1]), shares(3, [0, 0])
     ([5, 3], [2, 1, 1], [2, 1])

@@ -1,4 +1,6 @@
-"""One stage, built: its steps fused from the exit back into one ``emit``.
+"""A built stage: its steps fused into one ``emit``.
+
+They are fused from the exit back.
 
 Where it runs: pure (in workers).
 """
@@ -50,8 +52,8 @@ from wallaroo.plan.model import (
 from wallaroo.steps import Encoder, EventTime, Step
 
 Policy = Callable[[Step], OnError]
-# what measures a stage puts itself around each operator (its place in the stage) and around the
-# output (the place after the last one)
+# a wrapper that measures each operator (by its place in the stage) and the output (the place after
+# the last one)
 Around = Callable[[Emit, int], Emit]
 NO_STORES: Mapping[str, StepStore] = MappingProxyType({})
 PASS_THROUGH: Encoder[Any] = Encoder(as_text, "no encoder")
@@ -59,24 +61,30 @@ PASS_THROUGH: Encoder[Any] = Encoder(as_text, "no encoder")
 
 @dataclass(frozen=True, slots=True)
 class BuiltStage:
-    """A stage at work: ``emit`` takes events to its first operator; the hooks of its operators are
-    called in the order in which events pass them.
+    """A stage at work.
+
+    ``emit`` passes events to its first operator; the hooks of its operators are called in the order
+    in which events pass them.
     """
 
     emit: Emit
     time: StageTime
     operators: tuple[Operator, ...]
-    holds_ns: tuple[int, ...]  # how far each operator's watermark is behind that of ``time``
+    holds_ns: tuple[int, ...]  # the delay of each operator's watermark behind that of ``time``
     flushes: tuple[Callable[[], None], ...]
 
     @property
     def has_hooks(self) -> bool:
-        """Whether an operator may hold events back: such a stage exists once, and has no twin."""
+        """Return whether an operator may hold events back.
+
+        Such a stage exists once, and has no twin.
+        """
         return any(each.advance or each.flush or each.end for each in self.operators)
 
     def advance(self, watermark_ns: int, is_final: bool) -> None:
-        """Move the stage's time to the watermark of the stage that is fed; where all input has
-        ended, end each operator before the next one learns of it.
+        """Advance the stage's time to the watermark of the stage that is fed.
+
+        If all input has ended, end each operator before the next one is advanced.
         """
         for operator, hold_ns in zip(self.operators, self.holds_ns, strict=True):
             if operator.advance is not None:
@@ -109,7 +117,7 @@ def build_stage(
 ) -> BuiltStage:
     """Build the stage's operators, last first, before ``output``.
 
-    ``hold_ns``: how far the stage's watermark is behind that of ``time``, where it is a branch.
+    ``hold_ns``: the delay of the stage's watermark behind that of ``time``, if it is a branch.
     """
     time = time or StageTime()
     places = range(len(stage.steps))
@@ -149,8 +157,9 @@ def build_output(
     time: StageTime,
     branches: Sequence[Emit] = (),
 ) -> Emit:
-    """Return the closure that takes events out of the stage: to its exchange, to its ``branches``,
-    or encoded to its sinks.
+    """Return the closure that takes events out of the stage.
+
+    They go to its exchange, to its ``branches``, or encoded to its sinks.
     """
     leave = stage.exit
     if isinstance(leave, ToBranches):
@@ -174,8 +183,10 @@ def build_output(
 
 
 def producer_of(plan: Plan, stage: Stage) -> Step:
-    """Return the step that makes what leaves the stage: the one to name for an event that cannot
-    leave.  Where several meet in a stage without steps, it is one of them.
+    """Return the step that emits the events that leave the stage.
+
+    It is the one to name for an event that cannot leave.  If several meet in a stage without steps,
+    it is one of them.
     """
     if stage.steps:
         return stage.steps[-1]
@@ -204,7 +215,7 @@ def _to_branches(
 def _to_each(
     plan: Plan, stage: Stage, emits: Sequence[Emit], changing: Sequence[bool], policy: Policy
 ) -> Emit:
-    """Give every event to each; those that may change it do not disturb the others."""
+    """Emit every event to each; those that may change it do not disturb the others."""
     reading = [emit for emit, changes in zip(emits, changing, strict=True) if not changes]
     *copied, last = [emit for emit, changes in zip(emits, changing, strict=True) if changes] or [
         reading.pop()
@@ -217,7 +228,7 @@ def _to_each(
 
 
 def _may_change(plan: Plan, branch: Stage) -> bool:
-    """Whether functions of users are called with what comes to a branch: they may change it."""
+    """Return whether user functions are called with a branch's events: they may change them."""
     leave = branch.exit
     if isinstance(leave, ToSinks):
         return bool(branch.steps) or any(_is_of_user(plan.sinks[s].encoder) for s in leave.sinks)
@@ -225,7 +236,7 @@ def _may_change(plan: Plan, branch: Stage) -> bool:
 
 
 def _is_of_user(encoder: Encoder[Any] | None) -> bool:
-    """Whether an encoder is not one of this package's, which only read their events."""
+    """Return whether an encoder is not one of this package's, which only read their events."""
     if encoder is None:
         return False
     module = getattr(getattr(encoder, "inner", encoder).function, "__module__", None) or ""
@@ -240,5 +251,5 @@ def _to_sink(plan: Plan, stage: Stage, sink: int, outputs: list[bytes], policy: 
 
 
 def sinks_of(stage: Stage) -> tuple[int, ...]:
-    """Indexes of the sinks this stage writes to."""
+    """Return the indexes of the sinks this stage writes to."""
     return stage.exit.sinks if isinstance(stage.exit, ToSinks) else ()

@@ -1,12 +1,13 @@
-"""What a step that keeps entries (``Step.keeps_entries``) has besides its state, in one task of one
-batch.
+"""The store of a step that keeps entries (``Step.keeps_entries``).
+
+It belongs to one task of one batch, and is kept besides the step's state.
 
 Where it runs: pure (in workers).
 
 * ``entries``: values under (key, sub).  Only values that were touched in the batch are written, and
   of those only the ones whose bytes differ.
 * ``due``: what is due in event time, and ``due_processing``: in processing time.  Both are found in
-  the order of time, by a range scan: nothing looks at all keys.
+  the order of time, by a range scan: no operation visits all keys.
 * ``expiry``: when state expires, by the time that the step's state expires by.
 """
 
@@ -47,7 +48,7 @@ class StepStore:
         self.expiry = ExpiryRows(open_reader(EXPIRY), groups)
 
     def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
-        """Yield what is to be written, by kind of namespace."""
+        """Yield the changes to write, by kind of namespace."""
         yield ENTRIES, self.entries.changes()
         yield DUE, self.due.changes()
         yield DUE_PROCESSING, self.due_processing.changes()

@@ -2,9 +2,9 @@
 
 Where it runs: pure (in workers).
 
-Invariant: a committed timer has one entry, under its key and name, which says when it is due, and
+Invariant: a committed timer has one entry, under its key and name, which holds its due time, and
 one row in the index of what is due then.  While events are processed, timers change in memory
-alone; ``write`` brings entries and index up to date, before what is due is taken from the index.
+alone; ``write`` brings entries and index up to date, before due timers are taken from the index.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ Named = dict[str, Timer]
 
 
 class _Book:
-    """A key's timers: now, and as they are written; in event time, and by the clock."""
+    """A key's timers, in event time and by the clock.
+
+    Each is held as it is now, and as it is written.
+    """
 
     __slots__ = ("by_clock", "in_event_time", "written_by_clock", "written_in_event_time")
 
@@ -45,8 +48,10 @@ class _Book:
 
 
 class Timers:
-    """A ``TimerBook``.  ``next_ns[key]`` is when the key's first timer in event time is due; a key
-    that is not there is not ``opened`` yet.
+    """A ``TimerBook``: the timers of all keys of one task.
+
+    ``next_ns[key]`` is when the key's first timer in event time is due; a key that is not there is
+    not ``opened`` yet.
     """
 
     def __init__(self, store: StepStore, time: StageTime):
@@ -78,7 +83,10 @@ class Timers:
         return book
 
     def set(self, key: Key, name: str, at_ns: int, processing: bool = False) -> None:
-        """Set or move a timer.  Raises TypeError or ValueError for what is no name or time."""
+        """Set or move a timer.
+
+        Raises TypeError or ValueError for an invalid name or time.
+        """
         if type(name) is not str or type(at_ns) is not int or abs(at_ns) > TIME_LIMIT:
             _check(name, at_ns)
         book = self._book(key)
@@ -122,7 +130,7 @@ class Timers:
         self.cancel(key, name, processing)
 
     def write(self) -> None:
-        """Bring entries and index up to date with what was set, moved and cancelled."""
+        """Bring entries and index up to date with the timers set, moved and cancelled."""
         changed = list(self._changed)
         self._changed.clear()
         for key in changed:

@@ -1,16 +1,19 @@
-"""Watermarks: from what was observed of source partitions to what a stage may take for passed.
+"""Watermarks of partitions, sources and stages.
+
+They are derived from observations of source partitions, and bound the times that a stage may treat
+as passed.
 
 Where it runs: pure (driver and workers compute the same).
 
 Invariants of event time (docs/decisions/0015):
 
 * The watermark of a partition at one of its events is the greatest event time *before* it in the
-  partition, minus the delay; never less than the watermark of its source, nor of all, when the
-  batch began.  It travels with the event.  It does not depend on where the input was cut.
-* The watermark of a source, after a batch, is the least one of its partitions that are not idle,
-  and of all the least one of the sources that are not idle.  Neither ever falls.  So no event
-  carries a watermark below what an earlier batch has let pass.
-* Sources that are all idle let it run on with the clock.  Idleness is decided by the batch's one
+  partition, minus the delay; never less than the watermark of its source, nor that of all sources,
+  when the batch began.  It travels with the event.  It does not depend on where the input was cut.
+* The watermark of a source, after a batch, is the least one of its partitions that are not idle;
+  that of all sources is the least one of the sources that are not idle.  Neither ever falls.  So no
+  event carries a watermark below what an earlier batch has let pass.
+* Sources that are all idle let it advance with the clock.  Idleness is decided by the batch's one
   reading of the clock, which the commit keeps; which partitions have ended, which are new, and how
   much of the time since the last batch counts as silence (``runtime.silence``), is decided before
   the batch begins.
@@ -27,30 +30,30 @@ from wallaroo.engine.partition_times import Known, Observed, Settled, settled
 from wallaroo.plan.model import SourceTime, SourceTimes
 from wallaroo.small_pickles import pickled_by_values
 
-# how long a received event may take until the runtime can see it: without event times, time runs so
-# far behind the clock
+# the time that a received event may need until the runtime can see it: without event times, time
+# runs so far behind the clock
 RECEIPT_LAG_NS = 1_000_000_000
 ONE = ""  # the partition of a source whose times are those of receipt
 
 
 class PartitionMark(NamedTuple):
-    """How far a partition was when a batch was committed."""
+    """Progress of a partition when a batch was committed."""
 
     watermark_ns: int
-    # since when it is silent: the clock of the newest batch with an event of it, or of its first
-    # one, later by the time that does not count as silence
+    # start of its silence: the clock of the newest batch with an event of it, or of its first one,
+    # later by the time that does not count as silence
     seen_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class SourceMark:
-    """How far a source was when a batch was committed."""
+    """Progress of a source when a batch was committed."""
 
     watermark_ns: int = TIME_MIN
-    seen_ns: int = 0  # since when it is silent
-    # those that may still give events
+    seen_ns: int = 0  # start of its silence
+    # those that may still have events
     partitions: Mapping[str, PartitionMark] = field(default_factory=dict)
-    has_ended: bool = False  # it gives no events any more: it holds nothing back
+    has_ended: bool = False  # it has no events any more: it holds nothing back
 
     def to_json(self) -> list[Any]:
         """Return it as a commit stores it."""
@@ -63,14 +66,15 @@ class SourceMark:
 
     @staticmethod
     def from_json(stored: list[Any]) -> SourceMark:
-        """Undo ``to_json``; older commits know sources only."""
+        """Undo ``to_json``; older commits have sources only."""
         watermark_ns, seen_ns, partitions, has_ended = (*stored, {}, False)[:4]
         marks = {name: PartitionMark(*mark) for name, mark in partitions.items()}
         return SourceMark(watermark_ns, seen_ns, marks, has_ended)
 
     def silent_for(self, clock_ns: int, silence_ns: Callable[[str | None], int]) -> SourceMark:
-        """Return it as silent for so long at a reading of the clock: ``silence_ns`` is asked for
-        each partition, and with None for the source.
+        """Return it with the given silence at a reading of the clock.
+
+        ``silence_ns`` is called for each partition, and with None for the source.
         """
         partitions = {
             name: PartitionMark(mark.watermark_ns, clock_ns - silence_ns(name))
@@ -90,13 +94,13 @@ class SourceMark:
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """What a commit keeps of time."""
+    """Record of time in a commit."""
 
-    watermark_ns: int = TIME_MIN  # of all
+    watermark_ns: int = TIME_MIN  # the watermark of all sources
     # the batch's reading of the clock; before a batch, later by the time that does not count
     clock_ns: int = 0
     sources: Mapping[str, SourceMark] = field(default_factory=dict)
-    due_ns: int = TIME_MAX  # when the first timer or window is due in event time
+    due_ns: int = TIME_MAX  # due time of the first timer or window, in event time
     due_processing_ns: int = TIME_MAX
     has_ended: bool = False  # all input had ended, everything was fired, and nothing came since
 
@@ -112,7 +116,7 @@ class Watermarks:
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Watermarks:
-        """Undo ``to_json``; of a commit without time, the beginning."""
+        """Undo ``to_json``; return the initial ones for a commit without time."""
         if not stored:
             return Watermarks()
         return Watermarks(
@@ -127,7 +131,7 @@ class Watermarks:
     def silent_for(
         self, source: str, clock_ns: int, silence_ns: Callable[[str | None], int]
     ) -> Watermarks:
-        """Return them with a source that is silent for so long (see ``SourceMark.silent_for``)."""
+        """Return them with the given silence of a source (see ``SourceMark.silent_for``)."""
         mark = self.sources.get(source, SourceMark(TIME_MIN, clock_ns))
         silent = mark.silent_for(clock_ns, silence_ns)
         return replace(self, sources={**self.sources, source: silent})
@@ -141,8 +145,9 @@ class Watermarks:
         found: Iterable[str] = (),
         has_ended: bool = False,
     ) -> Watermarks:
-        """Return them without the partitions of a source that have ended, and with those that were
-        found: a new one begins where its source is.  ``has_ended``: the source has.
+        """Return them without the ended partitions of a source, and with those that were found.
+
+        A new one begins at its source's watermark.  ``has_ended``: the source has.
         """
         mark = self.sources.get(source, SourceMark(TIME_MIN, clock_ns)).without(ended)
         begins = PartitionMark(max(self.watermark_ns, mark.watermark_ns), clock_ns)
@@ -154,19 +159,19 @@ class Watermarks:
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class BatchTime:
-    """What the tasks of one batch know about time."""
+    """The time of a batch, as known to its tasks."""
 
     before: Watermarks = Watermarks()
     clock_ns: int = 0
-    # sources of which nothing is waiting that was received before the clock was read
+    # sources without a backlog of events received before the clock was read
     drained: frozenset[int] = frozenset()
     is_final: bool = False  # all input has ended now: everything is due
     at_least_ns: int = TIME_MIN  # a watermark that a test sets
-    # sources whose partitions have no order among each other: all that have events are known
+    # sources without an order among their partitions: all partitions that have events are known
     unordered: frozenset[int] = frozenset()
 
     def known(self, number: int, name: str, how: SourceTime) -> Known:
-        """Return what is known of a source when the batch begins."""
+        """Return the watermarks of a source when the batch begins."""
         mark = self.before.sources.get(name, _UNHEARD)
         return Known(
             max(self.before.watermark_ns, mark.watermark_ns),
@@ -185,7 +190,7 @@ _UNHEARD = SourceMark()
 
 
 def settled_sources(time: BatchTime, sources: SourceTimes, observed: Observed) -> list[Settled]:
-    """Put together what all producers of level 0 have observed, by source."""
+    """Combine the observations of all producers of level 0, by source."""
     return [
         settled(
             time.known(number, name, how),
@@ -196,7 +201,7 @@ def settled_sources(time: BatchTime, sources: SourceTimes, observed: Observed) -
 
 
 def after_batch(time: BatchTime, sources: SourceTimes, observed: Observed) -> Watermarks:
-    """Return the watermarks after a batch; what is due then is not known here."""
+    """Return the watermarks after a batch; due times are not known here."""
     marks = {}
     for number, (name, how) in enumerate(sources):
         own = {producer: found[number] for producer, found in observed.items() if number in found}
@@ -213,12 +218,15 @@ def after_batch(time: BatchTime, sources: SourceTimes, observed: Observed) -> Wa
 
 
 def newest_ns(marks: Watermarks, sources: SourceTimes) -> int:
-    """Return how far time has come where nothing holds it back: at the end of all input."""
+    """Return the watermark at the end of all input: the newest one, as nothing holds it back."""
     return max([marks.watermark_ns, *(_newest(marks.sources[name]) for name, _ in sources)])
 
 
 def with_due(marks: Watermarks, due: Iterable[tuple[int, int]]) -> Watermarks:
-    """Return watermarks with what tasks say is due first, in event and in processing time."""
+    """Return watermarks with the first due times that tasks report.
+
+    There is one in event time, and one in processing time.
+    """
     listed = [*due, (TIME_MAX, TIME_MAX)]
     return replace(
         marks,
@@ -230,7 +238,7 @@ def with_due(marks: Watermarks, due: Iterable[tuple[int, int]]) -> Watermarks:
 def _moved(
     time: BatchTime, name: str, how: SourceTime, read: Mapping[str, int], is_drained: bool
 ) -> SourceMark:
-    """A source after a batch in which these partitions were read, up to these watermarks."""
+    """Return a source after a batch that read these partitions, up to these watermarks."""
     before = time.before.sources.get(name, SourceMark(TIME_MIN, time.clock_ns))
     partitions = {
         **before.partitions,
@@ -244,7 +252,7 @@ def _moved(
 
 
 def _least(how: SourceTime, partitions: Mapping[str, PartitionMark], clock_ns: int) -> int:
-    """The least watermark of the partitions that are not idle; where all are, the newest."""
+    """Return the least watermark of the partitions that are not idle; if all are, the newest."""
     active = [mark for mark in partitions.values() if not is_idle(how, mark, clock_ns)]
     if active:
         return min(mark.watermark_ns for mark in active)
@@ -270,7 +278,7 @@ def _idle_since(sources: Iterable[tuple[str, SourceTime]], marks: Mapping[str, S
 
 
 def is_idle(how: SourceTime, mark: SourceMark | PartitionMark, clock_ns: int) -> bool:
-    """Return whether a source or partition is left out, since nothing has come from it for long."""
+    """Return whether a source or partition is idle: left out, as it had no events for long."""
     return (
         not how.is_receipt
         and how.idle_after_ns is not None
@@ -279,8 +287,9 @@ def is_idle(how: SourceTime, mark: SourceMark | PartitionMark, clock_ns: int) ->
 
 
 def wakes_at_ns(marks: Watermarks, sources: SourceTimes) -> int:
-    """Return at which reading of the clock a batch without input would fire something; TIME_MAX
-    where none would.
+    """Return the reading of the clock at which a batch without input would fire something.
+
+    Return TIME_MAX if none would.
     """
     return min(marks.due_processing_ns, _event_time_wakes(marks, sources))
 
@@ -316,7 +325,7 @@ def _newest(mark: SourceMark) -> int:
 
 
 def _reaches(marks: Watermarks, sources: SourceTimes, clock_ns: int) -> bool:
-    """Whether a batch without input at a reading of the clock would reach what is due."""
+    """Return whether a batch without input at a reading of the clock would reach what is due."""
     if clock_ns < marks.clock_ns:
         return False
     drained = frozenset(range(len(sources)))

@@ -1,5 +1,4 @@
-"""Wallaroo's connectors: configurations for applications, and what source and sink programs are
-built of.
+"""Wallaroo's connectors: configurations, and parts of source and sink programs.
 
 Where it runs: driver and workers; source and sink programs.
 """

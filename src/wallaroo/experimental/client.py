@@ -1,4 +1,4 @@
-"""AtLeastOnceSourceConnector: the source program's end of the connector protocol.
+"""The source program's end of the connector protocol, ``AtLeastOnceSourceConnector``.
 
 Where it runs: source programs, one thread per connector.  (Wallaroo's was built on asyncore, which
 Python no longer has; names, arguments and callbacks are the same.)
@@ -7,8 +7,8 @@ The invariants:
 
 * Callbacks, and ``__next__``, are called by the connector's thread, one at a time.
 * A message is sent only for a stream that the application has opened, and while there are credits.
-* When the connection is lost every stream is closed and what was not sent is dropped; after it is
-  made again every stream is announced again, and its program goes on after the point that it is
+* When the connection is lost every stream is closed and unsent messages are dropped; after a
+  reconnect every stream is announced again, and its program continues after the point that it is
   given.
 """
 
@@ -32,14 +32,14 @@ RECONNECT_S = 0.25
 FLUSH_S_MAX = 30.0  # for what is queued to leave when the connector is shut down
 IDLE_S = 0.005  # until an iterator that had nothing is asked again
 READ_BYTES = 64 * 1024
-OUT_BYTES_MAX = 256 * 1024  # encoded and not sent; more is not taken from the iterator
+OUT_BYTES_MAX = 256 * 1024  # encoded and not sent; more is not requested from the iterator
 QUEUE_MAX = 1024  # messages written and waiting for credits; then `write` waits, too
 
 log = logging.getLogger("wallaroo.connector")
 
 
 class Stream(NamedTuple):
-    """What is known of a stream."""
+    """The state of a stream."""
 
     id: int
     name: bytes
@@ -48,11 +48,11 @@ class Stream(NamedTuple):
 
 
 class _RestartError(ConnectionError):
-    """The application asks for a new connection."""
+    """The application's request for a new connection."""
 
 
 class _Link:
-    """One connection: its socket, and what waits on either side of it."""
+    """One connection: its socket, and the bytes that wait."""
 
     def __init__(self, host: str, port: int):
         self.socket = socket.create_connection((host, port), CONNECT_S_MAX)
@@ -69,8 +69,9 @@ class _Link:
             self._waker.send(b"x")
 
     def exchange(self, timeout_s: float) -> list[bytes]:
-        """Send what can be sent, wait for news at most so long; return the frames that have come.
-        Raises OSError where the connection is lost.
+        """Send what can be sent, wait at most so long; return the frames that have come.
+
+        Raises OSError if the connection is lost.
         """
         wanted = [self.socket] if self.out else []
         ready, can_send, _ = select.select([self.socket, self._wakeup], wanted, [], timeout_s)
@@ -92,7 +93,7 @@ class _Link:
 
 
 class AtLeastOnceSourceConnector:
-    """Sends streams of messages; subclasses say what happens to streams.
+    """A sender of streams of messages; subclasses define the callbacks for streams.
 
     A subclass with ``__next__`` is asked for messages (``connector_wire_messages.Message``) while
     there are credits: None means none at the moment, StopIteration that there are no more.  Without
@@ -111,7 +112,7 @@ class AtLeastOnceSourceConnector:
     ):
         self.hello = cwm.Hello(version, cookie, program_name, instance_name)
         self.credits = 0
-        self.error: BaseException | None = None  # why the connector stopped; None: in good order
+        self.error: BaseException | None = None  # the reason of the stop; None: in good order
         self.stopped = threading.Event()
         self._address = (host, int(port))
         self._delay = delay
@@ -128,8 +129,9 @@ class AtLeastOnceSourceConnector:
     # -- for programs -----------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Connect, and begin to send.  Raises OSError, or ConnectorError where the application
-        refuses.
+        """Connect, and begin to send.
+
+        Raises OSError, or ConnectorError if the application refuses.
         """
         try:
             self._open_link()
@@ -142,7 +144,7 @@ class AtLeastOnceSourceConnector:
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> BaseException | None:
-        """Wait until the connector has stopped; return why, None where all went well."""
+        """Wait until the connector has stopped; return why, None if all went well."""
         self.stopped.wait(timeout)
         return self.error
 
@@ -167,12 +169,14 @@ class AtLeastOnceSourceConnector:
             self.write(cwm.Notify(stream.id, stream.name, stream.point_of_ref))
 
     def end_of_stream(self, stream_id: int) -> None:
-        """Say that a stream is complete; it is acknowledged up to its last message."""
+        """Announce that a stream is complete; it is acknowledged up to its last message."""
         self.write(cwm.EosMessage(stream_id))
 
     def write(self, msg: cwm.Message | cwm.Notify | cwm.EosMessage | cwm.Error) -> None:
-        """Send a message.  Waits, but not in callbacks, while too many wait for credits.  Raises
-        ProtocolError for a message of a stream that is not open.
+        """Send a message.
+
+        Waits, but not in callbacks, while too many wait for credits.  Raises ProtocolError for a
+        message of a stream that is not open.
         """
         if not isinstance(msg, cwm.Message | cwm.Notify | cwm.EosMessage | cwm.Error):
             raise ProtocolError(
@@ -196,13 +200,14 @@ class AtLeastOnceSourceConnector:
                 self._link.wake()
 
     def pending_sends(self) -> bool:
-        """Whether something that was written has not been sent."""
+        """Return whether something that was written has not been sent."""
         with self._changed:
             return bool(self._queue or (self._link is not None and self._link.out))
 
     def shutdown(self, error: object = None) -> None:
-        """Send what was written, close the connection and stop; with an error, at once and after
-        sending it, if it is a ``connector_wire_messages.Error``.
+        """Send what was written, close the connection and stop.
+
+        With an error, stop at once, after sending it if it is a ``connector_wire_messages.Error``.
         """
         with self._changed:
             if error is not None:
@@ -223,43 +228,44 @@ class AtLeastOnceSourceConnector:
     # -- for subclasses ---------------------------------------------------------------------------
 
     def stream_added(self, stream: Stream) -> None:
-        """Called when a stream is announced, and when the application has answered."""
+        """Handle a stream that was announced, or that the application has answered."""
 
     def stream_removed(self, stream: Stream) -> None:
-        """Called when a stream is removed."""
+        """Handle a stream that was removed."""
 
     def stream_opened(self, stream: Stream) -> None:
-        """Called when a stream may be sent: go on after ``stream.point_of_ref``, the id of the last
-        message that the application has (2**64 - 1: none).
+        """Handle a stream that may be sent, from after ``stream.point_of_ref`` on.
+
+        That is the id of the last message that the application has (2**64 - 1: none).
         """
         raise NotImplementedError
 
     def stream_closed(self, stream: Stream) -> None:
-        """Called when a stream must not be sent any more."""
+        """Handle a stream that must not be sent any more."""
         raise NotImplementedError
 
     def stream_acked(self, stream: Stream) -> None:
-        """Called when messages up to ``stream.point_of_ref`` are safe."""
+        """Handle a stream whose messages up to ``stream.point_of_ref`` are safe."""
         raise NotImplementedError
 
     def handle_restarted(self, streams: dict[int, Stream]) -> None:
-        """Called after the connection was made again: announces all streams."""
+        """Announce all streams; called after a reconnect."""
         for stream in list(streams.values()):
             self.notify(stream.id, stream.name, stream.point_of_ref)
 
     def handle_restart(self, msg: cwm.Restart) -> None:
-        """Called when the application asks for a new connection."""
+        """Raise for a new connection, at the application's request."""
         if msg.address:
             host, _, port = msg.address.rpartition(":")
             self._address = (host.strip("[]"), int(port))
         raise _RestartError("the application asks for a new connection")
 
     def handle_invalid_message(self, msg: object) -> None:
-        """Called for a message that a worker does not send."""
+        """Handle a message that a worker does not send."""
         raise ProtocolError(f"{msg} should never be received at the connector.")
 
     def handle_error(self) -> None:
-        """Called in an exception's handler, before the connector stops for it."""
+        """Handle an error, in its exception handler, before the connector stops for it."""
         log.error("The connector stops after an error.", exc_info=True)
 
     # -- the thread -------------------------------------------------------------------------------
@@ -287,7 +293,7 @@ class AtLeastOnceSourceConnector:
         return not self.pending_sends() or time.monotonic() > self._stop_by
 
     def _produce(self) -> float:
-        """Take messages from the iterator; return how long to wait for news."""
+        """Read messages from the iterator; return how long to wait for frames."""
         take = getattr(self, "__next__", None)
         if take is None or self._is_stopping or self._link is None:
             return 1.0
@@ -378,7 +384,7 @@ class AtLeastOnceSourceConnector:
         deadline = time.monotonic() + CONNECT_S_MAX
         while (rest := deadline - time.monotonic()) > 0:
             for content in link.exchange(rest):
-                return cwm.Frame.decode(content)  # one: no other comes before the client says more
+                return cwm.Frame.decode(content)  # no other comes before the client sends more
         raise TimeoutError(f"no answer to HELLO within {CONNECT_S_MAX:g} s")
 
     def _announce_all(self) -> None:

@@ -25,7 +25,7 @@ def _bytes(text: str | bytes) -> bytes:
 
 @dataclass(slots=True)
 class Hello:
-    """Client to worker, first of all."""
+    """Client to worker: the first frame."""
 
     tag: ClassVar[int] = 0
     version: str
@@ -112,7 +112,10 @@ class NotifyAck:
 
 @dataclass(slots=True)
 class Message:
-    """Client to worker: one message of a stream; ``key`` and ``message`` are bytes or None."""
+    """Client to worker: one message of a stream.
+
+    ``key`` and ``message`` are bytes or None.
+    """
 
     tag: ClassVar[int] = 5
     stream_id: int
@@ -156,7 +159,10 @@ class Ack:
 
 @dataclass(slots=True)
 class Restart:
-    """Worker to client: connect again, to ``host:port`` where it is given, and go back."""
+    """Worker to client: connect again and rewind.
+
+    The client connects to ``host:port`` if it is given.
+    """
 
     tag: ClassVar[int] = 7
     address: str | None = None
@@ -189,7 +195,7 @@ _TYPES = (Hello, Ok, Error, Notify, NotifyAck, Message, Ack, Restart, EosMessage
 
 
 class Frame:
-    """Writes and reads whole frames."""
+    """Whole frames, encoded and decoded."""
 
     @classmethod
     def encode(cls, msg: AnyMessage) -> bytes:
@@ -199,7 +205,10 @@ class Frame:
 
     @classmethod
     def decode(cls, bs: bytes) -> AnyMessage:
-        """Read a frame without its length.  Raises ValueError."""
+        """Read a frame without its length.
+
+        Raises ValueError.
+        """
         if not bs or bs[0] >= len(_TYPES):
             raise frames.MalformedFrameError(f"unknown frame {bs[:1].hex() or 'of no bytes'}")
         return _TYPES[bs[0]].decode(bs[1:])
@@ -227,7 +236,7 @@ class ListUncommitted:
 
 @dataclass(slots=True)
 class ReplyUncommitted:
-    """Sink to worker: these."""
+    """Sink to worker: these transactions."""
 
     tag: ClassVar[int] = 202
     rtag: int
@@ -325,7 +334,7 @@ _TWO_PC = {
 
 
 class TwoPCFrame:
-    """Writes and reads the messages of stream 0; they have no length of their own."""
+    """The messages of stream 0, which have no length of their own."""
 
     @classmethod
     def encode(cls, msg: AnyTwoPC) -> bytes:
@@ -334,7 +343,10 @@ class TwoPCFrame:
 
     @classmethod
     def decode(cls, bs: bytes) -> AnyTwoPC:
-        """Read a message.  Raises ValueError."""
+        """Read a message.
+
+        Raises ValueError.
+        """
         kind = _TWO_PC.get(bs[0]) if bs else None
         if kind is None:
             raise frames.MalformedFrameError(f"unknown two-phase message {bs[:1].hex()}")

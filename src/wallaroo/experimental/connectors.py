@@ -1,4 +1,4 @@
-"""Sources that can go back, and the connector that sends several of them.
+"""Sources that can rewind, and the connector that sends several of them.
 
 Where it runs: source programs.
 """
@@ -34,13 +34,13 @@ _LENGTH = struct.Struct(">I")
 
 
 class BaseIter(ABC):
-    """An iterator: subclasses have ``__next__``."""
+    """An iterator; subclasses have ``__next__``."""
 
     def __iter__(self) -> Any:
         return self
 
     def next(self) -> Any:
-        """Return the next one."""
+        """Return the next item."""
         return self.__next__()
 
     @abstractmethod
@@ -49,19 +49,20 @@ class BaseIter(ABC):
 
 
 class BaseSource(ABC):
-    """A source that can go back.  It has a ``name`` (bytes), and may have a ``key`` (bytes) for all
-    its messages.
+    """A source that can rewind.
+
+    It has a ``name`` (bytes), and may have a ``key`` (bytes) for all its messages.
     """
 
     name: bytes
 
     @abstractmethod
     def __str__(self) -> str:
-        """Return what it is, for people."""
+        """Return a description of the source, for people."""
 
     @abstractmethod
     def reset(self, pos: int = 0) -> None:
-        """Go on after the message with point of reference ``pos``; 2**64 - 1: from the start."""
+        """Continue after the message with point of reference ``pos``; 2**64 - 1: from the start."""
 
     @abstractmethod
     def point_of_ref(self) -> int:
@@ -69,16 +70,17 @@ class BaseSource(ABC):
 
     @abstractmethod
     def __next__(self) -> tuple[bytes | None, int]:
-        """Return the next message and its point of reference, which rises; ``(None, any)`` where
-        there is none at the moment.  Raises StopIteration at the end.
+        """Return the next message and its point of reference, which rises.
+
+        ``(None, any)`` if there is none at the moment.  Raises StopIteration at the end.
         """
 
     @abstractmethod
     def wallaroo_acked(self, point_of_ref: int) -> None:
-        """Messages up to this point are safe."""
+        """Handle an acknowledgement: messages up to this point are safe."""
 
     def close(self) -> None:  # noqa: B027  # there may be nothing to close
-        """Release what the source holds."""
+        """Release the source's resources."""
 
 
 class _FileReader(BaseIter, BaseSource):
@@ -109,8 +111,9 @@ class _FileReader(BaseIter, BaseSource):
         self.file.close()
 
     def _read_framed(self) -> bytes:
-        """Read a message with a u32 length before it; one that is cut off at the end of the file is
-        none.
+        """Read a message with a u32 length before it.
+
+        One that is cut off at the end of the file is none.
         """
         header = self.file.read(_LENGTH.size)
         if len(header) < _LENGTH.size:
@@ -123,7 +126,10 @@ class _FileReader(BaseIter, BaseSource):
 
 
 class FramedFileReader(_FileReader):
-    """Reads a file of messages, each with a u32 length (big-endian) before it."""
+    """A reader of a file of messages.
+
+    Each has a u32 length (big-endian) before it.
+    """
 
     def __next__(self) -> tuple[bytes | None, int]:
         content = self._read_framed()
@@ -131,8 +137,9 @@ class FramedFileReader(_FileReader):
 
 
 class ThrottledFileReader(_FileReader):
-    """Reads a file of messages or of lines, at most ``limit_rate`` bytes per second.  A line comes
-    with its newline.
+    """A reader of messages or lines, at most ``limit_rate`` bytes per second.
+
+    A line comes with its newline.
     """
 
     def __init__(
@@ -167,12 +174,13 @@ class _Feed:
     source: Any
     is_open: bool = False
     is_ending: bool = False
-    sent: int | None = None  # point of the last message since it was opened
+    sent: int | None = None  # point of the last message sent since it was opened
 
 
 class MultiSourceConnector(AtLeastOnceSourceConnector, BaseIter):
-    """Sends several sources in turn, each as a stream of its own; stops when all are at their end
-    and acknowledged.
+    """A connector that sends several sources in turn, each as a stream.
+
+    It stops when all are at their end and acknowledged.
     """
 
     def __init__(
@@ -209,7 +217,7 @@ class MultiSourceConnector(AtLeastOnceSourceConnector, BaseIter):
         self.notify(stream, source.name, max(0, source.point_of_ref()))
 
     def remove_source(self, source: Any) -> None:
-        """End a source; it is closed when what was sent is acknowledged."""
+        """End a source; it is closed when its messages are acknowledged."""
         stream = self.get_id(source.name)
         feed = self._feeds.get(stream)
         if feed is not None and not feed.is_ending:

@@ -18,17 +18,20 @@ T = TypeVar("T")
 
 
 def stream_message_decoder(function: Callable[[bytes], T | None], /) -> Decoder[T]:
-    """Make a decoder of a function of a message's payload; ``None`` drops the message."""
+    """Return a decoder that calls a function with a message's payload.
+
+    ``None`` drops the message.
+    """
     return decoder(function)
 
 
 def stream_message_encoder(function: Callable[[T], bytes | str | None], /) -> Encoder[T]:
-    """Make an encoder of a function that returns a message's payload; ``None`` writes nothing."""
+    """Return an encoder whose function returns a message's payload; ``None`` writes nothing."""
     return encoder(function)
 
 
 def octet_message_decoder(header_length: Any = 4, length_fmt: str = ">I") -> Any:
-    """Make a decoder as ``wallaroo.decoder`` does, with or without arguments."""
+    """Return a decoder as ``wallaroo.decoder`` does, with or without arguments."""
     return (
         decoder(header_length, length_fmt)
         if not callable(header_length)
@@ -37,5 +40,5 @@ def octet_message_decoder(header_length: Any = 4, length_fmt: str = ">I") -> Any
 
 
 def octet_message_encoder(function: Callable[[T], bytes | str | None], /) -> Encoder[T]:
-    """Make an encoder as ``wallaroo.encoder`` does."""
+    """Return an encoder as ``wallaroo.encoder`` does."""
     return encoder(function)

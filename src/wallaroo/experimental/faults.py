@@ -1,4 +1,4 @@
-"""What goes wrong between a program and an application.
+"""Faults between a program and an application.
 
 Where it runs: source and sink programs.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 
 class ConnectorError(Exception):
-    """The other side reports an error, or the program uses its connector wrongly."""
+    """An error that the other side reports, or misuse of the connector."""
 
 
 class ProtocolError(Exception):
-    """Something was sent, or is to be sent, that the protocol does not allow."""
+    """A message, received or to be sent, that the protocol does not allow."""

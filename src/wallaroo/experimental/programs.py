@@ -1,5 +1,6 @@
-"""Connector programs that find their configuration in the application: SourceConnector and
-SinkConnector.
+"""Connector programs that find their configuration in the application.
+
+``SourceConnector`` and ``SinkConnector``.
 
 Where it runs: source and sink programs.
 """
@@ -34,7 +35,7 @@ UNACKNOWLEDGED_MAX = 10_000  # messages; then `write` waits
 def parse_connector_args(
     args: Sequence[str], required_params: Sequence[str] = (), optional_params: Sequence[str] = ()
 ) -> argparse.Namespace:
-    """Read ``--application-module``, ``--connector NAME`` and ``--NAME-PARAM`` for each parameter.
+    """Parse ``--application-module``, ``--connector NAME`` and ``--NAME-PARAM`` for each parameter.
 
     >>> args = ["--application-module", "app", "--connector", "feed", "--feed-host", "localhost"]
     >>> parse_connector_args(args, ["host"]).host
@@ -70,7 +71,7 @@ def _find(kind: type[Any], what: str, params: argparse.Namespace, args: Sequence
 
 
 class SourceConnector:
-    """Sends messages one by one, as they come; keeps them until they are safe."""
+    """A sender of single messages, which keeps them until they are safe."""
 
     def __init__(
         self,
@@ -103,8 +104,9 @@ class SourceConnector:
     def write(
         self, message: Any, event_time: int | datetime = 0, key: bytes | str | None = None
     ) -> None:
-        """Send what the configuration's encoder makes of a message; ``event_time`` in milliseconds
-        of unix time.
+        """Send a message, encoded by the configuration's encoder.
+
+        ``event_time`` is in milliseconds of unix time.
         """
         if self._sender is None:
             raise RuntimeError("Please call connect before writing")
@@ -137,7 +139,7 @@ class _Sender(AtLeastOnceSourceConnector):
         self._stream = int.from_bytes(os.urandom(8)) >> 1  # a program has no position of its own
         self._name = f"{config.name}-{self._stream:x}".encode()
         self._kept: deque[cwm.Message] = deque()
-        self._at = 0  # of the next one to send
+        self._at = 0  # index of the next one to send
         self._is_open_now = False
         self._is_ended = False
         self._last = 0
@@ -196,10 +198,10 @@ class _Sender(AtLeastOnceSourceConnector):
 
 
 class SinkConnector:
-    """Receives what an application sends to a connector sink, decoded.
+    """A receiver of an application's output to a connector sink, decoded.
 
-    It votes for every transaction and gives a message once its transaction is committed.  What it
-    holds is in memory: a program that has to survive its own crash exactly-once keeps a log of its
+    It votes for every transaction and returns a message once its transaction is committed.  Its
+    data is in memory: a program that has to survive its own crash exactly-once keeps a log of its
     own (see docs/connectors.md).
     """
 

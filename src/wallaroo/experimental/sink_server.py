@@ -1,4 +1,4 @@
-"""The sink program's end of the connector protocol, with what it holds in memory.
+"""The sink program's end of the connector protocol, with its data in memory.
 
 Where it runs: sink programs, one thread.
 """
@@ -43,7 +43,7 @@ READ_BYTES = 64 * 1024
 
 
 class SinkServer:
-    """Listens, votes yes, and gives committed payloads."""
+    """A server that votes on transactions and returns committed payloads."""
 
     def __init__(self, host: str, port: int, cookie: str):
         self._cookie = cookie.encode()
@@ -56,7 +56,7 @@ class SinkServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port it listens on."""
         return int(self._listener.getsockname()[1])
 
     def read(self, timeout_s: float | None) -> bytes | None:
@@ -128,15 +128,15 @@ class SinkServer:
 
 
 class _Output:
-    """What one instance of an application has sent."""
+    """The output that one instance of an application has sent."""
 
     def __init__(self) -> None:
-        self.end = 0  # of what is committed
+        self.end = 0  # end of the committed bytes
         self.waiting: list[Message] = []  # not in a transaction yet
         self.voted: dict[bytes, list[Message]] = {}
 
     def holds(self, start: int, end: int) -> bool:
-        """Whether exactly these bytes are waiting."""
+        """Return whether exactly these bytes are waiting."""
         at = start
         for message in self.waiting:
             if message.id != at:

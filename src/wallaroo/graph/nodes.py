@@ -1,9 +1,8 @@
-"""What the user meant: the pipeline as frozen nodes, each knowing its upstream and where it was
-written.
+"""The pipeline as the user wrote it, in frozen nodes.
 
-Where it runs: pure.  The newest node is the pipeline: ``Pipeline`` wraps the last node, and every
-builder call makes a new one.  A node that is the upstream of several others gives its events to
-each of them.
+Where it runs: pure.  Each node knows its upstream and the place where it was written.  The newest
+node is the pipeline: ``Pipeline`` wraps the last node, and every builder call creates a new one.  A
+node that is the upstream of several others passes its events to each of them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from wallaroo.steps import KeyExtractor, Step
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceNode:
-    """Where a stream begins."""
+    """The beginning of a stream."""
 
     name: str
     config: Any  # a source configuration ; checked by wallaroo.check
@@ -28,13 +27,13 @@ class StepNode:
     """A computation after ``upstream``, with or without state."""
 
     upstream: Node
-    step: Step | Any  # anything a user passed to .to(); wallaroo.check rejects what is not a step
+    step: Step | Any  # anything a user passed to .to(); wallaroo.check rejects all but steps
     place: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyByNode:
-    """Every event after it has a key."""
+    """Assignment of keys: every event after it has a key."""
 
     upstream: Node
     extractor: KeyExtractor[Any, Any] | Any
@@ -43,7 +42,7 @@ class KeyByNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectNode:
-    """Every event after it has the same key."""
+    """Assignment of one key: every event after it has the same."""
 
     upstream: Node
     place: str
@@ -51,7 +50,7 @@ class CollectNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeNode:
-    """Two streams that go on as one."""
+    """Two streams that continue as one."""
 
     left: Node
     right: Node
@@ -60,16 +59,19 @@ class MergeNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BranchNode:
-    """A stream that parts in two by a predicate."""
+    """A stream that splits in two by a predicate."""
 
     upstream: Node
-    step: Step | Any  # what the user gave; wallaroo.check rejects what is not a function
+    step: Step | Any  # the user's argument; wallaroo.check rejects all but functions
     place: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SideNode:
-    """One side of a branch: the events for which its predicate is true, or the others."""
+    """One side of a branch.
+
+    It has the events for which the branch's predicate is true, or the others.
+    """
 
     upstream: BranchNode
     is_true: bool
@@ -78,7 +80,10 @@ class SideNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SinkNode:
-    """The end of a pipeline: every event goes to all of its sinks."""
+    """The end of a pipeline.
+
+    Every event is sent to all of its sinks.
+    """
 
     upstream: Node
     sinks: tuple[Any, ...]  # sink configurations
@@ -87,7 +92,7 @@ class SinkNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndsNode:
-    """What an application of several closed pipelines ends in."""
+    """The common end of an application's several closed pipelines."""
 
     ends: tuple[Node, ...]
     place: str

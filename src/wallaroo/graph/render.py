@@ -1,7 +1,6 @@
-"""An application's graph as text and as a Mermaid diagram: sources, steps, where it shuffles,
-sinks.
+"""An application's graph as text and as a Mermaid diagram.
 
-Where it runs: pure.
+Where it runs: pure.  Both show sources, steps, shuffles and sinks.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from wallaroo.graph.walk import (
 
 
 class HasGraph(Protocol):
-    """What is drawn: an application."""
+    """An object that is drawn: an application."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return its name."""
 
     @property
     def root(self) -> Node:
-        """Its newest node."""
+        """Return its newest node."""
 
 
 SHUFFLE = "   ~~~ shuffle ~~~"
@@ -48,8 +47,10 @@ MEETING = "~~~ shuffle, each event by the key it has ~~~"
 
 
 def text(application: HasGraph) -> str:
-    """Draw the graph as text: every merge's two sides are set in, before it; ``~~~`` is a
-    shuffle.  Where streams part, the graph is a list of numbered runs of steps.
+    """Draw the graph as text.
+
+    Both sides of every merge are indented, before it; ``~~~`` is a shuffle.  If streams split, the
+    graph is a list of numbered runs of steps.
     """
     root = application.root
     after = consumers_of(root)
@@ -70,7 +71,10 @@ def _tree(root: Node) -> Iterator[str]:
 
 
 def _runs(root: Node, after: dict[Node, list[Node]]) -> Iterator[str]:
-    """Runs of nodes, each with one node before and one after it; a run says where it goes on."""
+    """Yield the lines of runs of nodes, each with one node before and one after it.
+
+    A run ends with the numbers of the runs that continue it.
+    """
     idle = idle_key_bys(root)
     meeting = meetings(root)
     nodes = [node for node in walk(root) if not isinstance(node, EndsNode)]
@@ -118,7 +122,7 @@ def _where(node: Node) -> str:
 
 
 def _margins(root: Node) -> dict[Node, int]:
-    """How far a node is set in: by the number of merges after it."""
+    """Return each node's indentation: the number of merges after it."""
     margins = {root: 0}
     todo = [root]
     while todo:
@@ -160,7 +164,7 @@ def _title(node: Node, idle: dict[KeyByNode, str]) -> str:
 
 
 def label_of(config: Any) -> str:
-    """Return what drawings call the configuration of a source or sink."""
+    """Return the name of a source or sink configuration in drawings."""
     return str(getattr(config, "label", type(config).__name__))
 
 
@@ -170,8 +174,9 @@ def _sink(config: Any) -> str:
 
 
 def mermaid(application: HasGraph) -> str:
-    """Draw the graph as a Mermaid flowchart: thick arrows are shuffles, double-edged boxes keep
-    state.
+    """Draw the graph as a Mermaid flowchart.
+
+    Thick arrows are shuffles, double-edged boxes keep state.
     """
     root = application.root
     idle = idle_key_bys(root)
@@ -228,7 +233,7 @@ def _box(node: Node, idle: dict[KeyByNode, str]) -> str:
 
 
 def _escaped(name: str) -> str:
-    """Mermaid's own escapes: ``#`` first, since it begins them."""
+    """Return a name with Mermaid's own escapes: ``#`` first, since it begins them."""
     return (
         name.replace("#", "#35;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
     )

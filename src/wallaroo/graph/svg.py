@@ -1,7 +1,8 @@
-"""A graph as SVG, for notebooks: boxes from left to right, dashed arrows where events are shuffled.
+"""A graph as SVG, for notebooks.
 
-Where it runs: pure.  Nothing but text is made here: no program and no script is needed to see it.
-It draws unfinished and wrong graphs as well, as someone who builds one wants to see them.
+Where it runs: pure.  Boxes are drawn from left to right, shuffles as dashed arrows.  The result is
+text only: no program and no script is needed to see it.  Unfinished and wrong graphs are drawn as
+well, as someone who builds one wants to see them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ HEIGHT = 46
 GAP_ALONG = 56
 GAP_ACROSS = 20
 MARGIN = 6
-CHARS = 24  # of a line in a box
+CHARS = 24  # per line in a box
 COLORS = {
     "source": "#2f9e44",
     "step": "#868e96",
@@ -59,11 +60,11 @@ class _Arrow:
     after: _Box
     is_shuffle: bool
     label: str
-    bends: tuple[_Box, ...]  # where it passes the layers between, each with the place of a box
+    bends: tuple[_Box, ...]  # its places in the layers between, each that of a box
 
 
 def svg(root: Node, name: str = "pipeline") -> str:
-    """Draw what leads to a node."""
+    """Draw the graph up to a node."""
     boxes, arrows = _boxes_and_arrows(root)
     places = _places(boxes, arrows)
     width = max(x for x, _ in places.values()) + WIDTH + MARGIN
@@ -111,7 +112,7 @@ def _boxes_and_arrows(root: Node) -> tuple[list[_Box], list[_Arrow]]:
 
 
 def _titles(node: Node) -> list[tuple[str, str, str]]:
-    """Kind, name and text of a node's boxes: one, or one for each sink."""
+    """Return kind, name and text of a node's boxes: one, or one for each sink."""
     match node:
         case SourceNode():
             return [("source", node.name, label_of(node.config))]
@@ -132,14 +133,14 @@ def _titles(node: Node) -> list[tuple[str, str, str]]:
 
 
 def _name(thing: Any, part: str) -> str:
-    """The name of a part that may be missing, or not be what belongs there."""
+    """Return the name of a part that may be missing or of the wrong type."""
     step = getattr(thing, part, None)
     found = getattr(step, "step_name", None) or getattr(step, "__name__", None)
     return str(found) if found else ""
 
 
 def _places(boxes: list[_Box], arrows: list[_Arrow]) -> dict[_Box, tuple[int, int]]:
-    """Layers from left to right; within one, a box is near to what comes before it."""
+    """Place the boxes in layers from left to right, each near the boxes before it."""
     layers: dict[int, list[_Box]] = {}
     before: dict[_Box, list[_Box]] = {box: [] for box in boxes}
     for arrow in arrows:

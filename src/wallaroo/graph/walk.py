@@ -1,8 +1,7 @@
-"""Walking a graph: upstreams, an order with sources first, and which shuffles the graph really
-needs.
+"""Walks of a graph: upstreams, order, and necessary shuffles.
 
 Where it runs: pure.  A graph has no cycles: its newest node is the root, and a node may be the
-upstream of several.  Walks are loops, so that a long pipeline is no deep recursion.
+upstream of several.  Walks are loops, so that a long pipeline causes no deep recursion.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from wallaroo.graph.nodes import (
 
 
 def upstreams(node: Node) -> tuple[Node, ...]:
-    """The nodes directly before ``node``."""
+    """Return the nodes directly before ``node``."""
     match node:
         case SourceNode():
             return ()
@@ -35,7 +34,7 @@ def upstreams(node: Node) -> tuple[Node, ...]:
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """Every node once, each after its upstreams, left before right."""
+    """Yield every node once, each after its upstreams, left before right."""
     seen: set[Node] = set()
     todo: list[tuple[Node, bool]] = [(root, False)]
     while todo:
@@ -49,7 +48,10 @@ def walk(root: Node) -> Iterator[Node]:
 
 
 def consumers_of(root: Node) -> dict[Node, list[Node]]:
-    """The nodes directly after each node; one that takes its events twice is there twice."""
+    """Return the nodes directly after each node.
+
+    One that consumes a node's events twice is listed twice.
+    """
     found: dict[Node, list[Node]] = {node: [] for node in walk(root)}
     for node in list(found):
         for upstream in upstreams(node):
@@ -58,12 +60,12 @@ def consumers_of(root: Node) -> dict[Node, list[Node]]:
 
 
 def is_state_step(node: Node) -> bool:
-    """Whether the node is a step with state."""
+    """Return whether the node is a step with state."""
     return isinstance(node, StepNode) and bool(getattr(node.step, "is_stateful", False))
 
 
 def keyed_nodes(root: Node) -> frozenset[Node]:
-    """Nodes after which every event has a key that ``key_by`` or ``collect`` gave it."""
+    """Return the nodes after which every event has a key from ``key_by`` or ``collect``."""
     keyed: set[Node] = set()
     for node in walk(root):
         above = upstreams(node)
@@ -73,8 +75,9 @@ def keyed_nodes(root: Node) -> frozenset[Node]:
 
 
 def ends_in_key(node: Node) -> bool:
-    """Whether nothing comes after the node's ``key_by`` or ``collect``, on any side of its
-    merges.
+    """Return whether nothing comes after the node's ``key_by`` or ``collect``.
+
+    This holds for every side of its merges.
     """
     todo = [node]
     while todo:
@@ -87,10 +90,10 @@ def ends_in_key(node: Node) -> bool:
 
 
 def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
-    """The ``key_by`` nodes that need no shuffle, each with the reason, as a clause.
+    """Return the ``key_by`` nodes that need no shuffle, each with the reason, as a clause.
 
-    A key matters to state steps only.  Where none is between a ``key_by`` and the next one (or
-    a ``collect``, or the sinks), nothing ever sees the key.  ``collect`` is never idle: it brings
+    A key matters to state steps only.  If none is between a ``key_by`` and the next one (or a
+    ``collect``, or the sinks), nothing ever sees the key.  ``collect`` is never idle: it brings
     everything to one place, in one order.
     """
     # why a key would be idle before a node; empty if a state step needs it
@@ -115,10 +118,10 @@ def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
 
 
 def meetings(root: Node) -> frozenset[Node]:
-    """The state steps at which keyed streams meet that came through different shuffles: each event
-    goes to one place by the key that it has.
+    """Return the state steps at which keyed streams from different shuffles meet.
 
-    Branches of one stream meet without that: they never left the place.
+    Each event is sent to one place by the key that it has.  Branches of one stream meet without
+    that: they never left the place.
     """
     found: set[Node] = set()
     origins: dict[Node, frozenset[Node]] = {}  # the shuffles, or sources, that a stream came from
@@ -140,13 +143,14 @@ def _name(extractor: Any) -> str:
 
 
 def sources_of(root: Node) -> tuple[SourceNode, ...]:
-    """All sources, left to right."""
+    """Return all sources, left to right."""
     return tuple(node for node in walk(root) if isinstance(node, SourceNode))
 
 
 def sinks_of(root: Node) -> tuple[SinkNode, ...]:
-    """The closed graph's last nodes, in the order in which they were given.  Raises TypeError for
-    an open one.
+    """Return the closed graph's last nodes, in the order in which they were given.
+
+    Raises TypeError for an open one.
     """
     ends = root.ends if isinstance(root, EndsNode) else (root,)
     found = tuple(end for end in ends if isinstance(end, SinkNode))
@@ -159,7 +163,7 @@ def sinks_of(root: Node) -> tuple[SinkNode, ...]:
 def is_shuffled(
     upstream: Node, node: Node, idle: dict[KeyByNode, str], meeting: frozenset[Node]
 ) -> bool:
-    """Whether events go through a shuffle between two nodes; ``meeting`` is ``meetings(root)``."""
+    """Return whether events are shuffled between two nodes; ``meeting`` is ``meetings(root)``."""
     return (
         node in meeting
         or isinstance(upstream, CollectNode)

@@ -14,7 +14,7 @@ from wallaroo.processes.child import Parent, end_of, say
 
 
 def main(path: str) -> int:
-    """Listen, say so, and read until it is to stop; return the exit code."""
+    """Listen, report it, and read until a stop is requested; return the exit code."""
     parent = Parent()
 
     def work() -> None:

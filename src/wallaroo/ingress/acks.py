@@ -1,7 +1,8 @@
-"""Acknowledged streams: a sender learns how many of its frames are stored, and continues there
-after any crash.
+"""Acknowledged streams: senders that resume from the count of stored frames.
 
 Where it runs: ingress; ``hello`` and ``COUNT`` also in senders.
+
+A sender learns how many of its frames are stored, and continues there after any crash.
 
 The protocol, on a port of its own: the sender connects and sends ``hello(stream)``.  The ingress
 answers with a u64 (big-endian): the frames of this stream that are in the spool for good.  The
@@ -43,7 +44,7 @@ HELLO_BYTES_MAX = _HELLO.size + 255 + 1 + 255
 # Since version 2 names are hexadecimal, before they were text; since 3 the file holds hashes of
 # secrets.
 FILE_VERSION = 3
-_DIGEST_BYTES = 32  # those of SHA-256
+_DIGEST_BYTES = 32  # SHA-256
 _NOTE_BYTES = 1 + 255 + _DIGEST_BYTES
 
 
@@ -56,8 +57,9 @@ class Hello(NamedTuple):
 
 
 def hello(stream: str | bytes, secret: bytes = b"") -> bytes:
-    """Return what a sender says first; text is sent as UTF-8.  Raises ValueError for a name of no
-    or more than 255 bytes, and for a secret of more.
+    """Return a sender's first message; text is sent as UTF-8.
+
+    Raises ValueError for a name of no or more than 255 bytes, and for a secret of more.
     """
     name = stream.encode() if isinstance(stream, str) else stream
     if not 1 <= len(name) <= 255:
@@ -70,8 +72,9 @@ def hello(stream: str | bytes, secret: bytes = b"") -> bytes:
 
 
 def read_hello(content: bytes) -> Hello | None:
-    """Return what a sender said, None while the hello is not whole.  Raises PeerError for anything
-    else.
+    """Return a sender's hello, None while it is not whole.
+
+    Raises PeerError for anything else.
     """
     is_other_version = len(content) > 4 and content[4] not in (PLAIN_VERSION, SECRET_VERSION)
     if not _MAGIC.startswith(content[:4]) or is_other_version or content[5:6] == b"\0":
@@ -92,7 +95,7 @@ def read_hello(content: bytes) -> Hello | None:
 
 
 def _note(stream: bytes, digest_: bytes | None) -> bytes:
-    """Return what names a stream in a chunk: its name, or, longer than any name, name and hash."""
+    """Return a stream's note in a chunk: its name, or, longer than any name, name and hash."""
     if digest_ is None:
         return stream
     return (bytes([len(stream)]) + stream + digest_).ljust(_NOTE_BYTES, b"\0")
@@ -109,13 +112,15 @@ def _digest_in(note: bytes) -> bytes | None:
 
 
 class Streams:
-    """A number per stream of one source, exact over any crash: how many frames are stored, or, of a
-    connector's stream, the id of the last message.
+    """A number per stream of one source, exact over any crash.
+
+    It is the number of stored frames, or, for a connector's stream, the id of the last message.
     """
 
     def __init__(self, writer: SpoolWriter, stream_in: Callable[[bytes], bytes] = _stream_in):
         """Read the counts that belong to the writer's position, which must be published.
-        ``stream_in`` finds the stream in what follows the count in a chunk's ``resume``.
+
+        ``stream_in`` finds the stream in the part after the count in a chunk's ``resume``.
         """
         self._path = writer.folder / "streams"
         self._writer = writer
@@ -135,8 +140,9 @@ class Streams:
                     self._digests[stream] = stored
 
     def admit(self, stream: bytes, secret: bytes) -> bool:
-        """Return whether a sender with this secret may continue a stream.  The frames stored next
-        bind the stream to it, if none is bound to it yet.
+        """Return whether a sender with this secret may continue a stream.
+
+        The frames stored next bind the stream to it, if none is bound to it yet.
         """
         offered = sha256(secret).digest()
         stored = self._digests.get(stream)
@@ -159,9 +165,10 @@ class Streams:
             self._digests[stream] = self._offered.pop(stream)
 
     def remove_consumed(self) -> None:
-        """Remove consumed segments, after the counts in them are stored elsewhere.  Call it right
-        after a publication.  Raises SpoolFullError if there is no room for the counts; then nothing
-        is removed.
+        """Remove consumed segments, after the counts in them are stored elsewhere.
+
+        Call it right after a publication.  Raises SpoolFullError if there is no room for the
+        counts; then nothing is removed.
         """
         if not self._writer.has_consumed():
             return

@@ -1,4 +1,4 @@
-"""The ingress's configuration: what the driver writes to a JSON file and the ingress process reads.
+"""The ingress's configuration, a JSON file from the driver.
 
 Where it runs: driver and ingress.
 """
@@ -21,7 +21,7 @@ HANDSHAKE_S = 10.0  # for a sender of an acknowledged stream to name its stream
 
 @dataclass(frozen=True, slots=True)
 class IngressSource:
-    """One source that listens: where it listens, how it frames, where its spool is."""
+    """One source that listens: its address, framing and spool."""
 
     name: str
     host: str
@@ -41,7 +41,7 @@ class IngressConfig:
     sources: tuple[IngressSource, ...]
     is_durable: bool = False
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
-    checkpoint: str = ""  # id of the checkpoint that the spools belong to
+    checkpoint: str = ""  # the id of the checkpoint that the spools belong to
     handshake_s: float = HANDSHAKE_S
 
 
@@ -52,7 +52,7 @@ def write_config(config: IngressConfig, path: Path) -> None:
 
 
 def read_config(path: Path) -> IngressConfig:
-    """Read what ``write_config`` wrote."""
+    """Read the file that ``write_config`` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
     sources = tuple(map(_source, content["sources"]))
     return IngressConfig(**{**content, "sources": sources})

@@ -1,7 +1,7 @@
-"""One client's connection: what comes out of its socket, cut at whole frames.
+"""One client's connection, whose bytes are cut at whole frames.
 
-Where it runs: ingress.  Reads go through one buffer that all connections share; what a connection
-keeps between two reads is the beginning of one frame.  The invariant: it keeps no more memory than
+Where it runs: ingress.  Reads go through one buffer that all connections share; a connection
+keeps the beginning of one frame between two reads.  The invariant: it keeps no more memory than
 the bytes that have arrived, whatever length a header claims.
 """
 
@@ -14,13 +14,13 @@ from wallaroo.listeners.budget import Visitor
 from wallaroo.tls_sockets import Socket
 
 READ_BYTES = 256 * 1024  # at once
-KEPT_BYTES_MAX = 64 * 1024  # of an unfinished frame in the shared buffer; a larger one has its own
+KEPT_BYTES_MAX = 64 * 1024  # an unfinished frame in the shared buffer; a larger one has its own
 
 Store = Callable[[memoryview, int], None]  # (whole frames, how many)
 
 
 class ReadBuffer:
-    """The buffer that connections share; it holds a kept beginning and one read."""
+    """The connections' shared buffer, for a kept beginning and one read."""
 
     def __init__(self) -> None:
         self.content = bytearray(KEPT_BYTES_MAX + READ_BYTES)
@@ -37,30 +37,30 @@ class Connection:
         self.socket = sock
         self.peer = peer
         self.number = number
-        self.visitor: Visitor  # set by the one who counts it
+        self.visitor: Visitor  # set by the budget's caller
         self.is_proved = False  # a whole frame has come
-        self.stream = b""  # of a sender that wants acknowledgements
+        self.stream = b""  # the stream of a sender that wants acknowledgements
         self._framing = framing
         self._walk = frame_walker(framing)
         self._end_of = frame_ender(framing)
         self._rest = b""
-        self._large = bytearray()  # the unfinished frame, where it is large; ``_rest`` is empty
+        self._large = bytearray()  # the unfinished frame, if it is large; ``_rest`` is empty then
 
     @property
     def unfinished_bytes(self) -> int:
-        """How much of an unfinished frame has come."""
+        """Return the number of bytes of an unfinished frame that have come."""
         return len(self._large) or len(self._rest)
 
     @property
     def unfinished_head(self) -> bytes:
-        """The first bytes of the unfinished frame."""
+        """Return the first bytes of the unfinished frame."""
         return bytes(self._large[:16]) or self._rest[:16]
 
     def read(self, buffer: ReadBuffer, store: Store) -> int:
         """Read once, store the whole frames; return the bytes read, 0 at the end of the stream.
 
-        Raises FrameError, after storing the good frames before the bad one, and what the socket
-        raises.
+        Raises FrameError, after storing the good frames before the bad one, and the socket's
+        errors.
         """
         kept = len(self._rest)
         buffer.content[:kept] = self._rest
@@ -74,7 +74,7 @@ class Connection:
         return count
 
     def take_last(self, store: Store) -> None:
-        """Store what is unfinished if the end of the stream completes it, as it does a line."""
+        """Store the unfinished frame if the end of the stream completes it, as it does a line."""
         frame = last_frame(self._framing, bytes(self._large) or self._rest)
         if frame:
             store(memoryview(frame), 1)
@@ -99,7 +99,7 @@ class Connection:
             self._rest = bytes(buffer.view[end:filled])
 
     def _take_large(self, buffer: ReadBuffer, count: int, store: Store) -> None:
-        """Add what was read to the large frame; once it is whole, store it and take the rest."""
+        """Add the bytes read to the large frame; once it is whole, store it and walk the rest."""
         used = self._end_of(self._large, buffer.content, count)
         self._large += buffer.view[: used or count]
         if not used:

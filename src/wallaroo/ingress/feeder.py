@@ -1,7 +1,7 @@
-"""``python -m wallaroo.ingress.feeder CONFIG.json``: the process that runs the feed of one source.
+"""``python -m wallaroo.ingress.feeder CONFIG.json``: the process of one source's feed.
 
-Where it runs: feeder.  It appends runs of frames with where to continue, publishes each, and waits
-while the backlog is at its bound.
+Where it runs: feeder.  It appends runs of frames with the position to resume from, publishes each,
+and waits while the backlog is at its bound.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wallaroo.sources.feed import Feed, Run
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
 
-WAIT_S = 0.005  # between looks at the backlog
+WAIT_S = 0.005  # between polls of the backlog
 FULL_RETRY_S = 0.25
 GRACE_S = 2.0  # for user code to return after the parent is gone
 REMOVAL_S = 1.0
@@ -36,7 +36,7 @@ REMOVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class FeederConfig:
-    """What a feeder process feeds, from where, and into which spool."""
+    """The source of a feeder process, and the spool to fill."""
 
     name: str
     source: str  # pickled, base64
@@ -54,7 +54,7 @@ def write_feeder_config(config: FeederConfig, path: Path) -> None:
 
 
 class Feeder:
-    """Moves a feed into a spool, no faster than it is consumed."""
+    """The loop that fills a spool, no faster than it is consumed."""
 
     def __init__(self, config: FeederConfig, source: SourceConfig, parent: Parent):
         self._parent = parent
@@ -65,12 +65,13 @@ class Feeder:
         self._feed: Feed = source.open_feed(self._writer.last_resume)
         self._removed_at = time.monotonic()
         self._problem = ""  # why nothing comes
-        self._empty_ns = 0  # when the feed was last asked and had nothing more
+        self._empty_ns = 0  # when the feed was last polled and had nothing more
         self._published_at = 0.0
 
     def run(self) -> None:
-        """Feed until the feed ends or the parent is gone; user and peer errors are in the head,
-        too.
+        """Feed until the feed ends or the parent is gone.
+
+        User and peer errors are in the head, too.
         """
         is_ended = False
         try:
@@ -162,8 +163,9 @@ class Feeder:
 
 
 def _leave_with_parent(parent: Parent) -> None:
-    """Leave even if user code does not return: what is published is safe, what is not will be made
-    again.
+    """Exit even if user code does not return.
+
+    What is published is safe, what is not will be produced again.
     """
     while not parent.look(1.0):
         pass
@@ -184,7 +186,7 @@ def _load(path: str) -> tuple[FeederConfig, SourceConfig]:
 
 
 def main(path: str) -> int:
-    """Feed until there is nothing more or it is to stop; return the exit code."""
+    """Feed until the feed ends or a stop is requested; return the exit code."""
     parent = Parent()
     allow_many_files()
     try:

@@ -1,4 +1,4 @@
-"""Senders of acknowledged streams that have connected and not yet said which stream they send.
+"""Connected senders of acknowledged streams that have not named their stream yet.
 
 Where it runs: ingress.
 """
@@ -17,7 +17,7 @@ from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.listeners.budget import Visitor
 from wallaroo.tls_sockets import Socket
 
-# (socket, peer, what it said)
+# (socket, peer, its hello)
 OnHello = Callable[[Socket, str, Hello], None]
 
 
@@ -31,7 +31,10 @@ class _Pending:
 
 
 class Handshakes:
-    """Reads the hellos of one port; a client that does not finish its hello is closed."""
+    """The hellos of one port.
+
+    A client that does not finish its hello in time is closed.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What listens for one source inside the ingress, whatever its protocol: its port, its spool.
+"""The listener of one source, for any protocol: port and spool.
 
 Where it runs: ingress.
 """
@@ -26,7 +26,7 @@ SILENT_S = 0.25  # between two publications while clients are connected and noth
 
 @dataclass(frozen=True, slots=True)
 class ListenerContext:
-    """What all listeners of an ingress have in common."""
+    """The state that all listeners of an ingress share."""
 
     selector: selectors.BaseSelector
     is_stopping: Callable[[float], bool]
@@ -38,7 +38,7 @@ class ListenerContext:
 
 
 class Listener(ABC):
-    """Reads one source's clients into its spool."""
+    """The reader of one source's clients, into its spool."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Listener(ABC):
         self.is_changed = True  # something to publish
         self.published_at = 0.0
         self.read_ns = 0  # when the clients' sockets were last known to be read
-        self.unanswered_events = 0  # stored so far, of clients that wait for no acknowledgement
+        self.unanswered_events = 0  # stored so far, from clients that wait for no acknowledgement
         self._selector = context.selector
         self._store = open_store(
             Path(source.folder),
@@ -69,26 +69,27 @@ class Listener(ABC):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the backlog is at its bound and nothing is read."""
+        """Return whether the backlog is at its bound and nothing is read."""
         return self._store.is_paused
 
     def note_read(self, clock_ns: int) -> None:
-        """All sockets that had something at a reading of the clock were read since."""
+        """Note that all sockets that had something at a reading of the clock were read since."""
         if not self.is_paused:
             self.read_ns = clock_ns
 
     def is_due(self, now: float) -> bool:
-        """Whether clients are to be known as silent (``now``: monotonic)."""
+        """Return whether clients are to be reported as silent (``now``: monotonic)."""
         return self._connected() > 0 and now - self.published_at >= SILENT_S
 
     @abstractmethod
     def listen(self) -> tuple[Address, Address | None]:
-        """Open the ports; return their addresses, the second one for acknowledged senders.  Raises
-        PeerError if one cannot be had.
+        """Open the ports; return their addresses, the second one for acknowledged senders.
+
+        Raises PeerError if one is not available.
         """
 
     def publish(self) -> None:
-        """Make what was appended visible and, where durable, safe; then answer the clients."""
+        """Make what was appended visible and, if durable, safe; then answer the clients."""
         self._store.connections = self._connected()
         self._store.as_of_ns = self.read_ns if self._store.connections else 0
         self._store.publish()
@@ -97,7 +98,7 @@ class Listener(ABC):
         self._answer_all()
 
     def look_at_backlog(self) -> None:
-        """Stop reading when the backlog is at its bound, go on when it is well below."""
+        """Stop reading when the backlog is at its bound, resume when it is well below."""
         is_at_bound = self._store.is_at_bound()
         if is_at_bound is None or is_at_bound == self._store.is_paused:
             return
@@ -127,11 +128,11 @@ class Listener(ABC):
 
     @abstractmethod
     def _connected(self) -> int:
-        """Return how many clients are connected."""
+        """Return the number of connected clients."""
 
     @abstractmethod
     def _answer_all(self) -> None:
-        """Send clients what is safe now."""
+        """Send clients the acknowledgements that are safe now."""
 
     @abstractmethod
     def _pause_all(self) -> None:
@@ -143,17 +144,17 @@ class Listener(ABC):
 
     @abstractmethod
     def _look_after_clients(self, now: float) -> None:
-        """Close clients that never said what they had to."""
+        """Close clients that did not finish their handshake in time."""
 
     def _enter(self, close: Callable[[], object]) -> Visitor:
-        """Count a connection; ``close`` ends it where it has to make room."""
+        """Count a connection; ``close`` ends it if it has to make room."""
 
         def crowd_out() -> None:
             self._crowded_out += 1
             close()
 
         visitor = self._budget.enter(crowd_out)
-        assert visitor is not None  # a port accepts none where the budget is full
+        assert visitor is not None  # a port accepts none if the budget is full
         return visitor
 
     def _log(self, what: str) -> None:

@@ -23,8 +23,10 @@ ACCEPTS_MAX = 64  # at once; the connected are served in between
 
 
 class Ports:
-    """Accepts clients; pauses while all that may be connected have proved themselves, and while the
-    system has no file descriptors for more.
+    """The sockets that accept clients of one source.
+
+    They pause while all that may be connected have proved themselves, and while the system has no
+    file descriptors for more.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Ports:
         budget: Budget,
         tls: TLS | None = None,
     ):
-        """Raises PeerError where the files of ``tls`` cannot be used."""
+        """Prepare to listen.  Raises PeerError if the files of ``tls`` cannot be used."""
         self._name = name
         self._host = host
         self._selector = selector
@@ -44,11 +46,12 @@ class Ports:
         self._budget = budget
         self._context = server_context(tls) if tls is not None else None
         self._listeners: list[tuple[socket.socket, OnClient]] = []
-        self._is_waiting = False  # for others to leave
+        self._is_waiting = False  # for others to disconnect
 
     def open(self, port: int, on_client: OnClient) -> Address:
-        """Listen on a port (0: any free one); return the address.  Raises PeerError if it cannot be
-        had.
+        """Listen on a port (0: any free one); return the address.
+
+        Raises PeerError if it is not available.
         """
         try:
             family, kind, _, _, address = socket.getaddrinfo(
@@ -77,7 +80,7 @@ class Ports:
                 self._watch(listener, on_client)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for listener, _ in self._listeners:
             listener.close()
 

@@ -1,8 +1,9 @@
-"""Starts, watches and stops the processes around the spools: one ingress for all TCP sources, one
-feeder per source with a feed (generators, polling sources), and, on a cluster, one range server for
-the executors.
+"""The processes around the spools, which the driver starts, watches and stops.
 
 Where it runs: driver.
+
+They are one ingress for all TCP sources, one feeder per source with a feed (generators, polling
+sources), and, on a cluster, one range server for the executors.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ from wallaroo.tuning import HUNG_S
 START_S_MAX = 90.0
 STOP_S_MAX = 5.0
 LOOK_S = 0.05
-START_TRIES = 5  # of a process that is killed while it starts
+START_TRIES = 5  # for a process that is killed while it starts
 PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment
-# what a child runs
+# modules that children run
 INGRESS = "wallaroo.ingress"
 FEEDER = "wallaroo.ingress.feeder"
 RANGES = "wallaroo.range_server.server"
@@ -65,21 +66,24 @@ _ERRORS: dict[str, type[WallarooError]] = {
 
 
 class KilledAtStartError(PeerError):
-    """A process was killed by a signal before it was ready; it may be started again."""
+    """A process was killed by a signal before it was ready.
+
+    It may be started again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Feeding:
-    """How the sources of a run are fed."""
+    """The options for feeding the sources of a run."""
 
     log: Log = print
     is_durable: bool = False
     checkpoint: str = ""  # its id; spools of another one are refused
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     sys_path: Sequence[str] = ()
-    # a second port for senders that want acknowledgements: of which sources, and where
+    # second ports for senders that want acknowledgements, by source
     ack_ports: Mapping[str, int] = field(default_factory=dict)
-    is_acknowledged: bool = False  # all sources that can have one have one
+    is_acknowledged: bool = False  # every source that can have one has one
     # a range server on this host's address, which serves ``RemoteSpool(range_address, range_secret,
     # source)``; None: none.  Port 0: any free one
     serve_on: str | None = None
@@ -105,13 +109,13 @@ class Feeders:
         self._options = FEEDING
         self.addresses: dict[str, Address] = {}
         self.ack_addresses: dict[str, Address] = {}
-        # of the range server: the host it listens on, and its port
+        # the range server's: the host it listens on, and its port
         self.range_address: Address | None = None
 
     def start(
         self, sources: Sequence[SourceConfig], spool_root: Path, options: Feeding = FEEDING
     ) -> dict[str, Address]:
-        """Start all processes; return where each source listens that does.
+        """Start all processes; return the addresses of the sources that listen.
 
         A source's spool is ``folder_of(spool_root, source.name)``.  Raises PipelineError,
         PeerError, UserCodeError or CheckpointError; nothing runs then.
@@ -149,7 +153,7 @@ class Feeders:
     def _listening(
         self, sources: Sequence[SourceConfig], spool_root: Path
     ) -> tuple[IngressSource, ...]:
-        """What the ingress is to read."""
+        """Return the sources that the ingress is to read."""
         options = self._options
         listening = [(source, at) for source in sources if (at := source.listening) is not None]
         any_port = {source.name: 0 for source, at in listening if at.can_acknowledge}
@@ -160,7 +164,7 @@ class Feeders:
         )
 
     def _start_feeders(self, sources: Sequence[SourceConfig], spool_root: Path) -> None:
-        """Start them side by side."""
+        """Start them in parallel."""
         options = self._options
         started = []
         for source in sources:
@@ -180,8 +184,9 @@ class Feeders:
             self._start_one(child.name, child.command, child)
 
     def poll(self) -> None:
-        """Check the processes: start a killed one again, on the same ports; raise what ended one
-        otherwise.
+        """Check the processes: start a killed one again, on the same ports.
+
+        Raise the error that ended one otherwise.
         """
         for child in list(self._children):
             code = None if child.is_done else child.process.poll()
@@ -203,7 +208,10 @@ class Feeders:
 
     @property
     def silent(self) -> str:
-        """Which processes show no sign of life, and for how long, in words; empty if none."""
+        """Return, in words, the processes that show no sign of life; empty if there are none.
+
+        The text includes for how long.
+        """
         return "; ".join(
             f"{child.name} to show a sign of life (for {child.silent_s:.0f} s now)"
             for child in self._children
@@ -211,14 +219,16 @@ class Feeders:
         )
 
     def stop_feeding(self) -> None:
-        """Stop all but the range server, which batches under way still need; go on polling, and
-        ``stop`` in the end.
+        """Stop all but the range server, which batches under way still need.
+
+        Continue to poll, and call ``stop`` in the end.
         """
         self._stop([child for child in self._children if child.module != RANGES])
 
     def stop(self) -> None:
-        """Let every process publish what it has and leave; kill what does not within a few
-        seconds.
+        """Let every process publish what it has and exit.
+
+        Kill those that do not within a few seconds.
         """
         self._stop(list(self._children))
 
@@ -229,23 +239,26 @@ class Feeders:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The running processes, by source name; all TCP sources are ``ingress``, and there may be
-        a ``range server``.
+        """Return the ids of the running processes, by source name.
+
+        All TCP sources are ``ingress``, and there may be a ``range server``.
         """
         return {child.name: child.process.pid for child in self._children if not child.is_done}
 
     @property
     def range_secret(self) -> bytes:
-        """What readers of this run's ranges must know; empty where none are served.  Not to be
-        logged.
+        """Return the secret for readers of this run's ranges; empty if none are served.
+
+        Not to be logged.
         """
         return bytes.fromhex(self._ranges[0].secret) if self._ranges else b""
 
     def _start_one(
         self, name: str, command: list[str], started: Child | None = None
     ) -> dict[str, Any]:
-        """Start a process, or take a started one, and wait until it is ready, again if it is killed
-        meanwhile; return what it says then.
+        """Start a process, or use a started one; return the content of its READY message.
+
+        Wait until it is ready; start it again if it is killed meanwhile.
         """
         child = started or self._spawn(name, command)
         for _ in range(START_TRIES - 1):
@@ -281,7 +294,7 @@ class Feeders:
         try:
             host, port = self._start_one("range server", [RANGES, str(path)])["address"]
         finally:
-            path.unlink(missing_ok=True)  # the secret stays on the disk no longer than it must
+            path.unlink(missing_ok=True)  # the secret is on the disk no longer than necessary
         self.range_address = (host, port)
         self._ranges = (replace(config, port=port), path)
 

@@ -1,6 +1,6 @@
-"""The ingress's loop: one thread, all sources, no work per event but walking frame headers.
+"""The ingress's loop: one thread for all sources.
 
-Where it runs: ingress.
+Where it runs: ingress.  The only work per event is walking frame headers.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from wallaroo.tls_sockets import Address
 
 PUBLISH_S = 0.005  # under load: one publish (and fsync) for what came in this time
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages come with one read
-BUSY_PAUSE_S = 0.004  # the same, where they were many: each pass has a publication (and fsync)
+BUSY_PAUSE_S = 0.004  # the same, if they were many: each pass has a publication (and fsync)
 LITTLE_BYTES = 64 * 1024
 CONNECTIONS_MAX = 1 << 16
-MANY_EVENTS = 64  # of a pass
-LOOK_S = 0.02  # between looks at a paused source's backlog
+MANY_EVENTS = 64  # in a pass
+LOOK_S = 0.02  # between polls of a paused source's backlog
 LOOK_AFTER_S = 1.0
 
 
 class Ingress:
-    """Reads all sources of an application that listen into their spools."""
+    """The loop that reads an application's listening sources into their spools."""
 
     def __init__(self, config: IngressConfig, parent: Parent):
         allow_many_files()
@@ -53,9 +53,7 @@ class Ingress:
             self._selector.register(fileno, selectors.EVENT_READ, lambda buffer: self._look())
 
     def listen(self) -> tuple[dict[str, Address], dict[str, Address]]:
-        """Open all ports; return the addresses by source name, and those for acknowledged
-        senders.
-        """
+        """Open all ports; return the addresses by source name, and those for acknowledged ones."""
         both = {listener.source.name: listener.listen() for listener in self._listeners}
         return {name: plain for name, (plain, _) in both.items()}, {
             name: acked for name, (_, acked) in both.items() if acked
@@ -108,7 +106,7 @@ class Ingress:
 
 
 class Waiting(Protocol):
-    """What is asked of a listener before a wait."""
+    """The state of a listener that decides the length of a wait."""
 
     is_changed: bool
 
@@ -117,8 +115,9 @@ class Waiting(Protocol):
 
 
 def wait_s(listeners: Iterable[Waiting]) -> float:
-    """Return the seconds to wait for something to read: what is not published yet is, although
-    nothing may follow it.
+    """Return the seconds to wait for something to read.
+
+    Input that is not published yet is published after them, even if nothing follows it.
     """
     if any(listener.is_changed for listener in listeners):
         return PUBLISH_S
@@ -126,8 +125,9 @@ def wait_s(listeners: Iterable[Waiting]) -> float:
 
 
 def pause_s(read_bytes: int, events: int) -> float:
-    """Return the seconds from the beginning of a pass to the next one: ``events`` are those whose
-    senders do not wait for an acknowledgement.
+    """Return the seconds from the beginning of a pass to the next one.
+
+    ``events`` are those whose senders do not wait for an acknowledgement.
     """
     if read_bytes >= LITTLE_BYTES:
         return 0.0

@@ -2,11 +2,12 @@
 
 Where it runs: ingress.
 
-The invariants: what a socket gave is appended before the next read.  Nothing is dropped but the
-unfinished frame of a client that left, and the connection of a client that broke the framing; both
-are in the log.  A client whose frame was refused sees its connection reset, never an orderly end.
+The invariants: the bytes read from a socket are appended before the next read.  Nothing is dropped
+but the unfinished frame of a client that disconnected, and the connection of a client that broke
+the framing; both are in the log.  A client whose frame was refused sees its connection reset, never
+an orderly end.
 A count is sent to the sender of an acknowledged stream only after ``publish`` returned, so that
-what it counts is on disk.
+the frames it counts are on disk.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 
 
 class SourceListener(Listener):
-    """Reads one source's clients into its spool."""
+    """The reader of one source's clients, into its spool."""
 
     def __init__(self, source: IngressSource, context: ListenerContext):
         super().__init__(source, context)
@@ -107,7 +108,7 @@ class SourceListener(Listener):
             self._leave(connection, f": {error.strerror}")
             return 0
         if not count:
-            if not connection.stream:  # an acknowledged sender sends again what is not whole
+            if not connection.stream:  # an acknowledged sender sends its unfinished frame again
                 connection.take_last(store)
             self._leave(connection, "")
         return count
@@ -160,7 +161,7 @@ class SourceListener(Listener):
                     sock.send(COUNT.pack(REFUSED))
             sock.close()
             return
-        # its sender connected again; what the old connection still holds will be sent again
+        # its sender connected again; frames that the old connection still holds will be sent again
         if stream in self._acked:
             self._close(self._acked[stream][0])
         connection = self._open(sock, peer)

@@ -1,10 +1,10 @@
-"""The spool of one TCP source as the ingress fills it, and the counts of its acknowledged streams.
+"""The spool of one TCP source, and its acknowledged streams' counts.
 
 Where it runs: ingress.
 
-The invariant: what was handed to ``append`` is in the spool when it returns, also over a full disk:
-it waits, and so do the clients, because nothing more is read meanwhile.  While the disk is full,
-what was published stays published, nothing else is, and consumed segments are removed.
+The invariant: frames passed to ``append`` are in the spool when it returns, even if the disk is
+full: it waits, and so do the clients, because nothing more is read meanwhile.  While the disk is
+full, what was published stays published, nothing else is, and consumed segments are removed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from wallaroo.ingress.acks import Streams
 from wallaroo.spool import SpoolFullError, SpoolWriter
 from wallaroo.spool.connections import NUMBERS, OpenConnections, write_open
 
-LOOK_S = 0.02  # between looks at the backlog
-LOOK_FRACTION = 1 / 16  # of the backlog's bound: look earlier when this much came
-RESUME_FRACTION = 0.75  # of the backlog's bound: below it a paused source reads again
+LOOK_S = 0.02  # between polls of the backlog
+LOOK_FRACTION = 1 / 16  # share of the backlog's bound: poll earlier when this much came
+RESUME_FRACTION = 0.75  # share of the backlog's bound: below it a paused source reads again
 FULL_RETRY_S = 0.25
 CLOSED_S = 0.05  # between two notes of connections that have closed
 
 
 class ConnectionNumbers:
-    """Numbers for the connections of a source, and which of them are open."""
+    """Numbers for a source's connections, and the set of open ones."""
 
     def __init__(self, folder: Path, following: int) -> None:
         self._folder = folder
         self._following = following  # the next connection's
         self._open: set[int] = set()
-        self._has_closed = True  # what an earlier process had open
+        self._has_closed = True  # the connections of an earlier process
         self._noted_at = 0.0
 
     def opened(self) -> int:
@@ -43,12 +43,12 @@ class ConnectionNumbers:
         return number
 
     def closed(self, connection: int) -> None:
-        """Nothing more comes from a connection."""
+        """Note that nothing more comes from a connection."""
         self._open.discard(connection)
         self._has_closed = True
 
     def note_closed(self, events: int) -> None:
-        """Let readers know, now and then, which connections have closed before so many events."""
+        """Publish, now and then, the connections closed before the log's event ``events``."""
         now = time.monotonic()
         if not self._has_closed or now - self._noted_at < CLOSED_S:
             return
@@ -60,7 +60,7 @@ class ConnectionNumbers:
 
 
 class Backlog:
-    """Whether a spool holds as much unread input as it may."""
+    """The comparison of a spool's unread input with its bound."""
 
     def __init__(self, writer: SpoolWriter, bytes_max: int) -> None:
         self._writer = writer
@@ -69,8 +69,9 @@ class Backlog:
         self._look_byte = 0
 
     def is_at_bound(self) -> bool | None:
-        """Whether the backlog is at its bound; None if that is not looked at again yet, or if a
-        paused source is still near it.
+        """Return whether the backlog is at its bound; None if that is undecided.
+
+        It is if the next look is not due yet, or if a paused source is still near its bound.
         """
         now = time.monotonic()
         byte = self._writer.position.byte
@@ -85,7 +86,7 @@ class Backlog:
 
 
 class SourceStore:
-    """Appends to one spool and publishes it."""
+    """The writer of one spool, which retries while the disk is full."""
 
     def __init__(
         self,
@@ -112,18 +113,19 @@ class SourceStore:
         return self._numbers.opened()
 
     def closed(self, connection: int) -> None:
-        """Nothing more comes from a connection."""
+        """Note that nothing more comes from a connection."""
         self._numbers.closed(connection)
 
     def note_closed(self) -> None:
-        """Let readers know, now and then, which connections have closed."""
+        """Publish, now and then, which connections have closed."""
         self._numbers.note_closed(self._writer.position.events)
 
     def append(
         self, frames: bytes | bytearray | memoryview, events: int, connection: int, stream: bytes
     ) -> None:
-        """Append whole frames, of an acknowledged stream if it has a name.  Raises SpoolFullError
-        where the process is to stop before there is room, and SpoolDiskError.
+        """Append whole frames, of an acknowledged stream if it has a name.
+
+        Raises SpoolFullError if the process is to stop before there is room, and SpoolDiskError.
         """
         resume = self.streams.resume_after(stream, events) if stream else b""
         self.append_with(frames, events, connection, resume)
@@ -133,14 +135,14 @@ class SourceStore:
     def append_with(
         self, frames: bytes | bytearray | memoryview, events: int, connection: int, resume: bytes
     ) -> None:
-        """Append whole frames and a note of where to continue.  Raises as ``append`` does."""
+        """Append whole frames and a position to resume from.  Raises as ``append`` does."""
         receipt_ns = time.time_ns()
         self._until_stored(
             lambda: self._writer.append(frames, events, receipt_ns, connection, resume)
         )
 
     def publish(self) -> None:
-        """Make what was appended visible and, where durable, safe.  Raises as ``append`` does."""
+        """Make what was appended visible and, if durable, safe.  Raises as ``append`` does."""
         self._until_stored(self._publish)
         self.note_closed()
 
@@ -149,12 +151,12 @@ class SourceStore:
         return self._backlog.is_at_bound()
 
     def remove_consumed(self) -> None:
-        """Remove consumed segments; later if there is no room to note what they held."""
+        """Remove consumed segments; later if there is no room to store their counts."""
         with contextlib.suppress(SpoolFullError):
             self.streams.remove_consumed()
 
     def close(self) -> None:
-        """Close the spool; publishes nothing."""
+        """Close the spool without publishing."""
         self._writer.close()
 
     def _until_stored(self, attempt: Callable[[], object]) -> None:

@@ -1,8 +1,9 @@
-"""Whether an application may go on from a checkpoint: the plan that is kept beside it against the
-one at hand.
+"""Compatibility of an application with a checkpoint.
 
 Where it runs: driver (``check_compatibility``), or a terminal (``look``, which locks nothing and
 writes nothing: a run may hold the checkpoint).
+
+The plan that is kept beside the checkpoint is compared with the application's.
 """
 
 from __future__ import annotations
@@ -29,20 +30,22 @@ NO_PLAN = f"There is no {PLAN} beside it, so nothing can be compared."
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a comparison says, and what ``--allow-incompatible`` would make of it."""
+    """Result of a comparison, and the effect of ``--allow-incompatible``."""
 
-    commit: int | None  # the newest one; None where nothing is committed
+    commit: int | None  # the newest one; None if nothing is committed
     comparison: Comparison
     plan: Plan  # with the checkpoint's ids of its sinks
-    text: str  # what is to be noted of it beside the checkpoint
-    can_drop: bool = True  # whether a run may go on without what does not fit
+    text: str  # the plan's JSON, to be written beside the checkpoint
+    can_drop: bool = True  # whether a run may continue without the parts that do not fit
     dropped: frozenset[str] = frozenset()  # state steps whose state would be abandoned
 
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """What a run has to say about the comparison; ``dropped`` names state steps whose state is
-    abandoned; ``plan`` has the checkpoint's ids of its sinks.
+    """Notes of a run on the comparison.
+
+    ``dropped`` names state steps whose state is abandoned; ``plan`` has the checkpoint's ids of its
+    sinks.
     """
 
     plan: Plan
@@ -53,20 +56,20 @@ class Compatibility:
 def look(root: Path, plan: Plan) -> Finding:
     """Compare the checkpoint's plan with this one; touch nothing.
 
-    Raises CheckpointError where ``root`` is no checkpoint, is of a newer version, or its plan is
+    Raises CheckpointError if ``root`` is no checkpoint, is of a newer version, or its plan is
     damaged.
     """
-    identity = CheckpointReader(root).id  # raises where it cannot be read
+    identity = CheckpointReader(root).id  # raises if it cannot be read
     return _compared(root, CommitLog(LocalStorage(str(root), False)), identity, plan)
 
 
 def check_compatibility(
     checkpoint: Checkpoint, plan: Plan, allow_incompatible: bool
 ) -> Compatibility:
-    """Compare, and note the new plan beside the checkpoint.
+    """Compare the plans, and write the new one beside the checkpoint.
 
-    Raises CheckpointError, before anything is touched, where the application does not fit and
-    dropping what does not was not allowed.
+    Raises CheckpointError, before anything is touched, if the application does not fit and dropping
+    the parts that do not was not allowed.
     """
     finding = _compared(checkpoint.root, checkpoint.commits, checkpoint.id, plan)
     compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
@@ -75,7 +78,7 @@ def check_compatibility(
 
 
 def planned_key_groups(root: Path) -> int | None:
-    """Return the number of key groups that is noted beside the checkpoint; None where none is."""
+    """Return the number of key groups noted beside the checkpoint; None if there is none."""
     try:
         return int(json.loads((root / PLAN).read_text())["key_groups"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -122,7 +125,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Fi
 def _without_plan(
     root: Path, commits: CommitLog, waits: Callable[[str], bool], plan: Plan
 ) -> Finding:
-    """Compare with what outboxes say of sinks, which is all that is known."""
+    """Compare with the sinks of the outboxes, which is all that is known."""
     text = dumps(plan)
     batches = commits.batches()
     if not batches:
@@ -171,7 +174,7 @@ def _refusal(root: Path, finding: Finding) -> str:
 
 
 def way_on(finding: Finding) -> str:
-    """Say whether ``--allow-incompatible`` helps."""
+    """Return a clause on whether ``--allow-incompatible`` helps."""
     if finding.can_drop:
         return "--allow-incompatible goes on and drops exactly what is listed here"
     return "the number of key groups cannot change"

@@ -1,4 +1,4 @@
-"""What changed between two commits.
+"""Changes of state between two commits.
 
 Where it runs: a terminal.
 """
@@ -15,8 +15,9 @@ from wallaroo.inspection.reader import StateAt
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one key between two commits: ``old`` is None where it was added, ``new``
-    where it was removed.
+    """Change of one key's state between two commits.
+
+    ``old`` is None if it was added, ``new`` if it was removed.
     """
 
     step: str
@@ -26,8 +27,9 @@ class Change:
 
 
 def changes(old: StateAt, new: StateAt, step: str | None = None) -> Iterator[Change]:
-    """Yield what differs between two commits, of one step if it is named, key group by key
-    group.
+    """Yield the changes between two commits, key group by key group.
+
+    They are those of one step, if it is named.
     """
     for group in range(max(old.groups, new.groups)):
         before = old.group(group) if group < old.groups else {}

@@ -1,11 +1,13 @@
-"""Reading a checkpoint from outside: its commits, and the state after any retained one.
+"""A checkpoint read from outside: its commits, and their state.
 
 Where it runs: a terminal, beside a running application or without one.
 
-The invariants: nothing is locked and nothing is written.  What is published never changes, but a
-running application deletes what it no longer needs; so all files of a commit are opened before the
-first entry is read (an open file outlives its name), and where one was deleted by then the newest
-commit is tried instead, or, if a certain commit was asked for, the answer is that it is no longer
+The state is that after any retained commit.
+
+The invariants: nothing is locked and nothing is written.  Published files never change, but a
+running application deletes those that it no longer needs; so all files of a commit are opened
+before the first entry is read (an open file outlives its name), and if one was deleted by then the
+newest commit is tried instead, or, if a certain commit was requested, it is reported as no longer
 retained.
 """
 
@@ -35,8 +37,9 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class MappedStorage(LocalStorage):
-    """Local storage for state files: ``read`` maps large ones, so that a page is loaded when one of
-    its entries is looked at.
+    """Local storage for state files.
+
+    ``read`` maps large ones, so that a page is loaded when one of its entries is accessed.
     """
 
     mapped_bytes_min: int = MAPPED_BYTES_MIN
@@ -64,7 +67,10 @@ class MappedStorage(LocalStorage):
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """One entry of state: ``raw`` is the state object as it was packed."""
+    """One entry of state.
+
+    ``raw`` is the state object as it was packed.
+    """
 
     step: str
     key: Key
@@ -73,15 +79,16 @@ class StoredEntry:
 
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """How much one step holds; ``bytes`` counts keys and packed state."""
+    """Size of one step's state; ``bytes`` counts keys and packed state."""
 
     entries: int = 0
     bytes: int = 0
 
 
 class StateAt:
-    """State after one commit, all files open.  Entries come key group by key group; one group is in
-    memory at a time.
+    """State after one commit, all files open.
+
+    Entries come key group by key group; one group is in memory at a time.
     """
 
     def __init__(self, commit: Commit, history: History, groups: int):
@@ -92,7 +99,7 @@ class StateAt:
             history.since(group, NOTHING)  # opens the group's files; its entries are read later
 
     def check_step(self, step: str | None) -> None:
-        """Raise CheckpointError where there is no such step."""
+        """Raise CheckpointError if there is no such step."""
         if step is not None and step not in self.commit.steps:
             names = ", ".join(f"'{name}'" for name in self.commit.steps) or "none"
             raise CheckpointError(
@@ -107,14 +114,14 @@ class StateAt:
         return {(self.commit.steps[step], key): entries[step, key] for step, key in sorted(entries)}
 
     def entries(self, step: str | None = None) -> Iterator[StoredEntry]:
-        """Yield all entries, of one step if it is named."""
+        """Yield all entries, or those of one step if it is named."""
         for group in range(self.groups):
             for (name, key), raw in self.group(group).items():
                 if step is None or name == step:
                     yield StoredEntry(name, shown_key(name, key, raw), raw)
 
     def sizes(self) -> dict[str, StepSize]:
-        """Count entries and bytes by step; steps that hold nothing are there too."""
+        """Count entries and bytes by step; steps without entries are included."""
         sizes = {step: [0, 0] for step in self.commit.steps}
         for group in range(self.groups):
             for (step, key), raw in self.group(group).items():
@@ -149,8 +156,9 @@ class StateAt:
         return None
 
     def _likely_groups(self, encoded: bytes) -> Iterable[int]:
-        """The key's own group first, then the others: in a young checkpoint the files do not surely
-        say how many there are.
+        """Return the key's own group first, then the others.
+
+        In a young checkpoint the files do not always show how many groups there are.
         """
         likely = group_of(encoded, self.groups) if self.groups else 0
         return sorted(range(self.groups), key=lambda group: group != likely)
@@ -166,9 +174,7 @@ class CheckpointReader:
         self._state_files = MappedStorage(str(root), False, mapped_bytes_min)
 
     def commits(self) -> list[Commit]:
-        """Return the retained commits, oldest first: those whose state can still be read in
-        full.
-        """
+        """Return the retained commits, oldest first: those whose state can be read in full."""
         commits = self._readable_commits()
         named = {delta.file for commit in commits.values() for delta in commit.deltas}
         named |= {snapshot.file for commit in commits.values() for snapshot in commit.snapshots}
@@ -177,14 +183,16 @@ class CheckpointReader:
         return [commit for commit in commits.values() if _is_whole(commit, commits, files)]
 
     def before(self, batch: int) -> Commit | None:
-        """Return the commit in front of ``batch`` if its file is still there, whether its state can
-        be read or not.
+        """Return the commit before ``batch`` if its file is still there.
+
+        Its state may be readable or not.
         """
         return self._readable_commits().get(batch - 1)
 
     def at(self, batch: int | None = None) -> StateAt:
-        """Open the state after ``batch``, or after the newest commit.  Raises CheckpointError where
-        it is not retained.
+        """Open the state after ``batch``, or after the newest commit.
+
+        Raises CheckpointError if it is not retained.
         """
         for _ in range(ATTEMPTS):
             log = CommitLog(self._storage)
@@ -248,14 +256,14 @@ def _deltas_if_there(log: CommitLog, batch: int) -> Iterable[DeltaRef]:
         return log.read(batch).deltas
     except (
         CheckpointError
-    ) as error:  # deleted a moment ago; if it is needed, opening its files says so
+    ) as error:  # deleted a moment ago; if it is needed, opening its files fails
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         return ()
 
 
 def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bool:
-    """Whether the snapshots that a commit builds on, and all deltas after them, are there."""
+    """Return whether a commit's snapshots, and all deltas after them, are there."""
     bases: dict[int, int] = {}
     for ref in commit.snapshots:
         if ref.file not in files:

@@ -1,17 +1,17 @@
-"""Stored values as JSON: state objects by their attributes, with or without the application that
-made them.
+"""Stored values as JSON: state objects by their attributes.
 
-Where it runs: a terminal beside a run, or without one.
+Where it runs: a terminal beside a run, or without one.  The application that made the objects may
+be there or not.
 
 The invariant: without the application nothing that a pickle names is imported or called.
-Every class and function becomes a stand-in that keeps what it was given; a few types of the
-standard library are made from that afterwards, by us.
+Every class and function becomes a stand-in that keeps its arguments and content; a few types of the
+standard library are made from these afterwards, by us.
 
 The form: objects are their attributes, inner ones with ``$class``; bytes are ``{"$bytes": hex}``,
 sets ``{"$set": [...]}``, dicts with other keys than str ``{"$dict": [[key, value], ...]}``, floats
-that JSON lacks ``{"$float": "nan"}``, functions and classes ``{"$ref": name}``, what is contained
-in itself ``{"$cycle": class}``.  What an object was made of, or holds besides its attributes, is
-under ``$args``, ``$items`` and ``$pairs``.
+that JSON lacks ``{"$float": "nan"}``, functions and classes ``{"$ref": name}``, objects that
+contain themselves ``{"$cycle": class}``.  The arguments an object was made of, and its content
+besides its attributes, are under ``$args``, ``$items`` and ``$pairs``.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ _STOP = b"."
 
 
 class Packed(bytes):
-    """Bytes that are not a pickle: the application packs its state itself, and only it can say what
-    they mean.
+    """Bytes that are not a pickle.
+
+    The application packs its state itself, and only it knows their meaning.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A state object: the class's name, and its attributes (or the value itself, where it has none)
-    as JSON.
+    """A state object as JSON.
+
+    It holds the class's name, and the object's attributes (or the value itself, if it has none).
     """
 
     class_name: str
@@ -56,7 +58,7 @@ class Shown:
 
 
 class StandIn:
-    """What a pickle says about one object of a class that is not imported."""
+    """Content of a pickled object whose class is not imported."""
 
     __slots__ = ("args", "items", "kwargs", "pairs", "state")
     path: ClassVar[str] = ""
@@ -101,8 +103,9 @@ class _Reader(pickle.Unpickler):
 
 
 def load_safely(raw: bytes) -> Any:
-    """Return what a pickle holds, with stand-ins for objects; ``Packed`` where the bytes are not a
-    pickle.
+    """Return the content of a pickle, with stand-ins for objects.
+
+    Returns ``Packed`` if the bytes are not a pickle.
     """
     if raw[:1] != _PROTOCOL or raw[-1:] != _STOP:
         return Packed(raw)
@@ -131,7 +134,7 @@ def text_of(form: Any) -> str:
 
 
 def plain(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """Return a value's JSON form; ``above`` are the ids of what contains it."""
+    """Return a value's JSON form; ``above`` are the ids of the values that contain it."""
     if value is None or type(value) in (bool, int, str):
         return value
     if id(value) in above or len(above) > DEPTH_MAX:
@@ -209,8 +212,9 @@ def _object(value: Any, above: Above) -> Any:
 
 
 def _member(value: Any) -> tuple[Any, str] | None:
-    """Class and name of an enum's member where Python pickles it by name, as 3.11 did before
-    3.11.4; later ones pickle its value.
+    """Return class and name of an enum's member, if Python pickles it by name.
+
+    3.11 did so before 3.11.4; later ones pickle its value.
     """
     args = ()
     if isinstance(value, StandIn) and value.path == "builtins.getattr":
@@ -226,8 +230,9 @@ def _pairs(pairs: list[tuple[Any, Any]], above: Above) -> Any:
 
 
 def _parts(value: Any) -> tuple[dict[str, Any], Any]:
-    """What an object is made of, and its state as pickle has it: a dict, or a pair of dicts (the
-    second one: slots).
+    """Return the parts an object is made of, and its state as pickle has it.
+
+    The state is a dict, or a pair of dicts (the second one: slots).
     """
     if isinstance(value, StandIn):
         return {
@@ -238,7 +243,7 @@ def _parts(value: Any) -> tuple[dict[str, Any], Any]:
         }, value.state
     if isinstance(value, enum.Enum):
         return {"$args": [value.value]}, None
-    # the attributes as they are, whatever the class's own __getstate__ leaves out
+    # all attributes, even those that the class's own __getstate__ leaves out
     state = object.__getstate__(value)
     if isinstance(value, dict):
         return {"$pairs": list(value.items())}, state
@@ -287,13 +292,13 @@ _BY_ARGS: dict[str, Callable[..., Any]] = {
 
 
 def _revived(value: Any) -> Any:
-    """Make a value of a well-known type from its stand-in; return anything else as it is."""
+    """Return a value of a well-known type for its stand-in; return anything else unchanged."""
     if not isinstance(value, StandIn):
         return value
     try:
         return _made(value)
     except (TypeError, ValueError, ArithmeticError, KeyError):
-        return value  # not what that type is pickled as: shown as it is stored
+        return value  # not the pickled form of that type: shown as it is stored
 
 
 def _made(value: StandIn) -> Any:

@@ -1,4 +1,6 @@
-"""The as-of join at work: each event of the left side with the newest of the right one at its time.
+"""The as-of join at work: left events with the newest right one.
+
+The newest one is that at the left event's time.
 
 Where it runs: pure (in workers).
 
@@ -32,8 +34,10 @@ _time_and_key = itemgetter(0, 1)
 
 
 class LatestMachine(WaitingRows):
-    """``sided``: what takes the events of each side; ``too_late`` takes those that are.  ``walk``:
-    see ``walking``.
+    """Machine of the as-of join.
+
+    ``sided``: a function per side that accepts its events; ``too_late`` accepts late ones.
+    ``walk``: see ``walking``.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class LatestMachine(WaitingRows):
         super().__init__(stored, batch, began, 2)
         self._within = spec.within_ns
         self._walk = walk
-        self._newest: dict[Any, Row] = {}  # of the right side, that the watermark has passed
+        self._newest: dict[Any, Row] = {}  # the right side's, which the watermark has passed
         self._known: dict[Any, Row | None] = {}  # the same, as it is stored
         self.sided = tuple(
             _taking(self._rows[side].append, now, too_late) for side in (LEFT, RIGHT)
@@ -61,9 +65,7 @@ class LatestMachine(WaitingRows):
         self.sided[side](key, event)
 
     def pass_on(self, passed: list[list[Row]]) -> None:
-        """Emit what was passed, in order of time, and of keys; keep the newest value of each
-        key.
-        """
+        """Emit the passed rows by time and key; keep the newest value of each key."""
         lefts, values = passed
         for key in set(map(_key, chain(lefts, values))).difference(self._known):
             self._know(key)
@@ -85,7 +87,7 @@ class LatestMachine(WaitingRows):
             self._newest[key] = row
 
     def store(self) -> None:
-        """Write what waits, and the newest rows."""
+        """Write the waiting rows, and the newest rows."""
         super().store()
         for key, known in self._known.items():
             self._store_newest(key, known)
@@ -105,12 +107,16 @@ class LatestMachine(WaitingRows):
             self._stored.due.add(self._expires(newest), key, ROW)
 
     def _expires(self, newest: Row) -> int:
-        """The watermark at which no event can meet a row any more."""
+        """Return the watermark at which no event can meet a row any more."""
         return AT_END if self._within is None else newest[0] + self._within + 1
 
 
 def _taking(keep: Callable[[Row], None], now: Now, too_late: Callable[[Any, Any], None]) -> Any:
-    """Keep each event: until the watermark passes it, the value at its time is not known."""
+    """Return the function that keeps each event, or passes it on as late.
+
+    Events are kept until the watermark passes them: before that, the value at their time is not
+    known.
+    """
 
     def process(key: Any, event: Any) -> None:
         if now.event_ns < now.watermark_ns:
@@ -122,7 +128,7 @@ def _taking(keep: Callable[[Row], None], now: Now, too_late: Callable[[Any, Any]
 
 
 def _in_order(rows: list[Row]) -> list[Row]:
-    """Return rows, which are in the order of time, in that of time and key."""
+    """Sort rows, which are in the order of time, by time and key."""
     times = list(map(time_of, rows))
     if not any(map(eq, times, islice(times, 1, None))):
         return rows
@@ -133,9 +139,11 @@ def _in_order(rows: list[Row]) -> list[Row]:
 
 
 def walking(spec: JoinSpec, emit: Callable[[Row, Row], None]) -> Walk:
-    """Return what takes rows of the left side, then of the right one up to ``END``, both in the
-    order of time, and the newest rows of the right side before them by key, which it keeps.  It
-    emits each row of the left side with that of the right side at its time, or ``NOTHING``.
+    """Return the function that joins rows of the two sides.
+
+    It accepts rows of the left side, then those of the right one up to ``END``, both in the order
+    of time, and the newest rows of the right side before them by key, which it updates.  It emits
+    each row of the left side with that of the right side at its time, or ``NOTHING``.
     """
     age_max = FINAL_WATERMARK if spec.within_ns is None else spec.within_ns
     unwanted = None if spec.how == LEFT_HOW else NOTHING

@@ -7,10 +7,10 @@ tasks:
 
 * An event is late by its time and by the watermark of its partition before it, and by nothing else.
   Late events have no results.
-* What is kept of an event goes when the watermark says that no event that is not late can meet it
-  any more.
-* What one event alone decides is emitted with it; what depends on events that do not come, when the
-  watermark has passed them.
+* The state of an event is removed when the watermark shows that no event that is not late can meet
+  it any more.
+* A result that one event alone determines is emitted with it; one that depends on events that do
+  not arrive, when the watermark has passed them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Failed = Callable[[Any, BaseException, Any], None]
 
 
 def late_by(now: Now, late: Late | None) -> Callable[[Any, Any], None]:
-    """Return what takes an event that is behind the watermark, and its key before it."""
+    """Return the function that handles a key's event behind the watermark."""
 
     def too_late(key: Any, event: Any) -> None:
         if late is not None:
@@ -40,7 +40,7 @@ def late_by(now: Now, late: Late | None) -> Callable[[Any, Any], None]:
 
 
 class _Machine:
-    """What the machines share: a state per key, in one entry."""
+    """Common base of the machines: a state per key, in one entry."""
 
     def __init__(
         self,
@@ -86,16 +86,19 @@ class _Machine:
             self._emit(key, output, time, watermark)
 
     def _touched(self, watermark: int) -> dict[Any, Any]:
-        """The states of all keys that were touched or have something to do."""
+        """Return the states of all keys that were touched or have something to do."""
         self._live.load_due(OPEN, watermark)
         return self._live.slot(OPEN)
 
 
 class IntervalMachine(_Machine):
-    """The state of a key: for each side, [time, event, whether it had a partner] of each event."""
+    """Machine of interval joins.
+
+    The state of a key: for each side, [time, event, whether it had a partner] of each event.
+    """
 
     def process(self, key: Any, sided: tuple[int, Any]) -> None:
-        """Join an event with all that the other side has near its time."""
+        """Join an event with all of the other side near its time."""
         side, event = sided
         time = self._now.event_ns
         if time < self._now.watermark_ns:
@@ -112,7 +115,7 @@ class IntervalMachine(_Machine):
         state[side].append([time, event, has_partner])
 
     def advance(self, watermark: int) -> None:
-        """Let go what nothing can meet any more; emit what had no partner, where that is wanted."""
+        """Remove events that none can meet any more; emit those without a partner, if wanted."""
         states = self._touched(watermark)
         alone: list[tuple[int, int, Any, int, Any]] = []
         for key in in_order(states):
@@ -134,22 +137,24 @@ class IntervalMachine(_Machine):
             self._result(key, left, right, decided, decided)
 
     def next_due(self, slot: Slot, state: Any) -> int:
-        """When the oldest event of a key goes."""
+        """Return when the oldest event of a key is removed."""
         return min(int(each[0]) for side in state for each in side) + self._within + 1
 
 
 class DedupeMachine(_Machine):
-    """The state of a key: for each distinct value, the times of the events that went on.
+    """Machine of ``dedupe``.
 
-    An event that is further behind the watermark than the span is late: what it could be like may
-    be forgotten.  So times are kept for twice the span.
+    The state of a key: for each distinct value, the times of the events that were passed on.
+
+    An event that is further behind the watermark than the span is late: an event equal to it may be
+    forgotten.  So times are kept for twice the span.
     """
 
     def _empty(self) -> Any:
         return {}
 
     def process(self, key: Any, event: Any) -> None:
-        """Let an event go on that is the first of its kind."""
+        """Pass on an event that is the first of its kind."""
         time = self._now.event_ns
         if time + self._within < self._now.watermark_ns:
             self._too_late(key, event)
@@ -165,7 +170,7 @@ class DedupeMachine(_Machine):
         self._emit(key, event, time, self._now.watermark_ns)
 
     def advance(self, watermark: int) -> None:
-        """Forget what no event can be like any more."""
+        """Forget values that no event can repeat any more."""
         states = self._touched(watermark)
         kept_for = 2 * self._within
         for key in list(states):
@@ -178,6 +183,6 @@ class DedupeMachine(_Machine):
                 self._live.discard(OPEN, key)
 
     def next_due(self, slot: Slot, state: Any) -> int:
-        """When the first time of a key is forgotten."""
+        """Return when the first time of a key is forgotten."""
         oldest: int = min(time for times in state.values() for time in times)
         return oldest + 2 * self._within + 1

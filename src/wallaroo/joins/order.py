@@ -1,4 +1,4 @@
-"""``in_order``: the events of a key in the order of time, whatever way they came.
+"""``in_order``: a key's events in the order of time.
 
 Where it runs: pure (in workers).
 
@@ -7,12 +7,12 @@ Invariants:
 * An event's *place* is one nanosecond before its time, or the watermark of its partition before it
   if that is later: then it is no older than that, or late.  So it does not depend on how input was
   cut.
-* Events leave in the order of their places; of one place, in the order of key, time and content.
-  Each leaves with the watermark that its place is.  So for what comes after this step a key's
-  events are in one order, and a timer or an expiry at the time ``t`` comes after the events in time
-  up to ``t``, and before all later ones.
-* An event leaves when the watermark is later than its place: no event that comes after that has a
-  place before the watermark.
+* Events are emitted in the order of their places; those of one place, in the order of key, time and
+  content.  Each is emitted with its place as the watermark.  So for the steps after this one a
+  key's events are in one order, and a timer or an expiry at the time ``t`` comes after the events
+  in time up to ``t``, and before all later ones.
+* An event is emitted when the watermark is later than its place: no event that arrives after that
+  has a place before the watermark.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ Dumps = Callable[[Any], bytes]
 
 
 class OrderMachine(WaitingRows):
-    """``too_late`` takes late events; None: they leave in their places.  ``dumps`` packs events
-    that are not to be pickled.
+    """Machine of ``in_order``.
+
+    ``too_late`` accepts late events; if it is None, they are emitted in their places.  ``dumps``
+    packs events that are not to be pickled.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class OrderMachine(WaitingRows):
         self.process = _taking_all(keep, now) if too_late is None else _taking(keep, now, too_late)
 
     def pass_on(self, passed: list[list[Row]]) -> None:
-        """Emit what was passed."""
+        """Emit the rows that were passed."""
         now = self._now
         emit = self._emit
         for place, key, event, event_ns in in_sequence(passed[0], self._dumps):
@@ -87,7 +89,7 @@ def _taking_all(keep: Callable[[Row], None], now: Now) -> Callable[[Any, Any], N
 
 
 def in_sequence(rows: list[Row], dumps: Dumps) -> Iterator[Row]:
-    """Yield rows, which are in the order of their places, in the order of the module's head.
+    """Sort rows, which are in the order of their places, as the module's docstring defines.
 
     >>> rows = [(4, "b", "late", 3), (4, "a", "y", 5), (4, "a", "x", 5), (4, "a", "late", 2)]
     >>> [event for _, key, event, _ in in_sequence(rows, pickle.dumps) if key == "a"]
@@ -110,8 +112,10 @@ def _key_and_time(row: Row) -> tuple[Any, int]:
 
 
 def content_of(event: Any, dumps: Dumps) -> bytes:
-    """Return bytes that are the same for equal events, whichever of their parts are one object: a
-    pickle without memory of what it has, or, of what cannot be pickled so, ``dumps``'.
+    """Return bytes that are the same for equal events, even if they share parts differently.
+
+    They are a pickle without memo, or, for events that cannot be pickled so, the result of
+    ``dumps``.
     """
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, 5)

@@ -1,9 +1,9 @@
-"""The steps that joins, ``dedupe`` and ``in_order`` are in a pipeline.
+"""The steps of joins, ``dedupe`` and ``in_order`` in a pipeline.
 
 Where it runs: everywhere.
 
-A join is a merge of two keyed pipelines whose events say which side they are from: pairs of a side,
-``LEFT`` or ``RIGHT``, and the event.
+A join is a merge of two keyed pipelines whose events carry their side: pairs of a side, ``LEFT`` or
+``RIGHT``, and the event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEFT = 0
 RIGHT = 1
 INNER = "inner"
 OUTER = "outer"
-# for each way to join, the sides of which events without a partner have results
+# for each way to join, the sides whose events have results without a partner
 HOW: dict[str, tuple[int, ...]] = {
     INNER: (),
     "left": (LEFT,),
@@ -34,17 +34,17 @@ HOW_LATEST = (INNER, "left")
 
 
 def from_left(event: Any) -> tuple[int, Any]:
-    """Say that an event is from the left side."""
+    """Mark an event as one of the left side."""
     return LEFT, event
 
 
 def from_right(event: Any) -> tuple[int, Any]:
-    """Say that an event is from the right side."""
+    """Mark an event as one of the right side."""
     return RIGHT, event
 
 
 class Side(Computation[Any, tuple[int, Any]]):
-    """What makes events say which side they are from."""
+    """Step that marks events with their side."""
 
     def __init__(self, function: Callable[..., Any], name: str, on_error: str = STOP):
         super().__init__(function, name, on_error)
@@ -56,18 +56,21 @@ RIGHT_SIDE = Side(from_right, "right side")
 
 
 def pair(left: Any, right: Any) -> tuple[Any, Any]:
-    """The result of a join that is given no function."""
+    """Return the result of a join without a function."""
     return left, right
 
 
 def whole_event(event: Any) -> None:
-    """Without ``by``, events of a key are all alike: what distinguishes them is None."""
+    """Return None: without ``by``, nothing distinguishes the events of a key."""
     return
 
 
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
-    """How two sides, or an event and the earlier ones, meet; spans in nanoseconds."""
+    """Conditions on which two sides, or an event and earlier ones, meet.
+
+    Spans are in nanoseconds.
+    """
 
     within_ns: int | None
     how: str = INNER
@@ -75,7 +78,7 @@ class JoinSpec:
 
 @dataclass(frozen=True, slots=True)
 class WindowJoinSpec:
-    """How two sides meet in windows."""
+    """Conditions on which two sides meet in windows."""
 
     windows: RangeWindowSpec
     how: str = INNER
@@ -85,7 +88,7 @@ class WindowJoinSpec:
 class OrderSpec:
     """An order of events."""
 
-    takes_late: bool = False  # late events come in their turn, and are not left out
+    takes_late: bool = False  # late events are emitted in their turn, not left out
 
 
 class Matching(Step):
@@ -115,20 +118,20 @@ class Matching(Step):
 
     @property
     def place(self) -> str:
-        """``file:line`` of the call that made it."""
+        """Return ``file:line`` of the call that made it."""
         return self.own_place
 
     def options(self) -> tuple[Any, ...]:
         return (self.step_name, self.on_error, self.spec, self.own_place, self.gives_late)
 
     def giving_late(self) -> Self:
-        """The same step, out of which late events come as well (``windows.late``)."""
+        """Return the same step, which emits late events as well (``windows.late``)."""
         options = (*self.options()[:-1], True)
         return type(self)(self.function, *options)
 
 
 class IntervalJoin(Matching, Generic[Out]):
-    """Events of the two sides whose times are at most a span apart."""
+    """Join of events of two sides at most a span apart."""
 
     kind = "interval join"
     example = "def {name}(left, right): ..."
@@ -136,7 +139,7 @@ class IntervalJoin(Matching, Generic[Out]):
 
 
 class LatestJoin(Matching, Generic[Out]):
-    """Each event of the left side with the right side's newest one at its time."""
+    """Join of left events with the right side's newest at their time."""
 
     kind = "latest join"
     example = "def {name}(left, right): ..."
@@ -144,7 +147,7 @@ class LatestJoin(Matching, Generic[Out]):
 
 
 class WindowJoin(Matching, Generic[Out]):
-    """Events of the two sides that are in one window."""
+    """Join of events of two sides that are in one window."""
 
     kind = "window join"
     example = "def {name}(left, right): ..."
@@ -168,13 +171,16 @@ class WindowJoin(Matching, Generic[Out]):
 
 
 class Dedupe(Matching, Generic[In]):
-    """An event goes on unless one like it did within a span of time."""
+    """Filter of events that repeat another one within a span."""
 
     kind = "dedupe"
 
 
 class InOrder(Matching, Generic[In]):
-    """The events of a key in the order of their times, when the watermark has passed them."""
+    """Order of a key's events by time.
+
+    Each is emitted when the watermark has passed it.
+    """
 
     kind = "in order"
     example = "def {name}(event): ..."
@@ -183,6 +189,6 @@ class InOrder(Matching, Generic[In]):
 
 
 def order_before(step: Step) -> InOrder[Any]:
-    """Return what puts events in order before a step in event time, late ones in their turn."""
+    """Return the step that orders events before a step in event time, late ones in their turn."""
     name = f"in order for {step.step_name}"
     return InOrder(whole_event, name, STOP, OrderSpec(takes_late=True), step.place)

@@ -1,18 +1,20 @@
-"""Rows that wait until the watermark has passed them, for all keys of a task.
+"""Rows of a task's keys that wait for the watermark.
+
+They wait until it has passed them.
 
 Where it runs: pure (in workers).
 
 Invariants:
 
-* Rows (a time, a key, and more) are in the order of time; of one time they are as they came.
+* Rows (a time, a key, and more) are in the order of time; those of one time, in that of arrival.
 * After a batch whose watermark was ``w``, every row before ``w`` was passed on, and none after it.
   So a stored row was passed on if its time is before the watermark with which the batch began: rows
-  are written once, in *pieces*, and a piece goes when the watermark has passed its last row.
+  are written once, in *pieces*, and a piece is removed when the watermark has passed its last row.
 * A piece holds rows of one key group and one batch; all pieces of a group are stored under one key,
-  its *home*.  What a batch leaves waiting of a group with many rows is cut by time into about as
-  many pieces as batches will pass it in, so that the next one reads what it passes on and no more;
-  what is left of small pieces is written again, as one.  Of two pieces with rows of one time, that
-  of the later batch has the later rows.
+  its *home*.  The rows that a batch leaves waiting in a group with many are cut by time into about
+  as many pieces as batches will pass them in, so that the next batch reads the rows it passes on
+  and no more; the rest of small pieces is written again, as one.  If two pieces have rows of one
+  time, that of the later batch has the later rows.
 * For every home with pieces there is a due row no later than the first of their rows.
 """
 
@@ -32,7 +34,7 @@ Sides = tuple[list[Any], ...]  # the rows of each side
 
 PIECE = 1  # kind of slots
 PIECES_MAX = 8  # per group and batch
-PIECE_ROWS = 64  # what a piece costs besides its rows is less than what they do
+PIECE_ROWS = 64  # a piece of so many costs less by itself than its rows do
 time_of = itemgetter(0)
 
 
@@ -40,7 +42,7 @@ class Entries(Protocol):
     """Objects by key and sub, as of the last commit."""
 
     def peek(self, key: Any, sub: Any) -> Any:
-        """Return the object, to be read only; None where there is none."""
+        """Return the object, to be read only; None if there is none."""
 
     def put(self, key: Any, sub: Any, value: Any) -> None:
         """Set the object."""
@@ -61,9 +63,9 @@ class Stored(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A stored piece of which rows may be passed on now."""
+    """A stored piece with rows that may be passed on now."""
 
-    batch: int  # that wrote it
+    batch: int  # the one that wrote it
     when: int
     sub: bytes
     sides: Sides
@@ -73,8 +75,10 @@ _age = itemgetter(0, 1)
 
 
 class WaitingRows(ABC):
-    """Rows of all keys lie together, by side, while a batch is processed: so what the watermark has
-    passed is found by walking along the sides in the order of time, once.
+    """Waiting rows of all keys, together by side.
+
+    So the rows that the watermark has passed are found by walking along the sides in the order of
+    time, once per batch.
 
     ``began``: the watermark when the batch began.
     """
@@ -89,17 +93,17 @@ class WaitingRows(ABC):
 
     @abstractmethod
     def pass_on(self, passed: list[list[Any]]) -> None:
-        """Take what the watermark has passed of each side, in order of time."""
+        """Process the rows that the watermark has passed, by side, in order of time."""
 
     def advance(self, watermark: int) -> None:
-        """Pass on what is before the watermark, in order of time."""
+        """Pass on the rows before the watermark, in order of time."""
         began = self._span[0]
         self._span = began, watermark
         found = {key: self.read(key) for key in self._due_keys(watermark)}
         pieces = sorted(chain.from_iterable(found.values()), key=_age)
         passed: list[list[Any]] = []
         for side, rows in enumerate(self._rows):
-            rows.sort(key=time_of)  # stable: of one time as they came
+            rows.sort(key=time_of)  # stable: rows of one time keep the order of arrival
             end = bisect_left(rows, watermark, key=time_of)  # before all of that time
             of_side = list(
                 chain.from_iterable(self._part(piece, side, began, watermark) for piece in pieces)
@@ -124,7 +128,7 @@ class WaitingRows(ABC):
         return dict.fromkeys(row.key for row in self._stored.due.take(watermark))
 
     def read(self, key: Any) -> list[_Piece]:
-        """Return the pieces of a home of which something is due; say when the others are."""
+        """Return the due pieces of a home; note when the others are due."""
         self._taken.add(key)
         pieces = []
         for sub in self._stored.entries.subs(key):
@@ -141,17 +145,19 @@ class WaitingRows(ABC):
 
     @staticmethod
     def _part(piece: _Piece, side: int, begin: int, end: int) -> list[Any]:
-        """The rows of a side of which the time is in [begin, end)."""
+        """Return the rows of a side whose time is in [begin, end)."""
         rows = piece.sides[side]
         return rows[bisect_left(rows, begin, key=time_of) : bisect_left(rows, end, key=time_of)]
 
     def _left(self, key: Any, pieces: list[_Piece]) -> list[_Piece]:
-        """Remove pieces whose rows were all passed, and the newest ones as long as little is left
-        of them, which are returned to be written with what came now; say when the others are due.
+        """Remove pieces that were passed, and the newest ones while little is left of them.
+
+        Of the latter, those with waiting rows are returned, to be written with the rows that
+        arrived now.  Due rows are added for the others.
         """
         watermark = self._span[1]
         small: list[_Piece] = []
-        count = PIECE_ROWS if key in self._later else 0  # these are newer, and stay
+        count = PIECE_ROWS if key in self._later else 0  # later pieces are newer, and stay
         for piece in sorted(pieces, key=_age, reverse=True):
             left = [rows[bisect_left(rows, watermark, key=time_of) :] for rows in piece.sides]
             waiting = sum(map(len, left))
@@ -165,10 +171,10 @@ class WaitingRows(ABC):
         return small[::-1]
 
     def store(self) -> None:
-        """Write what waits."""
+        """Write the waiting rows."""
         watermark = self._span[1]
         if any(row[0] < watermark for rows in self._rows for row in rows):
-            self.advance(watermark)  # what came since
+            self.advance(watermark)  # rows that arrived since
         by_home: dict[Any, Sides] = {}
         of_key: dict[Any, Sides] = {}
         for side, rows in enumerate(self._rows):
@@ -189,7 +195,7 @@ class WaitingRows(ABC):
         first = min(rows[0][0] for rows in sides if rows)
         last = max(rows[-1][0] for rows in sides if rows) + 1
         began, watermark = self._span
-        passes = max(watermark - began, 1)  # in a batch, about
+        passes = max(watermark - began, 1)  # the time that a batch passes, about
         count = min(PIECES_MAX, sum(map(len, sides)) // PIECE_ROWS, -(-(last - first) // passes))
         marks = [first + (last - first) * number // count for number in range(1, count)]
         begins = [0] * len(sides)

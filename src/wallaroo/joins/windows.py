@@ -1,10 +1,10 @@
-"""Joins in windows at work: a window's accumulator holds its events of both sides.
+"""Joins in windows at work: a window's accumulator holds both sides' events.
 
 Where it runs: pure (in workers).
 
-Invariant: a pair comes once for each window that both of its events are in; an event that is alone
-in a window, where that is wanted, once for that window.  Which events a window holds is what
-``windows.range_machine`` says.
+Invariant: a pair is emitted once for each window that both of its events are in; an event that is
+alone in a window, if that is wanted, once for that window.  ``windows.range_machine`` determines
+the events of a window.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SIDES = Calls(_nothing, _add, _both, _whole)
 
 
 class Pairs:
-    """Makes results of a window's events."""
+    """Maker of results of a window's events."""
 
     def __init__(
         self, step: WindowJoin[Any], emit: Emit, failed: Callable[[Any, BaseException, Any], None]

@@ -1,3 +1,4 @@
-"""Common parts of listeners: a bound on connections, deadlines, and the accept loop of
-servers with a thread per connection.
+"""Common parts of listeners.
+
+A bound on connections, deadlines, and the accept loop of servers with a thread per connection.
 """

@@ -1,11 +1,11 @@
-"""The connections that a process may have open, and which of them make room for others.
+"""The connections that a process may have open, and their order of eviction.
 
 Where it runs: every process that listens.
 
 The invariants:
 
-* A connection that has not proved itself (by a login where there is one, else by something whole
-  that it said) keeps none out: where the bound is reached, the oldest of these is closed.
+* A connection that has not proved itself (by a login if there is one, else by a whole message that
+  it sent) keeps none out: if the bound is reached, the oldest of these is closed.
 * One that has proved itself is never closed to make room.
 * The bound leaves descriptors for files of our own: ``connections_max`` is a part of what the
   system allows.
@@ -32,27 +32,33 @@ class Visitor:
     def __init__(self, budget: Budget, close: Callable[[], object], until: float):
         self._budget = budget
         self.close = close
-        self.until = until  # monotonic: what is awaited of it must be there as a whole
+        self.until = until  # monotonic: the deadline of what is awaited of it, as a whole
 
     def within(self, seconds: float) -> None:
-        """Give it so long for what comes next; ``math.inf``: as long as it likes."""
+        """Set the deadline of what comes next; ``math.inf``: none."""
         self.until = time.monotonic() + seconds
 
     def prove(self) -> None:
-        """Keep it, however many others come."""
+        """Keep the connection, however many others come."""
         self._budget.prove(self)
 
     def doubt(self) -> None:
-        """Let it make room for others, as one that has just come."""
+        """Let the connection make room for others, as one that has just come."""
         self._budget.doubt(self)
 
     def leave(self) -> None:
-        """Forget it: it is closed, or about to be.  Safe to repeat."""
+        """Forget the connection: it is closed, or about to be.
+
+        Safe to repeat.
+        """
         self._budget.leave(self)
 
 
 class Budget:
-    """Open connections, at most ``most``; its methods may be called from any thread."""
+    """The open connections, at most ``most``.
+
+    Its methods may be called from any thread.
+    """
 
     def __init__(self, most: int):
         self.most = most
@@ -62,18 +68,19 @@ class Budget:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bound is reached and none makes room."""
+        """Return whether the bound is reached and none makes room."""
         with self._lock:
             return not self._silent and len(self._proved) >= self.most
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no connection."""
+        """Return whether there is no connection."""
         return not self._silent and not self._proved
 
     def enter(self, close: Callable[[], object], within_s: float = math.inf) -> Visitor | None:
-        """Count a new connection, which has not proved itself, and which ``close`` ends.  If the
-        bound is reached, the oldest of its kind is closed; return None if there is none.
+        """Count a new connection, which has not proved itself, and which ``close`` ends.
+
+        If the bound is reached, the oldest of its kind is closed; return None if there is none.
         """
         visitor = Visitor(self, close, time.monotonic() + within_s)
         oldest = None
@@ -88,14 +95,14 @@ class Budget:
         return visitor
 
     def close_oldest(self) -> None:
-        """Close the oldest that makes room, if there is one."""
+        """Close the oldest connection that makes room, if there is one."""
         with self._lock:
             oldest = self._take_oldest()
         if oldest is not None:
             oldest.close()
 
     def close_late(self, now: float) -> None:
-        """Close those whose time is over (``now``: monotonic)."""
+        """Close connections whose time is over (``now``: monotonic)."""
         with self._lock:
             late = [each for each in (*self._silent, *self._proved) if each.until < now]
         for visitor in late:
@@ -103,21 +110,21 @@ class Budget:
             visitor.close()
 
     def prove(self, visitor: Visitor) -> None:
-        """See `Visitor`."""
+        """Keep a connection; see `Visitor.prove`."""
         with self._lock:
             if visitor in self._silent:
                 del self._silent[visitor]
                 self._proved.add(visitor)
 
     def doubt(self, visitor: Visitor) -> None:
-        """See `Visitor`."""
+        """Let a connection make room; see `Visitor.doubt`."""
         with self._lock:
             if visitor in self._proved:
                 self._proved.discard(visitor)
                 self._silent[visitor] = None
 
     def leave(self, visitor: Visitor) -> None:
-        """See `Visitor`."""
+        """Forget a connection; see `Visitor.leave`."""
         with self._lock:
             self._silent.pop(visitor, None)
             self._proved.discard(visitor)
@@ -130,8 +137,9 @@ class Budget:
 
 
 def connections_max(wanted: int, descriptors: int = 1) -> int:
-    """Return how many connections of so many descriptors each this process may have, at most
-    ``wanted``.
+    """Return how many connections this process may have, at most ``wanted``.
+
+    Each needs so many ``descriptors``.
     """
     allowed = files_max()
     own = max(OWN_FILES_MIN, allowed // OWN_FRACTION)

@@ -4,8 +4,8 @@ Where it runs: driver (status server); feeder processes (HTTP and WebSocket sour
 
 The invariants:
 
-* Whatever ``accept`` raises, the loop continues until ``end``: a process that is out of
-  descriptors closes connections that have not proved themselves, and waits.
+* The loop continues until ``end``, even if ``accept`` raises: a process that is out of descriptors
+  closes connections that have not proved themselves, and waits.
 * A connection whose time is over is shut down, whatever its thread waits for.
 """
 
@@ -25,8 +25,8 @@ from wallaroo.errors import PeerError
 from wallaroo.listeners.budget import Budget, Visitor
 
 LOGGER = logging.getLogger("wallaroo.listeners")
-TICK_S = 0.25  # between two looks for connections whose time is over
-IDLE_S = 2.0  # without connections; between two looks whether it is to end, should a wake-up fail
+TICK_S = 0.25  # between two searches for connections whose time is over
+IDLE_S = 2.0  # without connections: between two checks for the end, should a wake-up fail
 SHORT_S = 0.05  # until a process that is out of descriptors, threads or memory accepts again
 LISTEN_BACKLOG = 1024
 REPORT_S = 60.0  # between two reports of that
@@ -37,8 +37,9 @@ Serve = Callable[[socket.socket, Any, Visitor], object]
 def listening(
     source: str, address: tuple[str, int], context: ssl.SSLContext | None
 ) -> socket.socket:
-    """Return the listening socket of a source, with a ``context`` of TLS.  Raises PeerError where
-    it cannot listen.
+    """Return the listening socket of a source, with a ``context`` of TLS.
+
+    Raises PeerError if it cannot listen.
     """
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -55,12 +56,17 @@ def listening(
 
 
 class Acceptor:
-    """Accepts connections and calls ``serve`` with each, its peer's address and its visitor, in a
-    thread of its own; it is closed when that returns.
+    """A loop that accepts connections.
+
+    It calls ``serve`` with each, its peer's address and its visitor, in a thread of its own; the
+    connection is closed when that returns.
     """
 
     def __init__(self, listener: socket.socket, budget: Budget, serve: Serve, first_s: float):
-        """``first_s``: for what a client must say first, TLS's handshake included."""
+        """Prepare the loop for a listening socket.
+
+        ``first_s``: for a client's first message, TLS's handshake included.
+        """
         self._listener = listener
         self._budget = budget
         self._serve = serve

@@ -1,4 +1,4 @@
-"""The second runner: the same physical plan in one process, without Spark and without a JVM.
+"""The in-process runner: the same physical plan without Spark and without a JVM.
 
 Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state go through the
 very code that runs on Spark; only the shuffle is a list of lists, the state log a dict, and the
@@ -43,7 +43,7 @@ class Input(NamedTuple):
     frames: bytes
     receipt_ms: int  # unix time
     partition: str = ""
-    times_ns: tuple[int, ...] | None = None  # of its events, where the source knows them
+    times_ns: tuple[int, ...] | None = None  # its events' times, if the source knows them
 
 
 class Wire(bytes):
@@ -60,8 +60,9 @@ class _Injected:
 
 @dataclass(slots=True)
 class BatchResult:
-    """What one batch gave: encoded outputs by sink index, state changes, and how many frames were
-    read.
+    """The result of one batch.
+
+    Encoded outputs by sink index, state changes, and how many frames were read.
     """
 
     outputs: dict[int, list[bytes]] = field(default_factory=dict)
@@ -76,7 +77,10 @@ class BatchResult:
 
 
 class LocalRunner:
-    """Runs batches of a plan; ``state`` holds committed state, pickled, by state step and key."""
+    """The runner of batches of a plan.
+
+    ``state`` holds committed state, pickled, by state step and key.
+    """
 
     def __init__(
         self, plan: Plan, values_for: Iterable[str] = (), *, added_up_max: int = ADDED_UP_MAX
@@ -90,8 +94,9 @@ class LocalRunner:
         self._added_up_max = added_up_max
 
     def frames(self, source: int, item: Any) -> bytes:
-        """Return the frames of one input: a payload is framed, a Wire is taken as it is, a value is
-        pickled.
+        """Return the frames of one input.
+
+        A payload is framed, a Wire is used as it is, a value is pickled.
         """
         plan = self.plan.sources[source]
         if isinstance(item, Wire):
@@ -111,12 +116,13 @@ class LocalRunner:
         ended: Mapping[str, Collection[str]] = MappingProxyType({}),
         away: Collection[str] = (),
     ) -> BatchResult:
-        """Process one batch: per task of level 0 a list of inputs, which may be none.  Nothing is
-        committed yet.
+        """Process one batch: per task of level 0 a list of inputs, which may be none.
 
-        ``watermark_ns``: a watermark to move to, if the input's is lower.
-        ``is_final``: all input has ended.  ``ended``: partitions that had ended before, by source.
-        ``away``: sources that could not be asked since the last batch.
+        Nothing is committed yet.
+
+        ``watermark_ns``: a watermark to move to, if the input's is lower.  ``is_final``: all input
+        has ended.  ``ended``: partitions that had ended before, by source.  ``away``: sources that
+        have been unavailable since the last batch.
         """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
         levels = self.plan.levels
@@ -176,7 +182,7 @@ class LocalRunner:
         return before
 
     def commit(self, result: BatchResult) -> None:
-        """Make a batch's state changes the state of the next one."""
+        """Apply a batch's changes to the state, for the next one."""
         for step, changes in result.changes.items():
             state = self.state.setdefault(step, {})
             for key, raw in changes.items():
@@ -226,7 +232,7 @@ def _not_silent(partition: str | None) -> int:
 
 
 def _in_runs(inputs: Sequence[Input]) -> Iterator[Input]:
-    """Frames that came one after the other from a partition, as a source's log has them."""
+    """Yield the runs of frames from one partition, as a source's log has them."""
     for (source, receipt_ms, partition), some in groupby(map(_whole, inputs), _origin):
         frames = b"".join(each.frames for each in some)
         yield Input(source, frames, receipt_ms, partition)
@@ -260,8 +266,9 @@ def _with_values(plan: Plan, names: frozenset[str]) -> Plan:
 
 
 def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
-    """Cut whole frames apart, keeping their headers.  Raises ValueError for a half frame at the
-    end.
+    """Cut whole frames apart, keeping their headers.
+
+    Raises ValueError for a half frame at the end.
     """
     walk = frame_walker(framing)
     at = 0

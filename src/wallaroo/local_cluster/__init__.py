@@ -1,5 +1,6 @@
-"""A Spark cluster on this machine, on Spark's own Master and Worker: for trying things, and for
-tests.
+"""A Spark cluster on this machine, for trials and tests.
+
+It runs Spark's own Master and Worker.
 
 Where it runs: a terminal, a test.  `LocalCluster` is all that others need.
 """

@@ -1,5 +1,6 @@
-"""A Spark cluster on this machine, as an object: one Master, any number of Workers, each a process
-with a loopback host of its own.
+"""A Spark cluster on this machine, as an object.
+
+It is one Master and any number of Workers, each a process with a loopback host of its own.
 
 Where it runs: a terminal, a test.  The object holds nothing but the folder: every command reads the
 record again, so that several terminals may command one cluster.
@@ -37,19 +38,20 @@ from wallaroo.processes import table as processes
 from wallaroo.processes.table import Process
 
 START_S = 90.0  # a daemon needs 2 s; a machine that is busy with other things took 20 s
-LEAVE_S = 30.0  # for a worker's executors to finish their tasks
+LEAVE_S = 30.0  # until a worker's executors have finished their tasks
 POLL_S = 0.05
-PORT_S_MAX = 5.0  # for the port of a killed process to be free, which once took a while
+PORT_S_MAX = 5.0  # until the port of a killed process is free, which once took a while
 PORT_TRIES = 3
 MEMORY_DEFAULT = "1g"
-KEPT = ("logs", "work")  # after a stop, until the next start: to see what happened
+KEPT = ("logs", "work")  # after a stop, until the next start, for diagnosis
 CLEARED = ("conf", "local", "recovery")
 FIX = "End that, or start a new cluster with another --port PORT."
 
 
 class LocalCluster:
-    """The cluster of a folder.  Every method raises PeerError with the fix where something outside
-    is not as it must be.
+    """The cluster of a folder.
+
+    Every method raises PeerError, with the fix, if an outside condition does not hold.
     """
 
     def __init__(self, folder: Path, places: Places | None = None, start_s: float = START_S):
@@ -57,7 +59,7 @@ class LocalCluster:
         self._places = places or Loopback()
         self._start_s = start_s
         self._daemons = Daemons(self.folder)
-        # so that those which this process started are waited for
+        # to reap the processes that this one started
         self._children: list[subprocess.Popen[bytes]] = []
 
     # -- starting and stopping
@@ -74,12 +76,11 @@ class LocalCluster:
         places: Places | None = None,
         start_s: float = START_S,
     ) -> Self:
-        """Start a Master and Workers and wait until all are registered; nothing stays if that
-        fails.
+        """Start a Master and Workers and wait until all are registered.
 
-        ``cores`` and ``memory`` are each Worker's; without ``cores`` they share this machine's.
-        Port 0 takes any free one.  ``places`` says where they are, if not on loopback addresses.
-        They have ``start_s`` to come up.
+        No process stays if that fails.  ``cores`` and ``memory`` are each Worker's; without
+        ``cores`` they share this machine's.  Port 0 is any free one.  ``places`` are their hosts,
+        if not loopback addresses.  They have ``start_s`` to come up.
         """
         cluster = cls(folder, places, start_s)
         state.prepare(cluster.folder)
@@ -101,14 +102,13 @@ class LocalCluster:
 
     @classmethod
     def attach(cls, folder: Path) -> Self:
-        """The cluster that was started in this folder, from whichever process."""
+        """Return the cluster that was started in this folder, by any process."""
         cluster = cls(folder)
         cluster._record()
         return cluster
 
     def stop(self) -> int:
-        """End everything that was started in this folder, whatever state it is in; return how many
-        processes that were.
+        """End all processes of this folder's cluster, in any state; return their number.
 
         Logs and the executors' output stay until the next start.
         """
@@ -133,11 +133,11 @@ class LocalCluster:
 
     @property
     def url(self) -> str:
-        """What to give to ``wallaroo run --master``."""
+        """Return the address for ``wallaroo run --master``."""
         return self._record().url
 
     def workers(self) -> tuple[str, ...]:
-        """Names of the workers on record, oldest first; dead ones too."""
+        """Return the names of the workers on record, oldest first; dead ones too."""
         return tuple(worker.name for worker in self._record().workers)
 
     def add_worker(
@@ -156,11 +156,11 @@ class LocalCluster:
     def remove_worker(
         self, name: str | None = None, graceful: bool = True, timeout_s: float = LEAVE_S
     ) -> Removal:
-        """Take a worker away, the newest if not named, and forget it.
+        """Remove a worker, the newest if not named, and forget it.
 
-        ``graceful``: Spark decommissions it.  It gets no new tasks, its executors finish what they
-        have and leave if their application has ``spark.decommission.enabled``; after ``timeout_s``
-        they are ended.  Otherwise everything gets SIGKILL.
+        ``graceful``: Spark decommissions it.  It gets no new tasks, its executors finish theirs and
+        leave if their application has ``spark.decommission.enabled``; after ``timeout_s`` they are
+        ended.  Otherwise all its processes get SIGKILL.
         """
         with self._changing() as record:
             worker = self._worker(record, name)
@@ -171,10 +171,10 @@ class LocalCluster:
             return Removal(worker.name, time.monotonic() - begin, how)
 
     def kill_worker(self, name: str) -> None:
-        """Do as if the worker's machine had lost its power: SIGKILL for the Worker, its executors
-        and their Python processes.
+        """Simulate a power failure of the worker's machine.
 
-        It stays on record, dead; `add_worker` starts it again.
+        The Worker, its executors and their Python processes get SIGKILL.  It stays on record, dead;
+        `add_worker` starts it again.
         """
         with self._changing() as record:
             kill(self._worker(record, name), self._daemons.marks_of(name))
@@ -183,7 +183,7 @@ class LocalCluster:
     # ----------------------------------------------------------------------------------------------
 
     def kill_master(self) -> None:
-        """SIGKILL for the Master; Workers and applications stay and wait for it."""
+        """Kill the Master by SIGKILL; Workers and applications stay and wait for it."""
         with self._changing() as record:
             processes.kill([record.master] if record.master else [])
             until = time.monotonic() + PORT_S_MAX
@@ -191,7 +191,7 @@ class LocalCluster:
                 time.sleep(POLL_S)
 
     def restart_master(self) -> None:
-        """Start the Master again at its port, and wait until it has found the Workers that live."""
+        """Start the Master again at its port, and wait until it has found the live Workers."""
         with self._changing() as record:
             if record.master and processes.is_running(record.master):
                 raise PeerError(f"The master at {record.url} is running.")
@@ -201,7 +201,7 @@ class LocalCluster:
             )
 
     def status(self) -> ClusterStatus:
-        """Look at everything.  Raises PeerError where nothing of the cluster runs."""
+        """Return the status; raise PeerError if no process of the cluster runs."""
         record = self._record()
         self._refuse_if_ended(record)
         return look(self.folder, record)
@@ -219,7 +219,7 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Record]:
-        """Be the only one who changes the cluster."""
+        """Hold the lock on the cluster during a change."""
         self._record()
         with state.locked(self.folder):
             yield self._record()
@@ -248,7 +248,7 @@ class LocalCluster:
             raise PeerError(f"{name} is running.")
         return worker
 
-    # -- what has to be so
+    # -- preconditions
     # ----------------------------------------------------------------------------------------------
 
     def _refuse_if_running(self) -> None:
@@ -259,7 +259,7 @@ class LocalCluster:
                 f"{self._command('add-worker')} makes it larger, {self._command('stop')} ends it; "
                 "a second one needs a folder of its own: --dir DIR."
             )
-        processes.kill(processes.marked(*self._daemons.marks))  # what outlived an earlier one
+        processes.kill(processes.marked(*self._daemons.marks))  # remains of an earlier cluster
 
     def _refuse_if_ended(self, record: Record) -> None:
         if not record.is_running():
@@ -281,7 +281,7 @@ class LocalCluster:
     # ----------------------------------------------------------------------------------------------
 
     def _start_master_anywhere(self, record: Record, port: int) -> None:
-        """Start the Master; if another program takes a free port before it does, at another one."""
+        """Start the Master; retry at another port if a program takes a free one first."""
         for tries_left in reversed(range(PORT_TRIES)):
             free, ui_port = free_ports(2)
             try:
@@ -306,7 +306,7 @@ class LocalCluster:
         self._wait(lambda: ask_master(record.ui_port, host, secret), {"master": process}, "answer")
 
     def _start_workers(self, numbers: Iterable[int], cores: int, memory: str) -> None:
-        """Start Workers side by side and wait for all; if one fails, none of them stays."""
+        """Start Workers in parallel and wait for all; if one fails, none of them stays."""
         started: list[WorkerRecord] = []
         try:
             for number in numbers:
@@ -350,8 +350,9 @@ class LocalCluster:
     def _wait(
         self, condition: Callable[[], object], daemons: dict[str, Process], verb: str
     ) -> None:
-        """Wait for something that these daemons do.  Raises PeerError if one ends first, or if it
-        takes too long.
+        """Wait until these daemons fulfil a condition.
+
+        Raises PeerError if one ends first, or after ``start_s``.
         """
         deadline = time.monotonic() + self._start_s
         while not condition():
@@ -367,13 +368,14 @@ class LocalCluster:
             time.sleep(POLL_S)
 
     def _end_everything(self) -> int:
-        """End what is on record and what carries the cluster's mark; the Workers first, they take
-        their executors along.
+        """End the processes on record and those with the cluster's mark; return their number.
+
+        Daemons are ended first: Workers end their executors.
         """
         try:
             record = state.read(self.folder)
         except PeerError:
-            record = None  # damaged: the marks have to do
+            record = None  # damaged: only the marks identify processes
         found = {
             process.pid: process
             for process in processes.with_descendants(record.processes() if record else [])
@@ -381,7 +383,7 @@ class LocalCluster:
         found.update((process.pid, process) for process in processes.marked(*self._daemons.marks))
         processes.end(record.processes() if record else list(found.values()), GRACE_S)
         processes.kill(list(found.values()))
-        processes.kill(processes.marked(*self._daemons.marks))  # what was being started meanwhile
+        processes.kill(processes.marked(*self._daemons.marks))  # processes started meanwhile
         for child in self._children:
             child.poll()
         if record:
@@ -397,5 +399,5 @@ class LocalCluster:
 
 
 def cores_here() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

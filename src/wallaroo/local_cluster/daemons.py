@@ -1,8 +1,8 @@
-"""Starting Spark's own Master and Worker: where Spark is, with which settings and environment, and
-what they said if they end.
+"""Start of Spark's own Master and Worker.
 
-Where it runs: a terminal, a test.  The daemons get sessions of their own and stay when the terminal
-goes.
+It finds Spark, sets settings and environment, and reads the log of a daemon that ends.
+
+Where it runs: a terminal, a test.  The daemons get sessions of their own and outlive the terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import PeerError
 from wallaroo.local_cluster.secrets import pages_with, settings_with
 
-# environment of daemons and of all that they start
+# In the environment of daemons and of all their descendants.
 CLUSTER_MARK = "WALLAROO_CLUSTER"
 WORKER_MARK = "WALLAROO_WORKER"
 # Both idle most of the time: the small collector and the quick compiler halve their start and save
@@ -34,9 +34,9 @@ MASTER_SETTINGS = {
     "spark.master.rest.enabled": "false",
     "spark.master.ui.decommission.allow.mode": "DENY",
     "spark.deploy.recoveryMode": "FILESYSTEM",
-    # for how long a new Master waits for workers that died with the old one
+    # the time that a new Master waits for workers that died with the old one
     "spark.deploy.recoveryTimeout": "10s",
-    # else Spark gives an application up after ten lost executors
+    # otherwise Spark ends an application after ten lost executors
     "spark.deploy.maxExecutorRetries": "-1",
 }
 SETTINGS = {
@@ -64,12 +64,13 @@ logger.native.level = error
 
 
 class PortTakenError(PeerError):
-    """Another program listens on a port that a daemon was to have."""
+    """An error: another program listens on a daemon's port."""
 
 
 def find_spark() -> Path:
-    """Where Spark is installed: SPARK_HOME, else the pyspark package, as the driver looks for it;
-    nothing is imported.
+    """Return the folder of Spark: SPARK_HOME, else the pyspark package.
+
+    The driver searches in the same order.  Nothing is imported.
     """
     spec = importlib.util.find_spec("pyspark")
     places = [os.environ.get("SPARK_HOME", ""), *((spec and spec.submodule_search_locations) or ())]
@@ -83,26 +84,27 @@ Wrap = Callable[[tuple[str, ...]], tuple[str, ...]]
 
 
 def as_it_is(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Run a command where this process is."""
+    """Return the command unchanged: it runs on this process's host."""
     return command
 
 
 class Daemons:
-    """The daemons of one cluster's folder; each start returns at once, with the process as this
-    process's child.
+    """The daemons of one cluster's folder.
+
+    Each start returns at once, with the process as this process's child.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.marks = (f"{CLUSTER_MARK}={folder}",)
-        self._begins: dict[str, int] = {}  # where in its log a daemon's last start begins
+        self._begins: dict[str, int] = {}  # by daemon: the offset in its log of its last start
 
     def marks_of(self, worker: str) -> tuple[str, ...]:
-        """What a worker and everything that it starts has in its environment."""
+        """Return the marks in the environment of a worker and of its descendants."""
         return (*self.marks, f"{WORKER_MARK}={worker}")
 
     def log(self, name: str) -> Path:
-        """Where a daemon writes its log."""
+        """Return the path of a daemon's log."""
         return self.folder / "logs" / f"{name}.log"
 
     def start_master(
@@ -131,8 +133,9 @@ class Daemons:
         secret: str = "",
         wrapped: Wrap = as_it_is,
     ) -> subprocess.Popen[bytes]:
-        """Start a Worker at any ports of its host, which registers at the Master; ``wrapped`` makes
-        the command that runs it at its place.
+        """Start a Worker at any ports of its host; it registers at the Master.
+
+        ``wrapped`` returns the command that runs it on its host.
         """
         settings = {
             **SETTINGS,
@@ -201,7 +204,7 @@ class Daemons:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                start_new_session=True,  # Ctrl-C at the terminal is not for it
+                start_new_session=True,  # Ctrl-C at the terminal does not reach it
             )
 
     def _environment(self, spark: Path) -> dict[str, str]:
@@ -215,7 +218,7 @@ class Daemons:
         }
 
     def ended_early(self, name: str) -> PeerError:
-        """What to say of a daemon that ended before it was of use."""
+        """Return the error about a daemon that ended during its start."""
         said = _tail(self.log(name), self._begins.get(name, 0))
         if "BindException" in said or "Address already in use" in said:
             return PortTakenError(
@@ -237,8 +240,9 @@ class Daemons:
 
 
 def _clean_environment() -> dict[str, str]:
-    """This environment without what would steer Spark or Python otherwise: a worker knows only what
-    an application brings along.
+    """Return this environment without variables that configure Spark, Python or wallaroo.
+
+    A worker gets only an application's own settings.
     """
     steering = re.compile(r"SPARK_|PYSPARK_|PYTHONPATH$|WALLAROO_")
     return {name: value for name, value in os.environ.items() if not steering.match(name)}
@@ -254,7 +258,7 @@ def _tail(log: Path, begin: int) -> str:
 
 
 def _reason(said: str) -> str:
-    """The last line of a log that complains, without the stack below it."""
+    """Return the last error in a log, in parentheses, without the stack below it; "" if none."""
     found = re.findall(
         r"^(?:\S+ \S+ ERROR \w+: (.*)|Caused by: (.*)|Exception in thread .*?: (.*)|(Error: .*))$",
         said,

@@ -1,4 +1,4 @@
-"""Addresses for a cluster on one machine: a host for every worker, and free ports.
+"""Hosts and free ports for a cluster on one machine.
 
 Where it runs: a terminal, a test.
 """
@@ -12,25 +12,25 @@ from typing import Protocol
 MASTER_HOST = "127.0.0.1"
 _HOSTS_PER_NET = 250
 _PORTS = range(10_000, 32_000)  # below Linux's, macOS' and Windows' ports for connections
-_CHANCE = random.SystemRandom()  # a seed of the user's would give every process the same ports
+_CHANCE = random.SystemRandom()  # a user's seed would choose the same ports in every process
 
 
 class Places(Protocol):
-    """Where the daemons of a cluster are."""
+    """The hosts of a cluster's daemons."""
 
     @property
     def master_host(self) -> str:
-        """The Master's address."""
+        """Return the Master's address."""
 
     def host_of_worker(self, number: int) -> str:
         """Return a worker's address."""
 
     def command_of_worker(self, number: int, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the command that runs ``command`` at the worker's place."""
+        """Return the command that runs ``command`` on the worker's host."""
 
 
 class Loopback:
-    """Every worker has a loopback address of its own."""
+    """A loopback address for every worker."""
 
     master_host = MASTER_HOST
 
@@ -42,7 +42,7 @@ class Loopback:
 
 
 def loopback_host(number: int) -> str:
-    """The loopback address of the worker with this number; 127.0.0.1 is the master's.
+    """Return the loopback address of the worker with this number; 127.0.0.1 is the master's.
 
     >>> loopback_host(1), loopback_host(2), loopback_host(250)
     ('127.0.0.2', '127.0.0.3', '127.0.1.1')
@@ -51,15 +51,16 @@ def loopback_host(number: int) -> str:
 
 
 def host_of_worker(number: int) -> str:
-    """The worker's own loopback address, or the master's where the system (macOS) has configured no
-    other.
+    """Return the worker's own loopback address.
+
+    It is the master's if the system (macOS) has configured no other.
     """
     host = loopback_host(number)
     return host if is_free(host, 0) else MASTER_HOST
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether one can listen there (port 0: anywhere on that host)."""
+    """Return whether one can listen there (port 0: anywhere on that host)."""
     try:
         socket.create_server((host, port)).close()
     except OSError:
@@ -68,10 +69,10 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the master's host that are free now; all different.
+    """Return different ports of the master's host that are free now.
 
-    None is of those that the system gives to connections, and to servers that ask for any port:
-    such a port might be taken before it is used, or while what listens there is restarted.
+    None is in the range that the system assigns to connections, and to servers that ask for any
+    port: such a port might be taken before it is used, or while its server is restarted.
     """
     ports: list[int] = []
     while len(ports) < count:

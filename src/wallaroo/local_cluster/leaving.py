@@ -1,5 +1,4 @@
-"""How a worker leaves: Spark's decommissioning and then its end, or SIGKILL for everything that it
-started.
+"""Removal of workers: decommissioning by Spark, or SIGKILL for all processes.
 
 Where it runs: a terminal, a test.
 
@@ -24,12 +23,12 @@ from wallaroo.processes.table import Process
 
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
 POLL_S = 0.05
-KILL_ROUNDS = 5  # to find what was being started while the others were killed
+KILL_ROUNDS = 5  # to find processes started while the others were killed
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """How a worker left."""
+    """The removal of a worker."""
 
     name: str
     seconds: float
@@ -39,9 +38,9 @@ class Removal:
 def let_leave(
     record: Record, worker: WorkerRecord, marks: tuple[str, ...], timeout_s: float
 ) -> str:
-    """Decommission a worker, wait for its executors, and end it; return how it went.
+    """Decommission a worker, wait for its executors, and end it; return ``Removal.how``.
 
-    Raises PeerError where there is no Master to inform the applications.
+    Raises PeerError if there is no Master to inform the applications.
     """
     if not processes.is_running(worker.process):
         # executors end with their worker by themselves, if they can
@@ -56,14 +55,14 @@ def let_leave(
     known = view.worker(worker.name)
     processes.send(worker.process, getattr(signal, f"SIG{DECOMMISSION_SIGNAL}"))
     is_done = known is None or _wait_for_executors(record, worker, known.page, timeout_s)
-    processes.end([worker.process], GRACE_S)  # it ends the executors that are left
+    processes.end([worker.process], GRACE_S)  # it ends the remaining executors
     processes.kill(process_tree(worker, marks))
     return "finished" if is_done else "timed out"
 
 
 def kill(worker: WorkerRecord, marks: tuple[str, ...]) -> str:
-    """SIGKILL for a worker and everything that it started; return how it went."""
-    was_running = processes.send(worker.process, signal.SIGSTOP)  # so that it starts nothing more
+    """Kill a worker and its descendants by SIGKILL; return ``Removal.how``."""
+    was_running = processes.send(worker.process, signal.SIGSTOP)  # it starts no more processes
     for _ in range(KILL_ROUNDS):
         found = process_tree(worker, marks)
         if not found:
@@ -73,8 +72,9 @@ def kill(worker: WorkerRecord, marks: tuple[str, ...]) -> str:
 
 
 def process_tree(worker: WorkerRecord, marks: tuple[str, ...]) -> list[Process]:
-    """The worker, its executors, their Python processes: by descent, and by their marks for those
-    who lost their parent.
+    """Return the worker, its executors and their Python processes.
+
+    They are found by descent, and by their marks if they lost their parent.
     """
     return _each_once([*processes.with_descendants([worker.process]), *processes.marked(*marks)])
 

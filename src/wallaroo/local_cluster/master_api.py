@@ -1,5 +1,4 @@
-"""The status of a cluster: what the Master and the Workers say of themselves at their web pages'
-``/json/``.
+"""Reports of the Master and the Workers at their web pages' ``/json/``.
 
 Where it runs: a terminal, a test.  Asking changes nothing.
 """
@@ -24,7 +23,7 @@ DECOMMISSIONED = "DECOMMISSIONED"
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A worker as the Master knows it."""
+    """A worker in the Master's report."""
 
     name: str
     # Spark's word: ALIVE, DECOMMISSIONED, DEAD, UNKNOWN (until it answers a Master that was started
@@ -35,15 +34,16 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class MasterView:
-    """What the Master says."""
+    """The Master's report."""
 
     state: str  # Spark's word: ALIVE, RECOVERING
     workers: tuple[Registered, ...]
     applications: tuple[str, ...]  # names of those that run or wait for workers
 
     def worker(self, name: str) -> Registered | None:
-        """The worker of that name: the one that is alive if there are several, as after it was
-        started again.
+        """Return the worker of that name; None if the Master knows none.
+
+        If there are several, as after a restart, it is the one that is alive.
         """
         known = [worker for worker in self.workers if worker.name == name]
         return next(
@@ -56,11 +56,11 @@ class Executor:
     """An executor that runs on a worker."""
 
     application: str
-    memory_mb: int  # of its heap
+    memory_mb: int  # its heap
 
 
 def ask_master(ui_port: int, host: str = MASTER_HOST, secret: str = "") -> MasterView | None:
-    """Ask the Master; None where it does not answer (yet)."""
+    """Return the Master's report; None if it does not answer (yet)."""
     answer = _get(host, ui_port, secret)
     if answer is None:
         return None
@@ -76,7 +76,7 @@ def ask_master(ui_port: int, host: str = MASTER_HOST, secret: str = "") -> Maste
 
 
 def ask_worker(page: str, secret: str = "") -> tuple[Executor, ...] | None:
-    """Ask a worker for its executors; None where it does not answer."""
+    """Return a worker's executors; None if it does not answer."""
     address = urlsplit(page)
     answer = _get(address.hostname or MASTER_HOST, address.port or 0, secret)
     return None if answer is None else tuple(_executors(answer))
@@ -88,8 +88,9 @@ def _executors(answer: dict[str, Any]) -> Iterator[Executor]:
 
 
 def _get(host: str, port: int, secret: str) -> dict[str, Any] | None:
-    """The JSON of a page; never through a proxy.  A server that is just starting answers with
-    another page, or none.
+    """Return the JSON of a page, never through a proxy; None if there is none.
+
+    A server that is just starting answers with another page, or none.
     """
     connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
     try:

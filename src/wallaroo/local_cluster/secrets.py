@@ -1,5 +1,6 @@
-"""The secret of a cluster: made with it, known to its daemons, and found by this user's drivers in
-a private file named by the master's address.
+"""The secret that a cluster's daemons share with this user's drivers.
+
+It is created with the cluster; drivers find it in a private file named by the master's address.
 
 Where it runs: a terminal, a test; the driver reads.
 
@@ -22,7 +23,7 @@ from wallaroo.local_cluster.state import default_folder
 
 SECRET_BYTES = 32
 NO_FOLDER = (OSError, RuntimeError)  # none to read or write, or a user without a home
-# for every connection between Spark's processes: who knows no secret gets no answer
+# For every connection between Spark's processes: without the secret there is no answer.
 AUTHENTICATED = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -38,14 +39,15 @@ def new_secret() -> str:
 
 
 def settings_with(secret: str) -> dict[str, str]:
-    """Return the settings of processes that prove to each other that they know ``secret``; none for
-    the empty one, of a cluster that an older version started.
+    """Return the settings of processes that authenticate each other by ``secret``.
+
+    There are none for the empty one, which belongs to a cluster that an older version started.
     """
     return {**AUTHENTICATED, SECRET: secret} if secret else {}
 
 
 def pages_with(secret: str) -> dict[str, str]:
-    """Return the settings of daemons whose web pages, executors' output among them, ask for it."""
+    """Return the settings of daemons whose web pages, with executors' output, require it."""
     if not secret:
         return {}
     key = base64.urlsafe_b64encode(secret.encode()).decode()
@@ -62,7 +64,7 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 def publish(url: str, secret: str) -> None:
-    """Let this user's drivers find the secret of the master at ``url``.  Raises PeerError."""
+    """Write the secret of the master at ``url`` for this user's drivers; raise PeerError."""
     try:
         file = _file_of(url)
         make_private(file.parent)
@@ -75,7 +77,7 @@ def publish(url: str, secret: str) -> None:
 
 
 def withdraw(url: str) -> None:
-    """Forget the secret of a master that has ended."""
+    """Delete the secret of a master that has ended."""
     with contextlib.suppress(*NO_FOLDER):
         _file_of(url).unlink(missing_ok=True)
 

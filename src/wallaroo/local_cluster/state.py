@@ -1,9 +1,10 @@
-"""What a cluster's folder remembers: processes, ports and sizes, in ``cluster.json``; and the lock
-that commands take.
+"""The record of a cluster in its folder, and its lock.
+
+``cluster.json`` holds processes, ports and sizes.
 
 Where it runs: a terminal, a test.
 
-Invariant: a process is on record before it is waited for, and a record goes only after its
+Invariant: a process is on record before it is waited for, and a record is removed only after its
 process has ended.  The file is replaced in one piece.  A folder that holds files but no record is
 never written to: it belongs to another user or program.
 """
@@ -50,52 +51,52 @@ class WorkerRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A cluster, as its folder remembers it."""
+    """A cluster in its folder's record."""
 
-    cores: int  # of a new worker
-    memory: str  # of a new worker, in Spark's notation
-    port: int = 0  # the Master's; kept when it is started again
+    cores: int  # a new worker's
+    memory: str  # a new worker's, in Spark's notation
+    port: int = 0  # the Master's; kept when it is restarted
     ui_port: int = 0
     master_host: str = MASTER_HOST
     next_number: int = 1  # numbers are not used twice: a name means one folder of state
     master: Process | None = None
     workers: tuple[WorkerRecord, ...] = ()
-    secret: str = field(default="", repr=False)  # what its processes ask for
+    secret: str = field(default="", repr=False)  # required by its processes
 
     @property
     def url(self) -> str:
         return f"spark://{self.master_host}:{self.port}"
 
     def processes(self) -> list[Process]:
-        """All processes on record, whether they run or not."""
+        """Return all processes on record, running or not."""
         return [
             *([self.master] if self.master else []),
             *(worker.process for worker in self.workers),
         ]
 
     def is_running(self) -> bool:
-        """Whether anything of it runs."""
+        """Return whether any of its processes runs."""
         return any(is_running(process) for process in self.processes())
 
     def worker(self, name: str) -> WorkerRecord | None:
-        """The worker of that name."""
+        """Return the worker of that name; None if there is none."""
         return next((worker for worker in self.workers if worker.name == name), None)
 
     def with_worker(self, worker: WorkerRecord) -> Self:
-        """Add a worker, in place of the one of that number if there is one."""
+        """Return a record with a worker, which replaces the one of that number if there is one."""
         others = [other for other in self.workers if other.number != worker.number]
         workers = tuple(sorted((*others, worker), key=lambda each: each.number))
         return replace(self, workers=workers, next_number=max(self.next_number, worker.number + 1))
 
     def without_worker(self, name: str) -> Self:
-        """Forget a worker."""
+        """Return a record without a worker."""
         return replace(
             self, workers=tuple(worker for worker in self.workers if worker.name != name)
         )
 
 
 def worker_name(number: int) -> str:
-    """The name of a worker by its number.
+    """Return the name of a worker by its number.
 
     >>> worker_name(1)
     'worker-1'
@@ -104,20 +105,21 @@ def worker_name(number: int) -> str:
 
 
 def default_folder() -> Path:
-    """The user's own folder for a cluster: under XDG_STATE_HOME, else under ~/.local/state."""
+    """Return the user's folder for a cluster, under XDG_STATE_HOME, else under ~/.local/state."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "wallaroo" / "cluster"
 
 
 def command(verb: str, folder: Path) -> str:
-    """The command line that does something with the cluster of a folder, for texts."""
+    """Return the command line of ``verb`` for the cluster of a folder, for texts."""
     where = "" if folder == default_folder().resolve() else f" --dir {shlex.quote(str(folder))}"
     return f"`wallaroo cluster {verb}{where}`"
 
 
 def read(folder: Path) -> Record | None:
-    """The record in a folder; None where there is none.  Raises PeerError where it cannot be
-    read.
+    """Return the record in a folder; None if there is none.
+
+    Raises PeerError if it cannot be read.
     """
     path = folder / RECORD
     try:
@@ -132,7 +134,7 @@ def read(folder: Path) -> Record | None:
 
 
 def write(folder: Path, record: Record) -> None:
-    """Replace the record in one piece.  Raises PeerError where the disk does not take it."""
+    """Replace the record in one piece; raise PeerError if it cannot be written."""
     try:
         content = json.dumps({"format": FORMAT, **asdict(record)}, indent=1) + "\n"
         write_whole(folder / RECORD, content.encode(), is_durable=False, points="cluster")
@@ -144,13 +146,14 @@ def write(folder: Path, record: Record) -> None:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether the folder is, or was, a cluster's."""
+    """Return whether the folder is, or was, a cluster's."""
     return (folder / RECORD).exists()
 
 
 def prepare(folder: Path) -> None:
-    """Make a folder for a cluster.  Raises PeerError where it cannot be made, or holds other
-    files.
+    """Create a folder for a cluster.
+
+    Raises PeerError if that fails, or if the folder holds other files.
     """
     try:
         make_private(folder)
@@ -168,8 +171,9 @@ def prepare(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-    """Let one command at a time change a cluster.  Raises PeerError where another one does not come
-    to an end.
+    """Let one command at a time change a cluster.
+
+    Raises PeerError if another one does not end within ``wait_s``.
     """
     deadline = time.monotonic() + wait_s
     with _lock_file(folder) as file:
@@ -189,7 +193,7 @@ def locked(folder: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
 
 def _lock_file(folder: Path) -> BinaryIO:
     try:
-        # it may have been removed from under a running cluster
+        # it may have been removed while the cluster runs
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return open(folder / LOCK, "wb")
     except OSError as error:

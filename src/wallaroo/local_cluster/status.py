@@ -1,5 +1,6 @@
-"""The status of a cluster, for a person and for ``--json``: what is on record, whether it runs, and
-what Spark says of it.
+"""The status of a cluster, for people and for ``--json``.
+
+It joins the record, the state of its processes, and Spark's reports.
 
 Where it runs: a terminal, a test.
 """
@@ -16,7 +17,7 @@ from wallaroo.processes.table import is_running
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A worker."""
+    """The status of a worker."""
 
     name: str
     host: str
@@ -29,7 +30,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """A cluster."""
+    """The status of a cluster."""
 
     folder: str
     url: str
@@ -41,7 +42,7 @@ class ClusterStatus:
 
 
 def look(folder: Path, record: Record) -> ClusterStatus:
-    """Ask everybody on record."""
+    """Return the status, from all daemons on record."""
     is_up = record.master is not None and is_running(record.master)
     view = ask_master(record.ui_port, record.master_host, record.secret) if is_up else None
     state = view.state.lower() if view else "silent" if is_up else "dead"

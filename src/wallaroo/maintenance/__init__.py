@@ -1,4 +1,4 @@
-"""What is done to a checkpoint beside its runs: verify it, roll it back, remove state from it.
+"""Maintenance of a checkpoint: verification, rollback, removal of state.
 
 Where it runs: a terminal; the scrub runs in the driver.
 """

@@ -1,9 +1,9 @@
-"""Checks commits, deltas and snapshots, and says which state each damaged file is needed for.
+"""Check of commits, deltas and snapshots.
 
 Where it runs: a terminal, beside a running application or without one.
 
-A file that an older commit names and that is gone was released; only the newest commit must have
-all of its files.
+For each damaged file it reports the state that needs it.  A file that an older commit names and
+that is missing was released; only the newest commit must have all of its files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESTORE = "Restore the file from a backup of the checkpoint"
 
 
 def read_commits(root: Path) -> tuple[dict[int, Commit], dict[str, str]]:
-    """Return the commits that can be read, and what is wrong with the others, by file."""
+    """Return the commits that can be read, and the damage of the others, by file."""
     storage = LocalStorage(str(root), is_durable=False)
     commits: dict[int, Commit] = {}
     wrong: dict[str, str] = {}
@@ -69,7 +69,7 @@ def _read_run(
 
 
 def check_log(survey: Survey) -> Iterator[Damage]:
-    """Read all commits, deltas and snapshots; note in ``survey.whole`` whose state is whole."""
+    """Read all commits, deltas and snapshots; note in ``survey.whole`` those with whole state."""
     commits, wrong = read_commits(survey.root)
     survey.commits = commits
     wrong |= _broken_links(survey, commits, wrong)
@@ -119,8 +119,9 @@ def _damaged_groups(survey: Survey, file: str, ref: DeltaRef | SnapshotRef) -> l
 
 
 def damaged_groups(content: bytes, ref: DeltaRef | SnapshotRef) -> list[int]:
-    """Return the key groups whose entries in a state file are damaged.  Raises CheckpointError
-    where it is not the file that its commit names.
+    """Return the key groups whose entries in a state file are damaged.
+
+    Raises CheckpointError if it is not the file that its commit names.
     """
     state = DeltaFile(content, ref.file)
     state.require(ref.size, ref.digest)
@@ -135,7 +136,7 @@ def damaged_groups(content: bytes, ref: DeltaRef | SnapshotRef) -> list[int]:
 
 
 def _missing_now(needs: Needs, missing: set[str], commits: Mapping[int, Commit]) -> dict[str, str]:
-    """What the newest commit needs and is not there."""
+    """Return the files that the newest commit needs and that are missing."""
     names = {name_of(batch) for batch in commits}
     return {
         file: "It is missing, and the newest commit needs it."

@@ -1,6 +1,7 @@
-"""Checks committed output that has not left: lists of pending batches, and staged files.
+"""Check of committed output that has not been delivered.
 
-Where it runs: a terminal, beside a running application or without one.
+Where it runs: a terminal, beside a running application or without one.  It reads lists of pending
+batches, and staged files.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ def _check_staged(
 ) -> Iterator[Damage]:
     for token in tokens:
         if not isinstance(token, Mapping) or "crc" not in token:
-            continue  # of a sink that does not stage files
+            continue  # the sink does not stage files
         path = folder / str(token.get("file", ""))
         if token.get("file") and not path.exists() and (named_by is None or not named_by.exists()):
-            continue  # its output has left
+            continue  # its output was delivered
         try:
             staged = read_staged(folder, token)  # type: ignore[arg-type]  # checked by reading it
             survey.note("staged outputs", len(staged.body))

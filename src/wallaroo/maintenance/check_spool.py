@@ -1,4 +1,4 @@
-"""Checks the chunks of all spools.
+"""Check of the chunks of all spools.
 
 Where it runs: a terminal, beside a running application or without one.
 """

@@ -1,6 +1,7 @@
-"""Checks the values of this host's view, in a process of its own: a damaged B-tree may end it.
+"""Check of the values of this host's view.
 
-Where it runs: a terminal, beside a running application or without one.
+Where it runs: a terminal, beside a running application or without one.  The values are read in a
+process of their own, as a damaged B-tree may end it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def check_view(survey: Survey) -> Iterator[Damage]:
 
 
 def _read_apart(shards: list[Path]) -> tuple[list[dict[str, Any]], str]:
-    """Return what a process found in the shards that it got through, and what it died of."""
+    """Return a process's findings in the shards it got through, and the reason why it died."""
     reader = subprocess.run(
         [sys.executable, "-m", "wallaroo.maintenance.view_reader", *map(str, shards)],
         capture_output=True,

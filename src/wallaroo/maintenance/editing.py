@@ -1,10 +1,10 @@
-"""Removing state from a checkpoint that no run holds.
+"""Removal of state from a checkpoint that no run holds.
 
 Where it runs: a terminal.
 
 The invariants: the removal is a commit of its own (one delta of removed entries), so it has
-happened or it has not.  It has no input and no output: positions stay, and sinks see the batch
-before it as their last one (`Commit.emitted`).
+happened or it has not.  It has no input and no output: positions do not change, and sinks see the
+batch before it as their last one (`Commit.emitted`).
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ from wallaroo.state.commits import Commit, DeltaRef
 from wallaroo.state.delta import Entry, Origin, encode
 from wallaroo.state.layout import DELTAS, read_identity
 
-# the removed entries by key group, of the state as it is
+# returns the entries to remove, by key group, from the current state
 Choose = Callable[[StateAt], dict[int, list[Entry]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What was removed, as which commit."""
+    """Number of removed entries, and the commit that removed them."""
 
     commit: int
     entries: int
 
 
 def remove_keys(root: Path, step: str, keys: Sequence[Sequence[Key]]) -> Removal:
-    """Remove the state of some keys of a step; each is given by what it may mean, likeliest first.
+    """Remove the state of some keys of a step.
 
-    Raises CheckpointError, with nothing changed, where one of them has no state there.
+    Each key is given by its possible meanings, likeliest first.
+
+    Raises CheckpointError, with nothing changed, if one of them has no state there.
     """
     return _remove(root, step, lambda state: _found(state, step, keys), f"{len(keys)} keys")
 

@@ -1,11 +1,13 @@
-"""Rolling a checkpoint back to an older commit: state, sources and sinks, or nothing.
+"""Rollback of a checkpoint to an older commit.
+
+State, sources and sinks are all rolled back, or nothing.
 
 Where it runs: a terminal; no run holds the checkpoint.
 
 The invariants:
 
 * Nothing is touched before it is known that the state of the commit is whole, that every source
-  still holds the input after it, and that every sink can follow.
+  still holds the input after it, and that every sink can be rolled back to it.
 * From the first change on, ``rollback.json`` lies in the checkpoint, and no run starts; the same
   command again finishes the work.  Every step may be repeated.
 * Newer commits are deleted newest first: a crash in between leaves a log without a gap.
@@ -35,17 +37,18 @@ Logs = Mapping[str, SourceLog]  # by source
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What is under way: the commit that the checkpoint is moved to."""
+    """Commit to which a rollback under way moves the checkpoint."""
 
     to: int
     commit: str  # its id
 
 
 def roll_back(root: Path, to: int, plan: Plan) -> tuple[int, ...]:
-    """Move the checkpoint in ``root``, with the sinks of ``plan``, back to commit ``to``; return
-    the commits that were dropped, oldest first.
+    """Move the checkpoint in ``root``, with the sinks of ``plan``, back to commit ``to``.
 
-    Raises CheckpointError, with nothing changed, where that is not possible, and says why.
+    Returns the commits that were dropped, oldest first.
+
+    Raises CheckpointError with the reason, and with nothing changed, if that is not possible.
     """
     read_identity(root)  # a folder that is no checkpoint does not become one
     checkpoint = open_checkpoint(root, is_durable=True, up_to=to)
@@ -138,8 +141,9 @@ def _require_state(checkpoint: Checkpoint, to: int) -> None:
 
 
 def _positions(logs: Logs, commit: Commit) -> dict[str, Position]:
-    """Return where every source goes back to; one that is newer than the commit to its
-    beginning.
+    """Return the position that every source is rolled back to.
+
+    For one that is newer than the commit it is its beginning.
     """
     known = from_stored(commit.offsets)
     return {name: known.get(name) or log.beginning() for name, log in logs.items()}

@@ -1,8 +1,9 @@
-"""The scrub: reads the files of the retained commits again and again, one at a time and slowly.
+"""The scrub: a slow, repeated check of the retained commits' files.
 
-Where it runs: driver.  A view makes the log superfluous as long as it lives; so a file of the log
+Where it runs: driver.  A view makes the log superfluous as long as it exists; so a file of the log
 may be damaged for weeks before it is needed.  The scrub finds that while the state can still be
-written again from the views.  A file is read in a thread of its own, past the page cache.
+written again from the views.  Files are read one at a time, each in a thread of its own, past the
+page cache.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ Ref = DeltaRef | SnapshotRef
 
 
 class Scrub:
-    """``damaged`` says what is wrong, by file; each is reported once."""
+    """Scrub of one checkpoint.
+
+    ``damaged`` holds the damage by file; each is reported once.
+    """
 
     def __init__(self, root: Path, interval_s: float = INTERVAL_S):
         self._root = root
@@ -37,7 +41,7 @@ class Scrub:
         self.damaged: dict[str, str] = {}
 
     def look(self, retained: Iterable[Commit], report: Callable[[str], None]) -> None:
-        """Begin to read the next file of these commits if it is time; returns at once."""
+        """Begin to read the next file of these commits if it is time; return at once."""
         is_reading = self._reader is not None and self._reader.is_alive()
         if is_reading or time.monotonic() < self._next_s:
             return
@@ -59,7 +63,7 @@ class Scrub:
             found = damaged_groups(_from_disk(self._root / ref.file), ref)
             what = f"the checksum of key groups {found} is wrong" if found else ""
         except FileNotFoundError:
-            return  # no longer needed, as a rule; what is missing is found at the next start
+            return  # no longer needed, as a rule; a missing file is found at the next start
         except CheckpointError as error:
             what = sentence(error)
         except OSError as error:

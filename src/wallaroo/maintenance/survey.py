@@ -1,4 +1,4 @@
-"""What a checker of a checkpoint is given, and what it reports.
+"""The input of a checkpoint's checkers, and their reports.
 
 Where it runs: a terminal, beside a running application or without one.
 
@@ -24,17 +24,20 @@ class Damage:
 
     file: str
     what: str
-    consequence: str  # and what can be done
+    consequence: str  # and the possible remedies
 
 
 @dataclass(slots=True)
 class Survey:
-    """A checkpoint while it is read; ``commits`` are those that can be read, oldest first."""
+    """A checkpoint while it is read.
+
+    ``commits`` are those that can be read, oldest first.
+    """
 
     root: Path
     id: str
     commits: Mapping[int, Commit]
-    read: Counter[str] = field(default_factory=Counter)  # what was read: how many
+    read: Counter[str] = field(default_factory=Counter)  # number of things read, by their kind
     bytes: int = 0
     whole: tuple[int, ...] = ()  # commits whose state was read in full
 
@@ -81,5 +84,5 @@ def refs_of(commits: Mapping[int, Commit]) -> dict[str, DeltaRef | SnapshotRef]:
 
 
 def sentence(error: Exception) -> str:
-    """Return what an error says, without the advice that a verification makes superfluous."""
+    """Return an error's text, without the advice that a verification makes superfluous."""
     return str(error).removesuffix(WAYS_OUT).strip()

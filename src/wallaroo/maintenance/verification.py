@@ -1,7 +1,7 @@
-"""Reading everything in a checkpoint: what is damaged, and what follows from it.
+"""Verification of a checkpoint: its damage, and the consequences.
 
-Where it runs: a terminal, beside a running application or without one.  Nothing is locked and
-nothing is written.
+Where it runs: a terminal, beside a running application or without one.  Everything in the
+checkpoint is read; nothing is locked and nothing is written.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from wallaroo.state.layout import read_identity
 
 # in this order; the first one reads the commits for those after it
 CHECKERS: tuple[Checker, ...] = (check_log, check_view, check_spool, check_outputs)
-ATTEMPTS = 5  # of the log, while a run deletes what it no longer needs
+ATTEMPTS = 5  # per checker, while a run deletes files that it no longer needs
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a verification found; ``whole`` are the commits whose state was read in full."""
+    """Result of a verification.
+
+    ``whole`` are the commits whose state was read in full.
+    """
 
     damages: tuple[Damage, ...]
-    read: dict[str, int]  # what was read: how many
+    read: dict[str, int]  # number of things read, by their kind
     bytes: int
     whole: tuple[int, ...]
 
@@ -35,7 +38,7 @@ class Report:
 def verify(root: Path, checkers: Iterable[Checker] = CHECKERS) -> Report:
     """Read everything in the checkpoint in ``root``.
 
-    Raises CheckpointError where it is no checkpoint, or of another format version.
+    Raises CheckpointError if it is no checkpoint, or of another format version.
     """
     survey = Survey(root, read_identity(root), {})
     damages = [damage for checker in checkers for damage in _settled(checker, survey)]
@@ -43,8 +46,10 @@ def verify(root: Path, checkers: Iterable[Checker] = CHECKERS) -> Report:
 
 
 def _settled(checker: Checker, survey: Survey) -> Iterator[Damage]:
-    """Yield what a checker reports, once it says so while no new commit was made, or again and
-    again: files that a run deletes meanwhile are not damaged.
+    """Yield a checker's reports, repeating it while new commits are made.
+
+    An attempt counts if it found no damage, if no commit was made meanwhile, or if it is the last
+    of ``ATTEMPTS``: files that a run deletes meanwhile are not damaged.
     """
     damages: list[Damage] = []
     read = survey.read.copy()

@@ -1,7 +1,7 @@
-"""Reads shards of a view: ``python -m wallaroo.maintenance.view_reader FOLDER...``.
+"""Reader of a view's shards: ``python -m wallaroo.maintenance.view_reader FOLDER...``.
 
-Where it runs: a process of its own.  Prints for each, as JSON, how many entries it read and what
-is wrong.
+Where it runs: a process of its own.  Prints for each shard, as JSON, the number of entries read and
+the damage found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import lmdb
 from wallaroo.state.entry_codec import checked
 
 HEADER_BYTES = 2 * 4096
-MARKS = b"\xff\xff"  # what the keys begin with that are no entries: state.view
+MARKS = b"\xff\xff"  # prefix of the keys that are no entries: state.view
 
 
 def read_shard(shard: Path) -> dict[str, int | str]:

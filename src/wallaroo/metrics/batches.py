@@ -1,4 +1,4 @@
-"""What batches did: how many, how long, and in which phases.
+"""Meters of batches: their number, durations and phases.
 
 Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
 """
@@ -14,8 +14,8 @@ from wallaroo.metrics.histogram import LatencyHistogram
 from wallaroo.metrics.rates import DurationWindow
 
 BATCHES_KEPT = 120  # newest batches with their phases
-# in order: cut the input into tasks; run them; publish the commit; have sinks commit, and delete
-# what is not needed any more
+# In order: cut the input into tasks; run them; publish the commit; have sinks commit, and delete
+# files that are no longer needed.
 PHASES = ("plan", "tasks", "commit", "sinks")
 
 
@@ -33,7 +33,10 @@ class BatchRecord:
 
 
 class PhaseClock:
-    """Splits one batch into phases: each ``end`` closes the phase that began at the one before."""
+    """A clock for the phases of one batch.
+
+    Each ``end`` closes the phase that began at the one before.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
@@ -41,7 +44,7 @@ class PhaseClock:
         self.phases_ms: dict[str, float] = {}
 
     def end(self, phase: str) -> None:
-        """Close a phase; the time of one that is closed twice adds up."""
+        """Close a phase; if it is closed twice, its times add up."""
         now = self._clock()
         self.phases_ms[phase] = self.phases_ms.get(phase, 0.0) + (now - self._began_at) * 1e3
         self._began_at = now

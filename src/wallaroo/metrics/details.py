@@ -1,4 +1,4 @@
-"""What a run reports beside its `RunStatus`: for the dashboard and for Prometheus.
+"""Details of a run beside its `RunStatus`, for dashboard and Prometheus.
 
 Where it runs: driver.
 """
@@ -14,7 +14,7 @@ from wallaroo.metrics.progress import Moved, Phase, Recovery
 from wallaroo.metrics.steps import StepLoad, WorkerLoad
 from wallaroo.state.commits import Commit
 
-# of Prometheus histograms, in seconds; from a block in memory to a receiver that was away
+# The bounds of Prometheus histograms, in seconds: from a block in memory to a receiver's outage.
 BOUNDS_S = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0
 )  # fmt: skip
@@ -22,7 +22,7 @@ BOUNDS_S = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What stays the same during a run."""
+    """The constants of a run."""
 
     application: str
     started_at: float
@@ -32,7 +32,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class LatencyBuckets:
-    """A histogram as Prometheus wants it: counts of values up to each of ``BOUNDS_S``."""
+    """A histogram for Prometheus: counts of values up to each ``BOUNDS_S``."""
 
     counts: tuple[int, ...]
     count: int
@@ -47,7 +47,7 @@ class LatencyBuckets:
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    """How much state there is: packed bytes in the snapshots in force and in the newest deltas."""
+    """Packed bytes of state, in snapshots in force and the newest deltas."""
 
     snapshot_bytes: int = 0
     delta_bytes: int = 0
@@ -55,7 +55,7 @@ class StateSize:
 
     @staticmethod
     def of(commit: Commit) -> StateSize:
-        """Add up what a commit refers to."""
+        """Add up the snapshots and deltas of a commit."""
         groups: dict[int, int] = {}
         for snapshot in commit.snapshots:
             share = snapshot.size // (snapshot.end - snapshot.first)
@@ -66,7 +66,7 @@ class StateSize:
 
 @dataclass(frozen=True, slots=True)
 class RunDetails:
-    """One snapshot; what is counted is counted since the run began.
+    """One snapshot; counts are since the run began.
 
     ``state_steps`` and ``group_entries`` are as of the last snapshot of each key group: they are
     complete when every group has written one.
@@ -90,6 +90,6 @@ class RunDetails:
     latency: dict[str, LatencyBuckets]  # by pipeline
     failed: tuple[FailedEvent, ...]  # the newest, oldest first
     failed_total: int
-    phases: tuple[Phase, ...]  # of the start
+    phases: tuple[Phase, ...]  # those of the start
     recovery: Recovery
     moves: tuple[Moved, ...]  # the newest, oldest first

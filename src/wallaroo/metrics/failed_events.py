@@ -1,5 +1,6 @@
-"""Events that failed without stopping the run: their counts by step, the newest of them, and the
-few lines a batch logs about them.
+"""Events that failed without stopping the run.
+
+They are counted by step, the newest are kept, and each batch logs a few lines about them.
 
 Where it runs: driver.
 """
@@ -24,21 +25,22 @@ FAILED_KEPT = 100  # newest samples
 
 @dataclass(frozen=True, slots=True)
 class FailedEvent:
-    """One of the events that failed, as a sample shows it."""
+    """A sample of the failed events."""
 
-    number: int  # of the samples of this run
+    number: int  # among the samples of this run
     at: float  # unix seconds
     batch: int
     step: str
-    policy: str  # what became of it: skip or dead-letter
+    policy: str  # skip or dead-letter
     place: str  # file and line
     cause: str
     event: str
 
 
 class ErrorLog:
-    """Counts of failed events by step, and the newest samples.  Not safe to share between
-    threads.
+    """Counts of failed events by step, and the newest samples.
+
+    Not safe to share between threads.
     """
 
     def __init__(self) -> None:
@@ -68,17 +70,17 @@ class ErrorLog:
 
     @property
     def counts(self) -> tuple[ErrorCount, ...]:
-        """The counts by step, in order of name."""
+        """Return the counts by step, in order of name."""
         return error_counts(self._counts, self._last)
 
     @property
     def total(self) -> int:
-        """How many events failed."""
+        """Return the number of failed events."""
         return sum(self._counts.values())
 
 
 def gather_failures(reports: Iterable[TaskReport]) -> tuple[Tally, list[Sample]]:
-    """Return what the tasks of a batch counted, and their samples in order of level and task."""
+    """Return the counts of a batch's tasks, and their samples in order of level and task."""
     counts: Tally = {}
     samples: list[Sample] = []
     for report in sorted(reports, key=lambda report: (report.level, report.task)):
@@ -88,8 +90,9 @@ def gather_failures(reports: Iterable[TaskReport]) -> tuple[Tally, list[Sample]]
 
 
 def error_counts(counts: Tally, last: Mapping[str, str]) -> tuple[ErrorCount, ...]:
-    """Return the counts by step, in order of name; ``last`` holds the last failure's text by
-    step.
+    """Return the counts by step, in order of name.
+
+    ``last`` holds the last failure's text by step.
     """
     steps = sorted({step for step, _ in counts})
     return tuple(
@@ -104,8 +107,9 @@ def error_counts(counts: Tally, last: Mapping[str, str]) -> tuple[ErrorCount, ..
 
 
 def failure_lines(batch: int, counts: Tally, samples: Sequence[Sample]) -> Iterator[str]:
-    """Say what failed in a batch, in at most LINES_MAX lines: one per step if there is room, each
-    with a sample.
+    """Yield at most LINES_MAX lines about a batch's failures, and one that counts the others.
+
+    There is one per step if there is room, each with a sample.
     """
     shown = _one_per_step_first(samples)[:LINES_MAX]
     for sample in shown:

@@ -1,4 +1,4 @@
-"""What flows: events in, events done, outputs; and what sources and sinks report.
+"""Meters of events and outputs, and reports of sources and sinks.
 
 Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
 """
@@ -12,7 +12,7 @@ from wallaroo.metrics.status import SinkLine, SourceStatus
 
 
 class FlowMeter:
-    """Totals and rates of one run, and the newest reports of its sources and sinks."""
+    """Totals and rates of one run; newest reports of sources and sinks."""
 
     def __init__(self, started_at: float) -> None:
         self.events_in = RateMeter(started_at)
@@ -30,7 +30,7 @@ class FlowMeter:
         self.outputs = RateMeter(now, self.outputs.total)
 
     def batch_done(self, events: int, outputs: int, started_s: float, finished_s: float) -> None:
-        """Count what a committed batch did."""
+        """Count the events and outputs of a committed batch."""
         self.events_done.add(events, started_s, finished_s)
         self.outputs.add(outputs, started_s, finished_s)
 
@@ -41,7 +41,7 @@ class FlowMeter:
         now: float,
         waiting_for: str,
     ) -> None:
-        """Take over the reports; ``waiting_for`` is what holds the whole run up."""
+        """Note the reports; ``waiting_for`` is the cause of a wait of the whole run."""
         self.sources = tuple(sources)
         self.sinks = tuple(sinks)
         self.observed_at = now
@@ -50,8 +50,9 @@ class FlowMeter:
 
     @property
     def waiting_for(self) -> str:
-        """Return the causes of a wait, in words, sinks first: the rest may follow from them; empty
-        if nothing is waited for.
+        """Return the causes of a wait, in words; empty if nothing is waited for.
+
+        Sinks come first: the rest may follow from them.
         """
         sinks = [f"{sink.name}: {sink.waiting_for}" for sink in self.sinks if sink.waiting_for]
         return "; ".join(filter(None, (*sinks, self._waiting_for)))

@@ -1,9 +1,9 @@
-"""A histogram of latencies whose size does not grow with what it has seen.
+"""A histogram of latencies, of bounded size.
 
 Where it runs: pure (the driver keeps one per pipeline).
 
 The idea is Gil Tene's HdrHistogram: within each power of two, buckets of equal width.  A value is
-counted in units of 1/64 ms, 32 buckets to an octave, and a bucket answers with its middle.  The
+counted in units of 1/64 ms, 32 buckets to an octave, and a bucket represents its middle.  The
 invariants, which the tests check against sorted lists:
 
 * a quantile differs from the exact one by at most ``RELATIVE_ERROR`` of it, or
@@ -20,7 +20,7 @@ from math import ceil
 
 _UNITS_PER_MS = 64
 # 2**5 buckets to an octave: a bucket is at most 1/32 of its values wide, its middle at most 1/64
-# away
+# from them.
 _HALF_BITS = 5
 _HALF = 1 << _HALF_BITS
 _VALUE_BITS = 36
@@ -32,8 +32,9 @@ BUCKETS_MAX = _HALF * (_VALUE_BITS - _HALF_BITS + 1)
 
 
 class LatencyHistogram:
-    """Counts of values in milliseconds, in log-linear buckets.  Not safe to share between
-    threads.
+    """Counts of values in milliseconds, in log-linear buckets.
+
+    Not safe to share between threads.
     """
 
     __slots__ = ("_counts", "count", "max_ms", "min_ms")
@@ -45,8 +46,9 @@ class LatencyHistogram:
         self.max_ms = 0.0
 
     def record(self, value_ms: float, count: int = 1) -> None:
-        """Count a value ``count`` times.  A negative value (clocks disagree) counts as 0; a
-        negative count is a ValueError.
+        """Count a value ``count`` times.
+
+        A negative value (clocks disagree) counts as 0; a negative count is a ValueError.
         """
         if count <= 0:
             if count < 0:
@@ -60,7 +62,7 @@ class LatencyHistogram:
         self.count += count
 
     def merge(self, other: LatencyHistogram) -> None:
-        """Count everything ``other`` has counted too; ``other`` stays as it is."""
+        """Add the counts of ``other``, which stays as it is."""
         if not other.count:
             return
         for index, count in list(other._counts.items()):
@@ -70,8 +72,10 @@ class LatencyHistogram:
         self.count += other.count
 
     def quantiles(self, *per_mille: float) -> tuple[float, ...]:
-        """For each ``q``: the smallest value that at least ``q`` of 1000 values do not exceed, in
-        ms; 0.0 if nothing was counted.  999.9 is p99.99.
+        """Return quantiles in ms; 0.0 if nothing was counted.
+
+        For each ``q`` that is the smallest value that at least ``q`` of 1000 values do not exceed.
+        999.9 is p99.99.
 
         >>> latencies = LatencyHistogram()
         >>> latencies.record(10.0, count=99)
@@ -79,7 +83,7 @@ class LatencyHistogram:
         >>> latencies.quantiles(1000)
         (500.0,)
         """
-        # rounded first: 999.9 is no binary fraction, and one more would be the next value
+        # rounded first: 999.9 is no binary fraction, and rounding up could reach the next value
         ranks = [max(1, ceil(round(q * self.count / 1000, 6))) for q in per_mille]
         found = dict.fromkeys(ranks, 0.0)
         pending = sorted(found, reverse=True)
@@ -93,7 +97,7 @@ class LatencyHistogram:
         return tuple(found[rank] for rank in ranks)
 
     def at_most(self, bounds_ms: Sequence[float]) -> tuple[int, ...]:
-        """For each rising bound: how many values lie at or below it, to a bucket's accuracy.
+        """Return how many values lie at or below each rising bound, to a bucket's accuracy.
 
         >>> latencies = LatencyHistogram()
         >>> latencies.record(10.0, count=99)
@@ -111,23 +115,23 @@ class LatencyHistogram:
 
     @property
     def total_ms(self) -> float:
-        """The sum of all values, to a bucket's accuracy."""
+        """Return the sum of all values, to a bucket's accuracy."""
         return sum(_middle_ms(index) * count for index, count in list(self._counts.items()))
 
     @property
     def buckets(self) -> int:
-        """How many buckets are in use; never more than ``BUCKETS_MAX``."""
+        """Return the number of buckets in use, at most ``BUCKETS_MAX``."""
         return len(self._counts)
 
 
 def _bucket_of(units: int) -> int:
-    """Number the buckets through: one per unit below 64, then 32 to an octave."""
+    """Return the bucket's number: one per unit below 64, then 32 to an octave."""
     shift = max(0, units.bit_length() - _HALF_BITS - 1)
     return (shift << _HALF_BITS) + (units >> shift)
 
 
 def _middle_ms(index: int) -> float:
-    """The middle of a bucket's values."""
+    """Return the middle of a bucket's values."""
     shift = max(0, (index >> _HALF_BITS) - 1)
     lowest = (index - (shift << _HALF_BITS)) << shift
     return (lowest + (1 << shift) / 2) / _UNITS_PER_MS

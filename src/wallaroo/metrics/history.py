@@ -1,11 +1,12 @@
-"""Rates, latency percentiles, backlog and batch time over minutes and hours, in bounded memory.
+"""The history of a run's figures, in bounded memory.
 
 Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
 
-Three rings of samples of one shape: ten minutes by the second, four hours by 15 seconds, a day by
-the minute.  Every sample covers its whole interval, so nothing falls between two of them; one
-without outputs has no percentiles (None), one in which no batch ended no batch time.  Memory is
-that of ``SAMPLES_MAX`` samples, whatever flows.
+The figures are rates, latency percentiles, backlog and batch time.  Three rings hold samples of one
+shape: ten minutes by the second, four hours by 15 seconds, a day by the minute.  Every sample
+covers its whole interval, so nothing falls between two of them; one without outputs has no
+percentiles (None), one in which no batch ended no batch time.  Memory is that of ``SAMPLES_MAX``
+samples, at any throughput.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Row = tuple[float | None, ...]  # in the order of COLUMNS
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Running totals at one moment, from which rates are taken."""
+    """Running totals at one moment, from which rates are computed."""
 
     events_in: int = 0
     events_done: int = 0
@@ -55,7 +56,7 @@ class Totals:
 
 
 class _Ring:
-    """Collects one interval, then appends a row."""
+    """The rows of one span, and the interval that is being collected."""
 
     def __init__(self, span: Span, started_at: float):
         self.span = span
@@ -108,23 +109,23 @@ class History:
         self._rings = [_Ring(span, started_at) for span in SPANS]
 
     def is_due(self, now: float) -> bool:
-        """Whether the finest ring's interval is over."""
+        """Return whether the finest ring's interval is over."""
         finest = self._rings[0]
         return not 0 <= now - finest._began_at < finest.span.step_s
 
     def add(
         self, now: float, totals: Totals, backlog: tuple[int, int], recent: LatencyHistogram
     ) -> None:
-        """Take a sample; ``recent`` holds the latencies since the last one."""
+        """Add a sample; ``recent`` holds the latencies since the last one."""
         for ring in self._rings:
             ring.record(recent)
             ring.add(now, totals, backlog)
 
     def rows(self, span: str) -> list[Row] | None:
-        """The samples of a span, oldest first; None if there is no such span."""
+        """Return the samples of a span, oldest first; None if there is no such span."""
         return next((list(ring.rows) for ring in self._rings if ring.span.name == span), None)
 
     def newest(self) -> Row | None:
-        """The newest sample of the finest ring."""
+        """Return the newest sample of the finest ring; None before the first."""
         rows = self._rings[0].rows
         return rows[-1] if rows else None

@@ -10,7 +10,7 @@ inherits its count.  Invariants, which the tests check:
 * a key's count is never below its true one, and above it by at most ``total / KEYS_MAX``;
 * so every key with more than ``total / KEYS_MAX`` occurrences is kept.
 
-`fade` halves all counts, so that keys that were hot an hour ago give way.
+`fade` halves all counts, so that keys that were hot an hour ago are replaced.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class HotKeys:
         self._counts = {key: count // 2 for key, count in self._counts.items() if count > 1}
 
     def top(self, number: int) -> list[tuple[str, float]]:
-        """The most frequent keys with their share of all events, most frequent first.
+        """Return the most frequent keys with their share of all events, most frequent first.
 
         >>> keys = HotKeys()
         >>> keys.add([("the", 3), ("of", 1)])

@@ -7,11 +7,11 @@ Invariants:
 * An output's latency is the moment its batch's output left minus its *receipt at the ingress*, not
   minus the moment its processing began.  Events that wait in the backlog while a batch is slow are
   therefore counted with their wait: there is no coordinated omission.
-* A batch that no sink has to send left when it was committed.
+* A batch without output for any sink left when it was committed.
 * Sinks keep order: when batch n has left, so have all before it.
 * At most ``WAITING_BATCHES_MAX`` batches wait.  When one more comes, the two oldest become one,
-  which leaves with the younger: nothing is forgotten, and what a long-absent receiver costs stays
-  in the figures.
+  which leaves with the younger: nothing is forgotten, and the cost of a receiver that is
+  unavailable for long stays in the figures.
 * A waiting batch holds at most ``RECEIPTS_MAX`` receipts per pipeline; above, neighbours are folded
   into the earlier of the two.
 """
@@ -40,7 +40,7 @@ class _Waiting:
 
 
 class LatencyMeter:
-    """``by_pipeline`` holds the histograms of the run, ``recent`` those since `take_recent`."""
+    """Histograms of the run by pipeline, and one since `take_recent`."""
 
     def __init__(self) -> None:
         self.by_pipeline: dict[str, LatencyHistogram] = {}
@@ -57,8 +57,9 @@ class LatencyMeter:
             self._waiting.appendleft(_joined(oldest, younger))
 
     def output_left(self, batch: int, at_ns: int) -> None:
-        """Count the outputs of a batch and of all before it.  A batch that is known to have left
-        is ignored.
+        """Count the outputs of a batch and of all before it.
+
+        A batch that is known to have left is ignored.
         """
         while self._waiting and self._waiting[0].batch <= batch:
             self.record(self._waiting.popleft().receipts, at_ns)
@@ -73,24 +74,25 @@ class LatencyMeter:
                 self._recent.record(left_ms - receipt_ms, count)
 
     def take_recent(self) -> LatencyHistogram:
-        """Return what was counted since the last call, all pipelines together."""
+        """Return the latencies since the last call, all pipelines together."""
         recent = self._recent
         self._recent = LatencyHistogram()
         return recent
 
     def reset(self) -> None:
-        """Forget the latencies so far.  Outputs that have yet to leave will count, whenever they
-        were received.
+        """Forget the latencies so far.
+
+        Outputs that have yet to leave will count, no matter when their events were received.
         """
         self.by_pipeline.clear()
 
     @property
     def waiting_batches(self) -> int:
-        """How many entries wait for their output to leave; at most ``WAITING_BATCHES_MAX``."""
+        """Return how many entries wait for their output to leave; at most WAITING_BATCHES_MAX."""
         return len(self._waiting)
 
     def status(self) -> tuple[PipelineLatency, ...]:
-        """The percentiles by pipeline."""
+        """Return the percentiles by pipeline."""
         return tuple(_latency_of(pipeline, seen) for pipeline, seen in self.by_pipeline.items())
 
 
@@ -105,8 +107,9 @@ def _joined(oldest: _Waiting, younger: _Waiting) -> _Waiting:
 
 
 def _folded(receipts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Halve sorted receipts until they fit; a pair takes its earlier receipt, so latency is never
-    understated.
+    """Halve sorted receipts until they fit.
+
+    A pair keeps its earlier receipt, so latency is never understated.
     """
     while len(receipts) > RECEIPTS_MAX:
         seconds = [count for _, count in receipts[1::2]] + [0]

@@ -1,5 +1,6 @@
-"""The driver's account of one run: a façade over meters by subject, read as a `RunStatus` and as
-`RunDetails`.
+"""The driver's account of one run: a façade over meters by subject.
+
+It is read as a `RunStatus` and as `RunDetails`.
 
 Where it runs: driver.  Batches report from Spark's callback thread, the terminal and the HTTP
 server ask from others: one lock, held here, guards all meters.  Time is an argument everywhere:
@@ -27,8 +28,9 @@ from wallaroo.metrics.steps import StepMeter
 
 
 class RunMeter:
-    """Everything a `RunStatus` needs, gathered during one run.  Memory is bounded; methods may be
-    called from any thread.
+    """The data of a `RunStatus`, gathered during one run.
+
+    Memory is bounded; methods may be called from any thread.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class RunMeter:
         self._state: Callable[[], StateSize] = StateSize
         self._history = History(started_at)
 
-    # -- reported by the run
+    # -- reports of the run
 
     def enter(self, state: str) -> None:
         """Change the run's state: one of the words in `RunStatus`."""
@@ -59,7 +61,7 @@ class RunMeter:
             self._progress.state = state
 
     def starting(self, doing: str) -> None:
-        """Note what a starting or stopping run is busy with; "": nothing in particular."""
+        """Note the task of a starting or stopping run; "": nothing in particular."""
         with self._lock:
             self._progress.begin_phase(Phase(doing, time.time()))
 
@@ -70,7 +72,7 @@ class RunMeter:
             self._flow.restart_rates(now)
 
     def recovered(self, recovery: Recovery) -> None:
-        """Note what the run found in its checkpoint, and, once it is ready, what that took."""
+        """Note the commit found in the checkpoint and, once the run is ready, the time it took."""
         with self._lock:
             self._progress.recovery = recovery
             if not self._batches.count:
@@ -82,7 +84,7 @@ class RunMeter:
             self._progress.tasks = tasks
 
     def set_workers(self, workers: tuple[WorkerStatus, ...]) -> None:
-        """Note which workers there are, by name, and what each works on."""
+        """Note the workers, by name, with the key groups that each works on."""
         with self._lock:
             self._progress.workers = workers
 
@@ -97,12 +99,12 @@ class RunMeter:
             self._progress.moves.append(Moved(time.time(), text))
 
     def set_step_times(self, times: tuple[StepTime, ...]) -> None:
-        """Note where time is in each state step."""
+        """Note the watermark of each state step."""
         with self._lock:
             self._progress.step_times = times
 
     def set_damaged(self, files: Mapping[str, str]) -> None:
-        """Note which files of the checkpoint were found damaged, and what is wrong with each."""
+        """Note the damaged files of the checkpoint, with the damage of each."""
         damaged = tuple(f"{file}: {what}" for file, what in [*files.items()])
         with self._lock:
             self._progress.damaged = damaged
@@ -117,8 +119,9 @@ class RunMeter:
         receipts: Mapping[str, Receipts],
         phases_ms: Mapping[str, float] | None = None,
     ) -> None:
-        """Count a committed batch.  One without outputs left at ``finished_ns``; of others
-        `output_left` says when they did.
+        """Count a committed batch.
+
+        One without outputs left at ``finished_ns``; for others `output_left` reports the time.
         """
         events = sum(events_by_source.values())
         outputs = sum(outputs_by_sink.values())
@@ -142,14 +145,12 @@ class RunMeter:
                 self._latency.record(receipts, finished_ns)
 
     def tasks_done(self, reports: Sequence[TaskReport]) -> None:
-        """Count what the tasks of a committed batch did: events by stage, time by step, hot
-        keys.
-        """
+        """Count the work of a committed batch's tasks: events by stage, time by step, hot keys."""
         with self._lock:
             self._steps.batch_done(reports)
 
     def state_is(self, size: Callable[[], StateSize]) -> None:
-        """Note how large the state is; ``size`` adds it up where details are asked for."""
+        """Note the size of the state; ``size`` adds it up when details are requested."""
         with self._lock:
             self._state = size
 
@@ -159,8 +160,9 @@ class RunMeter:
             self._errors.add(batch, time.time(), counts, samples)
 
     def output_left(self, batch: int, at_ns: int) -> None:
-        """Note when the sinks had sent a batch (and with it all before).  A batch already known to
-        have left is ignored.
+        """Note when the sinks had sent a batch, and with it all before.
+
+        A batch already known to have left is ignored.
         """
         with self._lock:
             self._latency.output_left(batch, at_ns)
@@ -172,8 +174,10 @@ class RunMeter:
         now: float,
         waiting_for: str = "",
     ) -> None:
-        """Take over what sources and sinks report; ``waiting_for`` is what holds the whole run up,
-        in words.  Called many times a second, it also drives the history.
+        """Note the reports of sources and sinks.
+
+        ``waiting_for`` is the cause of a wait of the whole run, in words.  Called many times a
+        second, this also drives the history.
         """
         with self._lock:
             self._flow.observe(sources, sinks, now, waiting_for)
@@ -182,16 +186,17 @@ class RunMeter:
                 self._history.add(now, self._totals(), backlog, self._latency.take_recent())
 
     def reset_latency(self) -> None:
-        """Forget the latencies so far.  Outputs that have yet to leave will count, whenever they
-        were received.
+        """Forget the latencies so far.
+
+        Outputs that have yet to leave will count, no matter when their events were received.
         """
         with self._lock:
             self._latency.reset()
 
-    # -- asked from outside
+    # -- queries from outside
 
     def status(self, now: float) -> RunStatus:
-        """A snapshot at ``now`` (unix seconds)."""
+        """Return a snapshot at ``now`` (unix seconds)."""
         with self._lock:
             return RunStatus(
                 application=self._identity.application,
@@ -228,7 +233,7 @@ class RunMeter:
             )
 
     def details(self) -> RunDetails:
-        """What the status leaves out: steps, edges, hot keys, batches, errors, recovery."""
+        """Return what the status leaves out: steps, edges, keys, batches, errors, recovery."""
         with self._lock:
             return RunDetails(
                 steps=self._steps.steps,
@@ -258,23 +263,23 @@ class RunMeter:
             )
 
     def history(self, span: str) -> list[Row] | None:
-        """The samples of a span; None if there is no such span."""
+        """Return the samples of a span; None if there is no such span."""
         with self._lock:
             return self._history.rows(span)
 
     def newest_sample(self) -> Row | None:
-        """The newest sample of the history; None before the first."""
+        """Return the newest sample of the history; None before the first."""
         with self._lock:
             return self._history.newest()
 
     @property
     def observed_at(self) -> float:
-        """When sources and sinks last reported, in unix seconds."""
+        """Return the time of the last report of sources and sinks, in unix seconds."""
         return self._flow.observed_at
 
     @property
     def waiting_batches(self) -> int:
-        """How many entries wait for their output to leave; at most ``WAITING_BATCHES_MAX``."""
+        """Return how many entries wait for their output to leave; at most WAITING_BATCHES_MAX."""
         return self._latency.waiting_batches
 
     def _totals(self) -> Totals:

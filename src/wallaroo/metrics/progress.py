@@ -1,4 +1,4 @@
-"""Where a run is in its life: starting, recovered from what, running, on which workers.
+"""Progress of a run: its state, phases, recovery and workers.
 
 Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
 """
@@ -15,18 +15,18 @@ MOVES_KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a run found in its checkpoint and what it took to be ready."""
+    """The commit that a run recovered from, and the time it took."""
 
     batch: int = -1  # the last committed one; -1: it began empty
     ready_s: float = 0.0  # from the start to accepting input
-    state_s: float = 0.0  # of that, to bring the views to the last commit
+    state_s: float = 0.0  # the part that brought the views to the last commit
     entries: int = 0  # applied to the views
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One part of a start: what was done, and when it began."""
+    """One part of a start: its task, and its beginning."""
 
     doing: str
     began_at: float  # unix seconds
@@ -41,32 +41,32 @@ class Moved:
 
 
 class RunProgress:
-    """What a run is at."""
+    """The progress of one run."""
 
     def __init__(self, tasks: int) -> None:
         self.state = "starting"
         self.tasks = tasks
         self.recovery = Recovery()
-        self.phase = Phase("", 0.0)  # what a starting or stopping run is busy with
-        self.phases: list[Phase] = []  # of the start
+        self.phase = Phase("", 0.0)  # the current one of a starting or stopping run
+        self.phases: list[Phase] = []  # those of the start
         self.running_at = 0.0  # unix seconds; 0 before
         self.workers: tuple[WorkerStatus, ...] = ()
         self.workers_killed = 0
         self.moves: deque[Moved] = deque(maxlen=MOVES_KEPT)
         self.step_times: tuple[StepTime, ...] = ()
-        self.damaged: tuple[str, ...] = ()  # files of the checkpoint, with what is wrong
+        self.damaged: tuple[str, ...] = ()  # files of the checkpoint, each with its damage
 
     def begin_phase(self, phase: Phase) -> None:
-        """Note what the run is busy with from here on; one without words ends the last one."""
+        """Note the run's phase from now on; one without words ends the last one."""
         self.phase = phase
         if phase.doing and self.state == "starting":
             self.phases.append(phase)
 
     def doing_s(self, now: float) -> float:
-        """For how long the run has been busy with it; 0 where it is busy with nothing."""
+        """Return how long the current phase has lasted; 0 if there is none."""
         return max(0.0, now - self.phase.began_at) if self.phase.doing else 0.0
 
     @property
     def moved(self) -> str:
-        """What the last change of the cluster moved."""
+        """Return what the last change of the cluster moved, in words."""
         return self.moves[-1].text if self.moves else ""

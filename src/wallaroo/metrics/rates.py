@@ -1,4 +1,4 @@
-"""How fast a growing total grows, over the last few seconds; and the median of the last batches.
+"""Rates of totals over the last few seconds, and median durations.
 
 Where it runs: pure.  Time is an argument, in seconds of any one clock.
 """
@@ -9,7 +9,7 @@ from collections import deque
 from itertools import pairwise
 from statistics import median
 
-SPAN_S = 5.0  # a rate is an average over this long
+SPAN_S = 5.0  # the span of a rate's average
 PATIENCE_S = 20.0  # a silence longer than this is never taken for a long batch
 RESOLUTION_S = 0.05  # samples closer than this are folded, which bounds their number
 SAMPLES_MAX = int(2 * SPAN_S / RESOLUTION_S) + 4
@@ -19,9 +19,9 @@ BATCHES_KEPT = 50
 class RateMeter:
     """The growth of a total per second.
 
-    The total is thought to grow evenly from one sample to the next.  Work that comes in
-    batches is therefore sampled where a batch starts and where it ends.  While the next batch runs,
-    the rate stays; a silence longer than recent batches lowers it.
+    The total is assumed to grow evenly from one sample to the next.  Work that comes in batches is
+    therefore sampled at the start and the end of a batch.  While the next batch runs, the rate
+    stays; a silence longer than recent batches lowers it.
     """
 
     __slots__ = ("_samples",)
@@ -34,9 +34,7 @@ class RateMeter:
         return self._samples[-1][1]
 
     def sample(self, total: int, at_s: float) -> None:
-        """Say what the total is at ``at_s``.  A clock that went back counts as one that stood
-        still.
-        """
+        """Note the total at ``at_s``; a clock that went back counts as one that stopped."""
         samples = self._samples
         at_s = max(at_s, samples[-1][0])
         if len(samples) >= 2 and at_s - samples[-2][0] < RESOLUTION_S:
@@ -53,8 +51,9 @@ class RateMeter:
         self.sample(total + count, finished_s)
 
     def per_second(self, now_s: float) -> float:
-        """Growth per second over the last ``SPAN_S`` seconds, or since the first sample if that is
-        less.
+        """Return the growth per second over the last ``SPAN_S`` seconds.
+
+        The span is shorter if the first sample is more recent.
         """
         last_s = self._samples[-1][0]
         end_s = last_s if now_s - last_s <= self._patience_s() else now_s
@@ -64,7 +63,7 @@ class RateMeter:
         return (self.total - self._total_at(start_s)) / (end_s - start_s)
 
     def _patience_s(self) -> float:
-        """How long the longest recent batch took."""
+        """Return the duration of the longest recent batch, at most PATIENCE_S."""
         batches = [
             after[0] - before[0]
             for before, after in pairwise(self._samples)
@@ -92,10 +91,10 @@ class DurationWindow:
 
     @property
     def last_ms(self) -> float:
-        """The newest duration; 0.0 before the first."""
+        """Return the newest duration; 0.0 before the first."""
         return self._durations_ms[-1] if self._durations_ms else 0.0
 
     @property
     def median_ms(self) -> float:
-        """The median of the window; 0.0 before the first."""
+        """Return the median of the window; 0.0 before the first."""
         return median(self._durations_ms) if self._durations_ms else 0.0

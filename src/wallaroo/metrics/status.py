@@ -1,5 +1,6 @@
-"""What a running application reports about itself: one frozen snapshot, read by the live table, the
-log line, and programs.
+"""The status of a running application, as one frozen snapshot.
+
+It is read by the live table, the log line, and programs.
 
 Where it runs: driver.
 """
@@ -15,16 +16,19 @@ class TimeStatus:
 
     watermark: float | None  # unix seconds; None: nothing was observed yet
     lag_s: float | None  # how far that is behind the clock
-    # what it follows, in words: the slowest source, and its partition where it has several; one
-    # that has given nothing yet holds it back until it does, or is idle
+    # the source that it follows, in words: the slowest one, and its partition if it has several;
+    # one without events so far holds it back until it has some, or is idle
     held_by: str = ""
-    partitions: int = 0  # of a source, those that may still give events
-    idle: int = 0  # of these, those that are left out
+    partitions: int = 0  # a source's partitions that may still have events
+    idle: int = 0  # those among them that are left out
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """A step's watermark: behind that of the sources by the delays of windows before it."""
+    """A step's watermark.
+
+    It is behind that of the sources by the delays of windows before the step.
+    """
 
     step: str
     time: TimeStatus
@@ -40,7 +44,7 @@ class SourceStatus:
     backlog_bytes: int
     connections: int  # open client connections; 0 for files and generators
     is_paused: bool  # ingress stopped reading: the backlog is at its bound
-    is_ended: bool  # a file or generator that has nothing more to give
+    is_ended: bool  # a file or generator without further events
     time: TimeStatus | None = None  # None in an application without time
 
 
@@ -49,15 +53,17 @@ class SinkLine:
     name: str
     label: str
     outputs: int
-    waiting_for: str  # and since when; empty where output is on its way
+    waiting_for: str  # with the beginning of the wait; empty while output leaves
     pending_bytes: int
-    waiting_since: float | None = None  # unix; None where nothing waits
+    waiting_since: float | None = None  # unix seconds; None if nothing waits
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineLatency:
-    """From receipt (the bytes came out of the socket) to output (given to the sink's socket, or the
-    file published); in ms.
+    """Latency of one pipeline, in ms, from receipt to output.
+
+    Receipt: the bytes came out of the socket.  Output: they were written to the sink's socket, or
+    the file was published.
     """
 
     pipeline: str
@@ -72,24 +78,28 @@ class PipelineLatency:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCount:
-    """Events of one step that failed without stopping the run, in committed batches since this run
-    started.
+    """Events of one step that failed without stopping the run.
+
+    They are counted in committed batches since this run started.
     """
 
     step: str
     skipped: int
     dead_lettered: int
-    last: str  # the last failure that was sampled: where, what, and the shortened event
+    last: str  # the last failure that was sampled: place, cause, and the shortened event
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A worker: a host of the cluster, which keeps one view of the state that its tasks work on."""
+    """A worker, which is a host of the cluster.
+
+    It keeps one view of the state that its tasks work on.
+    """
 
     name: str  # WALLAROO_WORKER of its environment, else the host's name
     host: str  # as Spark names it
-    cores: int  # of its executors
-    tasks: int  # tasks that it ran in the last batch, of all levels
+    cores: int  # those of its executors
+    tasks: int  # tasks that it ran in the last batch, all levels
     # key groups that its tasks worked on last: their state is in its view
     key_groups: tuple[int, ...]
 
@@ -115,7 +125,7 @@ class RunStatus:
     sources: tuple[SourceStatus, ...]
     sinks: tuple[SinkLine, ...]
     latency: tuple[PipelineLatency, ...]
-    waiting_for: str  # what holds the run up, in words; empty if nothing
+    waiting_for: str  # the cause of a wait, in words; empty if there is none
     checkpoint: str
     is_durable: bool
     # the last committed batch this run found in its checkpoint; -1 if it began empty
@@ -124,19 +134,19 @@ class RunStatus:
     workers: tuple[WorkerStatus, ...] = ()  # by name
     # what the last change of the cluster moved, in words: key groups, bytes of state, pause
     moved: str = ""
-    # worker processes of the driver's machine, from outside; their tasks ran again
+    # worker processes of the driver's machine killed from outside; their tasks ran again
     workers_killed: int = 0
-    # what a starting or stopping run is busy with, such as "starting Spark", and for how long
+    # the phase of a starting or stopping run, such as "starting Spark", and its duration
     doing: str = ""
     doing_s: float = 0.0
     # unix seconds when it began to process input; 0 before: rates and latencies count from here
     running_at: float = 0.0
-    damaged: tuple[str, ...] = ()  # files of the checkpoint that are, each with what is wrong
-    step_times: tuple[StepTime, ...] = ()  # of state steps; none in an application without time
+    damaged: tuple[str, ...] = ()  # files of the checkpoint, each with its damage
+    step_times: tuple[StepTime, ...] = ()  # state steps; none in an application without time
 
     @property
     def headline(self) -> str:
-        """The application, its state and how far it is, in a few words."""
+        """Return the application, its state and its progress, in a few words."""
         return (
             f"'{self.application}': {self.state}{f' ({self.doing})' if self.doing else ''}, "
             f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}, "

@@ -1,11 +1,10 @@
-"""What stages and steps did: exact event counts per stage, edge and worker; time per step from
-samples.
+"""Loads of stages, steps, edges and workers.
 
 Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
 
-Events that enter a stage or pass an edge between two stages are counted, block by block.  Time is
-sampled: each task times the first events of one block per batch (`engine.sampling`), at low latency
-of some batches, and what a sample shows is scaled to all events of that task since its last one.
+Events that enter a stage or pass an edge between two stages are counted exactly, block by block.
+Time is sampled: each task times the first events of one block per batch (`engine.sampling`), at low
+latency only in some batches, and a sample is scaled to all events of that task since its last one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,10 @@ WORKERS_MAX = 1024  # newest; hosts that come and go under fresh names must not 
 
 @dataclass(frozen=True, slots=True)
 class StepLoad:
-    """One step of one stage, since the run began; events and seconds are scaled from samples."""
+    """One step of one stage, since the run began.
+
+    Events and seconds are scaled from samples.
+    """
 
     stage: int
     step: str
@@ -62,7 +64,7 @@ class StepMeter:
         self._sampled_batches = 0
 
     def batch_done(self, reports: Sequence[TaskReport]) -> None:
-        """Count what the tasks of a committed batch did."""
+        """Count the reports of a committed batch's tasks."""
         for report in reports:
             self._add_worker(report)
             for stage, events in report.stage_events.items():
@@ -127,12 +129,12 @@ class StepMeter:
 
     @property
     def steps(self) -> tuple[StepLoad, ...]:
-        """All loads, by stage and place."""
+        """Return all loads, by stage and place."""
         return tuple(self._steps[place] for place in sorted(self._steps))
 
     @property
     def state_steps(self) -> dict[str, tuple[int, int]]:
-        """Entries and bytes by name in the step table."""
+        """Return the entries and bytes by name in the step table."""
         totals: dict[str, tuple[int, int]] = {}
         for steps in self.group_sizes.values():
             for name, (entries, size) in steps.items():
@@ -142,7 +144,7 @@ class StepMeter:
 
     @property
     def group_entries(self) -> dict[int, int]:
-        """Entries by key group."""
+        """Return the entries by key group."""
         return {
             group: sum(entries for entries, _ in steps.values())
             for group, steps in sorted(self.group_sizes.items())
@@ -150,13 +152,13 @@ class StepMeter:
 
     @property
     def workers(self) -> tuple[WorkerLoad, ...]:
-        """All loads, by name."""
+        """Return all loads, by name."""
         return tuple(self._workers[name] for name in sorted(self._workers))
 
     def hot_keys(self) -> dict[int, list[tuple[str, float]]]:
-        """The most frequent keys by stage, with their share of its events."""
+        """Return the most frequent keys by stage, with their share of its events."""
         return {stage: keys.top(HOT_KEYS_SHOWN) for stage, keys in self._hot.items()}
 
     def slow_keys(self) -> dict[int, list[tuple[str, float]]]:
-        """The keys that take most time by stage, with their share of its time."""
+        """Return the keys that take most time by stage, with their share of its time."""
         return {stage: keys.top(HOT_KEYS_SHOWN) for stage, keys in self._slow.items()}

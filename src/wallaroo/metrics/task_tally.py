@@ -1,10 +1,12 @@
-"""What one task counts for the meters: events by stage and edge, block by block, and one sample of
-its steps' times, where the batch is one that is sampled.
+"""Counts of one task for the meters.
+
+It counts events by stage and edge, block by block, and takes one sample of its steps' times if the
+batch is sampled.
 
 Where it runs: worker.
 
-Which block is sampled rotates with the batch's number, so that in the long run first blocks, in
-which keys are touched for the first time, weigh as much as all others.
+The sampled block rotates with the batch's number, so that in the long run first blocks, in which
+keys are touched for the first time, weigh as much as all others.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from wallaroo.engine.sampling import StageSample
 from wallaroo.plan.model import Plan, SourceEntry
 from wallaroo.sources.log import Records
 
-RECORDS_EVENTS = 1024  # about what a source gives at once when input is plenty
+RECORDS_EVENTS = 1024  # about the size of a source's run of records when input is plenty
 
 
 class TaskTally:
@@ -40,7 +42,7 @@ class TaskTally:
     def records_feeder(
         self, level: Level, events_expected: int
     ) -> Callable[[int, Records, int], int]:
-        """Return what feeds a run of records to the level and counts it; one of them is sampled."""
+        """Return a function that feeds and counts runs of records; it samples one of them."""
         countdown = self._countdown(1 + events_expected // RECORDS_EVENTS)
 
         def feed(source: int, records: Records, receipt_ms: int) -> int:
@@ -71,7 +73,7 @@ class TaskTally:
         return feed
 
     def block_feeder(self, level: Level, blocks: int) -> Callable[[Block], None]:
-        """Return a counting ``level.feed_block`` that samples one block."""
+        """Return a ``level.feed_block`` that counts blocks and samples one."""
         countdown = self._countdown(max(1, blocks))
 
         def feed(block: Block) -> None:

@@ -1,15 +1,17 @@
-"""From the graph to the plan: passes in a tuple, each a plain function from sketch to sketch.
+"""The planner: from the graph to the plan.
 
 Where it runs: pure.
 
-The planner cuts the graph into stages at its shuffles, and where a stream parts.  While it walks
-from the sources to the sinks, it keeps for every node the *open* stages that reach it, and whether
-they still have a shuffle to go through (``pending``): a shuffle begins a stage only when a step or
-a sink comes after it, so that sides merged after their ``key_by`` meet in one stage.
+Its passes are in a tuple, each a plain function from sketch to sketch.
 
-Where a stream parts, each open stage ends in branches.  A stream that parts after its ``key_by``
-goes through the shuffle first, and once; only what will be merged before its next step goes
-through a shuffle of its own, with what it is merged with.
+The planner cuts the graph into stages at its shuffles, and at every split of a stream.  While it
+walks from the sources to the sinks, it keeps for every node the *open* stages that reach it, and
+whether they still have a shuffle to pass through (``pending``): a shuffle begins a stage only when
+a step or a sink comes after it, so that sides merged after their ``key_by`` meet in one stage.
+
+If a stream splits, each open stage ends in branches.  A stream that splits after its ``key_by``
+passes through the shuffle first, and once; only branches that are merged before their next step
+pass through a shuffle of their own, with the streams that they are merged with.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ from wallaroo.windows.step import WindowStep
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A plan in the making; ``idle`` are the key_by nodes to leave out."""
+    """A plan in the making.
+
+    ``idle`` are the key_by nodes to leave out.
+    """
 
     root: Node
     plan: Plan
@@ -80,13 +85,14 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """An open stage on its way to a node; ``pending`` is the key_by or collect before the node
-    that is not a shuffle yet.
+    """An open stage on its way to a node.
+
+    ``pending`` is the key_by or collect before the node that is not a shuffle yet.
     """
 
     stage: _Open
     pending: KeyByNode | CollectNode | None = None
-    side: int | None = None  # of a join, which events are given after that shuffle
+    side: int | None = None  # the side of a join that events are marked with after that shuffle
 
 
 def number_sources(sketch: Sketch) -> Sketch:
@@ -123,7 +129,7 @@ def cut_stages(sketch: Sketch) -> Sketch:
 
 
 def put_events_in_order(sketch: Sketch) -> Sketch:
-    """Put events in the order of time before steps for which it matters, where they have none."""
+    """Order events by time before steps for which it matters, unless they are in order."""
     plan = sketch.plan
     ordering = Ordering(plan)
     stages = ordering.stages()
@@ -131,8 +137,10 @@ def put_events_in_order(sketch: Sketch) -> Sketch:
 
 
 def add_up_before_shuffles(sketch: Sketch) -> Sketch:
-    """Where windows come right after a shuffle, and their aggregation allows it, add events up
-    where they are read: then a shuffle carries an accumulator per key and pane, not events.
+    """Add events up where they are read, if windows right after a shuffle allow it.
+
+    Their aggregation must allow it.  A shuffle then carries an accumulator per key and pane, not
+    events.
     """
     plan = sketch.plan
     if plan.has_blocks:
@@ -151,8 +159,9 @@ def add_up_before_shuffles(sketch: Sketch) -> Sketch:
 
 
 def ship_raw_frames(sketch: Sketch) -> Sketch:
-    """Where only a decoder comes before a key_by, and perhaps ``with_event_time``, and the decoder
-    is pure, ship undecoded frames: decoding twice is cheaper than pickling once.
+    """Ship undecoded frames if only a pure decoder comes before a key_by.
+
+    There may be ``with_event_time`` as well.  Decoding twice is cheaper than pickling once.
     """
     plan = sketch.plan
     notes: dict[str, None] = {}
@@ -202,8 +211,9 @@ def build_plan(
     serializer: tuple[Any, Any] | None = None,
     dead_letters: Any = None,
 ) -> Plan:
-    """Plan a graph that passed the checks (``wallaroo.check``); ``dead_letters`` is a sink
-    configuration, or None.
+    """Plan a graph that passed the checks (``wallaroo.check``).
+
+    ``dead_letters`` is a sink configuration, or None.
     """
     sketch = Sketch(root, Plan(application, (), (), (), serializer=serializer))
     for run in PASSES:
@@ -212,8 +222,9 @@ def build_plan(
 
 
 def with_dead_letters(plan: Plan, config: Any) -> Plan:
-    """The same plan with ``config`` as its sink for events that failed, in place of the one it may
-    have.
+    """Return the plan with ``config`` as its dead-letter sink.
+
+    It replaces the one that the plan may have.
     """
     results = plan.sinks if plan.dead_letters is None else plan.sinks[: plan.dead_letters]
     sinks = (*results, SinkPlan(DEAD_LETTERS, config, config.encoder))
@@ -221,7 +232,10 @@ def with_dead_letters(plan: Plan, config: Any) -> Plan:
 
 
 class _Cutter:
-    """One walk over the graph; ``given`` holds what reaches each node, by where it comes from."""
+    """One walk over the graph.
+
+    ``given`` holds the streams that reach each node, by the node before it.
+    """
 
     def __init__(self, sketch: Sketch):
         self._sketch = sketch
@@ -263,7 +277,7 @@ class _Cutter:
         return settled if isinstance(node, BranchNode) else self._step(node, settled)
 
     def _give(self, node: Node, streams: list[_Stream]) -> None:
-        """Hand what leaves a node to the nodes after it."""
+        """Pass the streams that leave a node to the nodes after it."""
         consumers = self._after[node]
         if not consumers:
             return
@@ -293,7 +307,7 @@ class _Cutter:
             self._given.setdefault((node, consumer), []).append(part)
 
     def _parted(self, streams: list[_Stream], number: int) -> list[list[_Stream]]:
-        """The same streams for so many consumers."""
+        """Return the same streams for so many consumers."""
         if number == 1:
             return [streams]
         ways = [self._ways(stream, number) for stream in streams]
@@ -302,7 +316,7 @@ class _Cutter:
     def _ways(
         self, stream: _Stream, number: int, split: Branch[Any] | None = None
     ) -> list[_Stream]:
-        """End a stage in branches, and go on in them."""
+        """End a stage in branches, and continue in them."""
         stage = stream.stage
         reasons = _reasons_of_branches(stage.id, number, split)
         opened = [self._open(BranchEntry((stage.id,)), stage.level, why) for why in reasons]
@@ -336,8 +350,9 @@ class _Cutter:
         return streams
 
     def _shuffle(self, streams: list[_Stream]) -> list[_Stream]:
-        """Send the streams that have a shuffle pending through one, together; leave the others as
-        they are.
+        """Send the streams with a pending shuffle through one, together.
+
+        The others are left as they are.
         """
         waiting = [stream for stream in streams if stream.pending]
         if not waiting:
@@ -346,9 +361,7 @@ class _Cutter:
         return [*settled, self._exchange(waiting, _why_shuffled(waiting))]
 
     def _meet(self, streams: list[_Stream], node: Node) -> list[_Stream]:
-        """Bring all streams into one stage, which alone owns the state of the step that
-        follows.
-        """
+        """Bring all streams into one stage, which alone owns the state of the following step."""
         streams = self._together(streams)
         if len(streams) == 1 or all(stream.pending for stream in streams):
             return self._shuffle(streams)
@@ -360,8 +373,9 @@ class _Cutter:
         return [self._exchange(streams, why)]
 
     def _together(self, streams: list[_Stream]) -> list[_Stream]:
-        """Let branches of one stage that have the same way to go meet before it: so their events
-        keep the order that they had before their stream parted.
+        """Join branches of one stage with the same way ahead before it.
+
+        So their events keep the order that they had before their stream split.
         """
         groups: dict[tuple[int, Node | None, int | None], list[_Stream]] = {}
         for stream in streams:
@@ -396,7 +410,7 @@ class _Cutter:
 
 
 def _sink_numbers(root: Node) -> dict[Node, tuple[int, ...]]:
-    """The numbers of each end's sinks, as ``number_sinks`` lists them."""
+    """Return the numbers of each end's sinks, as ``number_sinks`` lists them."""
     numbers: dict[Node, tuple[int, ...]] = {}
     first = 0
     for node in sinks_of(root):
@@ -406,7 +420,7 @@ def _sink_numbers(root: Node) -> dict[Node, tuple[int, ...]]:
 
 
 def _is_side_of_join(node: Node) -> TypeGuard[StepNode]:
-    """Whether the step says which side of a join events are of, and does nothing else."""
+    """Return whether the step only marks events with their side of a join."""
     return isinstance(node, StepNode) and isinstance(node.step, Step) and node.step.side is not None
 
 

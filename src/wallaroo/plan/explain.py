@@ -1,4 +1,4 @@
-"""The plan in words: stages, and why each begins where it does.
+"""The plan in words: stages, and why each begins.
 
 Where it runs: pure.
 """
@@ -90,7 +90,7 @@ def _stages(numbers: tuple[int, ...]) -> str:
 
 
 def _decoded(plan: Plan, stage: Stage) -> str:
-    """When frames that travel undecoded are decoded."""
+    """Return when frames that are shipped undecoded are decoded."""
     assert isinstance(stage.entry, SourceEntry)
     if not plan.sources[stage.entry.source].decoder.has_key_place:
         return "decoded again after the shuffle"

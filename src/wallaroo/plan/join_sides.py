@@ -1,10 +1,10 @@
-"""Notes of joins in a checkpoint: their sides, and how the sides meet.
+"""Notes of a checkpoint's joins: sides and kinds.
 
 Where it runs: pure.
 
 A side is known by the sources whose events reach it; if these are the same for both sides, by the
-steps on the way as well.  More sources or other steps on a side are allowed: what waits keeps its
-meaning unless something is on the other side now.
+steps on the way as well.  More sources or other steps on a side are allowed: waiting events keep
+their meaning unless a source or step is on the other side now.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIDES = ("left", "right")
 
 
 def noted_joins(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return what is noted of each step that matches events, by name."""
+    """Return the notes of each step that matches events, by name."""
     noted = {}
     for stage in plan.stages:
         for step in stage.steps:
@@ -47,7 +47,10 @@ def _sides(plan: Plan, join: Stage) -> dict[int, dict[str, list[str]]]:
 
 
 def _said(plan: Plan, stage: Stage) -> Iterator[int]:
-    """Yield the sides that steps of a stage, or of those that it is a branch of, say last."""
+    """Yield the side that the steps of a stage last mark events with.
+
+    If there is none, it yields those of the stages that it is a branch of.
+    """
     said = [step.side for step in stage.steps if step.side is not None]
     if said:
         yield said[-1]
@@ -57,7 +60,7 @@ def _said(plan: Plan, stage: Stage) -> Iterator[int]:
 
 
 def _gather(plan: Plan, stage: Stage, found: dict[str, set[str]], seen: set[int]) -> None:
-    """Add what a stage does, and all that comes before it."""
+    """Add the sources and steps of a stage, and of all stages before it."""
     if stage.id in seen:
         return
     seen.add(stage.id)
@@ -78,7 +81,7 @@ def _gather(plan: Plan, stage: Stage, found: dict[str, set[str]], seen: set[int]
 def refused_joins(
     before: Mapping[str, dict[str, Any]], after: Mapping[str, dict[str, Any]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield joins whose waiting events would get another meaning, each with a sentence."""
+    """Yield joins whose waiting events would change their meaning, each with a sentence."""
     for name, was in before.items():
         now = after.get(name)
         if now is None:
@@ -99,7 +102,7 @@ def refused_joins(
 
 
 def _moved(was: dict[str, Any], now: dict[str, Any]) -> str:
-    """Return what was on one side only and is on the other only; nothing if both are in place."""
+    """Return what moved from one side only to the other only; nothing if both are in place."""
     if not all(side in each for side in SIDES for each in (was, now)):
         return ""
     for part, noun in (("sources", "source"), ("steps", "step")):

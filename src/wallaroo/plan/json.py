@@ -1,12 +1,13 @@
-"""A plan as JSON, kept beside a checkpoint, and whether another plan may continue from it.
+"""A plan as JSON, beside a checkpoint, and its comparison with another.
 
 Where it runs: pure.
 
-What decides: state belongs to (state step, key) within key groups, unread input to a source's name,
-unsent output to a sink (``plan.sink_ids`` says which is which).  A plan may continue when nothing
-that a checkpoint holds loses its owner or changes its meaning.  All else (stateless steps, stages,
-addresses of named sinks, new sources, sinks and state steps) may change freely between two runs,
-because no event is ever between two stages when a batch is committed.
+The comparison decides whether another plan may continue from the checkpoint.  State belongs to
+(state step, key) within key groups, unread input to a source's name, unsent output to a sink
+(by its id, ``plan.sink_ids``).  A plan may continue when nothing that a checkpoint holds loses its
+owner or changes its meaning.  All else (stateless steps, stages, addresses of named sinks, new
+sources, sinks and state steps) may change freely between two runs, because no event is ever between
+two stages when a batch is committed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FORMAT = 1
 
 
 class Verdict(Enum):
-    """Whether a checkpoint made under one plan can be continued under another."""
+    """Verdict whether a checkpoint can be continued under another plan."""
 
     SAME = "compatible"
     CHANGED = "compatible with new steps"
@@ -44,28 +45,32 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The verdict, and its reasons as sentences; for CHANGED they say what is new or gone."""
+    """The verdict, and its reasons as sentences.
+
+    For CHANGED they list new and removed parts.
+    """
 
     verdict: Verdict
     reasons: tuple[str, ...] = ()
 
 
 def dumps(plan: Plan, gone: Noted | None = None) -> str:
-    """Describe a plan as JSON text; equal plans give equal text.  ``gone`` are the sinks that a
-    checkpoint knows besides.
+    """Describe a plan as JSON text; equal plans have equal text.
+
+    ``gone`` are the sinks that a checkpoint knows besides.
     """
     described = {**describe(plan), **({"gone": gone} if gone else {})}
     return json.dumps(described, indent=1, sort_keys=True)
 
 
 def settled(plan: Plan, old: str, has_commits: bool = True) -> Settled:
-    """Give a plan's sinks the ids that they have in a checkpoint made under the plan ``old``."""
+    """Assign a plan's sinks the ids that they have in a checkpoint made under the plan ``old``."""
     shape = [_shape(stage) for stage in plan.stages]
     return settle(plan, json.loads(old), shape, has_commits)
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """Describe what matters of a plan: names and settings, no code."""
+    """Describe the relevant part of a plan: names and settings, no code."""
     steps = {step.step_name: step for stage in plan.stages for step in stage.steps}
     joins = noted_joins(plan)
     on_error = {step.step_name: step.on_error for step in plan.steps if step.on_error != STOP}
@@ -99,7 +104,7 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def _kept(step: Any) -> str:
-    """What a step's state is: its class; for windows also which windows."""
+    """Return the class of a step's state; for windows also their specification."""
     own = _qualified(getattr(step, "state_class", object))
     return f"{own} over {step.kept_for}" if step.kept_for is not None else own
 
@@ -109,7 +114,10 @@ def _qualified(cls: type[Any]) -> str:
 
 
 def _keys_in_front(plan: Plan, name: str) -> set[str]:
-    """The key extractors whose keys the state step ``name`` sees; ``collect()`` counts as one."""
+    """Return the key extractors whose keys the state step ``name`` sees.
+
+    ``collect()`` counts as one.
+    """
     keys: set[str] = set()
     todo = [
         stage.id for stage in plan.stages if any(step.step_name == name for step in stage.steps)
@@ -147,8 +155,9 @@ def _shape(stage: Stage) -> dict[str, Any]:
 
 
 def abandoned(old: str, new: str) -> frozenset[str]:
-    """Return the state steps whose state is dropped where a checkpoint made under the plan ``old``
-    is continued under ``new`` although it does not fit.
+    """Return the state steps whose state is dropped by continuing a checkpoint regardless.
+
+    It was made under the plan ``old``, and is continued under ``new`` although it does not fit.
     """
     before = json.loads(old)
     after = json.loads(new)
@@ -167,9 +176,10 @@ def compare(
     unclear: Sequence[str] = (),
     waits: Callable[[str], bool] = lambda sink: True,
 ) -> Comparison:
-    """Say whether a checkpoint made under the plan ``old`` can be continued under ``new`` (both
-    texts from ``dumps``, the new one of a plan that is ``settled``, which left ``unclear``);
-    ``waits`` says whether output of a sink may not have left.
+    """Judge whether a checkpoint made under the plan ``old`` can be continued under ``new``.
+
+    Both are texts from ``dumps``, the new one of a plan that is ``settled``, which left
+    ``unclear``; ``waits`` returns whether output of a sink may still be undelivered.
     """
     before = json.loads(old)
     after = json.loads(new)
@@ -193,7 +203,7 @@ def compare(
         return Comparison(Verdict.INCOMPATIBLE, reasons)
     changes = [*_changes(before, after)]
     if not changes and before["shape"] == after["shape"]:
-        return Comparison(Verdict.SAME)  # an earlier version noted less
+        return Comparison(Verdict.SAME)  # an earlier version had fewer notes
     return Comparison(
         Verdict.CHANGED, tuple(changes) or ("The same steps are laid out in other stages.",)
     )

@@ -1,7 +1,6 @@
-"""How an application will run: stages between shuffles, as frozen values that travel to every
-worker.
+"""The plan of an application: stages between shuffles.
 
-Where it runs: pure.
+Where it runs: pure.  Plans are frozen values that are sent to every worker.
 
 Invariants of a plan:
 
@@ -9,20 +8,20 @@ Invariants of a plan:
   exchange, or the stage whose branch it is; its exit is an exchange, sinks, or branches.  Every
   source and every exchange feeds exactly one stage: ``stages[i].id == i``.
 * The branches of a stage are on its level, and come after it: nothing is packed between them, and
-  events keep their order.  Where several stages go on in one branch, they are branches of one
+  events keep their order.  If several stages continue in one branch, they are branches of one
   stage themselves.
-  ``Plan.head_of`` is the stage at the top of such a tree, which is fed; one event's time is that
-  of all of its tree.
+  ``Plan.head_of`` is the stage at the top of such a tree, which is fed; an event's time is the same
+  in all of its tree.
 * An *exchange* is named by the stage after it.  Several stages may exit into one exchange (a
   merge); each has its own key extractor.
 * ``level`` is 0 for source stages and one more than the deepest stage before it for the others.
   The stages of one level run as one Spark stage; a block for a stage of a later level passes
   through the levels between unchanged.
-* After an exchange every event comes with its key.  The key was extracted before the
-  exchange, once, and travels with the event.
+* After an exchange every event comes with its key.  The key was extracted before the exchange,
+  once, and is sent with the event.
 * A merge without a shuffle after it is not a stage: the steps after it are copied into each of
-  the merged stages.  State steps are never copied: where keyed streams meet before a state
-  step, each leaves through an exchange that ``keeps_key``.
+  the merged stages.  State steps are never copied: if keyed streams meet before a state step, each
+  leaves through an exchange that ``keeps_key``.
 * Only a stage after an exchange has state steps, and ``keeps_key`` exits.  Raw exits have an
   extractor, a pure decoder and no steps but ``EventTime``.  A branch is "after an exchange" if its
   head is.
@@ -40,30 +39,35 @@ from wallaroo.steps import Branch, Decoder, Encoder, EventTime, KeyExtractor, St
 from wallaroo.windows.step import WindowStep
 
 KEY_GROUPS_DEFAULT = 128
-# what a step that keeps ordered entries has in the step table besides its state
+# the rows of a step with ordered entries in the step table, besides its state
 ENTRY_KINDS = ("entries", "due", "due in processing time", "expiry")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """A stage fed by a source: it reads frames from the source's spool and decodes them."""
+    """A stage's entry from a source.
+
+    The stage reads frames from the source's spool and decodes them.
+    """
 
     source: int  # index into Plan.sources
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeEntry:
-    """A stage fed by a shuffle.
+    """A stage's entry from a shuffle.
 
-    Several stages may feed it, raw ones among them: a block says which stage produced it, and that
-    stage's exit and source say whether and with which decoder the block's frames are decoded again.
+    Several stages may feed it, raw ones among them: a block names the stage that produced it, and
+    that stage's exit and source determine whether and with which decoder the block's frames are
+    decoded again.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class BranchEntry:
-    """A stage fed by another one of its level, event by event; by several where branches of one
-    stream meet again.
+    """A stage's entry from another one of its level, event by event.
+
+    There are several such stages if branches of one stream meet again.
     """
 
     stages: tuple[int, ...]
@@ -71,7 +75,7 @@ class BranchEntry:
 
 @dataclass(frozen=True, slots=True)
 class ToExchange:
-    """Leave through a shuffle: extract the key, route by its key group."""
+    """Exit through a shuffle: extract the key, route by its key group."""
 
     stage: int  # the stage after the shuffle
     # None: collect(), everything has COLLECT_KEY; or keeps_key
@@ -80,7 +84,7 @@ class ToExchange:
     is_raw: bool = False
     # route by the key that the event came with (merged keyed streams meet before a state step)
     keeps_key: bool = False
-    # on arrival, events say that they are of this side of a join
+    # on arrival, events are marked with this side of a join
     side: int | None = None
     # the step after the shuffle, if events are added up for it before (``engine.adding_up``)
     added_up: WindowStep[Any, Any] | None = None
@@ -88,17 +92,17 @@ class ToExchange:
 
 @dataclass(frozen=True, slots=True)
 class ToSinks:
-    """Leave through every one of these sinks."""
+    """Exit through every one of these sinks."""
 
     sinks: tuple[int, ...]  # indexes into Plan.sinks
 
 
 @dataclass(frozen=True, slots=True)
 class ToBranches:
-    """Go on in other stages of the same level.
+    """Exit into other stages of the same level.
 
-    With a ``split`` there are two: each event goes to the first one where the predicate is true,
-    else to the second one.  Without, every event goes to all of them.
+    With a ``split`` there are two: each event is passed to the first one if the predicate is true,
+    else to the second one.  Without, every event is passed to all of them.
     """
 
     stages: tuple[int, ...]
@@ -122,14 +126,16 @@ class Stage:
 
     @property
     def state_steps(self) -> tuple[str, ...]:
-        """Names of its state steps, in order."""
+        """Return the names of its state steps, in order."""
         return tuple(step.step_name for step in self.steps if step.is_stateful)
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """One source: ``pipeline`` is source()'s name, ``config`` its configuration, whose own name is
-    used on the command line.
+    """One source.
+
+    ``pipeline`` is source()'s name, ``config`` its configuration, whose own name is used on the
+    command line.
     """
 
     pipeline: str
@@ -139,17 +145,16 @@ class SourcePlan:
 
 @dataclass(frozen=True, slots=True)
 class SourceTime:
-    """How a source's watermark is found."""
+    """Rule by which a source's watermark is found."""
 
     delay_ns: int = 0
     idle_after_ns: int | None = None
     is_receipt: bool = True  # its events have no time but that of their receipt
-    # its events bring their times along; how far one may be ahead of its receipt
-    is_carried: bool = False
-    max_ahead_ns: int = 0
+    is_carried: bool = False  # its events carry their own times
+    max_ahead_ns: int = 0  # the most that an event may be ahead of its receipt
 
 
-SourceTimes = tuple[tuple[str, SourceTime], ...]  # by number: the source's name, and how
+SourceTimes = tuple[tuple[str, SourceTime], ...]  # by number: the source's name, and its rule
 
 
 def _time_of(source: SourcePlan, step: EventTime[Any]) -> SourceTime:
@@ -165,7 +170,7 @@ def _time_of(source: SourcePlan, step: EventTime[Any]) -> SourceTime:
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """One sink, and what turns events into its bytes."""
+    """One sink, and the encoder of its events."""
 
     name: str  # unique: its id, from ``plan.sink_ids``
     config: Any
@@ -174,7 +179,7 @@ class SinkPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The whole application; it travels to every worker."""
+    """The whole application; it is sent to every worker."""
 
     application: str
     stages: tuple[Stage, ...]
@@ -184,17 +189,17 @@ class Plan:
     # the application module's own (serialize, deserialize), as in Wallaroo
     serializer: tuple[Any, Any] | None = None
     dead_letters: int | None = None  # index of the sink for events that failed; always the last one
-    # sentences for `wallaroo explain`: what the planner left out, and why
+    # sentences for `wallaroo explain`: the parts that the planner left out, and why
     notes: tuple[str, ...] = ()
 
-    # what follows from these, found once: every task of every batch asks for it
-    has_time: bool = field(init=False, compare=False)  # events travel with times
+    # derived from these, computed once: every task of every batch asks for it
+    has_time: bool = field(init=False, compare=False)  # events carry times
     has_end: bool = field(init=False, compare=False)  # something is done when input has ended
-    has_blocks: bool = field(init=False, compare=False)  # a step takes rows by the block
-    # how the watermark of each source is found
+    has_blocks: bool = field(init=False, compare=False)  # a step accepts rows by the block
+    # the rule of each source's watermark
     source_times: SourceTimes = field(init=False, compare=False)
-    # how far the watermark of each stage is behind that of the sources: as late as results of the
-    # steps before it may come after their times
+    # how far the watermark of each stage is behind that of the sources: by so much the results of
+    # the steps before it may be later than their times
     holds_ns: dict[int, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -210,12 +215,12 @@ class Plan:
 
     @property
     def state_steps(self) -> tuple[str, ...]:
-        """Names of all state steps, in order."""
+        """Return the names of all state steps, in order."""
         return tuple(name for stage in self.stages for name in stage.state_steps)
 
     @property
     def step_names(self) -> tuple[str, ...]:
-        """Names for the step table: of all state steps, and of their ordered entries."""
+        """Return the names for the step table: all state steps and their ordered entries."""
         steps = [step for stage in self.stages for step in stage.steps if step.is_stateful]
         names = [
             f"{step.step_name}: {kind}"
@@ -226,25 +231,29 @@ class Plan:
         return (*self.state_steps, *names)
 
     def head_of(self, stage: Stage) -> Stage:
-        """The stage that is fed what reaches a branch; any other stage itself."""
+        """Return the stage that is fed the events of a branch; any other stage itself."""
         while isinstance(stage.entry, BranchEntry):
             stage = self.stages[stage.entry.stages[0]]
         return stage
 
     def source_of(self, stage: Stage) -> SourcePlan | None:
-        """The source that a stage, or the stage whose branch it is, reads; None after a shuffle."""
+        """Return the source that a stage, or the stage whose branch it is, reads.
+
+        Returns None after a shuffle.
+        """
         entry = self.head_of(stage).entry
         return self.sources[entry.source] if isinstance(entry, SourceEntry) else None
 
     @property
     def state_level(self) -> int:
-        """The first level with a state step; -1: none."""
+        """Return the first level with a state step; -1 if there is none."""
         return min((stage.level for stage in self.stages if stage.state_steps), default=-1)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Every step with its decoders, key extractors and encoders, each once, in the order events
-        meet them.
+        """Return every step with its decoders, key extractors and encoders.
+
+        Each is listed once, in the order in which events meet them.
         """
         found: list[Step] = [source.decoder for source in self.sources]
         for stage in self.stages:
@@ -257,7 +266,7 @@ class Plan:
 
     @property
     def levels(self) -> int:
-        """How many Spark stages one batch has."""
+        """Return the number of Spark stages of one batch."""
         return 1 + max(stage.level for stage in self.stages)
 
 
@@ -285,7 +294,7 @@ def _holds_ns(stages: Iterable[Stage]) -> dict[int, int]:
 
 
 def following_of(stage: Stage) -> tuple[int, ...]:
-    """The stages that a stage gives its events to."""
+    """Return the stages that a stage passes its events to."""
     leave = stage.exit
     if isinstance(leave, ToExchange):
         return (leave.stage,)
@@ -293,12 +302,12 @@ def following_of(stage: Stage) -> tuple[int, ...]:
 
 
 def branches_of(stage: Stage) -> tuple[int, ...]:
-    """The stages of its level that a stage gives its events to."""
+    """Return the stages of its level that a stage passes its events to."""
     return stage.exit.stages if isinstance(stage.exit, ToBranches) else ()
 
 
 def last_step_of(stage: Stage) -> Step | None:
-    """The step that says where an event goes when it leaves: a key extractor, or a predicate."""
+    """Return the step that routes an event as it leaves: a key extractor, or a predicate."""
     leave = stage.exit
     if isinstance(leave, ToExchange):
         return leave.extractor

@@ -2,11 +2,11 @@
 
 Where it runs: pure.
 
-The events of a key come in one order to a stage that one source feeds, if that source's events have
-one: that of its log, whatever the tasks and batches.  Everywhere else (behind a second shuffle;
-where sources or partitions meet; behind windows and joins, whose results leave at times of their
-own) the order depends on them.  There a step that acts in event time has its events put in the
-order of time first: then its timers, and what expires, come at one place among its events.
+The events of a key arrive in one order at a stage that one source feeds, if that source's events
+have one: that of its log, whatever the tasks and batches.  Everywhere else (behind a second
+shuffle; if sources or partitions meet; behind windows and joins, whose results are emitted at times
+of their own) the order depends on them.  There the events of a step that acts in event time are put
+in the order of time first: then its timers and expiries have one place among its events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNORDERED = (WindowStep, IntervalJoin, LatestJoin, WindowJoin)
 
 
 def acts_in_event_time(step: Step) -> bool:
-    """Whether it matters to a step at which place among its events time passes."""
+    """Return whether a step depends on when time passes between its events."""
     if type(step) not in (StateComputation, StateComputationMulti):
         return False
     timing = step.timing  # type: ignore[attr-defined]  # the type says it
@@ -30,16 +30,16 @@ def acts_in_event_time(step: Step) -> bool:
 
 
 class Ordering:
-    """One look at a plan's stages, from the sources on."""
+    """One walk over a plan's stages, from the sources on."""
 
     def __init__(self, plan: Plan):
         self.notes: list[str] = []  # for `wallaroo explain`
         self._plan = plan
         self._leaves_ordered: dict[int, bool] = {}
-        self._has_times: dict[int, bool] = {}  # declared ones: not those of receipt
+        self._has_times: dict[int, bool] = {}  # declared times, not those of receipt
 
     def stages(self) -> tuple[Stage, ...]:
-        """Return the stages, with what puts events in order among their steps."""
+        """Return the stages, with the steps that order events among theirs."""
         changed: dict[int, Stage] = {}
         for stage in sorted(self._plan.stages, key=lambda stage: (stage.level, stage.id)):
             changed[stage.id] = replace(stage, steps=self._steps(stage))

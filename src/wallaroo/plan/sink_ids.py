@@ -1,4 +1,4 @@
-"""Ids of an application's sinks, and how a checkpoint keeps them.
+"""Ids of an application's sinks, and their place in a checkpoint.
 
 Where it runs: pure.
 
@@ -7,8 +7,8 @@ The invariants:
 * A sink is known by its ``name=``, else by its kind and target (with the address, for targets that
   exist at several), never by its place in the application.
 * A sink keeps the id under which a checkpoint has its output (folder of the outbox, commits,
-  records in the other system), also if it gets a name or another one.
-* An id is never given to another sink: those of sinks that are gone stay noted.
+  records in the other system), also if it is given a name or another one.
+* An id is never assigned to another sink: those of removed sinks stay noted.
 * Sinks of one kind and one target reach the same receiver, and are numbered in their order.
 """
 
@@ -26,13 +26,15 @@ from wallaroo.plan.model import DEAD_LETTERS, Plan, SinkPlan
 TEXT_MAX = 48  # a name or target in an id, which names folders and labels metrics
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
-Noted = Mapping[str, dict[str, str]]  # id -> what a plan.json says of a sink
+Noted = Mapping[str, dict[str, str]]  # id -> a sink's notes in a plan.json
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A plan whose sinks have the ids of a checkpoint; the sinks of the checkpoint that it lacks,
-    by id; and sentences about those that cannot be assigned.
+    """A plan whose sinks have the ids of a checkpoint.
+
+    With it come the sinks of the checkpoint that it lacks, by id, and sentences about those that
+    cannot be assigned.
     """
 
     plan: Plan
@@ -41,7 +43,7 @@ class Settled:
 
 
 def noted(config: Any) -> dict[str, str]:
-    """Return what a checkpoint notes of a sink."""
+    """Return a checkpoint's notes of a sink."""
     name = name_of(config)
     where = {"kind": config.kind, "target": config.target, "address": config.address}
     return {**where, "name": name} if name else where
@@ -54,15 +56,16 @@ def name_of(config: Any) -> str:
 
 
 def place_of(sink: Mapping[str, str]) -> str:
-    """Return where a noted sink writes to, for people; nothing if that is not noted."""
+    """Return the place that a noted sink writes to, for people; nothing if that is not noted."""
     where = sink.get("target", "")
     address = sink.get("address", "")
     return f"{where} at {address}" if address else where
 
 
 def fresh_ids(configs: Sequence[Any], used: Collection[str] = ()) -> list[str]:
-    """Return an id for each of an application's sinks that no checkpoint knows: its name, or its
-    kind, with its target if others are of that kind.
+    """Return an id for each of an application's sinks that no checkpoint knows.
+
+    It is its name, or its kind, with its target if others are of that kind.
     """
     unnamed = [config.kind for config in configs if not name_of(config)]
     taken = {DEAD_LETTERS, *used}
@@ -105,8 +108,10 @@ def _safe(text: str) -> str:
 def settle(
     plan: Plan, before: Mapping[str, Any], shape: Sequence[Any], has_commits: bool = True
 ) -> Settled:
-    """Give a plan's sinks the ids that a checkpoint has for them; ``before`` is its plan.json,
-    ``shape`` what a plan.json says of this plan's stages.  Without commits no id has any output.
+    """Assign a plan's sinks the ids that a checkpoint has for them.
+
+    ``before`` is its plan.json, ``shape`` that of this plan's stages in a plan.json.  Without
+    commits no id has any output.
     """
     sinks = [sink for sink in plan.sinks if sink.name != DEAD_LETTERS]
     new = [noted(sink.config) for sink in sinks]
@@ -164,7 +169,7 @@ def _without_target(sink: dict[str, str], own_id: str) -> Any:
     return None if own_id and "target" in sink else ""
 
 
-# earlier versions noted no addresses, and of some kinds no target: the last two are for these
+# earlier versions noted no addresses, and for some kinds no target: the last two are for these
 PASSES: tuple[tuple[_Key, _Rule], ...] = (
     (_by_name, _Rule.ANY),
     (_by_place, _Rule.ANY),

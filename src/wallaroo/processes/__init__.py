@@ -1,3 +1,4 @@
-"""Child processes: how they are started, what they and their parent say to each other, and how one
-that hangs or dies is noticed; and the table of all processes.
+"""Child processes, their protocol with the parent, and the process table.
+
+The package starts children, exchanges messages with them, and detects one that hangs or dies.
 """

@@ -1,17 +1,17 @@
-"""A child's side of the protocol between a run's processes and their parent.
+"""A child's side of the protocol between parent and child.
 
 Where it runs: ingress, feeders, range server, reader of state entities.
 
 The invariants:
 
-* Stdin at its end means that the parent is gone, or wants this process to end; it publishes what it
-  has and leaves.  SIGINT and SIGTERM are the parent's business: sent to the whole process group,
-  they ask the driver to stop, which still needs its children.
-* ``READY {json}`` (before it, in the ingress, ``ACKS {json}``) on stdout says that the process
-  listens or feeds, ``ERROR {json}`` why it ends; ``BODY text`` is an answer that the parent passes
-  on as it is.
-* A byte on the descriptor in ``HEARTBEAT`` says that the process is alive; it never waits for the
-  parent to read it.
+* End of file on stdin means that the parent has exited, or wants this process to end; the process
+  publishes what it has and exits.  SIGINT and SIGTERM are left to the parent: sent to the whole
+  process group, they ask the driver to stop, and the driver still needs its children.
+* ``READY {json}`` (before it, in the ingress, ``ACKS {json}``) on stdout reports that the process
+  listens or feeds, ``ERROR {json}`` reports why it ends; ``BODY text`` is an answer that the parent
+  passes on unchanged.
+* A byte on the descriptor in ``HEARTBEAT`` reports that the process is alive; the process never
+  waits for the parent to read it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 from wallaroo.errors import CheckpointError, WallarooError
 
-# something outside is wrong; the user's code raised
+# an external failure; an exception in the user's code
 EXIT_PEER = 2
 EXIT_USER = 3
 HEARTBEAT = "WALLAROO_HEARTBEAT"  # in the environment: a descriptor
@@ -45,7 +45,7 @@ def fail(kind: str, *facts: str) -> None:
 
 
 def end_of(name: str, work: Callable[[], None]) -> int:
-    """Do a child's work; return its exit code, having reported why where it failed."""
+    """Do a child's work; return its exit code, and report the reason if it failed."""
     try:
         work()
     except WallarooError as error:
@@ -58,7 +58,7 @@ def end_of(name: str, work: Callable[[], None]) -> int:
 
 
 class Parent:
-    """Knows whether this process should stop, and shows the parent that it is alive."""
+    """Connection to the parent: its request to stop, and this process's heartbeat."""
 
     def __init__(self) -> None:
         self.is_stopping = False
@@ -69,11 +69,11 @@ class Parent:
 
     @property
     def filenos(self) -> tuple[int, ...]:
-        """What becomes readable when ``look`` has something to see."""
+        """Return the descriptors that become readable when ``look`` has news."""
         return (sys.stdin.fileno(),)
 
     def beat(self) -> None:
-        """Show that this process goes on; to be called about every second."""
+        """Report to the parent that this process is alive; to be called about every second."""
         now = time.monotonic()
         if self._heartbeat < 0 or now - self._beat_at < BEAT_S:
             return
@@ -83,10 +83,10 @@ class Parent:
         except BlockingIOError:
             pass  # the parent has not read the last thousands
         except OSError:
-            self._heartbeat = -1  # it has gone
+            self._heartbeat = -1  # the parent has exited
 
     def look(self, timeout_s: float = 0.0) -> bool:
-        """Wait for news up to a time; return whether this process should stop."""
+        """Wait for the parent up to ``timeout_s``; return whether this process should stop."""
         self.beat()
         readable, _, _ = select.select(self.filenos, (), (), timeout_s)
         if readable and not os.read(readable[0], 4096):

@@ -1,6 +1,6 @@
 """The environment of a child that runs this package.
 
-Where it runs: every process that starts one.
+Where it runs: every process that starts such a child.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Python workers of this machine that were killed: Spark's daemon, whose children they are, writes
-a line about each to its stderr, which the driver reads.
+"""Detection of killed Python workers on this machine.
 
 Where it runs: Spark's daemon and driver.
 
-A worker that the daemon kills itself, because Spark no longer needs it, is not counted, nor are
-those that end with the daemon.
+Spark's daemon, the workers' parent, writes a line about each killed worker to its stderr, which
+the driver reads.  A worker that the daemon kills itself, because Spark no longer needs it, is not
+counted, nor are those that end with the daemon.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 LINE = b"wallaroo worker killed: process %d by signal %d\n"
 _LINE = re.compile(rb"wallaroo worker killed: process (\d+) by signal (\d+)$")
 _log = logging.getLogger("wallaroo.run")
-_killed: list[int] = []  # process ids, of all runs of this driver
+_killed: list[int] = []  # process ids, from all runs of this driver
 
 
 class Deaths:
-    """The children of a daemon that died by a signal which it did not send."""
+    """Deaths of a daemon's children by signals from elsewhere."""
 
     def __init__(self, report: Callable[[int, int], None]):
         self._report = report
@@ -33,7 +33,7 @@ class Deaths:
         self._is_over = False
 
     def kill(self, pid: int, number: int) -> None:
-        """Send a signal as ``os.kill`` does, and expect that it ends a process; 0 are all."""
+        """Send a signal as ``os.kill`` does, and expect it to end the process; 0 means all."""
         self._is_over |= pid == 0
         self._expected.add(pid)  # before: the end may be noticed at once
         try:
@@ -43,7 +43,7 @@ class Deaths:
             raise
 
     def signal(self, number: int, handler: Any) -> Any:
-        """Set a handler as ``signal.signal`` does; ends of children are not ignored."""
+        """Set a handler as ``signal.signal`` does, but never ignore SIGCHLD."""
         if (number, handler) == (signal.SIGCHLD, signal.SIG_IGN):
             handler = self._reap
         return signal.signal(number, handler)
@@ -73,7 +73,7 @@ def _write(pid: int, number: int) -> None:
 
 
 def read_death(line: bytes) -> tuple[int, int] | None:
-    """Return the process and the signal that a line of a daemon's stderr is about.
+    """Return the process and the signal that a line of the daemon's stderr reports.
 
     >>> read_death(LINE % (31467, 9)), read_death(b"other\\n")
     ((31467, 9), None)
@@ -89,5 +89,5 @@ def note_death(pid: int, number: int) -> None:
 
 
 def killed() -> int:
-    """Return how many were killed since this process started."""
+    """Return the number of workers killed since this process started."""
     return len(_killed)

@@ -1,6 +1,6 @@
-"""The limit of open files of a process.
+"""The limit of a process's open files.
 
-Where it runs: every process that has many.
+Where it runs: every process that opens many files.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import sys
 
 
 def files_max() -> int:
-    """Return how many this process may have open at a time."""
+    """Return how many files this process may have open at a time."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def allow_many_files() -> None:
-    """Have as many as the system allows."""
+    """Raise the limit of this process to what the system allows."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # a system that allows fewer than it states
+    with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they state
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

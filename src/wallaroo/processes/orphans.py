@@ -1,14 +1,15 @@
-"""A worker ends with the daemon that forked it, and Spark's JVM with its driver.
+"""Termination of workers with their daemon, of Spark with its driver.
 
 Where it runs: driver, Spark's daemon on this machine, and workers.
 
-Spark ends a worker through its daemon only.  One whose daemon was killed would stay: where a user's
-function keeps it, at a task that was given to another worker meanwhile, or idle.
+Spark ends a worker only through the daemon that forked it.  A worker whose daemon was killed would
+remain: inside a user's function, busy with a task that was given to another worker meanwhile, or
+idle.
 
-The kernel ends it (Linux only; elsewhere workers are as Spark has them).  On this machine that is
-arranged right after the fork; a cluster's daemons are Spark's own, and their workers arrange it
+The kernel ends it (Linux only; elsewhere workers behave as Spark has them).  On this machine that
+is arranged right after the fork; a cluster's daemons are Spark's own, and their workers arrange it
 when they get the first task of an application.  A worker without a daemon is left alone: it is a
-child of a JVM's thread, whose end would look like a death.
+child of a JVM's thread, and the end of that thread would count as the parent's death.
 
 The JVM gets SIGHUP, not SIGKILL: it removes its temporary files and leaves its cluster in order.
 """
@@ -26,15 +27,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-# modules that fork workers: on this machine our own, on clusters Spark's
+# modules that fork workers: our own on this machine, Spark's on clusters
 OUR_DAEMON = "wallaroo.spark.worker_daemon"
 DAEMONS = frozenset(["pyspark.daemon", OUR_DAEMON])
-PR_SET_PDEATHSIG = 1  # of prctl(2)
+PR_SET_PDEATHSIG = 1  # see prctl(2)
 
 
 def end_forks_with_this_process() -> None:
-    """Have the kernel kill what this process forks when this process dies; what those fork in turn
-    is theirs.
+    """Have the kernel kill this process's forks when this process dies.
+
+    The rule does not extend to what those forks fork in turn.
     """
     if sys.platform != "linux":
         return
@@ -52,8 +54,9 @@ def end_forks_with_this_process() -> None:
 
 
 def end_with_daemon(daemons: frozenset[str] = DAEMONS) -> None:
-    """Have the kernel kill this process when its parent dies, if it is a worker that one of
-    ``daemons`` forked.  One whose daemon is dead already ends at once.
+    """Have the kernel kill this process with its parent if one of ``daemons`` forked it.
+
+    A worker whose daemon is dead already ends at once.
     """
     program = getattr(sys.modules["__main__"], "__spec__", None)
     if sys.platform != "linux" or program is None or program.name not in daemons:
@@ -66,8 +69,10 @@ def end_with_daemon(daemons: frozenset[str] = DAEMONS) -> None:
 
 
 def end_if_forked(process: int) -> None:
-    """End this process at once if it is not ``process``: a function of the application forked it
-    there, and it came back, to do the task a second time.
+    """End this process at once if it is not ``process``.
+
+    Then a function of the application forked it inside ``process``, and the fork returned from that
+    function: it would run the task a second time.
     """
     if os.getpid() == process:
         return
@@ -82,8 +87,10 @@ def end_if_forked(process: int) -> None:
 
 
 def ending_with_this_process(prepare: Callable[[], None]) -> Callable[[], None]:
-    """Return what a child calls before it executes its program: ``prepare``, and from then on the
-    kernel sends it SIGHUP when the thread that started it ends (Linux).
+    """Return a function for a child to call before it executes its program.
+
+    It calls ``prepare``; from then on the kernel sends the child SIGHUP when the thread that
+    started it ends (Linux).
     """
     if sys.platform != "linux":
         return prepare
@@ -99,20 +106,21 @@ def ending_with_this_process(prepare: Callable[[], None]) -> Callable[[], None]:
 
 
 def from_lasting_thread(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Start a process from a thread that ends after it: the kernel takes the end of the thread that
-    started it for the death of its parent.
+    """Start a process from a thread that ends after it.
+
+    The kernel treats the end of the thread that started a process as the death of its parent.
     """
     started: Future[subprocess.Popen[bytes]] = Future()
 
     def live() -> None:
         try:
             process = start()
-        except BaseException as error:  # noqa: BLE001  # raised by who waits
+        except BaseException as error:  # noqa: BLE001  # raised by the thread that waits
             started.set_exception(error)
             return
         started.set_result(process)
         if sys.platform == "linux":
-            with contextlib.suppress(ChildProcessError):  # its end was asked for by another thread
+            with contextlib.suppress(ChildProcessError):  # another thread has reaped it
                 os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     threading.Thread(target=live, name="parent", daemon=True).start()
@@ -120,8 +128,8 @@ def from_lasting_thread(start: Callable[[], subprocess.Popen[bytes]]) -> subproc
 
 
 def _end_with(parent: int, library: ctypes.CDLL, number: int = signal.SIGKILL) -> None:
-    library.prctl(PR_SET_PDEATHSIG, number)  # where it is forbidden: as Spark made it
-    if os.getppid() != parent:  # it died meanwhile
+    library.prctl(PR_SET_PDEATHSIG, number)  # if it is forbidden, the process stays as Spark has it
+    if os.getppid() != parent:  # the parent died meanwhile
         _end()
 
 
@@ -130,7 +138,7 @@ def _end() -> None:
 
 
 def _is_one_of(modules: frozenset[str], pid: int) -> bool:
-    """Whether a process runs one of the modules; what cannot be seen does."""
+    """Return whether a process runs one of the modules; true if its command cannot be read."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     except OSError:

@@ -1,10 +1,12 @@
-"""A parent's side of the protocol between a run's processes and their parent (``processes.child``).
+"""The parent's side of the protocol between parent and child.
 
 Where it runs: driver.
 
-A child gets a session of its own, so that Ctrl-C reaches the driver only.  What it prints that is
-no word of the protocol is user code's, and goes to this process's stdout; its stderr goes to the
-log.
+The protocol is described in ``processes.child``.
+
+A child gets a session of its own, so that Ctrl-C reaches the driver only.  Lines of its stdout that
+are not part of the protocol come from user code, and go to this process's stdout; its stderr goes
+to the log.
 """
 
 from __future__ import annotations
@@ -26,15 +28,19 @@ from wallaroo.processes.child import HEARTBEAT
 from wallaroo.processes.environment import python_environment
 
 WORDS = ("READY", "ACKS", "ERROR")
-BODY = "BODY"  # what follows is passed on as it is
-END = "END"  # of what a child says
+BODY = "BODY"  # the rest of the line is passed on unchanged
+END = "END"  # end of a child's output
 LAST_WORD_S = 5.0  # from a child's end to that of its output
 
 Log = Callable[[str], None]
 
 
 class Child:
-    """One process: ``python -m`` with these arguments; ``environment`` is added to this one's."""
+    """One child process.
+
+    It runs ``python -m`` with the arguments in ``command``; ``environment`` is added to this
+    process's own.
+    """
 
     def __init__(
         self,
@@ -45,7 +51,7 @@ class Child:
     ):
         self.name = name
         self.command = list(command)
-        self.is_done = False  # it has ended as it should
+        self.is_done = False  # whether it has ended as expected
         self.lines: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._heartbeat, beats = os.pipe()
         os.set_blocking(self._heartbeat, False)
@@ -61,25 +67,25 @@ class Child:
 
     @property
     def module(self) -> str:
-        """What it runs; names are the user's, and may be any."""
+        """Return the module that the child runs; unlike its name, the user does not choose it."""
         return self.command[0]
 
     @property
     def silent_s(self) -> float:
-        """For how long it has shown no sign of life."""
+        """Return the seconds since the child's last heartbeat."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self._heartbeat, 4096):
                 self._alive_at = time.monotonic()
         return time.monotonic() - self._alive_at
 
     def give(self, line: str) -> None:
-        """Write a line to its stdin; one that has ended reads nothing."""
+        """Write a line to the child's stdin; do nothing if the child has ended."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             print(line, file=self.process.stdin, flush=True)
 
     def last_line(self) -> tuple[str, Any]:
-        """Return what an ended process said last."""
+        """Return an ended process's error report, or ``END`` if it sent none."""
         while True:
             word, content = self.lines.get(timeout=LAST_WORD_S)
             if word in ("ERROR", END):
@@ -90,17 +96,17 @@ class Child:
         self._logging.join(LAST_WORD_S)
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         self.process.kill()
         self.process.wait()
 
     def release(self) -> None:
-        """Give back what an ended process leaves."""
+        """Release what an ended process leaves open."""
         os.close(self._heartbeat)
 
 
 def stop(children: Iterable[Child], seconds: float) -> None:
-    """Let processes publish what they have and leave; kill those that do not in time."""
+    """Let processes publish what they have and exit; kill those that do not in time."""
     children = list(children)
     for child in children:
         if child.process.stdin is not None:
@@ -115,7 +121,7 @@ def stop(children: Iterable[Child], seconds: float) -> None:
 
 
 def how_it_ended(code: int) -> str:
-    """Say how a process ended.
+    """Return in words how a process ended.
 
     >>> how_it_ended(-9), how_it_ended(0)
     ('was killed (SIGKILL)', 'ended')

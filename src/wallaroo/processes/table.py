@@ -1,11 +1,10 @@
-"""Processes and who they are: a pid with its time of start, marks in the environment, children, and
-ending them.
+"""The process table: identity, descendants and termination of processes.
 
 Where it runs: a terminal, a driver, a test.
 
-The invariant: a signal goes only to a process that is ours.  A pid alone is no proof, the system
-gives it to another one later; pid, boot and time of start together are, and so is a mark in the
-environment, which children inherit.
+The invariant: a signal goes only to a process that is ours.  A pid alone is no proof, since the
+system reuses it for another process later; pid, boot and time of start together are proof, and so
+is a mark in the environment, which children inherit.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ import psutil
 from wallaroo.durable.boot import boot_id
 
 POLL_S = 0.02
-# between two readings of one process's time of start: it is counted from the boot, and a clock that
-# was set meanwhile moves it
+# tolerance between two readings of one process's time of start: it is counted from the boot, and a
+# clock that was set meanwhile moves it
 CLOCK_S = 2.0
-EXECUTES_S = 0.5  # how long the execution of another program may hide an environment
+EXECUTES_S = 0.5  # the time for which the execution of another program may hide an environment
 NO_PROGRAMS = (0, 2)  # parents of the system's own threads, which have no environment
 GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process for all times: no other one has both this pid and this time of start."""
+    """A unique process, by its pid and time of start."""
 
     pid: int
     started: str  # the boot's id and seconds
@@ -40,15 +39,16 @@ class Process:
 
 
 def running() -> dict[int, Process]:
-    """All processes that run now, by pid; those that have ended and only wait for their parent are
-    left out.
+    """Return all processes that run now, by pid.
+
+    Processes that have ended and only wait for their parent are left out.
     """
     found = (_described(process) for process in psutil.process_iter())
     return {process.pid: process for process in found if process is not None}
 
 
 def identify(pid: int) -> Process | None:
-    """The process that has this pid now, if there is one."""
+    """Return the process that has this pid now, or None if there is none."""
     try:
         return _described(psutil.Process(pid))
     except GONE:
@@ -56,7 +56,7 @@ def identify(pid: int) -> Process | None:
 
 
 def is_running(process: Process) -> bool:
-    """Whether it is still this process that has the pid."""
+    """Return whether it is still this process that has the pid."""
     now = identify(process.pid)
     return now is not None and _are_same(now, process)
 
@@ -71,7 +71,7 @@ def _are_same(one: Process, other: Process) -> bool:
 
 
 def marked(*marks: str) -> list[Process]:
-    """Processes of this user whose environment holds all of ``NAME=value``."""
+    """Return this user's other processes whose environment holds all of ``NAME=value``."""
     wanted = dict(mark.split("=", 1) for mark in marks)
     found: list[Process] = []
     for process in psutil.process_iter():
@@ -84,7 +84,7 @@ def marked(*marks: str) -> list[Process]:
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:
-    """Read a process's environment; while it executes another program there is none to be seen."""
+    """Read a process's environment, which is empty while the process executes another program."""
     environment: dict[str, str] = process.environ()
     if environment or process.ppid() in NO_PROGRAMS or process.status() == psutil.STATUS_ZOMBIE:
         return environment
@@ -96,7 +96,7 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 
 
 def with_descendants(roots: Iterable[Process]) -> list[Process]:
-    """These processes, as far as they run, and everything below them."""
+    """Return those of these processes that run, and all their descendants."""
     table = running()
     found = {
         root.pid: root for root in roots if root.pid in table and _are_same(table[root.pid], root)
@@ -115,11 +115,11 @@ def with_descendants(roots: Iterable[Process]) -> list[Process]:
 
 
 def send(process: Process, number: int) -> bool:
-    """Send a signal to exactly this process; whether it was there."""
+    """Send a signal to exactly this process; return whether it was running."""
     if not is_running(process):
         return False
     try:
-        # psutil looks once more whether the pid is still that process's
+        # psutil checks once more that the pid still belongs to that process
         psutil.Process(process.pid).send_signal(number)
     except GONE:
         return False
@@ -127,9 +127,7 @@ def send(process: Process, number: int) -> bool:
 
 
 def end(processes: Collection[Process], grace_s: float) -> None:
-    """End processes: SIGTERM, and after ``grace_s`` seconds SIGKILL for those that are still
-    there.
-    """
+    """End processes by SIGTERM; send SIGKILL to those still running after ``grace_s`` seconds."""
     for process in processes:
         send(process, signal.SIGTERM)
     if not wait_for_end(processes, grace_s):
@@ -137,14 +135,14 @@ def end(processes: Collection[Process], grace_s: float) -> None:
 
 
 def kill(processes: Collection[Process]) -> None:
-    """SIGKILL, and wait until they are gone."""
+    """Send SIGKILL, and wait until the processes have ended."""
     for process in processes:
         send(process, signal.SIGKILL)
     wait_for_end(processes, 10.0)
 
 
 def wait_for_end(processes: Collection[Process], seconds: float) -> bool:
-    """Wait until all have ended; whether they did in time."""
+    """Wait until all have ended; return whether they did in time."""
     deadline = time.monotonic() + seconds
     while any(is_running(process) for process in processes):
         if time.monotonic() > deadline:

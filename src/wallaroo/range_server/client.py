@@ -1,8 +1,8 @@
-"""Reading a spool over the network: what ``SpoolReader.chunks`` gives, from another host.
+"""Reading a spool over the network: ``SpoolReader.chunks`` from another host.
 
 Where it runs: worker.  A process keeps one connection per server open between ranges.  A connection
-that breaks is replaced, and reading goes on after the last chunk that was yielded; only a server
-that stays away is an error.
+that breaks is replaced, and reading continues after the last chunk that was yielded; only a server
+that stays unavailable is an error.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import Boundary, Chunk, folder_of
 from wallaroo.tls_sockets import Address, pinned_context
 
-RETRY_S_MAX = 15.0  # without a new chunk: starting the server again takes long on a busy machine
-RECEIVE_S_MAX = 30.0  # for the next bytes of a range: the server gives every reader its turn
+RETRY_S_MAX = 15.0  # without a new chunk: a restart of the server is slow on a busy machine
+RECEIVE_S_MAX = 30.0  # for the next bytes of a range: readers take turns at the server
 # between tries, doubled each time
 PAUSE_S = 0.02
 PAUSE_S_MAX = 0.25
@@ -42,7 +42,10 @@ WINDOW_BYTES = 512 * 1024  # received before chunks are yielded
 
 @dataclass(frozen=True, slots=True)
 class RemoteSpool:
-    """One source's spool on the driver's host; picklable, cheap, holds no connection itself."""
+    """One source's spool on the driver's host.
+
+    Picklable, cheap, holds no connection itself.
+    """
 
     address: Address
     secret: bytes = field(repr=False)
@@ -54,8 +57,8 @@ class RemoteSpool:
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
         """Yield the chunks of a range in order, checked.
 
-        Raises CheckpointError where a local reader would, and PeerError if the server stays away
-        for ``retry_s`` or is another run's.
+        Raises CheckpointError if a local reader would, and PeerError if the server stays
+        unavailable for ``retry_s`` or is another run's.
         """
         low = start.byte
         high = end.byte
@@ -97,7 +100,7 @@ os.register_at_fork(after_in_child=_idle.clear)  # a connection has one owner
 
 
 def _keep(spool: RemoteSpool, link: _Link) -> None:
-    """Leave a connection for the next range; one is enough."""
+    """Keep a connection for the next range; one is enough."""
     other = _idle.pop((spool.address, spool.secret), None)
     _idle[spool.address, spool.secret] = link
     if other is not None:
@@ -105,7 +108,7 @@ def _keep(spool: RemoteSpool, link: _Link) -> None:
 
 
 class _Retries:
-    """How long a reader goes on without a new chunk."""
+    """The time for which a reader continues without a new chunk."""
 
     def __init__(self, address: Address, retry_s: float):
         self._address = address
@@ -114,7 +117,7 @@ class _Retries:
         self._pause_s = 0.0
 
     def begin(self) -> float:
-        """Return until when (monotonic) a new connection may take to be made."""
+        """Return the deadline (monotonic) of a new connection."""
         if self._until is None:
             self._until = time.monotonic() + self._retry_s
         return self._until
@@ -125,8 +128,9 @@ class _Retries:
         self._pause_s = 0.0
 
     def spend(self, error: OSError) -> None:
-        """Wait before the next try; the first one comes at once.  Raises PeerError when the time is
-        up.
+        """Wait before the next try; the first one comes at once.
+
+        Raises PeerError when the time is up.
         """
         if self._until is not None and time.monotonic() + self._pause_s >= self._until:
             host, port = self._address
@@ -143,7 +147,8 @@ class _Link:
     """One connection to a range server, both sides proved."""
 
     def __init__(self, spool: RemoteSpool, until: float):
-        """Connect until a time (monotonic), with TLS where the certificate names the server's.
+        """Connect until a time (monotonic), with TLS if there is a certificate.
+
         Raises OSError if that fails, PeerError if it is not this run's server.
         """
         address = spool.address
@@ -151,7 +156,7 @@ class _Link:
         self._address = address
         self._buffer = bytearray(spool.window_bytes)
         self._piece = b""
-        self.byte = 0  # everything of the log below it has been handed on
+        self.byte = 0  # everything of the log below it has been passed on
         self._socket = socket.create_connection(
             address, timeout=max(0.01, until - time.monotonic())
         )
@@ -171,8 +176,9 @@ class _Link:
         self._socket.close()
 
     def ask(self, folder: str, low: int, high: int) -> None:
-        """Ask for a range; ``window`` gives it.  Raises CheckpointError if the log does not hold
-        it.
+        """Request a range, which ``window`` then returns.
+
+        Raises CheckpointError if the log does not hold it.
         """
         self._piece = b""
         self.byte = low
@@ -209,8 +215,9 @@ class _Link:
             raise self._protocol_error("it cannot prove that it knows this run's secret")
 
     def _answer(self, length_expected: int) -> None:
-        """Take the head of an answer whose body is to have a length; raise what it says
-        otherwise.
+        """Receive the header of an answer whose body is to have a length.
+
+        Raise the error that it reports otherwise.
         """
         status, length = ANSWER.unpack(self._receive(ANSWER.size))
         if status == OK and length == length_expected:

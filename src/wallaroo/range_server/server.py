@@ -1,9 +1,9 @@
-"""``python -m wallaroo.range_server.server CONFIG.json``: serves ranges of all spools under a root
-to the executors of other hosts.
+"""``python -m wallaroo.range_server.server CONFIG.json``: the server of spool ranges.
 
 Where it runs: range server, a process of its own on the driver's host; one thread for all
-connections.  It only reads: however slow or many its readers are, and whatever happens to it, the
-writers of the spools do not notice.  The protocol is in ``range_server.wire``.
+connections.  It serves ranges of all spools under a root to the executors of other hosts.  It only
+reads: however slow or many its readers are, and whatever happens to it, the writers of the spools
+do not notice.  The protocol is in ``range_server.wire``.
 
 Ranges go from file to socket within the kernel.  Each connection is a session
 (``session``); each time it is resumed it sends one slice, so that all readers make progress.
@@ -50,14 +50,14 @@ from wallaroo.tls_sockets import Address, TlsSocket, server_context
 # less
 CONNECTIONS_MAX = 4096
 LISTEN_BACKLOG = 512  # all workers of a cluster may come at once
-TICK_S = 1.0  # between looks at clients that do not prove themselves
+TICK_S = 1.0  # between checks for clients that do not prove themselves
 
 Part = tuple[Segment, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class RangeConfig:
-    """What a range server serves, where, and to whom."""
+    """The spools that a range server serves, its address, and its secret."""
 
     root: str
     host: str
@@ -78,13 +78,13 @@ def write_range_config(config: RangeConfig, path: Path) -> None:
 
 
 def read_range_config(path: Path) -> RangeConfig:
-    """Read what `write_range_config` wrote."""
+    """Read the file that `write_range_config` wrote."""
     fields = json.loads(path.read_text(encoding="utf-8"))
     return RangeConfig(**{**fields, "tls": TLS(**fields["tls"]) if fields["tls"] else None})
 
 
 class RangeServer:
-    """Serves the spools under a root to clients that know the secret."""
+    """The server of a root's spools, for clients that know the secret."""
 
     def __init__(self, config: RangeConfig, parent: Parent):
         self._root = Path(config.root)
@@ -103,7 +103,7 @@ class RangeServer:
             self._selector.register(fileno, EVENT_READ, parent.look)
 
     def listen(self) -> Address:
-        """Open the port; return its address.  Raises PeerError if it cannot be had."""
+        """Open the port; return its address.  Raises PeerError if it is not available."""
         host, port = self._bind_to
         try:
             listener = socket.create_server((host, port), backlog=LISTEN_BACKLOG)
@@ -136,7 +136,7 @@ class RangeServer:
             sock, address = self._listener.accept()
         except (
             OSError
-        ):  # it left again, or the system is out of files; those that wait are looked at again
+        ):  # it disconnected again, or the system is out of files; those that wait are retried
             return
         if len(self._sessions) >= self._connections_max and not self._make_room():
             sock.close()  # it tries again
@@ -156,8 +156,9 @@ class RangeServer:
         self._resume(session)
 
     def _make_room(self) -> bool:
-        """Close the connection that has been idle longest, if any is; its client opens another one
-        when it needs it.
+        """Close the connection that has been idle longest, if any is.
+
+        Its client opens another one when it needs it.
         """
         for session in self._sessions.values():
             if session.is_idle:
@@ -166,12 +167,12 @@ class RangeServer:
         return False
 
     def _resume(self, session: Session) -> None:
-        """Let a session go on until it has to wait; whatever ends it ends nothing else."""
+        """Resume a session until it has to wait; an error that ends it ends nothing else."""
         if session.is_closed:  # earlier in this pass
             return
         try:
             awaited = next(session.waits)
-        except ConnectionError:  # the client's right; one that still wants something comes again
+        except ConnectionError:  # the client may; one that still needs a range connects again
             self._close(session)
         except (ProtocolError, CheckpointError, OSError) as error:
             _log(f"closed {session.peer}: {error}")
@@ -257,7 +258,7 @@ class RangeServer:
 
 
 def _checked_parts(folder: Path, low: int, high: int) -> list[Part]:
-    """Return where a range lies.  Raises CheckpointError unless all of it is there."""
+    """Return the parts of a range.  Raises CheckpointError unless all of it is there."""
     parts = list(SpoolReader(folder).parts(low, high))
     for segment, _, last in parts:
         fd = open_segment(segment)
@@ -276,7 +277,7 @@ def _not_hello(session: Session) -> str:
 
 
 def _connections_max(wanted: int) -> int:
-    """Have as many files as the system allows; return how many connections that makes safe."""
+    """Allow as many files as the system does; return the number of safe connections."""
     allow_many_files()
     return min(wanted, files_max() // 4)
 
@@ -286,7 +287,7 @@ def _log(what: str) -> None:
 
 
 def main(path: str) -> int:
-    """Listen, say so, and serve until it is to stop; return the exit code."""
+    """Listen, report it, and serve until a stop is requested; return the exit code."""
     parent = Parent()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""One client of the range server: sending and receiving without ever blocking the others.
+"""One client of the range server, which never blocks the others.
 
 Where it runs: range server.  A session is a generator that yields what it waits for
 (``EVENT_READ``, ``EVENT_WRITE``); its driver resumes it when that has come.
@@ -22,29 +22,30 @@ Waiting = Generator[int, None, None]
 
 
 class ProtocolError(Exception):
-    """A client said what it must not say; its connection is closed."""
+    """A client broke the protocol; its connection is closed."""
 
 
 class Session:
-    """What is known of one connection."""
+    """The state of one connection."""
 
     def __init__(self, sock: Socket, peer: str, authentication_s: float = AUTHENTICATION_S_MAX):
         self.socket = sock
         self.peer = peer
-        self.waits: Waiting  # what is being said; set by the one who knows
-        self.awaited = 0  # what the selector looks for
-        self.until = time.monotonic() + authentication_s  # to prove itself
+        self.waits: Waiting  # the dialogue; set by the server
+        self.awaited = 0  # the events that the selector waits for
+        self.until = time.monotonic() + authentication_s  # the deadline to prove itself
         self.received = bytearray()
         self.is_idle = False  # proved, and between two requests
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is no more."""
+        """Return whether the connection is closed."""
         return self.socket.fileno() < 0
 
     def receive(self, count: int) -> Waiting:
-        """Wait until ``received`` holds ``count`` bytes.  Raises ConnectionError where the client
-        leaves.
+        """Wait until ``received`` holds ``count`` bytes.
+
+        Raises ConnectionError if the client disconnects.
         """
         self.received.clear()
         while len(self.received) < count:
@@ -83,7 +84,7 @@ class Session:
             except BlockingIOError:
                 sent = -1
             if sent == 0:
-                # the client asks again, and gets the answer then
+                # the client asks again, and receives the error then
                 raise ConnectionError("the file became shorter")
             offset += max(sent, 0)
             if offset < limit:

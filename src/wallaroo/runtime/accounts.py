@@ -1,9 +1,9 @@
-"""What a committed batch adds to the run's figures and to its log.
+"""Accounting of committed batches: the run's figures and its log.
 
 Where it runs: driver.
 
 Latency begins when an event was received, or when the run began to process input, whichever is
-later: what clients sent while Spark started says nothing about the application.
+later: events that clients sent while Spark started do not reflect on the application.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger("wallaroo.run")
 
 
 class Accounts:
-    """Passes batches on to the meter."""
+    """Accounts of a run, which pass its batches on to the meter."""
 
     def __init__(self, plan: Plan, meter: RunMeter):
         self._plan = plan
@@ -61,7 +61,7 @@ class Accounts:
         return sum(events.values())
 
     def workers(self, workers: tuple[WorkerStatus, ...], moved: str) -> None:
-        """Note who worked on the batch, and what a change among them moved; "" if nothing."""
+        """Note the batch's workers, and what a change of them ``moved``; "" if nothing."""
         self._meter.set_workers(workers)
         if moved:
             self._meter.set_moved(moved)
@@ -91,7 +91,7 @@ def gather(
 
 
 def busy_s(reports: Sequence[TaskReport]) -> float:
-    """Return the seconds a batch spent in tasks: of each level the slowest one's."""
+    """Return the seconds a batch spent in tasks: the sum of each level's slowest task."""
     slowest: dict[int, float] = {}
     for report in reports:
         slowest[report.level] = max(slowest.get(report.level, 0.0), report.busy_ms / 1e3)

@@ -1,14 +1,15 @@
-"""What time it is for a batch, and whether one is due although no event came.
+"""The time of a batch, and batches that are due without input.
 
 Where it runs: driver.
 
-Invariant: the clock is read once for a batch, before the heads of the sources are looked at, and
-goes into the batch's commit, as does how long each partition is silent then.  What a task does for
-the sake of time follows from that, from the last commit and from the batch's input; so a batch that
-is repeated repeats it.
+Invariant: the clock is read once for a batch, before the heads of the sources are read, and is part
+of the batch's commit, as is the time for which each partition is silent then.  A task's work for
+time follows from that, from the last commit and from the batch's input; so a batch that is repeated
+repeats it.
 
-Invariant: of the batches after which all input has ended, one is the final batch: those after it
-(a timer by the clock, state that expires) end nothing again, unless they have input.
+Invariant: exactly one of the batches after which all input has ended is the final batch: those
+after it (a timer by the clock, state that expires) do not end the input again, unless they have
+input.
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ Heads = Mapping[str, Head]
 
 
 def _now_ns() -> int:
-    """Read the clock by its name: tests and verifications let it go wrong."""
+    """Read the clock by its name: tests and verifications replace it with a wrong one."""
     return time.time_ns()
 
 
 class BatchTimes:
-    """Time of the batches of one plan; does nothing where the plan has no time."""
+    """Time of one plan's batches.
+
+    It does nothing if the plan has no time.
+    """
 
     def __init__(
         self,
@@ -59,12 +63,12 @@ class BatchTimes:
         self._is_needed = plan.has_time or plan.has_end
         self._worked_out: tuple[Watermarks, int] | None = None
         self._silences = Silences(plan.source_times, logs)
-        self._commit: Commit | None = None  # the last one whose watermarks were looked at
-        self._marks: Watermarks | None = None  # what it keeps
-        self._looked: Watermarks | None = None  # the same at the last look, should it say more
+        self._commit: Commit | None = None  # the last one whose watermarks were read
+        self._marks: Watermarks | None = None  # the watermarks in that commit
+        self._looked: Watermarks | None = None  # the same at the last poll, if there is more
 
     def of_batch(self, last: Commit | None, start: Ends, ends: Ends) -> BatchTime:
-        """Return the time of the batch after ``last`` that begins and ends there."""
+        """Return the time of the batch after ``last`` from ``start`` to ``ends``."""
         if not self._is_needed:
             return BatchTime()
         clock_ns, heads = self._look(last, ends)
@@ -91,7 +95,7 @@ class BatchTimes:
         )
 
     def _look(self, last: Commit | None, ends: Ends) -> tuple[int, Heads]:
-        """Read the clock, then ask the sources."""
+        """Read the clock, then the heads of the sources."""
         marks = self._marks_of(last)
         now_ns = self._clock_ns()
         heads = {name: self._logs[name].head() for name in self._names}
@@ -109,7 +113,7 @@ class BatchTimes:
     def _with_partitions(
         self, marks: Watermarks, start: Ends, ends: Ends, clock_ns: int, heads: Heads
     ) -> Watermarks:
-        """Leave out the partitions that have ended before a batch, add those that are new in it."""
+        """Remove the partitions that ended before a batch, add those that are new in it."""
         if not self._plan.has_time:
             return marks
         for name, how in self._sources:
@@ -130,7 +134,7 @@ class BatchTimes:
         return self._logs[name].partitions(ends[name]) is not None
 
     def after(self, batch: BatchTime, reports: Sequence[TaskReport]) -> Watermarks | None:
-        """Return what the batch's commit keeps of time."""
+        """Return the watermarks for the batch's commit; None if the plan has no time or end."""
         if not self._is_needed:
             return None
         observed = {report.task: report.observed for report in reports if report.level == 0}
@@ -139,7 +143,7 @@ class BatchTimes:
         return with_due(marks, due)
 
     def is_due(self, last: Commit | None, ends: Ends) -> bool:
-        """Whether a batch without input would do something now."""
+        """Return whether a batch without input would do something now."""
         if not self._is_needed:
             return False
         clock_ns, heads = self._look(last, ends)
@@ -153,8 +157,9 @@ class BatchTimes:
         return not self.is_finished(last) and self._is_done(ends, heads)
 
     def due_in_s(self, last: Commit | None) -> float:
-        """Return the seconds until a batch without input may have something to do, should nothing
-        change at the sources.
+        """Return the seconds until a batch without input may have something to do.
+
+        It is valid as long as nothing changes at the sources.
         """
         if not self._is_needed:
             return TIME_MAX / 1e9
@@ -163,11 +168,11 @@ class BatchTimes:
         return max(0, wakes_ns - max(self._clock_ns(), marks.clock_ns)) / 1e9
 
     def is_finished(self, last: Commit | None) -> bool:
-        """Whether nothing is left to be done should all input have ended."""
+        """Return whether nothing is left to do once all input has ended."""
         return not self._plan.has_end or _marks(last).has_ended
 
     def _wakes_ns(self, marks: Watermarks) -> int:
-        """When something is due without input; worked out again where the marks are others."""
+        """Return when something is due without input; computed again if the marks differ."""
         if self._worked_out is None or self._worked_out[0] != marks:
             self._worked_out = marks, wakes_at_ns(marks, self._sources)
         return self._worked_out[1]
@@ -181,7 +186,7 @@ class BatchTimes:
         )
 
     def _is_known(self, log: SourceLog, head: Head, clock_ns: int) -> bool:
-        """Whether what was received before the clock was read is in a head."""
+        """Return whether a head includes all that was received before the clock was read."""
         if not log.notes_receipt or head.is_ended:
             return True
         return head.answers and clock_ns - head.as_of_ns <= RECEIPT_LAG_NS

@@ -1,7 +1,8 @@
-"""One batch from its ends to its commit: plan it, have it run, commit it, account for it.
+"""One batch from its ends to its commit.
 
-Where it runs: driver, in the thread in which the host begins batches.  The order of a commit's
-steps is in ``runtime.commit_protocol``, its invariants in ``state.commits``.
+Where it runs: driver, in the thread in which the host begins batches.  A batch is planned, run,
+committed and accounted for.  The order of a commit's steps is in ``runtime.commit_protocol``, its
+invariants in ``state.commits``.
 
 The invariant: a batch that was given up (`Batches.abandon`) never commits, whenever its tasks end.
 """
@@ -36,17 +37,17 @@ COMMITS_SENT = 4
 
 @dataclass(frozen=True)
 class BatchSetup:
-    """What all batches of a run have in common."""
+    """The common part of all batches of a run."""
 
     plan: Plan
     deployment: Deployment
     steps: tuple[str, ...]  # the step table
     logs: tuple[SourceLog, ...]  # by source, as this process plans with them
-    beginnings: Mapping[str, Position]  # of sources without a committed position
+    beginnings: Mapping[str, Position]  # for sources without a committed position
 
     @cached_property
     def logs_by_name(self) -> dict[str, SourceLog]:
-        """The logs, by source name."""
+        """Return the logs, by source name."""
         names = [source.config.name for source in self.plan.sources]
         return dict(zip(names, self.logs, strict=True))
 
@@ -62,14 +63,14 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What it took to bring the views to the last commit."""
+    """The work of bringing the views to the last commit."""
 
     catch_up_ms: float
     entries_applied: int
 
 
 class Batches:
-    """Runs batch after batch."""
+    """The batches of a run, one after the other."""
 
     def __init__(
         self,
@@ -98,50 +99,51 @@ class Batches:
 
     @property
     def setup(self) -> BatchSetup:
-        """What all batches have in common."""
+        """Return the common part of all batches."""
         return self._setup
 
     @property
     def last(self) -> Commit | None:
-        """The last commit."""
+        """Return the last commit."""
         return self._protocol.last
 
     @property
     def damaged(self) -> Mapping[str, str]:
-        """Files of the checkpoint that the scrub found damaged, and what is wrong with each."""
+        """Return the checkpoint's files that the scrub found damaged, each with its defect."""
         return self._housekeeping.damaged
 
     @property
     def under_way(self) -> UnderWay | None:
-        """The batch that runs now, if any."""
+        """Return the batch that runs now, if any."""
         return self._under_way
 
     @property
     def ends(self) -> Ends:
-        """Where the last committed batch ended in each source of the plan."""
+        """Return the ends of the last committed batch in the plan's sources."""
         done = from_stored(self.last.offsets) if self.last else {}
         known = {**self._setup.beginnings, **done}
         return {name: known[name] for name in self._setup.logs_by_name}
 
     @property
     def is_due(self) -> bool:
-        """Whether a batch without input would do something now: a timer or window is due, or all
-        input has ended.
+        """Return whether a batch without input would do something now.
+
+        A timer or window is due, or all input has ended.
         """
         return self._times.is_due(self.last, self.ends)
 
     @property
     def due_in_s(self) -> float:
-        """The seconds until that may be so, should nothing change at the sources."""
+        """Return the seconds until a batch may be due if nothing changes at the sources."""
         return self._times.due_in_s(self.last)
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to be done should all input have ended."""
+        """Return whether nothing is left to do once all input has ended."""
         return self._times.is_finished(self.last)
 
     def empty_job(self, tasks: int = 1) -> BatchJob:
-        """Return a batch of nothing at the last commit."""
+        """Return a batch without input at the last commit."""
         last = self.last
         return BatchJob(
             deployment=self._setup.deployment,
@@ -157,8 +159,10 @@ class Batches:
         )
 
     def warm_up(self) -> WarmUp:
-        """Run an empty batch: workers start, import the application, and bring their view to the
-        last commit.  Nothing is committed.
+        """Run an empty batch, to bring workers and their views up.
+
+        Workers start, import the application, and bring their view to the last commit.  Nothing is
+        committed.
         """
         job = self.empty_job(self._runner.tasks(self._runner.tasks_max))
         reports = self._attempted(job)
@@ -169,7 +173,7 @@ class Batches:
         )
 
     def run(self, ends: Mapping[str, Position]) -> Commit:
-        """Run and commit the next batch, which ends there in each source."""
+        """Run and commit the next batch, up to ``ends`` in each source."""
         trace_point("batch.begins")
         started_ns = time.time_ns()
         began = time.monotonic()
@@ -193,7 +197,7 @@ class Batches:
         return commit
 
     def abandon(self, seconds: float) -> None:
-        """Commit nothing from here on; a commit under way gets so many seconds to end."""
+        """Commit nothing from now on; a commit under way gets ``seconds`` to end."""
         has_ended = self._committing.acquire(timeout=seconds)
         self._is_abandoned = True
         if has_ended:
@@ -216,7 +220,7 @@ class Batches:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))
 
     def abort(self, batch: int, reports: Sequence[TaskReport]) -> None:
-        """Drop what an attempt staged that is not to count."""
+        """Drop what a discarded attempt staged."""
         self._protocol.abort(batch, list(reports))
 
     def _job(self, ends: Mapping[str, Position]) -> BatchJob:
@@ -231,7 +235,7 @@ class Batches:
         )
 
     def pieces(self, start: Mapping[str, Position], ends: Mapping[str, Position]) -> Pieces:
-        """Return what each task would read of a batch between two places of the sources."""
+        """Return the pieces that each task would read in a batch from ``start`` to ``ends``."""
         return self._cut(start, ends)[1]
 
     def _cut(

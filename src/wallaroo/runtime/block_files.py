@@ -1,15 +1,16 @@
-"""Blocks on their way from level to level through files, where all tasks are on one host: Spark's
-shuffle then carries where each block is, and its JVM does not touch the events.
+"""Transport of blocks between levels through files on one host.
 
 Where it runs: worker.
 
+It is used if all tasks are on one host: Spark's shuffle then carries the place of each block, and
+its JVM does not touch the events.
+
 The invariants:
 
-* A file is written by one attempt of one task, under a fresh name, and only read from the moment
-  that its blocks are named.  So whichever attempt's records Spark passes on, they name whole
-  blocks.
-* Files belong to one batch and go with its folder; nothing is synced, as a batch that is repeated
-  writes its own.
+* A file is written by one attempt of one task, under a fresh name, and read only once its blocks
+  are named.  So whichever attempt's records Spark passes on, they name whole blocks.
+* Files belong to one batch and are removed with its folder; nothing is synced, as a batch that is
+  repeated writes its own.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from typing import Any, NamedTuple
 from wallaroo.engine.blocks import Block
 from wallaroo.runtime.task import RunLevel
 
-# of packed events: opening and removing a file takes as long as Spark needs for a few of these
+# bytes of packed events: opening and removing a file takes as long as Spark needs for a few of
+# these blocks
 FILED_BYTES_MIN = 16 * 1024
 
 
 class Filed(NamedTuple):
     """A block whose packed events are in a file."""
 
-    block: Block  # without them
+    block: Block  # without its packed events
     path: str
     offset: int
     length: int
@@ -47,8 +49,9 @@ def through_files(
     *,
     filed_bytes_min: int = FILED_BYTES_MIN,
 ) -> Iterator[Any]:
-    """Run a level that takes blocks out of files, and puts those of at least ``filed_bytes_min``
-    that it gives into one.
+    """Run a level whose blocks arrive and leave in files.
+
+    The blocks of at least ``filed_bytes_min`` that it yields are written into one file.
     """
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(OpenFiles())
@@ -73,7 +76,7 @@ def _given(record: Any, filing: Filing, filed_bytes_min: int) -> Any:
 
 
 class Filing:
-    """Writes blocks to a file that is made when the first one comes."""
+    """Writer of blocks to a file that the first block creates."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -81,7 +84,7 @@ class Filing:
         self._size = 0
 
     def filed(self, block: Block) -> Block | Filed:
-        """Write a block; return where it is, or the block itself where it cannot be written."""
+        """Write a block; return its place, or the block itself if it cannot be written."""
         try:
             if self._fd < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -92,7 +95,7 @@ class Filing:
                 written = os.pwrite(self._fd, rest, offset)
                 offset += written
                 rest = rest[written:]
-        except OSError:  # a full disk, most likely: Spark has other ways, and says what is wrong
+        except OSError:  # a full disk, most likely: Spark has other ways, and reports the error
             return block
         filed = Filed(block._replace(packed=b""), str(self._path), self._size, len(block.packed))
         self._size = offset
@@ -107,7 +110,7 @@ class Filing:
 
 
 class OpenFiles:
-    """Reads blocks out of files, each opened once."""
+    """Reader of blocks from files, each opened once."""
 
     def __init__(self) -> None:
         self._fds: dict[str, int] = {}

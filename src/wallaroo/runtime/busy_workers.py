@@ -1,4 +1,4 @@
-"""Where the workers of this machine are in their code (``runtime.stacks``).
+"""Places in code at which this machine's workers are busy (``runtime.stacks``).
 
 Where it runs: driver.
 """
@@ -20,8 +20,9 @@ _OURS = ("/wallaroo/engine/", "/wallaroo/runtime/", "/pyspark/")
 
 
 def describe_workers(folder: Path, log: Callable[[str], None]) -> Iterator[str]:
-    """Yield where workers are that work on something, a line each.  One that was stopped from
-    outside is killed: its task runs again elsewhere.
+    """Yield a line per busy worker with its place in the code.
+
+    A worker that was stopped from outside is killed: its task runs again elsewhere.
     """
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
@@ -33,7 +34,7 @@ def describe_workers(folder: Path, log: Callable[[str], None]) -> Iterator[str]:
             elif where := _place(_asked(process, file)):
                 yield f"worker process {process.pid} is at {where}"
         except (psutil.Error, ValueError, OSError):
-            continue  # it has ended
+            continue  # the process has ended
 
 
 def _asked(process: psutil.Process, file: Path) -> str:
@@ -42,12 +43,12 @@ def _asked(process: psutil.Process, file: Path) -> str:
     until = time.monotonic() + ANSWER_S
     while file.stat().st_size == begins and time.monotonic() < until:
         time.sleep(0.01)
-    time.sleep(0.01)  # it is written line by line
+    time.sleep(0.01)  # the stack is written line by line
     return file.read_bytes()[begins:].decode(errors="replace")
 
 
 def _place(stack: str) -> str:
-    r"""Return the innermost place in code that is not ours; "" where no task is at work.
+    r"""Return the innermost place in code that is not ours; "" if no task is at work.
 
     >>> ours = '  File "/x/wallaroo/runtime/task.py", line 1 in run_level'
     >>> _place('  File "/a/app.py", line 7 in slow\n' + ours)

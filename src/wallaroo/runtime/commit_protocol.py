@@ -1,7 +1,7 @@
-"""The order of calls that makes a batch happen: attempt, accept, commit, release.
+"""The order of calls in a batch: attempt, accept, commit, release.
 
-Where it runs: driver.  The invariants are at the head of ``state.commits``; here is the one place
-that keeps it, whatever runs the tasks.
+Where it runs: driver.  The invariants are at the head of ``state.commits``; this is the one place
+that keeps them, whatever runs the tasks.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
 
 
 def history_of(checkpoint: Checkpoint, sink: str) -> CommitHistory:
-    """Return the commits that ``checkpoint`` retains, as one sink knows them."""
+    """Return the commits that ``checkpoint`` retains, as one sink sees them."""
     return checkpoint.commits.history(checkpoint.id, sink)
 
 
 class BatchProtocol:
-    """Commits batch after batch; ``last`` is the last one committed."""
+    """The protocol that commits batch after batch; ``last`` is the last commit."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class BatchProtocol:
         housekeeping.report_to(report)
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
-        """Attempt the batch until all tasks read the same attempt of each producer; return their
-        reports.
+        """Attempt the batch until its attempts are not mixed; return the tasks' reports.
 
-        Raises what a task reports as its error, and InternalError where attempts stay mixed.  What
-        a refused attempt staged is dropped.
+        Attempts are mixed unless all tasks read the same attempt of each producer.  Raises the
+        error that a task reports, and InternalError if attempts stay mixed.  What a refused attempt
+        staged is dropped.
         """
         mixed = ""
         for _ in range(MIXED_RETRIES):
@@ -104,8 +104,9 @@ class BatchProtocol:
         end_phase: Callable[[str], None] = lambda phase: None,
         watermarks: Watermarks | None = None,
     ) -> Commit:
-        """Publish the commit, let the sinks go, then forget what is no longer needed; ``end_phase``
-        is called with "commit" and "sinks" when these are done.
+        """Publish the commit, release its output to the sinks, then drop what is not needed.
+
+        ``end_phase`` is called with "commit" and "sinks" when these are done.
         """
         commit = self._made(batch, offsets, reports, watermarks)
         fault_point("commit.before")
@@ -137,7 +138,7 @@ class BatchProtocol:
     ) -> Commit:
         sinks = enumerate(self._plan.sinks)
         written = [snapshot for report in reports for snapshot in report.snapshots]
-        # a source that is not in the plan any more may return: it goes on where it was
+        # a source that is not in the plan any more may return: it continues from its position
         known = self.last.offsets if self.last else {}
         return Commit(
             batch=batch,

@@ -1,7 +1,8 @@
-"""How a task feeds its part of a batch to a level, and how blocks get from one level to the next
-where no cluster does it.
+"""Feeding of levels with a task's part of a batch.
 
 Where it runs: worker, and wherever a runner works in one process.  Pure but for what levels call.
+
+The module also carries blocks from one level to the next if no cluster does it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from wallaroo.plan.model import Plan
 
 Routed = tuple[int, Block]  # the task of the next level, and what it gets
 Record = TypeVar("Record")
-Fed = Iterator[Routed | None]  # None: the level was fed, and may have something to give
-# given a level and how many blocks it gets, returns what feeds it one
+Fed = Iterator[Routed | None]  # None: the level was fed, and may have blocks to drain
+# accepts a level and its number of blocks, returns a function that feeds it one block
 Feeder = Callable[[Level, int], Callable[[Block], None]]
 
 
@@ -36,8 +37,9 @@ def feed_blocks(
     blocks: Iterable[Block],
     feeder: Feeder = _plain,
 ) -> Fed:
-    """Feed blocks to level ``number`` in the order that every attempt sees; pass on those that are
-    for a later level.
+    """Feed blocks to level ``number`` in the same order at every attempt.
+
+    Blocks for a later level are passed on.
     """
     own: list[Block] = []
     for block in blocks:
@@ -57,9 +59,10 @@ def drain(
     stage_outputs: Callable[[], None],
     leaving: Callable[[Iterator[Routed]], Iterator[Routed]] = _uncounted,
 ) -> Iterator[Routed]:
-    """Yield full blocks as they come, then the rest; ``stage_outputs`` is called whenever the level
-    may have outputs.
-    ``leaving`` sees the level's own blocks on their way out, not those that are passed on.
+    """Yield full blocks as they come, then the rest.
+
+    ``stage_outputs`` is called whenever the level may have outputs.  ``leaving`` sees the level's
+    own blocks on their way out, not those that are passed on.
     """
     for passed in feeding:
         if passed is not None:
@@ -68,7 +71,7 @@ def drain(
         stage_outputs()
     level.end_batch()
     yield from leaving(level.finish())
-    stage_outputs()  # an event that cannot be packed is found when its block is
+    stage_outputs()  # an event that cannot be packed is detected when its block is packed
 
 
 def run_levels(
@@ -76,8 +79,9 @@ def run_levels(
 ) -> list[list[Record]]:
     """Run the tasks of all levels one after the other; a shuffle is a list of lists.
 
-    ``widths``: how many tasks each level has.  ``run(level, task, received)`` yields what it gives
-    to which task of the next level; what the last level gives is returned, by that task.
+    ``widths``: the number of tasks per level.  ``run(level, task, received)`` yields records, each
+    with the task of the next level that is to receive it; the records of the last level are
+    returned, by that task.
     """
     counts = [*widths]
     received: list[list[Record]] = [[] for _ in range(counts[0])]

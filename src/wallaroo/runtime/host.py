@@ -1,11 +1,12 @@
-"""What runs the tasks of batches: the one interface between a run and its hosts.
+"""Hosts, which run the tasks of batches: their interface.
 
 Where it runs: driver.
 
-A run drives a host in this order: ``open``, ``start``, ``poll`` many times a second, ``finish``,
-``close``.  From ``start`` on the host calls ``Batches.run(ends)`` for one batch after the other,
-from one thread at a time; ``Intake`` says how much a batch may take.  ``interrupt`` may come at any
-time, from any thread, and ends what ``open`` and ``start`` wait for.
+It is the one interface between a run and its hosts.  A run drives a host in this order: ``open``,
+``start``, ``poll`` many times a second, ``finish``, ``close``.  From ``start`` on the host calls
+``Batches.run(ends)`` for one batch after the other, from one thread at a time; ``Intake`` bounds
+the input of a batch.  ``interrupt`` may come at any time, from any thread, and ends what ``open``
+and ``start`` wait for.
 
 A host knows nothing of commits, sinks or user code, and the runtime knows nothing of Spark.
 """
@@ -24,83 +25,85 @@ from wallaroo.runtime.intake import Admission
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.task_runner import TaskRunner
 
-Enter = Callable[[str], None]  # begins a phase of the start; raises where the run is to stop
+Enter = Callable[[str], None]  # begins a phase of the start; raises if the run is to stop
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a run works on this machine."""
+    """The folders of a run on this machine."""
 
     root: Path  # state, spools and outbox
-    scratch: Path  # goes away with the run
+    scratch: Path  # removed at the end of the run
 
     @property
     def stacks(self) -> Path:
-        """Where workers of this machine write their stacks when asked."""
+        """Return the folder to which workers of this machine write their stacks on request."""
         return self.scratch / "stacks"
 
     @property
     def wake(self) -> Path:
-        """The Unix socket through which sources say that there is something new."""
+        """Return the path of the Unix socket through which sources report new input."""
         return self.scratch / "wake"
 
 
 class Host(TaskRunner, Protocol):
-    """A TaskRunner with a life."""
+    """A TaskRunner with a life cycle."""
 
     @property
     def is_local(self) -> bool:
-        """Whether all tasks run on this machine, and so share its files."""
+        """Return whether all tasks run on this machine, and so share its files."""
 
     @property
     def serve_on(self) -> str | None:
-        """The address on which tasks elsewhere can be given their input; None: there are none."""
+        """Return the address on which to serve input to tasks elsewhere; None if there are none."""
 
     @property
     def reachable_as(self) -> str:
-        """What workers call this machine; known once the host is open."""
+        """Return the name by which workers reach this machine; known once the host is open."""
 
     @property
     def waiting_for(self) -> str:
-        """What keeps all tasks from running, in words; empty if nothing."""
+        """Return what keeps all tasks from running, in words; empty if nothing."""
 
     @property
     def workers_killed(self) -> int:
         """Return the number of worker processes killed from outside since the host was opened."""
 
     def open(self, site: Site, enter: Enter) -> None:
-        """Start what runs tasks."""
+        """Start the processes that run tasks."""
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
         """Warm up and begin with batches; return when the first one may come."""
 
     def poll(self) -> None:
-        """Look after workers; raise what ended the host."""
+        """Check on workers; raise the error that ended the host."""
 
     def admit(self, admission: Admission) -> None:
-        """Say what the next batch may take."""
+        """Set the next batch's admission."""
 
     def stuck(self, batch: int) -> tuple[str, ...]:
-        """Return what tasks of a batch that is overdue are doing, a line each, as far as known."""
+        """Return a line per task of an overdue batch with what it is doing, as far as known."""
 
     def finish(self, seconds: float) -> bool:
-        """Let the batch under way end, begin no more; return whether it ended in time.  One that
-        did not is cancelled, and is not committed.
+        """Let the batch under way end, begin no more; return whether it ended in time.
+
+        A batch that did not is cancelled, and is not committed.
         """
 
     def interrupt(self) -> None:
-        """End what ``open`` or ``start`` waits for."""
+        """End the waits of ``open`` and ``start``."""
 
     def discard(self) -> None:
-        """End what was begun before ``open``, which was not called; else do nothing."""
+        """End what was begun before ``open`` if that was not called; else do nothing."""
 
     def close(self) -> None:
         """Release everything."""
 
 
 class OnThisMachine:
-    """The members of a host whose tasks all run on this machine, and that only ever has them
-    all.
+    """The members of a host whose tasks all run on this machine.
+
+    Such a host always has all of its tasks.
     """
 
     @property
@@ -130,4 +133,4 @@ class OnThisMachine:
         return ()
 
     def discard(self) -> None:
-        """Nothing is begun before ``open``."""
+        """Do nothing: nothing is begun before ``open``."""

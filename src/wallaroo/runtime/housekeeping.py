@@ -1,11 +1,11 @@
-"""Deletes deltas, snapshots and commits that no retained commit needs; scrubs the others.
+"""Deletion of unneeded deltas, snapshots and commits; scrubbing of the others.
 
 Where it runs: driver, after a commit.
 
-The invariant: a file is deleted only when no retained commit, and nothing that a retained commit is
-built on, refers to it, nor a batch to come: where tasks write snapshots beside the batches, those
-that are newer than what is in force stay.  Commits are deleted oldest first, before their files.
-So a crash between two deletions leaves garbage, never a gap.
+The invariant: a file is deleted only when no retained commit, nothing that a retained commit is
+built on, and no batch to come refers to it: if tasks write snapshots beside the batches, those that
+are newer than the ones in force stay.  Commits are deleted oldest first, before their files.  So a
+crash between two deletions leaves garbage, never a gap.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from wallaroo.tuning import DEFAULT, Tuning
 
 
 def _never(name: str) -> bool:
-    """Keep nothing else."""
+    """Return False: nothing else is kept."""
     return False
 
 
 class Housekeeping:
-    """Keeps the newest ``retain`` commits usable as starting points, and removes what only older
-    ones need.
+    """Retention of the newest ``retain`` commits.
+
+    They stay usable as starting points; what only older ones need is removed.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Housekeeping:
 
     @property
     def oldest(self) -> Commit:
-        """The oldest retained commit; only after the first commit."""
+        """Return the oldest retained commit; there is one after the first commit."""
         return self._retained[0]
 
     def oldest_after(self, commit: Commit) -> int:
@@ -71,11 +72,14 @@ class Housekeeping:
 
     @property
     def damaged(self) -> Mapping[str, str]:
-        """Files of the checkpoint that the scrub found damaged, and what is wrong with each."""
+        """Return the checkpoint's files that the scrub found damaged, each with its defect."""
         return self._scrub.damaged
 
     def report_to(self, report: Callable[[str], None]) -> None:
-        """From here on, report damaged files there, once each; called from another thread."""
+        """Report damaged files to ``report`` from now on.
+
+        It is called once per file, from another thread.
+        """
         self._report = report
 
     def committed(self, commit: Commit) -> None:
@@ -112,8 +116,9 @@ class Housekeeping:
         commits.forget_before(self._retained[0].batch)  # thousands of them, at low latency
 
     def _is_awaited(self, name: str) -> bool:
-        """Whether a snapshot may be one that tasks have written beside the batches, and that a
-        commit will name: it is newer than what is in force.
+        """Return whether a later commit may name a snapshot.
+
+        Tasks may have written it beside the batches if it is newer than the one in force.
         """
         newest = {ref.first: ref.batch for ref in self._retained[-1].snapshots}
         batch, group = map(int, name.split(".")[:2])

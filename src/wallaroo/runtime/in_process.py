@@ -1,7 +1,7 @@
-"""The in-process host: the tasks of a batch run in this very process, one after the other.
+"""The in-process host, whose tasks run in the driver's own process.
 
-Where it runs: driver.  Spool, state, sinks and commit protocol are the real ones; only Spark is not
-there.
+Where it runs: driver.  The tasks of a batch run one after the other.  Spool, state, sinks and
+commit protocol are the real ones; only Spark is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wallaroo.runtime.trigger import Trigger
 
 
 class InProcessRunner(OnThisMachine):
-    """A TaskRunner of a fixed number of tasks."""
+    """A TaskRunner with a fixed number of tasks."""
 
     def __init__(self, tasks: int):
         self._tasks = tasks
@@ -53,8 +53,9 @@ class InProcessRunner(OnThisMachine):
 
 
 class InProcessHost(InProcessRunner):
-    """A Host (see ``wallaroo.runtime.host``) whose thread plans one batch after the other, and
-    pauses after each for ``pause_s``.
+    """A Host (see ``wallaroo.runtime.host``) in the driver's process.
+
+    Its thread plans one batch after the other, and pauses for ``pause_s`` after each.
     """
 
     def __init__(self, tasks: int = 1, pause_s: float = 0.0):

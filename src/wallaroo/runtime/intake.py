@@ -1,4 +1,4 @@
-"""How much the next batch takes of its sources, and whether it may take anything.
+"""Intake of the next batch: its bound over the sources, and holds.
 
 Where it runs: driver.
 """
@@ -14,15 +14,16 @@ from wallaroo.sources.log import Position, SourceLog
 Ends = dict[str, Position]  # by source name
 
 
-# of a backlog, where a batch may take more than its bound: what is left waits for several batches
-# all the same
+# share of a backlog (one in so many) if a batch may take more than its bound: the rest waits for
+# several batches anyway
 BACKLOG_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the next batch may take: so many events over all sources, or none.  ``limits``: how many
-    of each source, where input is replayed.
+    """The next batch's allowance: so many events over all sources, or none.
+
+    ``limits``: the number of events per source, if input is replayed.
     """
 
     events_max: int = 0
@@ -38,11 +39,11 @@ def plan_ends(
     limits: Mapping[str, int] | None = None,
     ask: Callable[[str], None] = lambda source: None,
 ) -> Ends:
-    """Return how far the next batch goes: as far as the logs do, or ``events_max`` events shared in
-    proportion to the backlogs.
+    """Return the positions at which the next batch ends.
 
-    ``events_most``: how many it may be where several batches of ``events_max`` wait already.  Their
-    events are late anyway, and larger batches work them off sooner.  ``limits``: by source, where
+    It reaches the ends of the logs, or has ``events_max`` events shared in proportion to the
+    backlogs.  ``events_most``: the bound if several batches of ``events_max`` wait already.  Their
+    events are late anyway, and larger batches work them off sooner.  ``limits``: by source, if
     input is replayed.  ``ask``: called before each question to a source, with its name.
     """
     backlogs = {}
@@ -67,7 +68,10 @@ def plan_ends(
 
 
 class Intake:
-    """Begins held.  Batches end in one thread while sinks fill up in another: a lock parts them."""
+    """The run's admission of input to batches, held at the beginning.
+
+    Batches end in one thread while sinks fill up in another: a lock separates them.
+    """
 
     def __init__(
         self,
@@ -75,24 +79,27 @@ class Intake:
         events_first: int,
         limits: Callable[[], Mapping[str, int]] | None = None,
     ):
-        """``limits``: what each source may give now, where input is replayed."""
+        """Begin held.
+
+        ``limits``: the number of events that each source may deliver now, if input is replayed.
+        """
         self._admit = admit
         self._limits = limits
         self._lock = threading.Lock()
         self._admission = Admission(events_first, True, limits and limits())
 
     def publish(self) -> None:
-        """Let the host know, as at its start."""
+        """Pass the current admission to the host, as at its start."""
         with self._lock:
             self._admit(self._admission)
 
     @property
     def is_held(self) -> bool:
-        """Whether batches may take nothing."""
+        """Return whether batches may take nothing."""
         return self._admission.is_held
 
     def hold(self, is_held: bool) -> None:
-        """Let batches take nothing, or something again."""
+        """Hold batches back from all input, or release them."""
         self._change(lambda admission: replace(admission, is_held=is_held))
 
     def allow(self, events_max: int) -> None:

@@ -1,6 +1,6 @@
-"""What the tasks of a batch get to know: one frozen value, pickled into the Spark job.
+"""The job of a batch's tasks: one frozen value, pickled for Spark.
 
-Where it runs: made by the driver, read by workers.
+Where it runs: created by the driver, read by workers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from wallaroo.user_output.settings import UserOutput
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a source's log that one task of level 0 reads."""
+    """A part of a source's log for one task of level 0."""
 
     source: int
     range: Range
@@ -50,7 +50,7 @@ Pieces = tuple[tuple[Piece, ...], ...]  # by task of level 0
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What stays the same for all batches of a run."""
+    """The part of a job that is the same for all batches."""
 
     plan: bytes  # pickled Plan
     plan_id: str
@@ -61,9 +61,9 @@ class Deployment:
     storage: LocalStorage
     checkpoint_id: str
     is_durable: bool
-    stacks: str = ""  # where tasks write their stacks when asked; "": nowhere
+    stacks: str = ""  # the folder for tasks' stacks on request; "": none
     tuning: Tuning = DEFAULT
-    user_output: UserOutput | None = None  # where what user code prints goes; None: as it is
+    user_output: UserOutput | None = None  # destination of user code's output; None: unchanged
     session: bytes = b""  # classes of an interactive session (``wallaroo.session``)
 
     @staticmethod
@@ -77,7 +77,7 @@ class Deployment:
         is_durable: bool,
         stacks: str = "",
     ) -> Deployment:
-        """Lay the run out under the checkpoint folder ``root``."""
+        """Return the deployment of a run under the checkpoint folder ``root``."""
         packed = pickle_by_name(plan)
         storage = LocalStorage(str(root), is_durable)
         digest = hashlib.blake2b(packed, digest_size=8).hexdigest()
@@ -97,12 +97,13 @@ class Deployment:
 
     @property
     def is_in_driver(self) -> bool:
-        """Whether this process is the driver, where a host runs tasks without workers."""
+        """Return whether this process is the driver, in which a host runs tasks without workers."""
         return self.user_output is not None and self.user_output.driver_pid == os.getpid()
 
     def view_folder(self) -> Path:
-        """Return the folder of this host's view: outside of the checkpoint where several hosts
-        share that.
+        """Return the folder of this host's view.
+
+        It is outside of the checkpoint if several hosts share that.
         """
         if self.view_root:
             return Path(self.view_root)
@@ -113,13 +114,13 @@ class Deployment:
         return use_view(Path(base), worker_name().replace("/", "_"), self.checkpoint_id)
 
 
-# environment of a worker: its name, and where it may keep views
+# variables in a worker's environment: its name, and the folder for its views
 WORKER = "WALLAROO_WORKER"
 VIEW_DIR = "WALLAROO_VIEW_DIR"
 
 
 def worker_name() -> str:
-    """Return what this host is called: WALLAROO_WORKER of the environment, else the host's name."""
+    """Return this host's name: WALLAROO_WORKER of the environment, else the host's own name."""
     return os.environ.get(WORKER) or _host_name()
 
 
@@ -130,9 +131,7 @@ def _host_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """One batch: who reads what, how many tasks there are, and the committed version to start
-    from.
-    """
+    """One batch: its pieces, its tasks, and the committed version before it."""
 
     deployment: Deployment
     batch: int
@@ -142,21 +141,21 @@ class BatchJob:
     # the newest commits, so that a view one batch behind reads no commit file
     commits: tuple[Commit, ...]
     steps: tuple[str, ...]  # the step table
-    levels: int  # of the plan
+    levels: int  # the plan's levels
     state_level: int  # the first level with a state step; -1: none
-    writes_snapshots: bool  # whether the state level writes those that are due
+    writes_snapshots: bool  # whether the state level writes the snapshots that are due
     time: BatchTime = NO_TIME
-    is_sampled: bool = True  # whether tasks measure what the steps of some events take
+    is_sampled: bool = True  # whether tasks measure the time of steps for some events
 
     @property
     def version(self) -> Version:
-        """The last committed batch; without an id where no commit is at hand."""
+        """Return the last committed batch, without an id if its commit is not at hand."""
         last = self.commits[-1] if self.commits else None
         is_known = last is not None and last.batch == self.committed
         return Version(self.committed, last.id if last is not None and is_known else "")
 
     def without_output(self) -> BatchJob:
-        """Return what is sent to tasks: of the commits they need no output."""
+        """Return the job to send to tasks: they do not need the output of commits."""
         return replace(self, commits=tuple(replace(commit, sinks={}) for commit in self.commits))
 
 
@@ -164,14 +163,15 @@ _plans: dict[str, Plan] = {}
 
 
 def loaded_steps(deployment: Deployment) -> tuple[Step, ...]:
-    """Return the plan's steps where ``plan_of`` was called before; none while it imports them."""
+    """Return the plan's steps once ``plan_of`` has loaded them; none while it imports them."""
     plan = _plans.get(deployment.plan_id)
     return plan.steps if plan else ()
 
 
 def plan_of(deployment: Deployment) -> Plan:
-    """Return the plan, unpickled once per process.  Raises PeerError where its modules are not to
-    be had.
+    """Return the plan, unpickled once per process.
+
+    Raises PeerError if its modules cannot be imported.
     """
     if deployment.plan_id not in _plans:
         if not deployment.is_in_driver:
@@ -191,5 +191,5 @@ def plan_of(deployment: Deployment) -> Plan:
                 f"{type(error).__name__}: {error}. Install what it imports on every host, or ship "
                 "it: docs/scaling.md, 'Dependencies'."
             ) from error
-        gc.freeze()  # what is loaded by now stays: collections need not look at it again
+        gc.freeze()  # what is loaded by now stays: collections need not scan it again
     return _plans[deployment.plan_id]

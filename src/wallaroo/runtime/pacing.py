@@ -1,16 +1,16 @@
-"""How much a batch takes: a backlog never becomes one giant batch.
+"""Pacing: the bound that keeps a backlog from becoming one giant batch.
 
-Where it runs: pure (driver).  A batch costs a fixed time and a time per event.  Tasks say how long
-they were busy: how that rises with the events is the time per event (a task has a time of its own,
-too: opening a connection, waiting for a broker), and what is left of a batch's time is the fixed
-one (its median over the newest batches, so that a batch that waited for a lost host says nothing of
-the others).  The next batch is given what fits the target: at most twice what the last one was
-allowed, eight times where that took but a fraction of the target; at least a quarter, unless its
-tasks alone were busy for longer than the target.  The first batch is small and uses all cores: what
-an event costs is not known yet.  Where the fixed time alone is more than half of the target, half
-of the target is spent on events all the same: smaller batches would only make the backlog larger;
-and small batches that are all alike are followed by one of twice the size, as only that shows
-whether it is the events that take long.
+Where it runs: pure (driver).  A batch costs a fixed time and a time per event.  Tasks report how
+long they were busy: the slope of that over the events is the time per event (a task has a time of
+its own, too: opening a connection, waiting for a broker), and the rest of a batch's time is the
+fixed one (its median over the newest batches, so that a batch that waited for a lost host does not
+count for the others).  The next batch may have as many events as fit the target: at most twice the
+bound of the last one, eight times if that needed only a fraction of the target; at least a quarter,
+unless its tasks alone were busy for longer than the target.  The first batch is small and uses all
+cores: the cost of an event is not known yet.  If the fixed time alone is more than half of the
+target, half of the target is spent on events all the same: smaller batches would only make the
+backlog larger; and small batches that are all alike are followed by one of twice the size, as only
+that shows whether it is the events that are slow.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from typing import NamedTuple
 from wallaroo.tuning import DEFAULT, Pace
 
 SHRINK_MAX = 0.25  # from one batch to the next
-QUICK = 0.25  # of the target: a batch that took less may be followed by a much larger one
-# of the bound: below, the batch took all there was (batches end at chunk boundaries, so they seldom
-# reach the bound)
+QUICK = 0.25  # share of the target: a quicker batch may be followed by a much larger one
+# share of the bound: below, the batch had all there was (batches end at chunk boundaries, so they
+# seldom reach the bound)
 FULL = 0.5
 WINDOW = 16  # batches
-ALIKE = 1.5  # batches that differ by less say nothing of what one more event costs
-# work per event, and how many measured ones it is worth
+ALIKE = 1.5  # batches that differ by less do not show the cost of one more event
+# assumed work per event, and its weight in measured events
 EVENT_S = 3e-6
 ASSUMED = 100
 
 
 class BatchCost(NamedTuple):
-    """What a batch cost."""
+    """The cost of a batch."""
 
     events: int
     seconds: float  # from its plan to its commit
-    busy_s: float  # in tasks: of each level the slowest one's
+    busy_s: float  # in tasks: the sum of each level's slowest task
     tasks: int
 
 
 class Pacer:
-    """``events_max`` is the next batch's bound."""
+    """The pacer of a run's batches; ``events_max`` is the next one's bound."""
 
     def __init__(
         self,
@@ -53,7 +53,10 @@ class Pacer:
         is_resident: bool = False,
         has_shuffle: bool = False,
     ):
-        """``has_shuffle``: levels have one of Spark's between them, unless a task is alone."""
+        """Begin with the bound of a first batch.
+
+        ``has_shuffle``: there is a shuffle of Spark between levels, unless a task is alone.
+        """
         self._target_s = target_s
         self._pace = pace
         self._task_s = pace.resident_task_s if is_resident else pace.task_s
@@ -62,7 +65,7 @@ class Pacer:
         self.events_max = pace.events_first
 
     def tasks(self, events: int, tasks_max: int) -> int:
-        """Return how many tasks a batch of so many events is worth.
+        """Return how many tasks a batch of ``events`` events is worth.
 
         >>> pacer = Pacer(target_s=1.0)
         >>> pacer.tasks(0, 8), pacer.tasks(1_000, 8)
@@ -98,8 +101,10 @@ class Pacer:
         return self._pace.growth_max * self.events_max
 
     def _is_blind(self) -> bool:
-        """Whether batches are small and all alike: what an event costs, and what a task costs
-        without any (a slow broker, say), cannot be separated then.  One larger batch shows it.
+        """Return whether batches are small and all alike.
+
+        Then the cost of an event and the cost of a task without any (a slow broker, say) cannot be
+        separated.  One larger batch shows it.
         """
         counts = [cost.events for cost in self._costs]
         is_small = len(counts) == WINDOW and self.events_max < self._pace.events_first
@@ -108,7 +113,7 @@ class Pacer:
     def _bound(self) -> float:
         newest = self._costs[-1]
         on_events_s = newest.events * self._event_s()
-        if min(newest.busy_s, on_events_s) > self._target_s:  # events are slower than was thought
+        if min(newest.busy_s, on_events_s) > self._target_s:  # events are slower than expected
             return min(self._fits(), newest.events * self._target_s / newest.busy_s)
         is_quick = newest.seconds < QUICK * self._target_s
         most = (self._pace.growth_quick if is_quick else self._pace.growth_max) * self.events_max
@@ -121,8 +126,10 @@ class Pacer:
         return max(self._target_s - fixed_s, self._target_s / 2) / max(event_s, 1e-9)
 
     def _event_s(self) -> float:
-        """Return what one more event costs: how the time of tasks rises with events, where batches
-        differ; else their time by event.
+        """Return the seconds that one more event costs.
+
+        That is the slope of the tasks' time over the events if batches differ; else their time per
+        event.
         """
         events = [float(cost.events) for cost in self._costs]
         busy = [cost.busy_s for cost in self._costs]

@@ -1,15 +1,14 @@
-"""Which worker owns which key groups: balanced by cores, and moved as little as the cluster's
-changes allow.
+"""Placement of key groups on workers: balanced by cores, rarely moved.
 
 Where it runs: pure (driver).  A task of a batch owns a contiguous range of key groups
-(``engine.keys.groups_of_task``); a placement says on which host each task is preferred.  Spark is
-a request, no guarantee: where a task really ran, its report says.
+(``engine.keys.groups_of_task``); a placement is the preferred host of each task.  To Spark it is a
+request, not a guarantee: the task's report names the worker on which it ran.
 
-How tasks are spread: a host's share of the tasks is its share of the cores (largest remainder).
-Tasks then choose hosts in order of warmth: the share of a task's key groups whose state the host's
-view holds, newer copies counting more.  So on an unchanged cluster nothing moves; a joining host
-gets just its share; and the groups of a lost host go where an older copy of them is, if there is
-one.
+The tasks are spread so that as little moves as the cluster's changes allow: a host's share of the
+tasks is its share of the cores (largest remainder).  Tasks then choose hosts in order of warmth:
+the share of a task's key groups whose state the host's view holds, newer copies counting more.  So
+on an unchanged cluster nothing moves; a joining host gets just its share; and the groups of a lost
+host move to a host with an older copy of them, if there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.shares import shares
 
-# batches behind which a copy of a key group is no better than none: its snapshot is newer
+# a copy of a key group that is more batches behind is no better than none: its snapshot is newer
 # (state.snapshots)
 OLD = 64
 
@@ -37,8 +36,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Where copies of key groups are: worker -> key group -> the batch after which its view holds
-    the group.
+    """Copies of key groups on the workers.
+
+    The mapping is worker -> key group -> the batch after which its view holds the group.
     """
 
     by_worker: Mapping[str, Mapping[int, int]]
@@ -57,7 +57,7 @@ class Copies:
 
 
 def tasks_for(requested: int, members: Iterable[Member], tasks_max: int) -> int:
-    """Return how many tasks a batch gets that asks for ``requested``.
+    """Return how many tasks a batch gets if it asks for ``requested``.
 
     With several hosts every host gets the same number (as far as cores are the same everywhere), so
     that a host owns the same key groups in small batches as in large ones.
@@ -108,7 +108,10 @@ def spread(
 
 
 class Ownership:
-    """Who worked on which key group last, and who holds which copy; fed with what tasks report."""
+    """The last owners of key groups, and the copies.
+
+    Both follow from tasks' reports.
+    """
 
     def __init__(self, key_groups: int):
         self._key_groups = key_groups
@@ -117,12 +120,13 @@ class Ownership:
 
     @property
     def copies(self) -> Copies:
-        """Copies of all workers that are still known."""
+        """Return the copies of all known workers."""
         return Copies(self._copies)
 
     def ran(self, tasks: int, workers: Mapping[int, str], held: int) -> None:
-        """Note that state tasks ran on these workers (task -> worker) and brought their views to
-        batch ``held``.
+        """Note that state tasks ran on ``workers`` (task -> worker).
+
+        Their views are at batch ``held`` then.
         """
         for task, worker in workers.items():
             copies = self._copies.setdefault(worker, {})
@@ -131,13 +135,14 @@ class Ownership:
                 copies[group] = held
 
     def warmed(self, worker: str, groups: Iterable[int], held: int) -> None:
-        """Note that a worker's view was brought to batch ``held`` before it owned these key
-        groups.
+        """Note that a worker's view of key groups was brought to batch ``held``.
+
+        The worker did not own these key groups before.
         """
         self._copies.setdefault(worker, {}).update(dict.fromkeys(groups, held))
 
     def by_worker(self) -> dict[str, tuple[int, ...]]:
-        """Return the key groups that each worker owns, rising."""
+        """Return the key groups that each worker owns, in ascending order."""
         found: dict[str, list[int]] = {}
         for group in sorted(self.owners):
             found.setdefault(self.owners[group], []).append(group)

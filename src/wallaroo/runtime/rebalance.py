@@ -1,10 +1,10 @@
-"""What a change of the cluster cost: key groups, bytes of state, and the pause in the stream.
+"""The cost of cluster changes: key groups, bytes of state, and pause.
 
 Where it runs: pure (driver).
 
 A change is over when a batch is done that began with the new members.  The batch that was under way
-when a host went is part of it: it waits for Spark to notice, and runs what was lost again.  The
-pause is what all these batches took beyond the median of the newest ones.
+when a host left is part of it: it waits for Spark to notice, and runs again what was lost.  The
+pause in the stream is the time of all these batches beyond the median of the newest ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BATCHES_COMPARED = 20
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What a change of the cluster cost."""
+    """The cost of one change of the cluster."""
 
     joined: tuple[str, ...]
     left: tuple[str, ...]
@@ -37,19 +37,19 @@ class Move:
 
 
 class MoveMeter:
-    """Gets changes and batches; says what each change cost when it is over."""
+    """Meter of the cost of cluster changes, fed with changes and batches."""
 
     def __init__(self, key_groups: int):
         self._key_groups = key_groups
         self._durations: deque[float] = deque(maxlen=BATCHES_COMPARED)
         self._before: frozenset[str] | None = None  # members before the change that is not over yet
-        self._is_in_force = False  # whether the batch under way began with it
-        self._owners: dict[int, str] = {}  # of key groups before the change
+        self._is_in_force = False  # whether the batch under way began with that change
+        self._owners: dict[int, str] = {}  # owners by key group before the change
         self._bytes = 0
         self._pause_s = 0.0
 
     def changed(self, before: frozenset[str], owners: Mapping[int, str]) -> None:
-        """Note that the members are no longer these, who owned these key groups."""
+        """Note that the members are no longer ``before``, with ``owners`` by key group."""
         if self._before is None:
             self._before = before
             self._owners = dict(owners)
@@ -66,8 +66,10 @@ class MoveMeter:
     def batch_done(
         self, owners: Mapping[int, str], cold_bytes: int, seconds: float, now: frozenset[str]
     ) -> Move | None:
-        """Note a batch: who owns which key group now, and what views that were behind read.  Return
-        the change that is over with it.
+        """Note a batch; return the change that is over with it, if any.
+
+        ``owners``: the owners by key group now; ``cold_bytes``: the bytes read by views that were
+        behind; ``now``: the members.
         """
         if self._before is None:
             if seconds:  # not the warm-up

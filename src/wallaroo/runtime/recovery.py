@@ -1,7 +1,7 @@
-"""What a run begins with: what it finds in its checkpoint, and how its state steps are numbered.
+"""Recovery: a run's start from its checkpoint, and its step table.
 
-Where it runs: driver.  Whether the application may go on at all is decided in
-``inspection.compatibility``.
+Where it runs: driver.  ``inspection.compatibility`` decides whether the application may continue at
+all.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from wallaroo.state.commits import Commit
 def step_table(
     last: Commit | None, names: Sequence[str], dropped: frozenset[str]
 ) -> tuple[str, ...]:
-    """Return the step table of the next commits: known steps keep their number, new ones get a new
-    one, dropped ones lose their name.
+    """Return the step table of the next commits.
+
+    Known steps keep their number, new ones get a new one, dropped ones lose their name.
 
     >>> step_table(Commit(7, {}, steps=("a", "b")), ["b", "c"], frozenset({"b"}))
     ('a', 'b (dropped after batch 7)', 'b', 'c')
@@ -36,7 +37,7 @@ def step_table(
 
 
 def with_namespaces(dropped: Iterable[str]) -> frozenset[str]:
-    """Return names of steps, and those under which their ordered entries are stored.
+    """Return names of steps, and the names under which their ordered entries are stored.
 
     >>> "a: due" in with_namespaces(["a"])
     True
@@ -48,7 +49,7 @@ def with_namespaces(dropped: Iterable[str]) -> frozenset[str]:
 def describe(
     last: Commit | None, sources: Sequence[SourceStatus], sinks: Sequence[SinkLine]
 ) -> str:
-    """Say what was found, in one line."""
+    """Return in one line what the run continues from."""
     if last is None:
         return "nothing committed yet: state begins empty"
     at = datetime.fromtimestamp(last.time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,12 +1,13 @@
 """Recorded input at the pace of its event times: ``--speed 10x``.
 
-Where it runs: pure (driver).  What a batch takes is bounded, and nothing else: results are those of
-the same input at any speed.
+Where it runs: pure (driver).  Only the size of batches is bounded: results are those of the same
+input at any speed.
 
-Each source may be read up to the event time that it is now in the replay: that of the first event
-of all, plus so many times what has passed since it was processed.  How many events that is follows
-from how many the source had per span of event time in its newest batch; a source of which nothing
-is known yet gives one event, and a batch at most ``GROWTH_MAX`` times what the one before gave.
+Each source may be read up to the current event time of the replay: the event time of the very first
+event, plus ``speed`` times the time passed since that event was processed.  The number of events up
+to there follows from the number per span of event time in the source's newest batch; a source with
+nothing known yet delivers one event, and a batch at most ``GROWTH_MAX`` times what the one before
+it delivered.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ from wallaroo.sources.log import from_stored
 from wallaroo.state.commits import Commit
 from wallaroo.tuning import Tuning
 
-# of real time that a batch may run ahead: about what a batch takes
+# seconds of real time that a batch may run ahead: about the duration of a batch
 STEP_S = 0.2
 GROWTH_MAX = 8
-# between two places at which files are cut: some events, not some thousand
+# bytes between two places at which files are cut: some events, not some thousand
 MARK_BYTES = 128
 Limits = dict[str, int]
 
 
 @dataclass(slots=True)
 class _Course:
-    """How far a source is."""
+    """Progress of a source."""
 
     delay_ns: int
     events: int  # before its newest batch
     newest: int = 0  # events of its newest batch
     reached_ns: int = TIME_MIN  # the newest event time
-    events_per_ns: float = 0.0  # 0: not known
+    events_per_ns: float = 0.0  # 0 if not known
 
     def batch_done(self, events: int, mark: SourceMark) -> None:
-        """Note where a batch ended."""
+        """Note the end of a batch in this source."""
         began = self.events
         self.events = events
         marks = [mark.watermark_ns, *(each.watermark_ns for each in mark.partitions.values())]
@@ -59,7 +60,7 @@ class _Course:
         self.reached_ns = max(self.reached_ns, newest_ns + self.delay_ns)
 
     def limit(self, until_ns: int) -> int:
-        """How many events it may give next, to get to an event time."""
+        """Return how many events the source may deliver next, to reach an event time."""
         most = max(1, GROWTH_MAX * self.newest)
         if self.reached_ns == TIME_MIN:
             return most
@@ -71,12 +72,12 @@ class _Course:
 
 
 def tuned(tuning: Tuning) -> Tuning:
-    """The figures of a run that replays its input."""
+    """Return the tuning for a run that replays its input."""
     return replace(tuning, mark_bytes=min(tuning.mark_bytes, MARK_BYTES))
 
 
 class Replay:
-    """Bounds what the sources of a run give, batch by batch."""
+    """Bounds on the events of a run's sources, batch by batch."""
 
     def __init__(
         self,
@@ -85,7 +86,10 @@ class Replay:
         positions: Mapping[str, int],
         clock_s: Callable[[], float] = time.monotonic,
     ):
-        """``positions``: how many events of each source were processed before."""
+        """Begin a replay.
+
+        ``positions``: the number of events of each source that were processed before.
+        """
         self._speed = speed
         self._clock_s = clock_s
         self._lock = threading.Lock()
@@ -95,7 +99,7 @@ class Replay:
         self._began: tuple[float, int] | None = None  # seconds, and the event time then
 
     def batch_done(self, commit: Commit) -> None:
-        """Note where a batch ended."""
+        """Note the end of a batch in each source."""
         marks = Watermarks.from_json(commit.watermarks)
         ends = from_stored(commit.offsets)
         with self._lock:
@@ -108,7 +112,7 @@ class Replay:
                 self._began = self._clock_s(), min(first)
 
     def limits(self) -> Limits:
-        """How many events each source may give now."""
+        """Return how many events each source may deliver now."""
         with self._lock:
             until_ns = self._until_ns()
             return {name: course.limit(until_ns) for name, course in self._courses.items()}

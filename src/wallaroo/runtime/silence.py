@@ -1,15 +1,16 @@
-"""Silence of a run's sources: what makes a partition idle.
+"""Silence of a run's sources, which makes a partition idle.
 
 Where it runs: driver, in the thread that plans batches.
 
 The invariants:
 
 * Time counts as silence of a partition only while its source answers, and as far as it was read:
-  what waits where it cannot be asked for is judged in its own order, as if it had come in time.
-* A source that cannot be asked begins a new silence when it answers again; so does a run that
-  begins, and one that did not look for long although no batch was under way: its process was
+  events that wait at a source that is unavailable are judged in their own order, as if they had
+  arrived in time.
+* A source that was unavailable begins a new silence when it answers again; so does a run that
+  begins, and one that did not poll for long although no batch was under way: its process was
   stopped, its machine slept, or the clock jumped.
-* Between two looks at most a share of ``idle_after`` counts.  So a partition is idle after several
+* Between two polls at most a share of ``idle_after`` counts.  So a partition is idle after several
   answers, never because of a single one that came late.
 """
 
@@ -23,7 +24,7 @@ from wallaroo.plan.model import SourceTimes
 from wallaroo.sources.log import Head, Position, SourceLog
 
 ANSWERS = 4  # at least, before a partition is idle
-STOPPED_NS = 5_000_000_000  # without a look, and without a batch: what happened is not known
+STOPPED_NS = 5_000_000_000  # without a poll or a batch: then the cause of the gap is not known
 
 
 class Silence:
@@ -32,19 +33,19 @@ class Silence:
     def __init__(self, log: SourceLog, idle_after_ns: int):
         self._log = log
         self._counted_max_ns = idle_after_ns // ANSWERS
-        self._asked_ns = 0  # during which it answered
-        self._read_ns = 0  # up to there it is read
+        self._asked_ns = 0  # the time during which the source answered
+        self._read_ns = 0  # the part of that time up to which the source is read
         self._as_of_ns: int | None = None  # the last answer, by its clock; None: not asked yet
-        # an answer that is not read to its end: how far it goes
+        # an answer that is not read to its end: its time and its head
         self._waiting: tuple[int, Head] | None = None
-        # partitions that are not read to their end, and how far they are; None: only the source is
-        # known
+        # partitions that are not read to their end, and the times up to which they are; None: only
+        # the source is known
         self._unread: Mapping[str, int] | None = None
-        self._began: dict[str | None, int] = {None: 0}  # the silence of each partition
-        self._at_batch_ns = 0  # how far it was read in the last batch
+        self._began: dict[str | None, int] = {None: 0}  # the beginning of each partition's silence
+        self._at_batch_ns = 0  # ``_read_ns`` at the last batch
 
     def look(self, head: Head, position: Position, clock_ns: int, *, was_stopped: bool) -> None:
-        """Note an answer; ``position``: up to where it is read."""
+        """Note an answer; ``position``: the position up to which the source is read."""
         as_of_ns = head.as_of_ns or clock_ns
         if not head.answers or was_stopped or self._as_of_ns is None:
             self._begin_again()
@@ -78,7 +79,7 @@ class Silence:
         self._unread = unread
 
     def committed(self, mark: SourceMark, clock_ns: int) -> None:
-        """Note what a commit keeps: what was seen in its batch is not silent."""
+        """Note a commit: a partition with events in its batch is not silent."""
         seen = {None: mark.seen_ns} | {name: each.seen_ns for name, each in mark.partitions.items()}
         self._began = {
             name: self._began[name]
@@ -88,16 +89,16 @@ class Silence:
         }
 
     def batch_begins(self) -> None:
-        """Note that a batch goes as far as the last look."""
+        """Note that a batch reaches the last poll."""
         self._at_batch_ns = self._read_ns
 
     @property
     def since_batch_ns(self) -> int:
-        """Return how much counts since the last batch."""
+        """Return the nanoseconds that count since the last batch."""
         return self._read_ns - self._at_batch_ns
 
     def of(self, partition: str | None) -> int:
-        """Return how long a partition is silent; None: the source."""
+        """Return how many nanoseconds a partition is silent; None: the source."""
         read_ns = self._read_of(partition)
         return max(0, read_ns - self._began.setdefault(partition, read_ns))
 
@@ -118,12 +119,12 @@ class Silences:
         }
         self._of = {name: Silence(logs[name], span_ns) for name, span_ns in spans.items()}
         self._stopped_ns = max([STOPPED_NS, *spans.values()])
-        self._looked_ns: int | None = None  # None: a batch was under way since
+        self._looked_ns: int | None = None  # the last poll; None: a batch was under way since
 
     def look(
         self, heads: Mapping[str, Head], positions: Mapping[str, Position], clock_ns: int
     ) -> None:
-        """Note what all sources answer.  ``clock_ns``: read before they were asked."""
+        """Note the answers of all sources; ``clock_ns`` was read before they were asked."""
         gap_ns = 0 if self._looked_ns is None else clock_ns - self._looked_ns
         self._looked_ns = clock_ns
         for name, silence in self._of.items():
@@ -136,7 +137,7 @@ class Silences:
             silence.committed(marks.sources.get(name, SourceMark()), marks.clock_ns)
 
     def batch_begins(self) -> None:
-        """Note that a batch begins with the last look."""
+        """Note that a batch begins with the last poll."""
         self._looked_ns = None
         for silence in self._of.values():
             silence.batch_begins()

@@ -1,9 +1,9 @@
-"""A worker's answer to the question where it is in its code, asked while it is busy.
+"""A busy worker's report of its place in the code.
 
 Where it runs: worker.
 
-It writes its Python stack into a file of its own when it gets a signal (faulthandler: no Python
-code has to run for that).  It costs nothing until then.
+The worker writes its Python stack into a file of its own when it gets a signal (faulthandler: no
+Python code has to run for that).  It costs nothing until then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SIGNAL = signal.SIGUSR1
 
 
 def listen(folder: str) -> None:
-    """Answer from here on, unless the application uses the signal itself."""
+    """Answer the signal from now on, unless the application uses it itself."""
     if not folder or signal.getsignal(SIGNAL) != signal.SIG_DFL:
         return
     Path(folder).mkdir(exist_ok=True)

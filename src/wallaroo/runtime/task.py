@@ -1,7 +1,7 @@
 """One task of one level of one batch, on any host.
 
-Where it runs: worker.  Nothing escapes from here but records: an error is a report, so that no host
-retries what cannot succeed, or shows a stack trace of its own.
+Where it runs: worker.  Only records leave this module: an error becomes a report, so that no host
+retries what cannot succeed, or prints a stack trace of its own.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ def run_level(
     open_state: OpenState | None = None,
     collect_after_ms: float = COLLECT_AFTER_MS,
 ) -> Iterator[Any]:
-    """Yield ``(task, Block | Marker)`` for the next level, or this batch's TaskReports where this
-    is the last one.  ``open_state``: how the task gets its state; not given: from the view.  A task
-    that took longer than ``collect_after_ms`` collects cyclic garbage.
+    """Yield ``(task, Block | Marker)`` for the next level, or the last level's TaskReports.
+
+    ``open_state`` opens the task's state; without it, the state is that of the view.  A task that
+    took longer than ``collect_after_ms`` collects cyclic garbage.
     """
     gc.disable()
     process = os.getpid()
@@ -106,12 +107,13 @@ def run_level(
 
 
 def run_alone(run: RunLevel, job: BatchJob, index: int, records: Iterable[Record]) -> Iterator[Any]:
-    """Yield the reports of a batch of one task: level after level in this process, with nothing to
-    shuffle.  ``run``: `run_level`, or what does more.
+    """Yield the reports of a batch of one task, level after level in this process.
+
+    There is nothing to shuffle.  ``run``: `run_level`, or a function that wraps it.
     """
     given: Iterable[Any] = records
     for level in range(job.levels):
-        given = list(run(job, level, index, given))  # a level's time is its own
+        given = list(run(job, level, index, given))  # each level's time is measured separately
     yield from given
 
 
@@ -122,8 +124,9 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
 
 
 def unexpected(error: Exception) -> WallarooError:
-    """Return an unforeseen error, with the traceback that is being handled, as one that
-    the driver can report.
+    """Return an unforeseen error as one that the driver can report.
+
+    It has the traceback that is being handled, unless a disk caused the error.
     """
     return disk_error_of(error) or InternalError(
         f"a task failed in a way that this program does not expect: {type(error).__name__}: "
@@ -134,7 +137,7 @@ def unexpected(error: Exception) -> WallarooError:
 
 @dataclass(slots=True)
 class Counts:
-    """What a task has counted so far."""
+    """Counts of a task so far."""
 
     events: dict[int, int] = field(default_factory=dict)  # by source
     receipts: dict[int, dict[int, int]] = field(default_factory=dict)  # by source, unix ms
@@ -143,7 +146,10 @@ class Counts:
 
 
 class Task:
-    """Feeds a Level from logs of sources or from blocks, and stages what comes out."""
+    """One task, which feeds a Level and stages its outputs.
+
+    The level is fed from logs of sources or from blocks.
+    """
 
     def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
         self._job = job
@@ -181,7 +187,7 @@ class Task:
 
     @property
     def observed(self) -> Observed:
-        """What level 0 has observed, as far as this task knows it."""
+        """Return what level 0 has observed, as far as this task knows it."""
         return {self._index: self._level.observed} if self._level.number == 0 else self._observed
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
@@ -192,7 +198,7 @@ class Task:
         yield from drain(self._level, feeding, self._stage_outputs, leaving=self._tally.leaving)
 
     def _feed_pieces(self, records: Iterable[Record]) -> Fed:
-        # nothing in it, but what is not read keeps Spark from using this process again
+        # there is nothing in it, but Spark does not reuse a process that leaves input unread
         deque(records, maxlen=0)
         pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
         expected = sum(piece.range.events for piece in pieces)
@@ -216,7 +222,7 @@ class Task:
     def _feed_blocks(self, records: Iterable[Record]) -> Fed:
         blocks: Iterable[Block] = self._blocks(records)
         if self._plan.has_time:
-            blocks = list(blocks)  # what the producers have observed is known when all are here
+            blocks = list(blocks)  # the producers' observations are known once all blocks are here
         self._level.observe(self._observed)
         return feed_blocks(
             self._level,
@@ -261,7 +267,7 @@ class Task:
         return self._writers[sink]
 
     def report(self, busy_ms: float) -> TaskReport:
-        """Finish staging; return what was done."""
+        """Finish staging; return the task's report."""
         state = self._state
         delta = None if state is None else self._written(state)
         snapshots = () if state is None else self._snapshots(state)
@@ -299,7 +305,7 @@ class Task:
         )
 
     def _written(self, state: StateOfTask) -> DeltaRef | None:
-        """Write what changed."""
+        """Write the changes of state."""
         job = self._job
         effects = self._level.effects
         name = f"{job.batch}.{self._level.number}.{self._index}.{self.attempt}"
@@ -324,15 +330,16 @@ class Task:
 
 
 def _committed(state: StateOfTask | None) -> Committed:
-    """What a task's level reads of its state; nothing where it has no state steps."""
+    """Return the committed state for a task's level; an empty one if it has no state steps."""
     if state is None:
         return NOTHING_COMMITTED
     return Committed(state.reader, state.open_entries, state.keys)
 
 
 def state_from_view(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:
-    """Return the state of one task's key groups at the job's last commit, and what it took to bring
-    this host's view there.
+    """Return the state of one task's key groups at the job's last commit.
+
+    The second value is the work that brought this host's view there.
     """
     deployment = job.deployment
     state = TaskState(

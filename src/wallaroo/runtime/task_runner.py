@@ -1,4 +1,4 @@
-"""What a batch needs of a host: that its tasks are run.
+"""The part of a host that a batch needs: it runs tasks.
 
 Where it runs: driver.
 """
@@ -14,28 +14,29 @@ from wallaroo.runtime.job import BatchJob
 
 
 class TaskRunner(Protocol):
-    """Runs the tasks of one batch after the other."""
+    """A runner of the tasks of one batch after the other."""
 
     @property
     def tasks_max(self) -> int:
-        """How many tasks a batch may have."""
+        """Return the maximum number of tasks in a batch."""
 
     def tasks(self, wanted: int) -> int:
-        """Return how many tasks a batch gets that would like ``wanted``."""
+        """Return how many tasks a batch gets if it asks for ``wanted``."""
 
     def readers(self, wanted: int) -> int:
-        """Return how many of the tasks that ``tasks(wanted)`` gives read the batch's input."""
+        """Return how many of the ``tasks(wanted)`` tasks read the batch's input."""
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         """Attempt a batch once: run all tasks of all levels; return their reports.
 
-        An error of the application is in a report.  Raises PeerError where tasks cannot be run.
+        An error of the application is in a report.  Raises PeerError if tasks cannot be run.
         """
 
     def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
-        """Note a committed batch; return what a change of the workers moved, in words, once that
-        is over.
+        """Note a committed batch; return in words what a change of the workers moved.
+
+        The words are empty until the change is over.
         """
 
     def workers(self) -> tuple[WorkerStatus, ...]:
-        """Return the workers, by name; empty where the driver's host is the only one."""
+        """Return the workers, by name; empty if the driver's host is the only one."""

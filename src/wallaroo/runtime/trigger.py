@@ -1,11 +1,11 @@
-"""When the next batch begins, and how far it goes: as soon as there is something.
+"""The trigger of batches: the next one's beginning and ends.
 
 Where it runs: driver.
 
-Batches adapt to the load by themselves: one takes what has come while the one before ran, within
-the pacer's bound.  Where all sources say when there is something new, the driver sleeps until then.
-Others are looked at: close to each other shortly after input, and less often the longer there is
-none.
+A batch begins as soon as there is something to do.  Batches adapt to the load by themselves: one
+has the input that arrived while the one before ran, within the pacer's bound.  If all sources
+report when there is something new, the driver sleeps until then.  Otherwise it polls: at short
+intervals shortly after input, and less often the longer there is none.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from wallaroo.runtime.intake import Admission, Ends, plan_ends
 from wallaroo.sources.log import SourceLog
 from wallaroo.tuning import HUNG_S
 
-SLOWER = 0.05  # of the time without input: how long the next pause is
-LOOK_WOKEN_S = 2.0  # between looks at sources that say when there is something, should that be lost
+SLOWER = 0.05  # the next pause as a share of the time without input
+LOOK_WOKEN_S = 2.0  # between polls of sources that wake the driver, in case a wake-up is lost
 READ_BYTES = 64
-CLOSE_S = 1.0  # for `next` to return
+CLOSE_S = 1.0  # the time for `next` to return
 
 
 @dataclass(frozen=True, slots=True)
 class LookTimes:
-    """Seconds between looks at sources that do not say when there is something."""
+    """Seconds between polls of sources that do not wake the driver."""
 
     flowing_s: float = 0.001  # while input flows
     idle_s: float = 0.03  # at most: an idle run takes less than 1 % of a core
 
 
 class Looks:
-    """How long to wait before the next look at the sources."""
+    """Pauses between two polls of the sources."""
 
     def __init__(self, logs: Iterable[SourceLog], times: LookTimes = LookTimes()) -> None:
         self._times = times
@@ -52,8 +52,10 @@ class Looks:
         self._input_at = time.monotonic()
 
     def pause_s(self, due_in_s: float = LOOK_WOKEN_S) -> float:
-        """Return the seconds to wait where there was none; ``due_in_s``: until something may be due
-        without input; 0 where a source may still hold it back.
+        """Return the seconds to wait if there was no input.
+
+        ``due_in_s``: the seconds until something may be due without input; 0 if a source may still
+        hold it back.
         """
         if self._are_waking and due_in_s:
             return min(LOOK_WOKEN_S, max(self._times.flowing_s, due_in_s))
@@ -62,10 +64,10 @@ class Looks:
 
 
 class Wakes:
-    """A Unix socket that takes datagrams of the thread that has something new
-    (``wallaroo.spool.waking``).
+    """A Unix socket for datagrams from threads with new input.
 
-    Between a look at the sources and ``wait`` nothing is missed: what came meanwhile is there.
+    See ``wallaroo.spool.waking``.  No wake-up is lost between a poll of the sources and ``wait``:
+    a datagram that arrived meanwhile waits in the socket.
     """
 
     def __init__(self, address: Path):
@@ -82,7 +84,7 @@ class Wakes:
             ) from error
 
     def wait(self, seconds: float) -> None:
-        """Return when there is something, or after so many seconds."""
+        """Return when there is something new, or after ``seconds``."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.poll(seconds * 1e3)
@@ -91,18 +93,18 @@ class Wakes:
                 pass
 
     def wake(self) -> None:
-        """Let ``wait`` return; from any thread."""
+        """Wake up ``wait``; from any thread."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
             own.setblocking(False)
             own.sendto(b"\0", self._address)
 
     def close(self) -> None:
-        """Close it; ``wait`` is not called any more."""
+        """Close the socket; ``wait`` is not called any more."""
         self._socket.close()
 
 
 def _nothing_planned(start: Ends) -> None:
-    """Return where no batch was planned ahead."""
+    """Return None: no batch was planned ahead."""
 
 
 def _nothing_between() -> None:
@@ -110,7 +112,11 @@ def _nothing_between() -> None:
 
 
 class Trigger:
-    """One thread takes the ends of one batch after the other (`next`); any may admit and end."""
+    """The trigger of a run's batches.
+
+    One thread asks for the ends of one batch after the other (`next`); any thread may call `admit`
+    and `end`.
+    """
 
     def __init__(
         self,
@@ -120,10 +126,12 @@ class Trigger:
         planned: Callable[[Ends], Ends | None] = _nothing_planned,
         between: Callable[[], None] = _nothing_between,
     ):
-        """``growth``: how many times as many events a batch may take where several batches wait.
-        ``hung_s``: seconds without an answer after which a source is named.  ``planned``: where a
-        batch ends that was planned ahead, by where it begins.  ``between`` is called before each
-        look for something to do, in the thread of `next`: no batch is under way then.
+        """Begin held, with no socket.
+
+        ``growth``: the factor on a batch's events if several batches wait.  ``hung_s``: seconds
+        without an answer after which a source is named.  ``planned`` returns the ends of a batch
+        that was planned ahead, by its start.  ``between`` is called before each poll for something
+        to do, in the thread of `next`: no batch is under way then.
         """
         self._times = times
         self._growth = growth
@@ -138,16 +146,19 @@ class Trigger:
         self._asked: tuple[str, float] | None = None  # a source, and since when (monotonic)
 
     def open(self, address: Path) -> None:
-        """Let sources say at this Unix socket that there is something new.  Raises PeerError."""
+        """Open the Unix socket through which sources report new input.
+
+        Raises PeerError.
+        """
         self._wakes = Wakes(address)
 
     def admit(self, admission: Admission) -> None:
-        """Say what the next batch may take."""
+        """Set the next batch's admission."""
         self._admitted = admission
         self.wake()
 
     def next(self, batches: Batches) -> Ends | None:
-        """Wait until a batch has something to do, and return where it ends; None after `end`."""
+        """Wait until a batch has something to do, and return its ends; None after `end`."""
         setup = batches.setup
         logs = setup.logs_by_name
         if self._looks is None:
@@ -175,7 +186,7 @@ class Trigger:
         return None
 
     def ends(self, logs: Mapping[str, SourceLog], start: Ends, admitted: Admission) -> Ends:
-        """Return how far a batch goes that begins at ``start``; only in the thread of `next`."""
+        """Return the ends of a batch that begins at ``start``; only in the thread of `next`."""
         most = int(self._growth * admitted.events_max)
         ends = plan_ends(start, logs, admitted.events_max, most, admitted.limits, self._ask)
         self._asked = None
@@ -183,12 +194,12 @@ class Trigger:
 
     @property
     def admitted(self) -> Admission:
-        """What the next batch may take."""
+        """Return the next batch's admission."""
         return self._admitted
 
     @property
     def waiting_for(self) -> str:
-        """Which source has not answered for long how far it goes, in words; empty where none."""
+        """Return, in words, the source that has not reported its end for long; empty if none."""
         asked = self._asked
         if asked is None:
             return ""
@@ -199,12 +210,12 @@ class Trigger:
         return f"source '{name}': it has not said for {seconds:.0f} s how far it goes"
 
     def pause(self, seconds: float) -> None:
-        """Wait so long, or until `end`."""
+        """Wait for ``seconds``, or until `end`."""
         self._is_over.wait(seconds)
 
     @property
     def is_over(self) -> bool:
-        """Whether no batch is to begin any more."""
+        """Return whether no batch is to begin any more."""
         return self._is_over.is_set()
 
     def end(self) -> None:
@@ -213,8 +224,9 @@ class Trigger:
         self.wake()
 
     def close(self) -> None:
-        """End, and close the socket once `next` has returned; a source that does not answer keeps
-        it open.
+        """End, and close the socket once `next` has returned.
+
+        A source that does not answer keeps the socket open.
         """
         self.end()
         if self._wakes is not None and self._waiting.acquire(timeout=CLOSE_S):
@@ -225,6 +237,6 @@ class Trigger:
         self._asked = source, time.monotonic()
 
     def wake(self) -> None:
-        """Let `next` look again now; from any thread."""
+        """Let `next` poll again now; from any thread."""
         if self._wakes is not None:
             self._wakes.wake()

@@ -1,10 +1,12 @@
 """Serdes: typed decoders and encoders for JSON, CSV, Avro, Protobuf and MessagePack.
 
-Where it runs: everywhere.  Avro, Protobuf and MessagePack import their libraries when one is made.
+Where it runs: everywhere.  Avro, Protobuf and MessagePack import their libraries when one is
+created.
 
-A serde has a ``decoder`` for sources and encoders for sinks.  What cannot be decoded or encoded is
-an error of that step: it stops the run, or, with ``on_error="skip"`` or ``"dead-letter"``, only the
-event.  A dead letter of a decoder holds the payload.
+A serde has a ``decoder`` for sources and encoders for sinks.  A payload that cannot be decoded, or
+an event that cannot be encoded, is an error of that step: it stops the run, or, with
+``on_error="skip"`` or ``"dead-letter"``, only the event.  A dead letter of a decoder holds the
+payload.
 """
 
 from __future__ import annotations

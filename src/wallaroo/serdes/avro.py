@@ -1,4 +1,6 @@
-"""Avro: one record per payload, without the schema, or with its id in a registry.
+"""The Avro serde: one record per payload.
+
+Records are without the schema, or with its id in a registry.
 
 Where it runs: everywhere; pure.
 """
@@ -15,11 +17,11 @@ from wallaroo.serdes.registry import RegisteredCodec, SchemaRegistry, check_clie
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of, missing
 from wallaroo.serdes.typed import plain, reader_of
 
-Schema = Any  # what JSON makes of a schema: a dict, a list (a union) or a name
+Schema = Any  # a schema as JSON has it: a dict, a list (a union) or a name
 
 
 class AvroCodec(Codec):
-    """Records that were written with one schema."""
+    """The codec of records that were written with one schema."""
 
     def __init__(self, schema: Schema, kind: Any, reader: Schema):
         # optional: only those who use it have it installed
@@ -52,7 +54,10 @@ class AvroCodec(Codec):
 
 
 class RegisteredAvroCodec(RegisteredCodec):
-    """Records that name their schema; read as ``reader``, or as they were written (None)."""
+    """The codec of records that name their schema.
+
+    They are read as ``reader``, or as they were written (None).
+    """
 
     schema_kind = "AVRO"
 
@@ -62,7 +67,7 @@ class RegisteredAvroCodec(RegisteredCodec):
         self._kind = kind
         self._reader_schema = schema if reader is None else reader
         if schema is not None or reader is not None:
-            AvroCodec(self._reader_schema, kind, schema)  # what is wrong is found now
+            AvroCodec(self._reader_schema, kind, schema)  # raises now if they are wrong
         elif kind is not None:
             reader_of(kind)
 
@@ -89,14 +94,16 @@ def _schema(schema: Any) -> Schema:
 
 
 class Avro(Serde[Event]):
-    """Events as Avro records of a schema (a dict, or its JSON): of a type, or as dicts.
+    """Events as Avro records of a schema.
+
+    The schema is a dict, or its JSON.  Events are of a type, or dicts.
 
     ``reader`` is a newer schema that records are read as: Avro's rules of resolution fill in
     defaults and leave out what it does not have.  Records are written with ``schema``.  Needs
     fastavro: ``pip install 'wallaroo-spark[avro]'``.
 
     With ``schema_registry`` payloads begin with the id of the schema that they were written with,
-    and are read as ``reader``, as ``schema``, or, where both are left out, as written.
+    and are read as ``reader``, as ``schema``, or, if both are left out, as written.
     """
 
     @overload

@@ -22,7 +22,10 @@ class CsvLine(NamedTuple):
 
 
 def row_of(text: str, delimiter: str) -> list[str]:
-    """Read one row.  Raises ValueError where a quote is not closed on the line."""
+    """Read one row.
+
+    Raises ValueError if a quote is not closed on the line.
+    """
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=True), [])
     except csv.Error as error:
@@ -32,7 +35,7 @@ def row_of(text: str, delimiter: str) -> list[str]:
 
 
 class CsvCodec(Codec):
-    """Rows as dicts of texts, or as values of a type."""
+    """The codec of rows: dicts of texts, or values of a type."""
 
     def __init__(self, kind: Any, columns: tuple[str, ...] | None, delimiter: str):
         super().__init__(kind, columns, delimiter)
@@ -75,10 +78,11 @@ class CsvCodec(Codec):
 
 
 class Csv(Serde[Event]):
-    """Events as rows of CSV, UTF-8, each on a line: of a type, whose fields are read from texts, or
-    as dicts of texts.
+    """Events as rows of CSV, UTF-8, each on a line.
 
-    ``columns`` names the columns; a source of CSV files takes them from each file's first line.
+    They are of a type, whose fields are read from texts, or dicts of texts.
+
+    ``columns`` names the columns; a source of CSV files reads them from each file's first line.
     """
 
     @overload

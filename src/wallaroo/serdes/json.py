@@ -1,4 +1,4 @@
-"""JSON.
+"""The JSON serde.
 
 Where it runs: everywhere; pure.
 """
@@ -17,14 +17,20 @@ from wallaroo.serdes.typed import TypedCodec
 
 
 class JsonCodec(TypedCodec):
-    """Texts of JSON, UTF-8, as values of a type, or as they are (None)."""
+    """The codec of JSON texts, UTF-8.
+
+    They are values of a type, or as they are (None).
+    """
 
     format: ClassVar[Any] = msgspec.json
     has_nan: ClassVar[bool] = False
 
 
 class RegisteredJsonCodec(RegisteredCodec):
-    """Texts of JSON behind the id of their JSON Schema, which is not looked at: the type is."""
+    """The codec of JSON texts behind the id of their JSON Schema.
+
+    Values are checked by the type, not by the schema.
+    """
 
     schema_kind = "JSON"
 
@@ -46,17 +52,19 @@ class RegisteredJsonCodec(RegisteredCodec):
 
 
 class Json(Serde[Event]):
-    """Events as JSON: of a type (``Json(Order)``, a dataclass, say), or as dicts and lists.
+    """Events as JSON, of a type or as dicts and lists.
+
+    The type is a dataclass, say: ``Json(Order)``.
 
     Dates and times are ISO 8601, Decimal and UUID texts, bytes base64.  NaN and infinity are
     refused in both directions: they are no JSON.
 
-    For events of several classes: ``Json(Person | Bid, tag="kind")``.  The field of that name says
-    which class an object is of: by the class's name in lower case, or by what a field of that name
-    in the class allows (a ``Literal``).  Encoders write it.
+    For events of several classes: ``Json(Person | Bid, tag="kind")``.  The field of that name holds
+    the class of an object: the class's name in lower case, or a value that a field of that name in
+    the class allows (a ``Literal``).  Encoders write it.
 
-    With ``schema_registry`` payloads begin with the id of their JSON Schema; ``schema`` (a dict, or
-    its text) is what encoders register.  Events are checked by their type, not by the schema.
+    With ``schema_registry`` payloads begin with the id of their JSON Schema; encoders register
+    ``schema`` (a dict, or its text).  Events are checked by their type, not by the schema.
     """
 
     @overload

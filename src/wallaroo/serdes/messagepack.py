@@ -1,4 +1,4 @@
-"""MessagePack.
+"""The MessagePack serde.
 
 Where it runs: everywhere; pure.
 """
@@ -14,17 +14,22 @@ from wallaroo.serdes.typed import TypedCodec
 
 
 class MessagePackCodec(TypedCodec):
-    """One MessagePack value as a value of a type, or as it is (None)."""
+    """The codec of a MessagePack value.
+
+    It is a value of a type, or as it is (None).
+    """
 
     format: ClassVar[Any] = msgpack
     has_nan: ClassVar[bool] = True
 
 
 class MessagePack(Serde[Event]):
-    """Events as MessagePack: of a type (a dataclass, say), or as dicts and lists.
+    """Events as MessagePack, of a type or as dicts and lists.
 
-    Aware datetimes are MessagePack's timestamps.  ``tag`` names the field that says which class of
-    a union an object is of, as for `Json`.
+    The type is a dataclass, say.
+
+    Aware datetimes are MessagePack's timestamps.  ``tag`` names the field that holds the class of
+    an object of a union, as for `Json`.
     """
 
     @overload

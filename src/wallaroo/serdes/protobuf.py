@@ -1,7 +1,7 @@
-"""Protobuf.
+"""The Protobuf serde.
 
-Where it runs: everywhere; pure.  It knows no library: the message class, which protoc made, brings
-Google's.
+Where it runs: everywhere; pure.  It knows no library: the message class, which protoc generated,
+brings Google's.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from wallaroo.serdes.shape_errors import shown
 
 
 class Message(Protocol):
-    """What is used of a message class."""
+    """The methods used of a message class."""
 
     @classmethod
     def FromString(cls, payload: bytes, /) -> Any:
         """Read a message."""
 
     def SerializeToString(self, *, deterministic: bool = ...) -> bytes:
-        """Write it."""
+        """Write the message."""
 
 
 Sent = TypeVar("Sent", bound=Message)
 
 
 class ProtobufCodec(Codec):
-    """Messages of one class."""
+    """The codec of messages of one class."""
 
     def __init__(self, kind: type[Message]):
         super().__init__(kind)
@@ -49,7 +49,10 @@ class ProtobufCodec(Codec):
 
 
 class RegisteredProtobufCodec(RegisteredCodec):
-    """Messages behind the id of their file's schema, and their place in it."""
+    """The codec of messages behind the id of a schema.
+
+    The schema is that of their file; their place in it follows the id.
+    """
 
     schema_kind = "PROTOBUF"
 
@@ -123,7 +126,9 @@ def _zigzag(number: int) -> bytes:
 
 
 def end_of_place(payload: bytes) -> int:
-    """Return where the message begins.  Raises ValueError where the payload ends before.
+    """Return the offset at which the message begins.
+
+    Raises ValueError if the payload ends before.
 
     >>> end_of_place(packed_place([0])), end_of_place(packed_place([200, 1]) + b"message")
     (1, 4)
@@ -149,13 +154,13 @@ def _number(payload: bytes, at: int) -> tuple[int, int]:
 
 
 class Protobuf(Serde[Sent]):
-    """Events as messages of a class that protoc made.
+    """Events as messages of a class that protoc generated.
 
     Fields are written in one order, maps too, so a batch that runs again writes the same bytes.
     Needs protobuf: ``pip install 'wallaroo-spark[protobuf]'``.
 
     With ``schema_registry`` payloads begin with the id of their file's schema and their place in
-    it.  Decoders take whatever message comes for one of this class.
+    it.  Decoders assume that every message is of this class.
     """
 
     def __init__(

@@ -1,14 +1,15 @@
 """Schema registries: payloads that begin with the id of their schema.
 
-Where it runs: everywhere; ids and schemas are asked for over HTTP, by whichever process decodes or
-encodes, once each.  It imports confluent-kafka's client of registries when it asks.
+Where it runs: everywhere; the process that decodes or encodes asks for ids and schemas over HTTP,
+once each.  It imports confluent-kafka's client of registries when it asks.
 
 The format (Confluent's wire format): the byte 0, the schema's id (u32, big endian), the payload.
 In Protobuf the payload begins with the place of the message in its file: a count and as many
 numbers, as zigzag varints, or the byte 0 for the first message.
 
-The invariant: what is not about one event is no error of that event.  While the registry is away
-the step waits, and then raises PeerError, which ends the run whatever ``on_error`` says.
+The invariant: a fault that is not about one event is no error of that event.  While the registry is
+unavailable the step waits, and then raises PeerError, which ends the run independent of
+``on_error``.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ Answer = TypeVar("Answer")
 class SchemaRegistry:
     """A schema registry, for ``schema_registry=`` of `Avro`, `Json` and `Protobuf`.
 
-    ``url`` is the address, or several, separated by commas.  ``subject`` is what encoders write
-    under (``"orders-value"``: the values of topic ``orders``); decoders need none.  With
+    ``url`` is the address, or several, separated by commas.  ``subject`` is the one that encoders
+    write under (``"orders-value"``: the values of topic ``orders``); decoders need none.  With
     ``register`` the serde's schema is registered there before the first output, if it is not yet;
     without, the subject's latest version is used.  ``options`` are those of confluent-kafka's
-    client (``basic.auth.user.info``, ``ssl.ca.location``).  While the registry is away a step waits
-    for ``wait_s``, then the run ends.  Needs ``pip install 'wallaroo-spark[schema-registry]'``
-    wherever workers run.
+    client (``basic.auth.user.info``, ``ssl.ca.location``).  While the registry is unavailable a
+    step waits for ``wait_s``, then the run ends.  Needs ``pip install
+    'wallaroo-spark[schema-registry]'`` wherever workers run.
     """
 
     url: str = field(repr=False)  # may hold a password
@@ -68,7 +69,7 @@ class SchemaRegistry:
 
     @property
     def place(self) -> str:
-        """What errors call it: without passwords."""
+        """Return the registry's address for errors: without passwords."""
         return ", ".join(
             part.strip().rpartition("@")[2].partition("://")[2] or part.strip().rpartition("@")[2]
             for part in self.url.split(",")
@@ -76,13 +77,16 @@ class SchemaRegistry:
 
 
 class Schemas:
-    """What a process knows of a registry."""
+    """A process's view of a registry."""
 
     def __init__(self, registry: SchemaRegistry):
         self._registry = registry
 
     def text_of(self, number: int) -> str:
-        """Return a schema.  Raises ValueError where the registry has none of this id."""
+        """Return a schema.
+
+        Raises ValueError if the registry has none of this id.
+        """
         client = _client_of(self._registry)
         try:
             schema = self._asked(lambda: client.get_schema(number))
@@ -122,7 +126,10 @@ class Schemas:
         return int(found.schema_id), str(found.schema.schema_str)
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer.  Raises _RefusedError, or PeerError where none comes."""
+        """Ask until there is an answer.
+
+        Raises _RefusedError, or PeerError if none comes.
+        """
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         registry = self._registry
@@ -136,7 +143,7 @@ class Schemas:
                 if status < 500 and status not in _PASSING:
                     raise _RefusedError(status, str(error.error_message)) from None
                 words = f"answer {status}"
-            except Exception as error:  # noqa: BLE001  # of an HTTP library that is not ours to name
+            except Exception as error:  # noqa: BLE001  # from an HTTP library that is not ours
                 words = " ".join(str(error).split()) or type(error).__name__
             if time.monotonic() > until:
                 raise PeerError(
@@ -156,7 +163,7 @@ class Schemas:
 
 
 class _RefusedError(Exception):
-    """An answer that trying again would not change."""
+    """An answer that a retry would not change."""
 
     def __init__(self, status: int, words: str):
         super().__init__(status, words)
@@ -176,12 +183,15 @@ def _client(url: str, options: tuple[tuple[str, Any], ...]) -> Any:
     """Return this process's client, which keeps the schemas that it has seen."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-    # we try again ourselves
+    # retries are ours
     return SchemaRegistryClient({"url": url, "max.retries": 0, **dict(options)})
 
 
 class RegisteredCodec(Codec):
-    """Payloads with the id of their schema in front; subclasses say what follows it."""
+    """A codec of payloads with the id of their schema in front.
+
+    Subclasses define what follows it.
+    """
 
     schema_kind = ""  # as the registry calls it
 
@@ -195,18 +205,18 @@ class RegisteredCodec(Codec):
 
     @abstractmethod
     def schema_text(self) -> str:
-        """Return the schema that is registered, empty where there is none."""
+        """Return the schema that is registered, empty if there is none."""
 
     @abstractmethod
     def reader(self, number: int) -> Callable[[Any], Any]:
-        """Return what decodes the payloads of a schema."""
+        """Return a function that decodes the payloads of a schema."""
 
     @abstractmethod
     def writer(self, text: str) -> Callable[[Any], bytes]:
-        """Return what encodes events as payloads of a schema."""
+        """Return a function that encodes events as payloads of a schema."""
 
     def check_encoder(self, label: str) -> None:
-        """Raise WallarooParameterError where nothing can be encoded."""
+        """Raise WallarooParameterError if nothing can be encoded."""
         if not self._registry.subject:
             raise WallarooParameterError(
                 Problem(
@@ -259,7 +269,7 @@ def _number_of(head: bytes) -> int:
 
 
 def check_client(format_name: str) -> None:
-    """Raise WallarooParameterError where the client of registries is missing."""
+    """Raise WallarooParameterError if the client of registries is missing."""
     try:
         import confluent_kafka.schema_registry  # noqa: F401
     except ImportError as error:

@@ -1,4 +1,8 @@
-"""Rows: dicts, as a Parquet file or a database gives them, as values of a type.
+"""Rows of a Parquet file or a database, as values of a type.
+
+A row is a dict.
+
+Rows are dicts.
 
 Where it runs: everywhere; pure.
 """
@@ -15,7 +19,7 @@ Row = TypeVar("Row")
 
 
 class RowCodec(Codec):
-    """Dicts as values of a type."""
+    """The codec of dicts as values of a type."""
 
     def __init__(self, kind: Any):
         super().__init__(kind)
@@ -29,6 +33,6 @@ class RowCodec(Codec):
 
 
 def row_decoder(kind: type[Row], *, on_error: str = STOP) -> Decoder[Row]:
-    """Return a decoder that makes rows (dicts) values of a type, a dataclass, say."""
+    """Return a decoder that converts rows (dicts) to values of a type, a dataclass, say."""
     name = f"decode row {kind.__name__}"
     return Decoder(RowCodec(kind).decode, name, on_error=on_error, is_pure=True)

@@ -1,4 +1,6 @@
-"""What all serdes share: a decoder, encoders, and functions that travel to workers.
+"""The common part of all serdes.
+
+A decoder, encoders, and functions that travel to workers.
 
 Where it runs: everywhere; pure.
 """
@@ -15,11 +17,14 @@ from wallaroo.references import pickle_by_name
 from wallaroo.steps import ON_ERROR, STOP, Callback, Decoder, Encoder
 
 Event = TypeVar("Event")
-HEADER_BYTES = 4  # of a frame: its length, big endian
+HEADER_BYTES = 4  # a frame's length, big endian
 
 
 class Codec(ABC):
-    """Both directions of a format; travels as the arguments it was made with."""
+    """Both directions of a format.
+
+    It travels as the arguments that it was created with.
+    """
 
     def __init__(self, *arguments: Any):
         self._arguments = arguments
@@ -28,15 +33,21 @@ class Codec(ABC):
         return _restored, (type(self), pickle_by_name(self._arguments))
 
     def check_encoder(self, label: str) -> None:  # noqa: B027  # most encode whatever they decode
-        """Raise WallarooParameterError where nothing can be encoded; ``label`` is the serde's."""
+        """Raise WallarooParameterError if nothing can be encoded; ``label`` is the serde's."""
 
     @abstractmethod
     def decode(self, payload: Any) -> Any:
-        """Return the event of a payload.  Raises ValueError, in words, where it has none."""
+        """Return the event of a payload.
+
+        Raises ValueError, with the reason in words, if it has none.
+        """
 
     @abstractmethod
     def encode(self, event: Any) -> bytes:
-        """Return an event's payload.  Raises ValueError or TypeError where it has none."""
+        """Return an event's payload.
+
+        Raises ValueError or TypeError if it has none.
+        """
 
 
 def _restored(codec: type[Codec], arguments: bytes) -> Codec:
@@ -70,7 +81,10 @@ class _Keyed:
 
 
 class Serde(Generic[Event]):
-    """A format of events of type ``Event``: a decoder for sources and encoders for sinks."""
+    """A format of events of type ``Event``: a decoder, and encoders.
+
+    The decoder is for sources, the encoders are for sinks.
+    """
 
     def __init__(self, label: str, codec: Codec, on_error: str):
         if on_error not in ON_ERROR:
@@ -84,30 +98,34 @@ class Serde(Generic[Event]):
 
     @property
     def decoder(self) -> Decoder[Event]:
-        """Decodes a payload."""
+        """Return the decoder of payloads."""
         # pure: to decode twice costs less than to pickle the event and back
         name = f"decode {self._label}"
         return Decoder(self._codec.decode, name, on_error=self._on_error, is_pure=True)
 
     @property
     def encoder(self) -> Encoder[Event]:
-        """Encodes an event as a payload, without header or newline: for Kafka, queues, objects, and
-        files with a ``form``.
+        """Return the encoder of events as payloads, without header or newline.
+
+        It is for Kafka, queues, objects, and files with a ``form``.
         """
         return self._encoder(self._codec.encode)
 
     @property
     def line_encoder(self) -> Encoder[Event]:
-        """Encodes an event as a line."""
+        """Return the encoder of events as lines."""
         return self._encoder(_Line(self._codec))
 
     @property
     def frame_encoder(self) -> Encoder[Event]:
-        """Encodes an event as a frame: four bytes of length, big endian, and the payload."""
+        """Return the encoder of events as frames.
+
+        A frame is four bytes of length, big endian, and the payload.
+        """
         return self._encoder(_Frame(self._codec))
 
     def keyed_encoder(self, key: Callable[[Event], str | bytes | int | None]) -> Encoder[Event]:
-        """Encode an event as a Kafka record with ``key(event)`` as its key."""
+        """Return the encoder of events as Kafka records with ``key(event)`` as their keys."""
         return self._encoder(_Keyed(self._codec, Callback(key)))
 
     def _encoder(self, function: Callable[[Event], Any]) -> Encoder[Event]:
@@ -119,14 +137,14 @@ class Serde(Generic[Event]):
 
 
 def missing(format_name: str, library: str, extra: str, error: ImportError) -> Exception:
-    """Make the error for a library that is not installed."""
+    """Return the error for a library that is not installed."""
     what = f"needs {library}, which cannot be imported: {error}."
     fix = f"Install it wherever the driver and workers run: pip install 'wallaroo-spark[{extra}]'."
     return WallarooParameterError(Problem(format_name, "", what, fix))
 
 
 def label_of(format_name: str, kind: Any) -> str:
-    """Return what errors and tables call a format of a type."""
+    """Return the name of a format of a type in errors and tables."""
     return format_name if kind is None else f"{format_name} {getattr(kind, '__name__', kind)}"
 
 

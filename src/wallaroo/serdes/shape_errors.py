@@ -9,7 +9,7 @@ import contextlib
 import re
 from typing import Any
 
-VALUE_CHARS_MAX = 80  # of a value in an error
+VALUE_CHARS_MAX = 80  # per value in an error
 # msgspec's errors: "Expected `int`, got `str` - at `$.items[1].price`"
 PLACE = re.compile(r"(?P<text>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
 PART = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<number>\d+)\]")
@@ -17,7 +17,10 @@ EXPECTED = re.compile(r"(Expected .*), got .*", re.DOTALL)
 
 
 class ShapeError(ValueError):
-    """A value that does not have the shape of its type; its text names the place inside of it."""
+    """A value that does not have the shape of its type.
+
+    The text names the place inside of it.
+    """
 
     def __init__(self, text: str, path: str = ""):
         super().__init__(text, path)
@@ -55,7 +58,7 @@ def shape_error(words: str, value: Any) -> ShapeError:
             text = f"{expected[1]}, got {shown(part)}"
         elif text.startswith("Object missing"):
             text = f"{text}, got {', '.join(map(repr, part)) or 'nothing'}"
-        elif "'" not in text:  # where a quoted value is, it is this one
+        elif "'" not in text:  # a quoted value in the text is this one already
             text = f"{text}, got {shown(part)}"
     return ShapeError(_uncapitalized(text), path)
 

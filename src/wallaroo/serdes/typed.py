@@ -1,8 +1,8 @@
-"""Values of types, checked by msgspec: what the serdes of all formats share.
+"""Values of types, checked by msgspec: the common part of all formats.
 
 Where it runs: everywhere; pure.
 
-A type is looked at once, when a serde is made.  msgspec reads and writes dataclasses, attrs
+A type is examined once, when a serde is created.  msgspec reads and writes dataclasses, attrs
 classes, typed dicts and its own structs; a named tuple, which it reads from lists only, is read
 from an object by a struct with the same fields.
 """
@@ -29,8 +29,9 @@ NATIVE = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 
 
 def check_type(kind: Any) -> tuple[type[inspect.Type], ...]:
-    """Return the kinds of types that a type is made of.  Raises WallarooParameterError if values
-    cannot be checked against it.
+    """Return the kinds of types that a type consists of.
+
+    Raises WallarooParameterError if values cannot be checked against it.
     """
     try:
         parts = tuple(_parts(inspect.type_info(kind), set()))
@@ -83,7 +84,7 @@ def struct_of(kind: Any) -> type[msgspec.Struct]:
 
 
 def reader_of(kind: Any, *, is_text: bool = False) -> Read:
-    """Return a function that makes a value of type ``kind`` of a plain one, or raises ShapeError.
+    """Return a function that converts a plain value to type ``kind``, or raises ShapeError.
 
     With ``is_text`` plain values are texts, as in CSV: numbers are read, and an empty text is None
     if its field may be None.  Raises WallarooParameterError for types that msgspec does not know.
@@ -121,9 +122,12 @@ def _optional_fields(kind: Any) -> tuple[str, ...]:
 
 
 class TypedCodec(Codec):
-    """One value of a type (None: as it is) in a format of msgspec: JSON or MessagePack.
+    """The codec of a type's values in a format of msgspec.
 
-    With ``tag`` the type is a union of classes, and the field of that name says which it is.
+    The type may be None: values are as they are.
+
+    The format is JSON or MessagePack.  With ``tag`` the type is a union of classes, and the field
+    of that name holds the name of the value's class.
     """
 
     format: ClassVar[Any]  # msgspec.json or msgspec.msgpack
@@ -138,7 +142,7 @@ class TypedCodec(Codec):
         self._plain = self.format.Decoder().decode
         self._read = self._reader(kind) if tag is None else self._tagged(kind, tag)
         self._tag = tag
-        # msgspec writes NaN as null: only what may hold a float has to be looked at again
+        # msgspec writes NaN as null: only types that may hold a float need a second check
         may_hold_nan = not parts or inspect.FloatType in parts or inspect.AnyType in parts
         self._may_hold_nan = may_hold_nan and not self.has_nan
 
@@ -196,8 +200,10 @@ class TypedCodec(Codec):
 
 
 def by_tag(kind: Any, tag: str) -> dict[str, Any]:
-    """Return the classes of a union by the text that names each in the field ``tag``: what the
-    class's own field of that name allows (a ``Literal``), or the class's name in lower case.
+    """Return the classes of a union by the texts that name them in the field ``tag``.
+
+    A class is named by the values that its own field of that name allows (a ``Literal``), or by its
+    name in lower case.
     """
     classes = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     named: dict[str, Any] = {}
@@ -210,8 +216,9 @@ def by_tag(kind: Any, tag: str) -> dict[str, Any]:
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """Return the fields of an object of a dataclass, attrs class or struct, those of objects in it
-    as they are; None for anything else.
+    """Return the fields of an object of a dataclass, attrs class or struct.
+
+    Objects in it are left as they are; None for anything else.
     """
     names: Any = getattr(type(value), "__struct_fields__", None)
     if names is None:
@@ -222,14 +229,18 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """Return objects of classes, at any depth, as dicts and enums as their values; texts, numbers,
-    bytes, dates and times as they are.
+    """Return objects of classes, at any depth, as dicts and enums as their values.
+
+    Texts, numbers, bytes, dates and times are left as they are.
     """
     return msgspec.to_builtins(value, builtin_types=NATIVE, enc_hook=written)
 
 
 def written(value: Any) -> Any:
-    """Return the plain form of a value that msgspec does not know; raises TypeError for others."""
+    """Return the plain form of a value that msgspec does not know.
+
+    Raises TypeError for others.
+    """
     if hasattr(value, "item") and hasattr(value, "dtype"):  # a scalar of numpy
         return value.item()
     kind: Any

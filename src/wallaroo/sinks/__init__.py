@@ -1,12 +1,12 @@
-"""What a sink is made of, for those who write one; and the PostgreSQL sink, which is one.
+"""The interface of sinks, for those who write one, and ready-made sinks.
 
 Where it runs: everywhere; see below.
 
 A sink is three classes.  All outputs of a batch go through them in three verbs:
 
-1. **Write**, in the tasks: ``SinkConfig.writer(context)`` makes a ``SinkWriter``.  It gets encoded
-   outputs in order (``write``, many times), stages them out of sight, and returns a
-   *token* that says where (``prepare``).
+1. **Write**, in the tasks: ``SinkConfig.writer(context)`` creates a ``SinkWriter``.  It gets
+   encoded outputs in order (``write``, many times), stages them out of sight, and returns a *token*
+   that names the place (``prepare``).
 2. **Commit**, in the driver: once the batch and its tokens are recorded in the checkpoint,
    ``SinkCommitter.commit(commit, tokens)`` makes the output visible, tokens in output order.
 3. **Abort**: the batch did not commit; drop what the tokens name.
@@ -19,11 +19,11 @@ What a sink must keep to be exactly-once:
   identity that it was there before; best in the same transaction as the output.
 * A ``CommitId`` names the checkpoint, the batch and an id.  Numbers of batches begin at 0 again
   with a fresh checkpoint and come again after a rollback; ids do not.
-* ``abort`` may never be called.  ``recover(history, tokens)``, called before the first batch, gets
+* A crash may prevent ``abort``.  ``recover(history, tokens)``, called before the first batch, gets
   the retained commits and the tokens of the last one: finish that one, remove everything else that
-  is staged, and refuse to go on after output of a commit that is not in ``history``.
+  is staged, and refuse to continue after output of a commit that is not in ``history``.
 * ``rollback(to, tokens)`` is optional; see ``SinkCommitter.rollback``.
-* Tokens go into the checkpoint: small and JSON-able; ``None`` says that nothing was written.
+* Tokens go into the checkpoint: small and JSON-able; ``None`` means that nothing was written.
 
 The configuration is a frozen dataclass, pickled on its way to workers: open connections in
 ``writer`` and ``committer``, not in it.  docs/sinks.md has a sink of one page.  ``StagedWriter``,

@@ -1,7 +1,9 @@
-"""Outputs that may carry an address (a routing key, a topic) as staged bytes: packed in the worker,
-unpacked by the committer.
+"""Outputs that may carry an address, as staged bytes.
 
 Where it runs: workers and driver; pure.
+
+An address is a routing key or a topic.  Outputs are packed in the worker and unpacked by the
+committer.
 
 The format: u16 length of the address (big endian), the address in UTF-8, the body.  An empty
 address means the sink's own.
@@ -21,8 +23,9 @@ _LENGTH = struct.Struct(">H")
 
 
 def pack(output: Any) -> bytes:
-    """Return the staged form of ``body`` or ``(body, address)``.  Raises TypeError, in words, for
-    anything else.
+    """Return the staged form of ``body`` or ``(body, address)``.
+
+    Raises TypeError, in words, for anything else.
 
     >>> unpack(pack(("on", "lamps/7")))
     ('lamps/7', b'on')
@@ -46,7 +49,7 @@ def unpack(packed: bytes) -> tuple[str, bytes]:
 
 
 class AddressedEncoder(WrappedEncoder):
-    """Calls the user's encoder, and packs what it returns."""
+    """An encoder that packs what the user's encoder returns."""
 
     def __init__(self, inner: Encoder[Any]):
         function = inner.function

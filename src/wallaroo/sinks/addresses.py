@@ -1,4 +1,4 @@
-"""Addresses of other systems as a checkpoint may note them: without what is secret.
+"""Addresses of other systems, without secrets, as checkpoints note them.
 
 Where it runs: driver; pure.
 """
@@ -12,8 +12,10 @@ _SECRET = re.compile(r"(?i)\b(?:ssl)?password\s*=\s*(?:'(?:[^'\\]|\\.)*'|\S*)\s*
 
 
 def without_secrets(address: str) -> str:
-    """Return an address (a URL, several of them, libpq's ``key=value ...``) without users and
-    passwords; a query, which may hold a key, as a checksum.
+    """Return an address without users and passwords.
+
+    It is a URL, several of them, or libpq's ``key=value ...``.  A query, which may hold a key, is
+    replaced by a checksum.
 
     >>> without_secrets("amqp://me:p,/w@host:5672/vhost"), without_secrets("host=h password='a b'")
     ('amqp://host:5672/vhost', 'host=h')

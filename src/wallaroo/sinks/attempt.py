@@ -1,4 +1,4 @@
-"""Signs of life of a committer's thread in what it does with its system.
+"""Signs of life in a committer's calls into its system.
 
 Where it runs: driver; pure.  Two threads use it; callers hold the committer's lock.
 """
@@ -24,14 +24,16 @@ class Verdict(Enum):
 
 
 class Attempt:
-    """Calls into a system from the connection on; ``bound_s`` without a sign of life are too many,
-    twice that after one that was broken off, and so on until one succeeds.
+    """Calls into a system, from the connection on.
+
+    ``bound_s`` without a sign of life are too many, twice that after a call that was broken off,
+    and so on until one succeeds.
     """
 
     def __init__(self, bound_s: float, clock: Callable[[], float] = time.monotonic):
         self._bound_s = bound_s
         self._clock = clock
-        self.session: Session | None = None  # which is open
+        self.session: Session | None = None  # the open one
         self._growth = 1
         self._mark: object = None
         self._since: float | None = None  # the last sign of life; None: nothing is called
@@ -43,7 +45,7 @@ class Attempt:
         self._broken_off_at = None
 
     def end(self, session: Session | None = None) -> None:
-        """Note that nothing is called any more; with the session that is open."""
+        """Note that nothing is called any more; ``session``, if any, stays open."""
         self.session = session
         self._since = None
         self._broken_off_at = None
@@ -58,7 +60,7 @@ class Attempt:
         return 0.0 if self._since is None else self._clock() - self._since
 
     def judge(self) -> Verdict:
-        """Return what is to be done, once each."""
+        """Return the verdict; each action is returned once."""
         if self._since is None:
             return Verdict.FINE
         now = self._clock()

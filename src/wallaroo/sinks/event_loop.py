@@ -1,9 +1,9 @@
-"""An event loop in a thread of its own, for clients that are written for asyncio.
+"""An event loop in a thread of its own, for asyncio clients.
 
 Where it runs: driver, beside a committer's thread.
 
-The loop runs as long as the session lives: so a client answers its server's pings while no output
-is there.
+The loop runs as long as the session, so that a client answers its server's pings while there is no
+output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 
 class EventLoop:
-    """Runs one coroutine at a time for another thread."""
+    """A loop that runs one coroutine at a time for another thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -31,7 +31,10 @@ class EventLoop:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
-        """Return what a coroutine returns.  Raises what it raised; DeliveryError after `cancel`."""
+        """Return what a coroutine returns.
+
+        Raises what it raised; DeliveryError after `cancel`.
+        """
         running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         self._running = running
         try:
@@ -40,7 +43,10 @@ class EventLoop:
             raise DeliveryError(BROKEN_OFF, True) from None
 
     def cancel(self) -> None:
-        """End what is waited for.  Called from another thread."""
+        """Cancel the coroutine that runs.
+
+        Called from another thread.
+        """
         if self._running is not None:
             self._running.cancel()
 

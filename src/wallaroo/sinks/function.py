@@ -1,4 +1,4 @@
-"""FunctionSinkConfig: outputs handed to a function of the user's, at least once, in order.
+"""FunctionSinkConfig: outputs handed to a user's function, at least once, in order.
 
 Where it runs: the configuration travels; its writer runs in workers, its committer and the function
 in the driver, in a thread of the sink's own.
@@ -25,21 +25,24 @@ from wallaroo.steps import Encoder, place_of
 
 
 class CallError(Exception):
-    """The function raised; ``args`` hold the exception's type and text."""
+    """A failed call; ``args`` hold the type and text of its exception."""
 
     def __str__(self) -> str:
         return ": ".join(filter(None, map(str, self.args)))
 
 
 class FunctionSession(SlicedSession):
-    """Calls the function with one batch's outputs, slice by slice."""
+    """A session that calls the function with a batch's outputs, by slices."""
 
     def __init__(self, config: FunctionSinkConfig, progress: Progress, checkpoint: str):
         super().__init__(checkpoint, progress, config.batch)
         self._function = config.function
 
     def deliver(self, part: Slice) -> None:
-        """Call the function.  Raises CallError where it raised."""
+        """Call the function.
+
+        Raises CallError if the function raises.
+        """
         fault_point("function.call")
         try:
             self._function(list(part.outputs))
@@ -48,11 +51,11 @@ class FunctionSession(SlicedSession):
         fault_point("function.called")
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class FunctionSystem(System):
-    """A function, and how often it is tried again."""
+    """A function, and the retries of its calls."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (CallError,)
     stalled_s = ENDLESS_S  # a function may take its time
@@ -64,15 +67,15 @@ class FunctionSystem(System):
 
     @property
     def target(self) -> str:
-        """The function's name."""
+        """Return the function's name in errors."""
         return self._config.label
 
     def connect(self, checkpoint: str) -> Session:
-        """Begin where the calls before left off."""
+        """Begin after the outputs that earlier calls accepted."""
         return FunctionSession(self._config, self._progress, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        """Return which try failed and how; empty after the last one."""
+        """Return the failure and the next retry, in words; empty after the last one."""
         failures = self._progress.failures
         retries = self._config.retries
         if retries is not None and failures > retries:
@@ -86,7 +89,7 @@ class FunctionSystem(System):
         return self._progress.pause_s(self._config.backoff_s)
 
     def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
-        """Make the error for a function that failed too often."""
+        """Return the error for a function that failed too often."""
         which = f" with outputs of batch {batch.batch}" if batch else ""
         place = place_of(self._config.function)
         at = f" at {place}" if place else ""
@@ -104,16 +107,17 @@ def _runs_in_the_driver(outputs: list[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSinkConfig(SinkConfig):
-    """Call ``function`` with lists of encoded outputs (bytes), in order, each at least once.
+    """A sink that calls a function with lists of encoded outputs.
 
-    The function runs in the driver, one call at a time, with at most ``batch`` outputs; its result
-    is ignored.  When it raises, it is called again with the same outputs, after ``backoff_s``, then
-    twice as long, up to 30 s; after ``retries`` of them in a row the run ends, and the next one
-    goes on with what waits (``None``: without end).  After a crash the outputs of the batch in hand
-    may be given again: make the function idempotent, or let it recognise what it has seen.
+    ``function`` gets them (bytes) in order, each at least once.  It runs in the driver, one call at
+    a time, with at most ``batch`` outputs; its result is ignored.  When it raises, it is called
+    again with the same outputs, after ``backoff_s``, then twice as long, up to 30 s; after
+    ``retries`` of them in a row the run ends, and the next one continues with what waits (``None``:
+    it is retried without end).  After a crash the outputs of the batch in hand may come again: make
+    the function idempotent, or let it recognise what it has seen.
 
-    ``name`` is what errors and tables call it; the function's own by default, by which a sink
-    without one is known.
+    ``name`` names the sink in errors and tables; by default it is the function's own name, which
+    also identifies a sink without a name.
     """
 
     kind: ClassVar[str] = "function"
@@ -146,19 +150,19 @@ class FunctionSinkConfig(SinkConfig):
 
     @property
     def label(self) -> str:
-        """What errors and tables call it."""
+        """Return the name of the sink in errors and tables."""
         return f"function {self.target}"
 
     @property
     def target(self) -> str:
-        """The name, or the function's own."""
+        """Return the name, or the function's own."""
         return self.name or getattr(self.function, "__name__", type(self.function).__name__)
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Stage one task's outputs of one batch in the outbox."""
+        """Return a writer that stages one task's outputs of one batch in the outbox."""
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Call the function from a thread of the driver."""
+        """Return the committer, which calls the function from a thread of the driver."""
         system = FunctionSystem(self, sink)
         return QueuedCommitter(sink, system, staging, is_durable=is_durable, points="function")

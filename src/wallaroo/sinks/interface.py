@@ -1,21 +1,21 @@
-"""The sink interface: write in the task, commit after the commit point, abort.
+"""The sink interface: write, commit after the commit point, abort.
 
 Where it runs: configurations travel (pickled) to workers; writers run in workers; committers run in
 the driver.
 
 The contract of a sink:
 
-* A task makes one writer per sink and batch, gives it encoded outputs in order (``write``, many
-  times), then ``prepare``s it and gets a *token*: a small picklable value that says where the
-  output is staged.  A task may run more than once for a batch; every run makes its own writer and
-  its own token, and only one run's tokens are accepted.
+* A task creates one writer per sink and batch, passes it encoded outputs in order (``write``, many
+  times), then ``prepare``s it and gets a *token*: a small picklable value that names the place of
+  the staged output.  A task may run more than once for a batch; every run creates its own writer
+  and its own token, and only one run's tokens are accepted.
 * After the commit point the driver calls ``commit(commit, tokens)``: tokens in output order,
   exactly once in an undisturbed run, again for the last commit after a crash.  ``commit`` must
   therefore be idempotent.  It must not lose or reorder.
 * A batch's number is used again after a rollback, a commit's identity is not: what a sink remembers
   about its output, it remembers by `CommitId`.  ``recover`` is given the history of the checkpoint
-  and refuses, before it changes anything, to go on after output of a commit that is not part of it.
-* ``abort(batch, tokens)`` drops what uncommitted tokens staged.  It may never be called (a crash):
+  and refuses, before it changes anything, to continue after output of a commit that is not in it.
+* ``abort(batch, tokens)`` drops what uncommitted tokens staged.  A crash may prevent the call:
   staged output that was not committed must be recognisable and removable later (``recover``).
 * ``rollback(to, tokens)`` moves the visible output back; see `SinkCommitter.rollback`.
 """
@@ -39,7 +39,7 @@ CANNOT_FOLLOW = "what it has sent cannot be taken back"
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """What a writer is given: whose output, which batch, which task and attempt, where to stage."""
+    """The context of a writer: sink, batch, task, attempt and staging directory."""
 
     sink: str  # the sink's unique name in the plan
     batch: int
@@ -52,16 +52,20 @@ class WriteContext:
 
 
 class SinkWriter(ABC):
-    """Stages one task's output of one batch."""
+    """A writer that stages one task's output of one batch."""
 
     @abstractmethod
     def write(self, outputs: Sequence[bytes]) -> None:
-        """Stage these encoded outputs, in order.  Called with a few thousand at a time."""
+        """Stage these encoded outputs, in order.
+
+        Called with a few thousand at a time.
+        """
 
     @abstractmethod
     def prepare(self) -> Any:
-        """Finish staging; return the token (picklable, small, JSON-able), or None where nothing was
-        written.
+        """Finish staging; return the token, or None if nothing was written.
+
+        The token is picklable, small and JSON-able.
         """
 
     @abstractmethod
@@ -71,66 +75,72 @@ class SinkWriter(ABC):
 
 @dataclass(slots=True)
 class SinkStatus:
-    """What the live table and the log say about one sink."""
+    """The status of one sink in the live table and the log."""
 
     committed_batch: int = -1  # last batch whose output left completely
     outputs: int = 0  # outputs that left
-    # e.g. "127.0.0.1:7002 (connection refused)"; empty where nothing is waited for
+    # e.g. "127.0.0.1:7002 (connection refused)"; empty if nothing is waited for
     waiting_for: str = ""
     pending_bytes: int = 0  # committed output that has not left yet
-    is_gathering: bool = False  # whether that is kept until there is more
+    is_gathering: bool = False  # whether pending output is kept until there is more
     # batch -> wall clock when its output left (bounded, last 64)
     sent_at_ns: dict[int, int] = field(default_factory=dict)
 
     def note_sent(self, batch: int, at_ns: int) -> None:
-        """Keep when a batch's output left; the oldest are forgotten."""
+        """Keep the time at which a batch's output left; forget the oldest."""
         self.sent_at_ns[batch] = at_ns
         while len(self.sent_at_ns) > SENT_AT_MAX:
             del self.sent_at_ns[min(self.sent_at_ns)]
 
     def copy(self) -> SinkStatus:
-        """A snapshot that does not change any more."""
+        """Return a snapshot that does not change any more."""
         return replace(self, sent_at_ns=dict(self.sent_at_ns))
 
 
 class SinkCommitter(ABC):
-    """Driver side of one sink for one run."""
+    """The driver's side of one sink for one run."""
 
     @abstractmethod
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Before the first batch is staged: finish the last commit if it was not finished, drop
-        what was staged and not committed.
+        """Finish the last commit if it was not finished; drop what was staged and not committed.
+
+        Called before the first batch is staged.
 
         ``tokens`` are those of ``history.last``, which may be the state before the first commit
-        (``history.last.exists`` is false).  They are empty too where this sink had no output in
-        that commit, or was not part of the application then.  ``history.tokens`` has those of all
+        (``history.last.exists`` is false).  They are empty too if this sink had no output in that
+        commit, or was not part of the application then.  ``history.tokens`` has those of all
         retained commits.  A committer whose ``commit`` returns before the output left keeps its own
         list of earlier commits, at the latest when it is asked to `retain_from` a later one.
 
-        Raises CheckpointError or PeerError, with nothing changed, where the target holds output of
+        Raises CheckpointError or PeerError, with nothing changed, if the target holds output of
         another checkpoint, or of a commit that is not in ``history``.
         """
 
     @abstractmethod
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
-        """Make a committed batch's output visible; again for the same commit does nothing.
+        """Make a committed batch's output visible; do nothing for the same commit again.
 
         May return before the output left (an outbox); must keep order.
         """
 
     def retain_from(self, batch: int) -> None:  # noqa: B027  # only a sink that relies on commits has to act
-        """Commits before ``batch`` are forgotten when this returns: ``history.tokens`` of the next
-        ``recover`` may lack theirs.  Called after each ``commit``.
+        """Prepare for the loss of the commits before ``batch``.
+
+        They are forgotten when this returns: ``history.tokens`` of the next ``recover`` may lack
+        their tokens.  Called after each ``commit``.
         """
 
     def poll(self) -> None:  # noqa: B027  # only what can hang has to act
-        """Look after what sends.  Called about once a second while the run lasts."""
+        """Check on what sends.
+
+        Called about once a second while the run lasts.
+        """
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed
         """Drop staged output of a batch that did not commit."""
 
     def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Raise CheckpointError where `rollback` with the same arguments would; change nothing."""
+        """Raise CheckpointError if `rollback` with the same arguments would; change nothing."""
         raise CheckpointError(CANNOT_FOLLOW)
 
     def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
@@ -141,17 +151,18 @@ class SinkCommitter(ABC):
         this checkpoint wrote is removed.  Calling it again does nothing.  A crash in between is
         finished by calling it again; until then ``recover`` either finishes it or refuses.
 
-        Raises CheckpointError before anything is touched where the sink cannot follow.
+        Raises CheckpointError before anything is touched if the sink cannot follow.
         """
         raise CheckpointError(CANNOT_FOLLOW)
 
     @abstractmethod
     def status(self) -> SinkStatus:
-        """A snapshot for display."""
+        """Return a snapshot for display."""
 
     def backlog(self) -> int:
-        """Committed bytes that have not left yet; the driver starts no batch while it is above its
-        bound.
+        """Return the committed bytes that have not left yet.
+
+        The driver starts no batch while they are above its bound.
         """
         return self.status().pending_bytes
 
@@ -161,39 +172,42 @@ class SinkCommitter(ABC):
 
 
 class SinkConfig(ABC):
-    """A sink as users configure it; picklable.  Subclasses are frozen dataclasses in
-    ``sinks/``.
+    """A sink as users configure it; picklable.
+
+    Subclasses are frozen dataclasses in ``sinks/``.
     """
 
     kind: ClassVar[str] = "sink"
     can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
-    # as the user calls it, or "": a sink with a name may move to another target with what waits; a
-    # configuration may do without it
+    # the user's name for it, or "": a sink with a name may move to another target with what waits;
+    # a configuration may do without it
     name: str
     encoder: Encoder[Any] | None
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """What errors and tables call it, e.g. ``tcp 127.0.0.1:7002``."""
+        """Return the name of the sink in errors and tables, e.g. ``tcp 127.0.0.1:7002``."""
 
     @property
     def target(self) -> str:
-        """Return the place of output, without secrets: with the kind, a sink without a name is
-        known by it, so that what waits for one receiver is not sent to another.  Checkpoints
-        note it.  Sinks of one target are taken to have one receiver.
+        """Return the place of output, without secrets.
+
+        With the kind, it identifies a sink without a name, so that what waits for one receiver is
+        not sent to another.  Checkpoints note it.  Sinks of one target are taken to have one
+        receiver.
         """
         return ""
 
     @property
     def address(self) -> str:
-        """At which system the target is, if there may be several; noted as ``target`` is."""
+        """Return the system of the target, if there may be several; noted as ``target`` is."""
         return ""
 
     @abstractmethod
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Worker side: stage one task's output of one batch."""
+        """Return a writer that stages one task's output of one batch; called in a worker."""
 
     @abstractmethod
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Driver side: open whatever commits (a process, a connection, a directory)."""
+        """Open the committer in the driver, with the process, connection or directory it uses."""

@@ -1,4 +1,4 @@
-"""Whether output of a sink that an application lacks may not have left.
+"""The check for waiting output of a sink that an application lacks.
 
 Where it runs: driver, before a run begins; a terminal.  Reads only.
 """
@@ -14,8 +14,9 @@ from wallaroo.sinks.tcp.progress import read_progress
 
 
 def may_wait(outbox: Path, history: CommitHistory) -> bool:
-    """Whether committed output is in the outbox, or in the sink's retained commits, that is not
-    known to have left.
+    """Return whether committed output of the sink is not known to have left.
+
+    It may be in the outbox, or in the sink's retained commits.
     """
     try:
         progress = read_progress(outbox)

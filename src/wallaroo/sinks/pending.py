@@ -1,6 +1,8 @@
-"""The list of commits whose output has not left, as small files: ``pending/<batch>.json``.
+"""The list on disk of commits whose output has not left.
 
 Where it runs: driver.
+
+It is a small file per commit: ``pending/<batch>.json``.
 
 The invariant: a batch's file is there (and on disk, in durable mode) before the checkpoint forgets
 the batch's commit, which names the same tokens; it is removed when the batch's output has left,
@@ -24,7 +26,7 @@ from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
 from wallaroo.sinks.staging import WAYS_ON, StagedToken, disk_errors, remove_staged
 
-FORMAT = 2  # 1 named batches by number only
+FORMAT = 2  # format 1 named batches by number only
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,31 +34,31 @@ class PendingBatch:
     """One committed batch of one sink."""
 
     commit: CommitId
-    start: int  # offset of its first byte, where the sink's output is one stream of bytes
+    start: int  # offset of its first byte, if the sink's output is one stream of bytes
     bytes: int
     outputs: int
     tokens: tuple[StagedToken, ...]
-    skipped_bytes: int = 0  # of output that was given up (``wallaroo sink skip``); else 0
+    skipped_bytes: int = 0  # output that was given up (``wallaroo sink skip``); else 0
     skipped_outputs: int = 0  # -1: not known
 
     @property
     def batch(self) -> int:
-        """Its number."""
+        """Return its number."""
         return self.commit.batch
 
     @property
     def end(self) -> int:
-        """Offset after its last byte."""
+        """Return the offset after its last byte."""
         return self.start + self.bytes
 
     @property
     def checksum(self) -> int:
-        """Of all its staged parts, in order."""
+        """Return the checksum of all its staged parts, in order."""
         return zlib.crc32(",".join(str(token["crc"]) for token in self.tokens).encode())
 
     @staticmethod
     def of(commit: CommitId, start: int, tokens: Sequence[Any]) -> PendingBatch | None:
-        """Make it of a commit's tokens; None where the sink had no output in it."""
+        """Return the batch of a commit's tokens; None if the sink had no output in it."""
         staged: tuple[StagedToken, ...] = tuple(token for token in tokens if token is not None)
         if not commit.exists or not staged:
             return None
@@ -69,7 +71,7 @@ class PendingBatch:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as it is written into files."""
+        """Return the batch as it is written into files."""
         return {
             **self.commit.to_json(),
             "start": self.start,
@@ -82,7 +84,10 @@ class PendingBatch:
 
     @staticmethod
     def from_json(fields: dict[str, Any]) -> PendingBatch:
-        """Undo `to_json`.  Raises KeyError, TypeError or ValueError for anything else."""
+        """Undo `to_json`.
+
+        Raises KeyError, TypeError or ValueError for anything else.
+        """
         return PendingBatch(
             CommitId.from_json(fields),
             int(fields["start"]),
@@ -102,7 +107,7 @@ class PendingList:
         self._folder = staging / "pending"
         self._is_durable = is_durable
         make_private(self._folder, is_durable=is_durable)
-        if is_durable:  # what a run listed and had no time to sync
+        if is_durable:  # a run may have died after it listed one, before the sync
             with disk_errors(self._folder):
                 sync_folder(self._folder)
 
@@ -121,7 +126,7 @@ class PendingList:
         self._path(batch.batch).unlink(missing_ok=True)
 
     def batches(self) -> Iterator[PendingBatch]:
-        """All pending batches in order; unfinished writes are removed."""
+        """Yield all pending batches in order; remove unfinished writes."""
         for partial in self._folder.glob("*.tmp"):
             fault_point("outbox.pending.orphan")
             partial.unlink(missing_ok=True)
@@ -129,11 +134,14 @@ class PendingList:
             yield self.read(batch)
 
     def numbers(self) -> list[int]:
-        """Numbers of all pending batches in order."""
+        """Return the numbers of all pending batches in order."""
         return sorted(int(path.stem) for path in self._folder.glob("[0-9]*.json"))
 
     def read(self, batch: int) -> PendingBatch:
-        """One pending batch.  Raises CheckpointError where its file is damaged."""
+        """Read one pending batch.
+
+        Raises CheckpointError if its file is damaged.
+        """
         return read_pending(self._path(batch))
 
     def set_aside(self, batch: int) -> None:
@@ -146,7 +154,10 @@ class PendingList:
 
 
 def read_pending(path: Path) -> PendingBatch:
-    """Read one pending batch.  Raises CheckpointError where it is damaged or of another format."""
+    """Read one pending batch.
+
+    Raises CheckpointError if it is damaged or of another format.
+    """
     try:
         envelope = json.loads(path.read_text(encoding="utf-8"))
         if envelope["format"] != FORMAT:

@@ -1,28 +1,29 @@
-"""The committer of sinks whose system commits by transaction: a thread that puts committed batches,
-in order.
+"""The committer of sinks whose system commits by transaction.
 
 Where it runs: driver.
+
+A thread puts committed batches into the system, in order.
 
 The invariants:
 
 * ``commit`` hands a batch to the thread first (latency) and writes it to the pending list before it
   returns.  If the driver dies in between, the checkpoint's last commit still has the tokens, and
   ``recover`` hands the batch over again.
-* The thread puts batches in order, several that wait together where the session can, and forgets a
+* The thread puts batches in order, several that wait together if the session can, and forgets a
   batch only when the system has confirmed its transaction.  What it cannot know (a connection broke
   during the commit, the driver died after it) it does again: `Session.put` finds out that it is
   there.
 * What the system and the pending list remember they remember by commit.  A commit there that is not
   in the checkpoint's history means that the checkpoint was rolled back or is an older copy: output
   cannot be taken back, so the run is refused.
-* What is transient (the system is away, restarting, full) is tried again without end.  What is not
-  (no such table, a value that does not fit) ends the run; the batch stays in the list, and the
-  next run goes on with it.
+* What is transient (the system is unavailable, restarting, full) is retried without end.  What is
+  not (no such table, a value that does not fit) ends the run; the batch stays in the list, and the
+  next run continues with it.
 * A call into the system that shows no sign of life for `System.stalled_s` is broken off: its
   session is closed and another one is opened.  A thread that hangs nevertheless, in a client's own
-  code say, is replaced where the system is fencing; what the old one does later changes nothing
-  here (`_require_current`) and nothing there.  Where the system is not, two would write at once:
-  then the sink waits, and the log names it.
+  code say, is replaced if the system is fencing; what the old one does later changes nothing here
+  (`_require_current`) and nothing there.  If the system is not, two would write at once: then the
+  sink waits, and the log names it.
 """
 
 from __future__ import annotations
@@ -47,20 +48,21 @@ from wallaroo.sinks.target_record import begin_target, read_target
 from wallaroo.sinks.waiting_batches import WaitingBatches
 
 STOP_S = 3.0  # for the thread to end after its statement was cancelled
-TOGETHER_BYTES_MAX = 4 << 20  # of batches that are put together
+TOGETHER_BYTES_MAX = 4 << 20  # for batches that are put together
 HISTORY_KEPT = 100  # commits that the system's last one is compared with
-NAMED_S = 2.0  # without a sign of life: then the status names it
-LOOK_S = 1.0  # between two looks at the thread, while what waits is sent at the end of a run
+NAMED_S = 2.0  # without a sign of life: then the status names the system
+LOOK_S = 1.0  # between two checks of the thread, while what waits is sent at the end of a run
 _LOG = logging.getLogger(__name__)
 
 
 class _ReplacedError(Exception):
-    """This thread was replaced by another one."""
+    """The end of a thread that was replaced by another one."""
 
 
 class QueuedCommitter(SinkCommitter):
-    """Commits batches of staged output to one system; ``points`` is the prefix of its fault
-    points.
+    """A committer of batches of staged output to one system.
+
+    ``points`` is the prefix of its fault points.
     """
 
     def __init__(self, sink: str, system: System, staging: Path, *, is_durable: bool, points: str):
@@ -78,8 +80,9 @@ class QueuedCommitter(SinkCommitter):
         self._thread = self._new_thread()
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Take up what an earlier run committed and did not put; remove what was not committed;
-        begin to put.
+        """Begin to put, with what an earlier run committed and did not put.
+
+        What was not committed is removed.
         """
         staging = self._waiting.staging
         record = read_target(staging, history, tokens)
@@ -96,8 +99,9 @@ class QueuedCommitter(SinkCommitter):
         self._thread.start()
 
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
-        """Hand a committed batch over; again for the same commit does nothing.  Returns before the
-        output is in the system.
+        """Hand a committed batch over; do nothing for the same commit again.
+
+        Returns before the output is in the system.
         """
         made = PendingBatch.of(commit, 0, tokens)
         with self._state:
@@ -120,7 +124,7 @@ class QueuedCommitter(SinkCommitter):
         remove_staged(self._waiting.staging, tokens)
 
     def status(self) -> SinkStatus:
-        """A snapshot for display."""
+        """Return a snapshot for display."""
         with self._state:
             self._status.pending_bytes = self._waiting.bytes
             status = self._status.copy()
@@ -130,8 +134,9 @@ class QueuedCommitter(SinkCommitter):
             return status
 
     def backlog(self) -> int:
-        """Bytes of output that are not in the system yet; raises what the thread ended with: a run
-        without input ends too.
+        """Return the bytes of output that are not in the system yet.
+
+        Raises what the thread ended with: a run without input ends too.
         """
         with self._state:
             self._refuse_broken()
@@ -159,10 +164,9 @@ class QueuedCommitter(SinkCommitter):
             session.cancel()
 
     def close(self, drain_s: float) -> None:
-        """Wait until everything is in the system, at most so long, then stop; the rest stays in the
-        outbox for the next run.
+        """Wait at most ``drain_s`` until everything is in the system, then stop.
 
-        Raises what the thread ended with, once.
+        The rest stays in the outbox for the next run.  Raises what the thread ended with, once.
         """
         deadline = time.monotonic() + drain_s
         while self._is_draining(deadline):
@@ -205,13 +209,13 @@ class QueuedCommitter(SinkCommitter):
         return threading.Thread(target=self._live, name=name, daemon=True)
 
     def _replace(self) -> None:
-        """Begin again with another thread; the caller holds the lock."""
+        """Start a thread that replaces the current one; the caller holds the lock."""
         self._attempt.end()
         self._thread = self._new_thread()
         self._thread.start()
 
     def _require_current(self) -> None:
-        """Raise where this thread was replaced; the caller holds the lock."""
+        """Raise if this thread was replaced; the caller holds the lock."""
         if threading.current_thread() is not self._thread:
             raise _ReplacedError
 
@@ -237,8 +241,9 @@ class QueuedCommitter(SinkCommitter):
             self._break(InternalError(what))
 
     def _try(self) -> None:
-        """Connect and put until the committer is closed; return early, after a pause, where trying
-        again can help.
+        """Connect and put until the committer is closed.
+
+        Returns early, after a pause, if a retry can help.
         """
         try:
             self._serve()
@@ -295,7 +300,7 @@ class QueuedCommitter(SinkCommitter):
             raise self._set_back(last, history)
 
     def _next(self) -> list[PendingBatch]:
-        """Wait for output; return what is put together, nothing where the committer is closed."""
+        """Wait for output; return what is put together, nothing if the committer is closed."""
         with self._state:
             self._require_current()
             session = self._attempt.session

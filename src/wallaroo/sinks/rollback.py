@@ -1,9 +1,9 @@
-"""Moving the output of all sinks back to an older commit: all of them, or none.
+"""The rollback of sinks' output to an older commit: all, or none.
 
 Where it runs: the command that rolls a checkpoint back; no run holds the checkpoint.
 
-The invariant: no sink is touched before every sink has said that it can follow.  A crash in between
-leaves sinks that were moved and sinks that were not; the same call again finishes the work.
+The invariant: no sink is touched before every sink has reported that it can follow.  A crash in
+between leaves sinks that were moved and sinks that were not; the same call again finishes the work.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def roll_back_sinks(
 ) -> None:
     """Move every sink's visible output back to what it was after commit ``to``.
 
-    ``tokens`` are that commit's, by sink; ``before_first`` is called once every sink has said that
-    it can follow, before the first one is touched.  Raises CheckpointError, with nothing touched,
-    that names every sink that cannot follow and why.
+    ``tokens`` are that commit's, by sink; ``before_first`` is called once every sink has reported
+    that it can follow, before the first one is touched.  Raises CheckpointError, with nothing
+    touched, that names every sink that cannot follow and why.
     """
     fixed = {name: CANNOT_FOLLOW for name, config in sinks.items() if not config.can_roll_back}
     _refuse(sinks, fixed)

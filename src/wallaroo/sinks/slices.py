@@ -1,10 +1,11 @@
-"""Sessions of systems without transactions: committed outputs handed over slice by slice, in order,
-each at least once.
+"""Sessions of systems without transactions.
 
 Where it runs: driver, in the committer's thread.
 
-The invariant: outputs are forgotten when `deliver` has returned from the call that was given them,
-not before.  Within a run a slice that failed is delivered again with the same outputs, and slices
+Committed outputs are handed over slice by slice, in order, each at least once.
+
+The invariant: outputs are forgotten when `deliver` has returned from the call with them, not
+before.  Within a run a slice that failed is delivered again with the same outputs, and slices
 before it are not; after a crash the batch in hand begins again, with the same slices.
 """
 
@@ -28,10 +29,10 @@ BACKOFF_S_MAX = 30.0  # the longest pause between two tries
 
 @dataclass(slots=True)
 class Progress:
-    """How far delivery is: survives the sessions of one run."""
+    """The progress of delivery, across the sessions of one run."""
 
     batch: int = -1
-    done: int = 0  # outputs of the batch that were taken
+    done: int = 0  # outputs of the batch that were accepted
     failures: int = 0  # in a row
 
     def pause_s(self, backoff_s: float) -> float:
@@ -42,7 +43,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Consecutive outputs of a commit; ``first`` is the number of the first of them."""
+    """Consecutive outputs of a commit; ``first`` is the number of the first."""
 
     commit: CommitId
     first: int
@@ -50,20 +51,22 @@ class Slice:
 
     @property
     def key(self) -> str:
-        """An id that is the same whenever the slice comes: the commit's id and the output's number
-        in the commit, or the first and the last one's.
+        """Return an id that is the same whenever the slice comes.
+
+        It is the commit's id and the output's number in the commit, or the first and the last
+        one's.
         """
         if len(self.outputs) == 1:
             return self.key_of(0)
         return f"{self.key_of(0)}-{self.first + len(self.outputs) - 1}"
 
     def key_of(self, place: int) -> str:
-        """Return the same of the output at a place of the slice."""
+        """Return the id of the output at a place of the slice."""
         return f"{self.commit.id}-{self.first + place}"
 
 
 class SlicedSession(Session):
-    """Delivers batches in slices of at most ``outputs_max``."""
+    """A session that delivers batches in slices of at most ``outputs_max``."""
 
     def __init__(self, checkpoint: str, progress: Progress, outputs_max: int):
         self._checkpoint = checkpoint
@@ -72,18 +75,24 @@ class SlicedSession(Session):
 
     @abstractmethod
     def deliver(self, part: Slice) -> None:
-        """Hand a slice over; return when it was taken.  Raises where it was not, or perhaps."""
+        """Hand a slice over; return when it was accepted.
+
+        Raises if it was not accepted, or if that is unknown.
+        """
 
     def last(self) -> CommitId:
-        """The system remembers no commits."""
+        """Return the state before the first commit: the system remembers no commits."""
         return CommitId(self._checkpoint)
 
     def mark(self) -> object:
-        """Return which outputs were taken last."""
+        """Return which outputs were accepted last."""
         return self._progress.batch, self._progress.done
 
     def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
-        """Hand over what was not taken yet.  Raises what `deliver` raised."""
+        """Hand over what was not accepted yet.
+
+        Raises what `deliver` raised.
+        """
         progress = self._progress
         if progress.batch != batch.batch:
             progress.batch = batch.batch
@@ -102,9 +111,9 @@ class SlicedSession(Session):
 
 
 class ConfirmingSystem(System):
-    """A server that confirms outputs one by one, and has no transactions: what such systems share.
+    """A server that confirms outputs one by one, and has no transactions.
 
-    ``refusal``: what it does with output that it does not take, in words, with ``{output}`` and
+    ``refusal``: what it does with output that it does not accept, in words, with ``{output}`` and
     ``{target}``.  ``ways_to_correct``: what a user does then, before the next run.
     """
 
@@ -123,11 +132,11 @@ class ConfirmingSystem(System):
 
     @abstractmethod
     def is_transient(self, error: Exception) -> bool:
-        """Whether trying again can help after an error of the client's."""
+        """Return whether a retry can help after an error of the client's."""
 
     @abstractmethod
     def sentence(self, error: Exception) -> str:
-        """Return what an error says, in a line."""
+        """Return the message of an error, in a line."""
 
     def waiting_for(self, error: Exception) -> str:
         if isinstance(error, DeliveryError):

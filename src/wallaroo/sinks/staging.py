@@ -1,7 +1,8 @@
-"""Staged output: what one attempt of one task wrote for one sink in one batch, as a file or inside
-the token.
+"""Staged output, as a file or inside the token.
 
 Where it runs: workers write, committers and the egress read.
+
+Staged output is what one attempt of one task wrote for one sink in one batch.
 
 The format (big endian), the same in a file and inside a token::
 
@@ -50,8 +51,9 @@ WAYS_ON = (
 
 
 class StagedToken(TypedDict):
-    """Says where staged output is; JSON-able.  Exactly one of ``file`` and ``inline`` is not
-    empty.
+    """The place of staged output; JSON-able.
+
+    Exactly one of ``file`` and ``inline`` is not empty.
     """
 
     file: str  # name in the staging directory
@@ -63,13 +65,13 @@ class StagedToken(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Staged output, read back: the bytes, and where outputs end."""
+    """Staged output, read back: the bytes, and the lengths of outputs."""
 
     body: memoryview
     lengths: array[int]
 
     def ends(self) -> Iterator[int]:
-        """Offsets in ``body`` at which an output ends, ascending."""
+        """Return the offsets in ``body`` at which an output ends, ascending."""
         return accumulate(self.lengths)
 
 
@@ -82,7 +84,10 @@ def _index(lengths: array[int]) -> bytes:
 
 
 class StagedWriter(SinkWriter):
-    """Writes one attempt's outputs; becomes a file only beyond ``inline_bytes_max``."""
+    """The writer of one attempt's outputs.
+
+    It creates a file only beyond ``inline_bytes_max``.
+    """
 
     def __init__(self, context: WriteContext):
         self._folder = context.staging
@@ -109,7 +114,7 @@ class StagedWriter(SinkWriter):
             self._flush()
 
     def prepare(self) -> StagedToken | None:
-        """Finish; return the token, or None where nothing was written."""
+        """Finish; return the token, or None if nothing was written."""
         if not self._lengths:
             self.abort()
             return None
@@ -208,8 +213,9 @@ def _parsed(raw: memoryview, token: StagedToken, where: str) -> Staged:
 
 
 def read_staged(folder: Path, token: StagedToken) -> Staged:
-    """Read and verify what ``token`` names; raise CheckpointError where it is missing, cut off or
-    changed.
+    """Read and verify what ``token`` names.
+
+    Raises CheckpointError if it is missing, cut off or changed.
     """
     if token["inline"]:
         return _parsed(memoryview(base64.b64decode(token["inline"])), token, "in the commit file")
@@ -226,8 +232,9 @@ def read_staged(folder: Path, token: StagedToken) -> Staged:
 
 
 def remove_staged(folder: Path, tokens: Sequence[Any]) -> None:
-    """Remove the files these tokens name; inline tokens and files that are gone already are
-    fine.
+    """Remove the files that these tokens name.
+
+    Inline tokens and files that are gone already are fine.
     """
     for token in tokens:
         if token and token.get("file"):

@@ -28,7 +28,7 @@ def whole_lines(outputs: Sequence[bytes]) -> list[bytes]:
 
 
 class LineWriter(StagedWriter):
-    """Stages outputs with a newline after each that has none."""
+    """A writer that stages outputs, each with a newline at its end."""
 
     def write(self, outputs: Sequence[bytes]) -> None:
         """Stage these outputs, in order."""
@@ -36,15 +36,16 @@ class LineWriter(StagedWriter):
 
 
 class StdoutCommitter(SinkCommitter):
-    """Prints a batch when it commits."""
+    """A committer that prints a batch when it commits."""
 
     def __init__(self, staging: Path):
         self._staging = staging
         self._status = SinkStatus()
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Drop what was staged: whether the last batch was printed is unknown; it is not printed
-        again.
+        """Drop what was staged.
+
+        It is unknown whether the last batch was printed; it is not printed again.
         """
         remove_orphans(self._staging, set())
         self._status.committed_batch = history.last.batch
@@ -65,11 +66,12 @@ class StdoutCommitter(SinkCommitter):
         self._status.note_sent(commit.batch, time.time_ns())
 
     def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Always possible."""
+        """Accept every rollback."""
 
     def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Nothing to do: what was printed stays, and is printed again when it is committed
-        again.
+        """Do nothing.
+
+        What was printed stays, and is printed again when it is committed again.
         """
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
@@ -77,19 +79,19 @@ class StdoutCommitter(SinkCommitter):
         remove_staged(self._staging, tokens)
 
     def status(self) -> SinkStatus:
-        """A snapshot for display."""
+        """Return a snapshot for display."""
         return self._status.copy()
 
     def close(self, drain_s: float) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 @dataclass(frozen=True, slots=True)
 class StdoutSinkConfig(SinkConfig):
-    """Print every output as a line when its batch commits.
+    """A sink that prints outputs as lines when their batch commits.
 
     Best effort, for trying things out: after a crash the last committed batch may be missing.  It
-    is never printed twice, except where the checkpoint was rolled back.
+    is never printed twice, unless the checkpoint was rolled back.
     """
 
     kind: ClassVar[str] = "stdout"
@@ -99,13 +101,13 @@ class StdoutSinkConfig(SinkConfig):
 
     @property
     def label(self) -> str:
-        """What errors and tables call it."""
+        """Return the name of the sink in errors and tables."""
         return "stdout"
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Stage one task's lines of one batch."""
+        """Return a writer that stages one task's lines of one batch."""
         return LineWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> StdoutCommitter:
-        """Print from the driver."""
+        """Return the committer, which prints from the driver."""
         return StdoutCommitter(staging)

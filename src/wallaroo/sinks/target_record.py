@@ -1,8 +1,8 @@
-"""What an outbox remembers of its sink's output: where it goes, and which commit left last.
+"""The records in an outbox of its sink's target and last output.
 
 Where it runs: driver.
 
-``target.json`` is written when a run begins to write to a target, and says since which commit; it
+``target.json`` is written when a run begins to write to a target, and states since which commit; it
 is on disk, in durable mode, before anything is written there.  An outbox of a checkpoint with
 output and without this file is not the one that the output went through: it is refused.
 ``left.json`` is written whenever output has left, and not synced: after a power cut it may be older
@@ -29,19 +29,22 @@ LEFT = "left.json"
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
-    """Where output goes; ``since`` is the last commit before it began to go there."""
+    """The target of output.
+
+    ``since`` is the last commit before output began to go there.
+    """
 
     target: str
     since: CommitId
-    before: str = ""  # where it went until then
+    before: str = ""  # the target until then
 
 
 def read_target(
     staging: Path, history: CommitHistory, tokens: Sequence[Any]
 ) -> TargetRecord | None:
-    """Return the outbox's record; None where this sink has had no output yet.
+    """Return the outbox's record; None if this sink has had no output yet.
 
-    ``tokens`` are those of the last commit.  Raises CheckpointError where the record is damaged, of
+    ``tokens`` are those of the last commit.  Raises CheckpointError if the record is damaged, of
     another checkpoint, or missing although there was output.
     """
     path = staging / TARGET
@@ -94,5 +97,5 @@ def last_left(staging: Path) -> CommitId | None:
 
 
 def has_left(staging: Path, commit: CommitId) -> bool:
-    """Whether ``commit`` is the one that was noted last."""
+    """Return whether ``commit`` is the one that was noted last."""
     return last_left(staging) == commit

@@ -1,4 +1,4 @@
-"""Committed batches whose output has not left: in memory in their order, and listed on disk.
+"""Committed batches whose output has not left, in memory and on disk.
 
 Where it runs: driver.  Two threads use it; callers hold the committer's lock.
 
@@ -35,16 +35,17 @@ class WaitingBatches:
 
     @property
     def bytes(self) -> int:
-        """How much output waits."""
+        """Return how many bytes of output wait."""
         return sum(batch.bytes for batch in self._batches.values())
 
     def in_order(self) -> list[PendingBatch]:
-        """Return all of them."""
+        """Return all of them, in their order."""
         return [self._batches[number] for number in sorted(self._batches)]
 
     def last_left(self, last: int) -> int:
-        """Return the last batch whose output has left completely; ``last`` is the last committed
-        one.
+        """Return the last batch up to which all output has left.
+
+        ``last`` is the last committed one.
         """
         return min(self._batches) - 1 if self._batches else last
 
@@ -55,8 +56,9 @@ class WaitingBatches:
     def take_up(
         self, listed: Sequence[PendingBatch], last: CommitId, tokens: Sequence[Any]
     ) -> None:
-        """Begin with what an earlier run left: what it listed, and its last commit, which it may
-        not have listed; remove what was staged and not committed.
+        """Begin with what an earlier run left; remove what was staged and not committed.
+
+        It left what it listed, and its last commit, which it may not have listed.
         """
         self._batches = {batch.batch: batch for batch in listed}
         unlisted = PendingBatch.of(last, 0, tokens)
@@ -67,7 +69,7 @@ class WaitingBatches:
         remove_orphans(self.staging, {token["file"] for token in committed})
 
     def add(self, batch: PendingBatch) -> None:
-        """Take a committed batch."""
+        """Add a committed batch."""
         self._batches[batch.batch] = batch
 
     def record(self, batch: PendingBatch) -> None:

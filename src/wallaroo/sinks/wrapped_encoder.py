@@ -1,4 +1,4 @@
-"""An encoder of a user's whose outputs a sink packs for its tasks.
+"""A user's encoder whose outputs a sink packs for its tasks.
 
 Where it runs: the configuration travels; encoders run in workers.
 """
@@ -12,8 +12,9 @@ from wallaroo.steps import Encoder
 
 
 class WrappedEncoder(Encoder[Any]):
-    """Calls ``function`` in the place of the user's encoder ``inner``; name and place are the
-    user's.  A subclass says how it is pickled.
+    """An encoder that calls ``function`` in place of the user's ``inner``.
+
+    Name and place are the user's.  A subclass defines how it is pickled.
     """
 
     def __init__(self, function: Callable[[Any], Any], inner: Encoder[Any]):
@@ -25,12 +26,12 @@ class WrappedEncoder(Encoder[Any]):
 
     @property
     def place(self) -> str:
-        """``file:line`` of the user's function."""
+        """Return ``file:line`` of the user's function."""
         return self.inner.place
 
 
 def _as_it_is(event: Any) -> Any:
-    """Take the event itself for the output."""
+    """Return the event itself as the output."""
     return event
 
 

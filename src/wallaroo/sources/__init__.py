@@ -1,12 +1,12 @@
-"""What a source is made of, for those who write one.
+"""The parts of a source, for authors of sources.
 
 Where it runs: everywhere; see below.
 
-* `ReplayableSource`: the events lie somewhere from where they can be read again (a table, a queue
-  with offsets, files).  Workers read ranges of offsets; nothing is copied.
-* `PollingSource`, `IteratorSource`, `PushSource`: one process asks for what is new, iterates, or is
-  called back, and writes what comes to the spool.
-* `SourceConfig` and `SourceLog`: the interfaces below both, for positions that are no offsets.
+* `ReplayableSource`: for events that can be read again from their system (a table, a queue with
+  offsets, files).  Workers read ranges of offsets; nothing is copied.
+* `PollingSource`, `IteratorSource`, `PushSource`: one process polls, iterates, or is called back,
+  and writes the events to the spool.
+* `SourceConfig` and `SourceLog`: the interfaces below both, for positions other than offsets.
 
 docs/sources.md has both in ten lines each.
 """

@@ -1,4 +1,4 @@
-"""SourceConnectorConfig: source programs that speak Wallaroo's connector protocol connect to it.
+"""SourceConnectorConfig: a port for source programs that speak Wallaroo's connector protocol.
 
 Where it runs: the configuration travels; the sockets live in the ingress process.
 """
@@ -19,16 +19,16 @@ U32_MAX = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class SourceConnectorConfig(SourceConfig[Event]):
-    """Listen on ``host:port`` for source programs (connector protocol, version 3).
+    """A port on ``host:port`` for source programs (connector protocol, version 3).
 
     A program sends messages of numbered streams; each message has an id, which rises in its stream.
-    What is acknowledged is in the spool, and a message whose id was seen is dropped: a program that
-    goes back to the id it is given after a lost connection loses and doubles nothing.
+    Acknowledged messages are in the spool, and a message whose id was seen is dropped: a program
+    that resumes from the id it receives after a lost connection loses and doubles nothing.
 
-    The decoder gets a message's payload; a message without one is no event.  ``cookie`` has to be
-    the program's.  A program may send ``max_credits`` messages ahead; it is given new credits when
-    it has ``refill_credits`` left, and none while the backlog is at its bound.  Port 0 takes a free
-    port.  ``encoder`` is for the program, where it imports this configuration.
+    The decoder gets a message's payload; a message without one is no event.  ``cookie`` must equal
+    the program's.  A program may send ``max_credits`` messages ahead; it receives new credits when
+    it has ``refill_credits`` left, and none while the backlog is at its bound.  Port 0 picks a free
+    port.  ``encoder`` is for the program, if it imports this configuration.
     """
 
     kind: ClassVar[str] = "connector"
@@ -68,5 +68,5 @@ class SourceConnectorConfig(SourceConfig[Event]):
 
     @property
     def wire_framing(self) -> Framing:
-        """How payloads are framed in the spool; on the port it is the protocol's."""
+        """Return the framing of payloads in the spool; on the port it is the protocol's."""
         return Framing(max_size=FRAME_BYTES_MAX)

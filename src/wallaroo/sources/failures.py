@@ -1,4 +1,4 @@
-"""What the code of a user's source raised, as the error of the run.
+"""Exceptions of a user's source, as the error of the run.
 
 Where it runs: wherever that code does: feeder processes, driver and workers.
 """
@@ -14,7 +14,7 @@ VALUE_CHARS = 200
 
 
 def failure_of(source: str, error: BaseException, event: str) -> UserCodeError:
-    """Make the error; ``event`` says what the code was called with."""
+    """Return the error; ``event`` describes the argument of the call."""
     frames = traceback.extract_tb(error.__traceback__)
     return UserCodeError(
         source,
@@ -26,5 +26,5 @@ def failure_of(source: str, error: BaseException, event: str) -> UserCodeError:
 
 
 def after(position: Any) -> str:
-    """Return what a source was to give, in words: what comes after a position."""
+    """Return, in words, the event that a source was asked for: the one after a position."""
     return f"after position {repr(position)[:VALUE_CHARS]}"

@@ -1,4 +1,4 @@
-"""What a feed gives: whole frames, and where to continue after them; how it frames events.
+"""Feeds: runs of whole frames, each with the position to resume from.
 
 Where it runs: feeder processes.
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from wallaroo.framing import Framing
 
-EVENT_FRAMING = Framing(max_size=1 << 30)  # of one event, packed
+EVENT_FRAMING = Framing(max_size=1 << 30)  # the bound is for one event, packed
 _LENGTH = struct.Struct(EVENT_FRAMING.length_fmt)
 
 
@@ -22,28 +22,34 @@ def framed(payload: bytes) -> bytes:
 
 
 def framed_event(event: Any) -> bytes:
-    """Return the frame of an event that is pickled."""
+    """Return the frame of an event, pickled."""
     return framed(pickle.dumps(event, pickle.HIGHEST_PROTOCOL))
 
 
 class Run(NamedTuple):
-    """Whole frames and where to continue after them; no events: nothing has come yet."""
+    """Whole frames and the position to resume from after them.
+
+    Without events, nothing has come yet.
+    """
 
     frames: bytes
     events: int
     resume: bytes
-    pause_s: float = 0.0  # before the next look
+    pause_s: float = 0.0  # before the next poll
     stored: Callable[[], None] | None = None  # called when the frames are on disk
     problem: str = ""  # why nothing comes at the moment, for the status
-    is_away: bool = False  # nothing can come: not connected yet
+    is_away: bool = False  # not connected yet: nothing can come
 
 
 class Feed(Protocol):
-    """Gives runs of frames until there is nothing more.
+    """A producer of runs of frames, until there is nothing more.
 
     The invariant of a feed: ``resume`` describes exactly what follows the frames that ``next_run``
-    returned last; a feed made with it continues there.
+    returned last; a feed created with it continues there.
     """
 
     def next_run(self) -> Run | None:
-        """Return the next frames, ``None`` at the end.  Raises UserCodeError or PeerError."""
+        """Return the next frames, ``None`` at the end.
+
+        Raises UserCodeError or PeerError.
+        """

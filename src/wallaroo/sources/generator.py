@@ -1,4 +1,4 @@
-"""The generator source: a user's object makes the events, one from the other.
+"""The generator source: a user's object computes event after event.
 
 Where it runs: the configuration travels; the generator runs in a feeder process of its own.
 """
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class Generator(Protocol[Value]):
-    """What ``GenSourceConfig`` asks of an object."""
+    """The interface that ``GenSourceConfig`` requires of an object."""
 
     def initial_value(self) -> Value | None:
         """Return the first event; ``None`` ends the source at once."""
@@ -37,11 +37,11 @@ unpickled.__qualname__ = "unpickled"  # travels by reference, under the name it 
 
 @dataclass(frozen=True, slots=True)
 class GenSourceConfig(SourceConfig[Event]):
-    """Take events from ``gen_instance``: ``initial_value()``, then ``apply(previous)`` until it
-    returns ``None``.
+    """A source of the events of ``gen_instance``.
 
-    The instance is part of what survives a restart, attributes and all, so it and its events must
-    be picklable and their classes importable.  Events come as fast as they are consumed.
+    They are ``initial_value()``, then ``apply(previous)`` until it returns ``None``.  The instance
+    is part of what survives a restart, attributes and all, so it and its events must be picklable
+    and their classes importable.  Events come as fast as they are consumed.
     """
 
     kind: ClassVar[str] = "generator"

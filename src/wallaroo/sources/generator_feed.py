@@ -13,13 +13,13 @@ from wallaroo.errors import UserCodeError
 from wallaroo.sources.failures import VALUE_CHARS, failure_of
 from wallaroo.sources.feed import Run, framed
 
-CHUNK_BYTES_MAX = 64 * 1024  # of generated values
+CHUNK_BYTES_MAX = 64 * 1024  # in generated values
 CHUNK_S_MAX = 0.005
-RESUME_SHARE = 0.1  # of a generator's time spent on pickling it, at most
+RESUME_SHARE = 0.1  # the share of a generator's time spent on pickling it, at most
 
 
 class Generating(Protocol):
-    """What a feed needs to know of a generator source's configuration."""
+    """The part of a generator source's configuration that a feed needs."""
 
     @property
     def name(self) -> str: ...
@@ -29,8 +29,9 @@ class Generating(Protocol):
 
 
 class GeneratorFeed:
-    """Runs a user's generator; what it was before each run is kept, so that a failure costs no
-    event and no attribute.
+    """The feed that runs a user's generator.
+
+    Its state before each run is kept, so that a failure costs no event and no attribute.
     """
 
     def __init__(self, source: Generating, resume: bytes):

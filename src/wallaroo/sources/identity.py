@@ -1,10 +1,10 @@
-"""The identity of what a source reads: facts that positions carry and that are compared.
+"""The identity of a source's system: facts that positions carry.
 
 Where it runs: everywhere; pure.
 
-The invariant: numbers mean the same only in the log in which they were given out.  So a position
-has the facts of the log that it was taken in; one without them, from an earlier version, adopts
-those of the present.  A text has to stay the same, a number may only grow.
+The invariant: numbers mean the same only in the log that assigned them.  So a position has the
+facts of the log that it was taken in, and they are compared; one without them, from an earlier
+version, adopts those of the present.  A text has to stay the same, a number may only grow.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ Facts = Mapping[str, str | int]
 
 
 def changed(known: Facts, present: Facts) -> str:
-    """Return the first fact that shows another log, in words; empty where none does.  What is not
-    known on one side is not compared.
+    """Return, in words, the first fact that shows another log; empty if none does.
+
+    Facts that are unknown on one side are not compared.
 
     >>> changed({"system identifier": "7", "newest number": 80}, {"newest number": 81})
     ''

@@ -1,18 +1,20 @@
-"""The inbox of a source whose events come by themselves: a bounded queue between the thread in
-which the user's code, or a client library, runs and the feed.
+"""The inbox of a source, a bounded queue before its feed.
 
 Where it runs: feeder processes.
+
+It is for sources whose events come by themselves: the user's code, or a client library, puts them
+in from a thread of its own.
 
 The invariants:
 
 * Events leave the inbox in the order in which they came, each with the position after it; the last
   one's position is stored in one piece with them.
 * `Pushed.stored` is called after the event is on disk, never before.
-* At most ``EVENTS_MAX`` events or ``BYTES_MAX`` bytes wait (one event may be larger): who puts more
-  waits.  So where the spool is full, the user's code waits too.
-* Only `Inbox.end` ends a source.  Work that returns without it is named and called again, after all
-  that it put is stored; so is work of ours that raises (no descriptor is left, say), while what the
-  user's code raises ends the run.
+* At most ``EVENTS_MAX`` events or ``BYTES_MAX`` bytes wait (one event may be larger): a caller that
+  puts more waits.  So if the spool is full, the user's code waits too.
+* Only `Inbox.end` ends a source.  Work that returns without it is reported and called again, after
+  all that it put is stored; so is work of ours that raises (no descriptor is left, say), while an
+  exception of the user's code ends the run.
 """
 
 from __future__ import annotations
@@ -35,14 +37,14 @@ LOGGER = logging.getLogger("wallaroo.sources")
 EVENTS_MAX = 4096
 BYTES_MAX = 8 << 20
 RUN_BYTES_MAX = 256 * 1024  # taken at once
-IDLE_S = 0.1  # without an event the feed looks after other things
+IDLE_S = 0.1  # without an event the feed attends to other things
 # until work that stopped is called again; twice as long each time, until events come
 AGAIN_S = 0.5
 AGAIN_S_MAX = 30.0
 
 
 class Pushed(NamedTuple):
-    """An event in its frame, the position after it, and who wants to know that it is stored."""
+    """An event's frame, the position after it, and a callback once stored."""
 
     frame: bytes
     position: Any
@@ -50,7 +52,7 @@ class Pushed(NamedTuple):
 
 
 class Inbox:
-    """See the module's head."""
+    """A bounded queue of events; see the module's docstring."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -59,7 +61,7 @@ class Inbox:
         self.is_ended = False
         self._failure: Exception | None = None
         self.problem = ""  # why nothing comes at the moment
-        self.is_away = False  # whether nothing can come, as the other system was not reached yet
+        self.is_away = False  # the other system was not reached yet: nothing can come
 
     def put(self, pushed: Pushed) -> None:
         """Add an event; wait while the inbox is full."""
@@ -68,7 +70,7 @@ class Inbox:
             self._add(pushed)
 
     def try_put(self, pushed: Pushed) -> bool:
-        """Add an event, if there is room."""
+        """Add an event if there is room; return whether there was."""
         with self._changed:
             if not self._has_room():
                 return False
@@ -76,7 +78,7 @@ class Inbox:
             return True
 
     def end(self, failure: Exception | None = None) -> None:
-        """Nothing more comes, perhaps because of a failure."""
+        """End the source, perhaps because of a failure: nothing more comes."""
         with self._changed:
             if not self.is_ended:
                 self.is_ended = True
@@ -84,8 +86,10 @@ class Inbox:
             self._changed.notify_all()
 
     def take(self, wait_s: float) -> list[Pushed] | None:
-        """Return what waits, at most about ``RUN_BYTES_MAX``; an empty list where nothing came in
-        time, None at the end.  Raises what the inbox was ended with, after its last event.
+        """Return waiting events, at most about ``RUN_BYTES_MAX``; None at the end.
+
+        An empty list if nothing came in time.  Raises the failure that the inbox was ended with,
+        after its last event.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self.is_ended, wait_s)
@@ -114,7 +118,10 @@ class Inbox:
 
 
 class InboxFeed:
-    """A feed of what `work` puts into an inbox; ``work`` runs in a thread of its own."""
+    """A feed of the events that ``work`` puts into an inbox.
+
+    ``work`` runs in a thread of its own.
+    """
 
     def __init__(
         self,
@@ -124,9 +131,10 @@ class InboxFeed:
         *,
         is_user_code: bool = False,
     ):
-        """``work`` is called with the inbox and the position after the last stored event (None: at
-        the beginning); it ends the inbox if nothing more comes, and is called again if it stops
-        without that.
+        """Create a feed; ``work`` is called with the inbox and the position to continue after.
+
+        That is the position of the last stored event (None: at the beginning).  ``work`` ends the
+        inbox if nothing more comes, and is called again if it stops without that.
         """
         self._is_user_code = is_user_code
         self._source = source
@@ -138,7 +146,10 @@ class InboxFeed:
         self._again_at: float | None = None  # monotonic; None: nothing has stopped
 
     def next_run(self) -> Run | None:
-        """Return what came.  Raises UserCodeError or PeerError where the user's code did."""
+        """Return the events that came.
+
+        Raises UserCodeError or PeerError if the user's code did.
+        """
         if self._thread is None:
             self._start()
         taken = self._inbox.take(IDLE_S)
@@ -166,8 +177,10 @@ class InboxFeed:
         self._thread.start()
 
     def _look_after_work(self) -> None:
-        """Call work that has stopped again: nothing that it put waits, and the run before this one
-        is stored, so that it continues after the last event.
+        """Call work that has stopped again, after a pause.
+
+        Nothing that it put waits, and the run before this one is stored, so that it continues after
+        the last event.
         """
         assert self._thread is not None
         if self._thread.is_alive():
@@ -208,8 +221,9 @@ def _call(wanted: list[Callable[[], object]]) -> None:
 
 
 def framer_of(decoder: Decoder[Any]) -> Callable[[Any], bytes]:
-    """Return what makes frames of events: pickled ones, or, where the source has a decoder of the
-    user's, of payloads as they are.
+    """Return the function that frames events.
+
+    It pickles them, or, if the source has a decoder of the user's, frames payloads as they are.
     """
     return framed_event if decoder is unpickled else _payload
 

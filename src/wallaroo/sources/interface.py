@@ -1,5 +1,4 @@
-"""The source interface: a configuration, which opens the log that a run reads, and says who fills
-it.
+"""The source interface: a configuration, its log, and the log's feeder.
 
 Where it runs: configurations travel; feeders run in processes of their own, started by the driver.
 """
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     # so that a configuration's class alone stays a type
     Event = TypeVar("Event", covariant=True, default=Any)
-    # what the file source makes without a decoder
+    # the file source's event type without a decoder
     Line = TypeVar("Line", covariant=True, default=str)
 else:
     from typing import TypeVar
@@ -34,23 +33,24 @@ else:
 
 
 class FedBy(Enum):
-    """Who fills the log of a source."""
+    """The party that fills the log of a source."""
 
-    CLIENTS = "clients"  # of a port: the ingress writes a spool
+    CLIENTS = "clients"  # clients of a port: the ingress writes a spool
     FEEDER = "feeder"  # a process of its own, which runs the source's feed, writes a spool
     ITSELF = "itself"  # the system that keeps the log; there is no spool
 
 
 class SourceConfig(ABC, Generic[Event]):
-    """A source of events of type ``Event`` as users configure it; picklable.  Subclasses are frozen
-    dataclasses in ``sources/``.
+    """A source of events of type ``Event`` as users configure it; picklable.
+
+    Subclasses are frozen dataclasses in ``sources/``.
     """
 
     kind: ClassVar[str] = "source"
     fed_by: ClassVar[FedBy] = FedBy.FEEDER
-    carries_times: ClassVar[bool] = False  # its records may say when their events happened
-    # all of its events come in one order, whatever the batches and tasks; otherwise those of each
-    # partition do
+    carries_times: ClassVar[bool] = False  # its records may carry event times
+    # all of its events come in one order, whatever the batches and tasks; otherwise only those
+    # within each partition do
     has_one_order: ClassVar[bool] = True
     name: str
     decoder: Decoder[Event]
@@ -64,32 +64,32 @@ class SourceConfig(ABC, Generic[Event]):
     @property
     @abstractmethod
     def label(self) -> str:
-        """What errors and tables call it, e.g. ``tcp 127.0.0.1:7010``."""
+        """Return the name for errors and tables, e.g. ``tcp 127.0.0.1:7010``."""
 
     @property
     def wire_framing(self) -> Framing:
-        """How the frames of this source are cut, in its spool and on its port."""
+        """Return the framing of this source, in its spool and on its port."""
         return EVENT_FRAMING
 
     @property
     def has_plain_payloads(self) -> bool:
-        """Whether decoders are called with bytes, which can travel undecoded."""
+        """Return whether decoders are called with bytes, which can travel undecoded."""
         return True
 
     @property
     def listening(self) -> Listening | None:
-        """Where the ingress listens for its clients; None where it does not."""
+        """Return the address and options for the ingress to listen; None if it does not."""
         return None
 
     def open_log(self, context: LogContext) -> SourceLog:
-        """Return what a run reads: the spool, unless the source keeps a log itself."""
-        # it imports what reads spools here and over the network
+        """Return the log that a run reads: the spool, unless the source keeps a log itself."""
+        # it imports the readers of spools, local and over the network
         from wallaroo.sources.spooled import open_spool
 
         return open_spool(self.name, context, self.wire_framing, has_times=self.carries_times)
 
     def open_feed(self, resume: bytes) -> Feed:
-        """Return what a feeder runs, continuing at ``resume`` (empty: from the start)."""
+        """Return the feed that a feeder runs, continuing at ``resume`` (empty: from the start)."""
         raise InternalError(f"source '{self.name}' ({self.label}) is not fed by a feeder")
 
     def _wrong(self, what: str, fix: str) -> WallarooParameterError:

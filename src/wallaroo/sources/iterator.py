@@ -1,4 +1,4 @@
-"""IteratorSource: events of an iterator, or of an async iterator.
+"""IteratorSource: the events of an iterator, or of an async iterator.
 
 Where it runs: the configuration travels; the iterator runs in a thread of a feeder process, which
 writes what it yields to the spool.
@@ -16,23 +16,24 @@ from wallaroo.sources.inbox import Inbox, InboxFeed, Pushed, framer_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Callback, Decoder
 
-FULL_S = 0.01  # an async iterator looks again after so long whether there is room
+FULL_S = 0.01  # between two checks of an async iterator whether there is room
 
 
 class At(NamedTuple):
-    """An event with the position after it, which its iterator is opened with after a restart."""
+    """An event with the position after it, from which a restart continues."""
 
     event: Any
     position: Any
 
 
 class IteratorSource(SourceConfig[Event]):
-    """Take events from ``open_events(after)``, an iterable or an async iterable (a generator
-    function, say); it ends with it.
+    """A source of the events of ``open_events(after)``, which ends with them.
+
+    It returns an iterable or an async iterable (a generator function, say).
 
     ``after`` is None at the beginning.  After a restart it is the position of the last event that
-    is stored: its number, counted from 1, or what was given with it, ``At(event, position)``.
-    Exactly once, where the iterator goes on after that position.  The iterator waits while the
+    is stored: its number, counted from 1, or the one given with it, ``At(event, position)``.
+    Exactly once, if the iterator continues after that position.  The iterator waits while the
     backlog is at its bound.  With a ``decoder`` events are payloads (bytes) for it; else anything
     that can be pickled.
     """

@@ -1,6 +1,6 @@
-"""What the process that reads ports has to know of a source that listens on one.
+"""The listening options of a source, for the process that reads ports.
 
-Where it runs: the driver asks sources for it; the ingress works with it.
+Where it runs: the driver queries sources for it; the ingress works with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from wallaroo.tls import TLS
 
 @dataclass(frozen=True, slots=True)
 class ConnectorOptions:
-    """How a source speaks with source programs (``connector_protocol``)."""
+    """The options of a port for source programs (``connector_protocol``)."""
 
     cookie: str = field(repr=False)
     max_credits: int
@@ -21,7 +21,7 @@ class ConnectorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a source listens, and how."""
+    """The address and options of a source that listens."""
 
     host: str
     port: int  # 0: any free one
@@ -30,7 +30,8 @@ class Listening:
 
     @property
     def can_acknowledge(self) -> bool:
-        """Whether it can have a second port, for senders that want acknowledgements; those of the
-        connector protocol have them anyway.
+        """Return whether it can have a second port, for senders that want acknowledgements.
+
+        Those of the connector protocol have them anyway.
         """
         return self.connector is None

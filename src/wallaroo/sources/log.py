@@ -1,4 +1,4 @@
-"""A source as a log with positions: what every source is to the runtime.
+"""A log with positions, the runtime's view of every source.
 
 Where it runs: the driver plans with it (`head`, `advance`, `split`), workers read with it (`read`).
 
@@ -6,19 +6,19 @@ The invariants of a source log:
 
 * A *position* is JSON-able and means the same to every process and in every later run.  Its
   ``place`` is opaque to all but the log it belongs to.  Positions only move forward.
-* A position of a system that may be replaced under the same name carries the identity of what it
-  was taken in.  `reconcile` compares it with what is there now, at the start of a run and for every
-  batch: no position is continued in another system than its own, unless the user has said that what
-  is lost may be skipped, and then its amount is reported.
+* A position of a system that may be replaced under the same name carries the identity of the one it
+  was taken in.  `reconcile` compares it with the present one, at the start of a run and for every
+  batch: no position is continued in another system than its own, unless the user has allowed losses
+  to be skipped, and then their amount is reported.
 * `read` of the same range yields the same records in the same order, every time and everywhere,
   until the range is released.  So a batch that is processed again sees the same events.
 * A log has *partitions*; order is kept within a partition.  `split` never lets a later part of a
   partition be read by an earlier piece.
-* What `head` states can be read: it is on disk, or committed in the system that keeps it.
+* Everything before `head` can be read: it is on disk, or committed in the system that keeps it.
 * A backlog is a difference per partition, never one of sums: a partition that is gone does not hide
   what waits in another.
-* `committed` says that a batch is committed, and that nothing before an older position will be read
-  again; a log may forget it then.
+* `committed` reports that a batch is committed, and that nothing before an older position will be
+  read again; a log may forget it then.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from wallaroo.tuning import DEFAULT
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a log, and how many events lie before it.
+    """A place in a log, and the number of events before it.
 
     ``place`` is whatever the log can find again, JSON-able: a byte, an offset per partition.
-    ``events`` counts what an application has been given on its way to the position, and never goes
-    back; a log that cannot count exactly states an upper bound (transaction markers and compaction
-    take Kafka offsets that hold no event).
+    ``events`` counts the events that an application has received up to the position, and never
+    decreases; a log that cannot count exactly reports an upper bound (transaction markers and
+    compaction take Kafka offsets that hold no event).
     """
 
     place: Any
@@ -58,7 +58,7 @@ class Position:
 
 
 def from_stored(stored: Mapping[str, Sequence[Any]]) -> dict[str, Position]:
-    """Return the positions that a commit stores, by source name."""
+    """Return the positions of a commit, by source name."""
     return {name: Position.from_json(position) for name, position in stored.items()}
 
 
@@ -69,53 +69,52 @@ def to_stored(positions: Mapping[str, Position]) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How far a log goes now, and what a person should know about it."""
+    """The present end of a log, and its state for people."""
 
     position: Position
     is_ended: bool = False  # nothing will come any more
     is_paused: bool = False  # the backlog is at its bound: nothing is taken in
     connections: int = 0
     rejected: int = 0
-    error: str = ""  # the newest thing that went wrong; empty where all is well
-    is_away: bool = False  # what gives events could not be asked: its clients are not connected
-    # by the clock: what had come by then is in it; 0: what had come when it was asked for
+    error: str = ""  # the newest problem; empty if there is none
+    is_away: bool = False  # the origin of events is unavailable: its clients are not connected
+    # by the clock: it includes all that had come by then; 0: all that had come when it was queried
     as_of_ns: int = 0
 
     @property
     def answers(self) -> bool:
-        """Whether nothing new means that nothing came: not where nothing could come."""
+        """Return whether nothing new means that nothing came: not if nothing could come."""
         return self.is_ended or not (self.error or self.is_away)
 
 
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of one partition, from ``start`` up to but not including ``end``; opaque as positions
-    are.
+    """A part of one partition, from ``start`` to before ``end``.
+
+    ``end`` is not included.  Both are opaque as positions are.
     """
 
     partition: str
     start: Any
     end: Any
-    events: int  # in it; perhaps an upper bound
+    events: int  # the number in it; perhaps an upper bound
 
 
 class Records(NamedTuple):
-    """Consecutive messages of one partition: ``payloads``, or ``frames`` where that is not
-    empty.
-    """
+    """Consecutive messages of one partition: ``payloads``, or ``frames`` if not empty."""
 
     partition: str | int
     receipt_ns: int  # when the newest of them was received: unix time in nanoseconds
-    payloads: list[Any]  # what decoders are called with, without header
-    # when each event happened, where the source knows; worked out when it is asked for
+    payloads: list[Any]  # the decoders' arguments, without header
+    # the event times, if the source knows them; computed on demand
     times_ns: Callable[[], Sequence[int]] | None = None
     frames: bytes = b""  # whole frames, as the source's framing cuts them
 
 
 @dataclass(frozen=True, slots=True)
 class RangeServer:
-    """Where workers on other hosts read what lies on the driver's."""
+    """The driver's server, from which workers on other hosts read."""
 
     address: tuple[str, int]
     secret: bytes = field(repr=False)
@@ -124,88 +123,103 @@ class RangeServer:
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """What a log may need to know of the run that opens it."""
+    """The facts about a run for a log that it opens."""
 
     spool_root: Path  # the folder of all spools
     checkpoint: str = ""  # its id
     is_durable: bool = True
-    server: RangeServer | None = None  # None: all who read are on this host
-    mark_bytes: int = DEFAULT.mark_bytes  # between two places at which a file is cut, about
+    server: RangeServer | None = None  # None: all readers are on this host
+    mark_bytes: int = DEFAULT.mark_bytes  # approximate distance between two cuts of a file
 
 
 class SourceLog(ABC):
-    """One source of a run.  Picklable: workers get a copy."""
+    """One source of a run as a log.
+
+    Picklable: workers get a copy.
+    """
 
     @abstractmethod
     def beginning(self) -> Position:
-        """Return where an application without a commit begins."""
+        """Return the position at which an application without a commit begins."""
 
     @abstractmethod
     def head(self) -> Head:
-        """Return how far the log goes now.  Does not block for long; raises PeerError only for what
-        is not transient.
+        """Return the present end of the log.
+
+        Does not block for long; raises PeerError only for what is not transient.
         """
 
     def backlog(self, position: Position) -> int:
-        """Return about how many events come after a position and can be read now."""
+        """Return the approximate number of readable events after a position."""
         return self.backlog_events(position, self.head())
 
     def backlog_events(self, position: Position, head: Head) -> int:
-        """Return about how many events lie between a position and a head; 0 if none does.  A log of
-        several partitions adds up what waits in each.
+        """Return the approximate number of events between a position and a head; 0 if none does.
+
+        A log of several partitions sums up the backlog of each.
         """
         return max(0, head.position.events - position.events)
 
     @abstractmethod
     def advance(self, start: Position, events_max: int) -> Position:
-        """Return the furthest position at most ``events_max`` events after ``start``, and at or
-        before the head; further where a smaller step is impossible.
+        """Return the furthest position at most ``events_max`` events after ``start``.
+
+        It is at or before the head; further than ``events_max`` if a smaller step is impossible.
         """
 
     @abstractmethod
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
-        """Cut what lies between two positions into at most ``pieces`` lists of ranges, about
-        equally large, none empty.
+        """Cut the part between two positions into at most ``pieces`` lists of ranges.
+
+        The lists are about equally large, none empty.
         """
 
     @abstractmethod
     def read(self, part: Range) -> Iterator[Records]:
-        """Yield a range's records in order.  Raises CheckpointError where they are no longer
-        there.
+        """Yield a range's records in order.
+
+        Raises CheckpointError if they are no longer there.
         """
 
     def prefetch(self, part: Range) -> None:  # noqa: B027  # a log may have everything at hand
-        """`read` of a range is about to come: begin to get it, without waiting."""
+        """Begin to fetch a range that `read` is about to be called with, without waiting."""
 
     def partitions(self, position: Position) -> frozenset[str] | None:
-        """Return the partitions that may have events after a position, as `read` names them; None
-        where only reading shows them, in an order that all of the log's events have.
+        """Return the partitions that may have events after a position, as `read` names them.
+
+        None if only reading shows them, in an order that all of the log's events have.
         """
         return None
 
     def unread(self, position: Position, head: Position) -> Collection[str] | None:
-        """Return the partitions that have something between two positions; None where only reading
-        shows them.
+        """Return the partitions that have something between two positions.
+
+        None if only reading shows them.
         """
         return None
 
     @property
     def notes_receipt(self) -> bool:
-        """Whether its system notes when records are received: what is read later may be older than
-        a look that found nothing, should that look be old.
+        """Return whether its system records when events are received.
+
+        Then a record that is read later may be older than a look that found nothing, should that
+        look be old.
         """
         return False
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
-        """Return those of some partitions that have no events after a position, now or later: they
-        hold no watermark back.  One that is left out costs time, not results.
+        """Return those of some partitions that have no events after a position, now or later.
+
+        They hold no watermark back.  One that is left out costs time, not results.
         """
         going = self.partitions(position)
         return () if going is None else [each for each in partitions if each not in going]
 
     def reconcile(self, position: Position) -> Position:
-        """Compare what a position carries of the system's identity with what the system is now;
-        return where to continue: the very same position if nothing is to change.
+        """Return the position to continue from, by comparing identities.
+
+        The identity that a position carries is compared with the system's present one; the result
+        is the very same position if nothing is to change.
 
         It is called whenever a batch is planned.  Another position is committed before anything
         after it is read.  Raises CheckpointError, in one sentence with the ways out, if the system
@@ -214,32 +228,32 @@ class SourceLog(ABC):
         return position
 
     def require(self, position: Position) -> None:
-        """Check, before a run begins, that everything after ``position`` can be read: `reconcile`,
-        and what is too slow to be looked at for every batch.
+        """Check, before a run begins, that everything after ``position`` can be read.
 
-        Raises CheckpointError, in one sentence with what to do, where it cannot.
+        That is `reconcile`, and the checks that are too slow for every batch.  Raises
+        CheckpointError, in one sentence with the remedy, if it cannot be read.
         """
         self.reconcile(position)
 
     def committed(self, position: Position, released: Position | None) -> None:  # noqa: B027
-        """Everything before ``position`` is committed; nothing before ``released`` will be read
-        again (None: anything may be).
+        """Accept that everything before ``position`` is committed.
+
+        Nothing before ``released`` will be read again (None: anything may be).
         """
 
     def rewind(self, position: Position) -> None:  # noqa: B027  # a log may keep no note of its reader
-        """The application goes back to an older position: as if nothing after it was committed."""
+        """Return to an older position, as if nothing after it was committed."""
 
     @property
     def wakes(self) -> bool:
-        """Whether a caller that fills the log says so to a run that waits (``spool.waking``); a log
-        that does not is looked at now and then.
+        """Return whether a process that fills the log wakes a run that waits (``spool.waking``).
+
+        A log that does not is polled now and then.
         """
         return False
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
-        """Return about how many bytes lie between a position and the head; 0 where it is
-        unknown.
-        """
+        """Return the approximate number of bytes between a position and the head; 0 if unknown."""
         return 0
 
     def close(self) -> None:  # noqa: B027  # a log may hold nothing

@@ -1,4 +1,4 @@
-"""Arithmetic of offsets: how far to go in several partitions, and how to cut what lies between.
+"""Arithmetic of offsets: sharing a step over partitions, and cutting ranges.
 
 Where it runs: everywhere; pure.
 """
@@ -14,8 +14,9 @@ Partition = TypeVar("Partition", bound=Hashable)
 
 
 def backlog(start: Mapping[Partition, int], head: Mapping[Partition, int]) -> int:
-    """Return how many offsets wait in all partitions of ``head``; one that is not in ``start`` has
-    been read up to 0.
+    """Return the backlog in offsets over all partitions of ``head``.
+
+    A partition that is not in ``start`` has been read up to 0.
 
     >>> backlog({"a": 500, "b": 10}, {"b": 30, "c": 4})
     24
@@ -26,9 +27,10 @@ def backlog(start: Mapping[Partition, int], head: Mapping[Partition, int]) -> in
 def advanced(
     start: Mapping[Partition, int], head: Mapping[Partition, int], events_max: int
 ) -> dict[Partition, int]:
-    """Move ``start`` towards ``head`` by at most ``events_max`` offsets (one per partition with a
-    backlog at least), shared in proportion to the backlogs.  A partition that is only in ``start``
-    stays where it is.
+    """Move ``start`` towards ``head`` by at most ``events_max`` offsets.
+
+    They are shared in proportion to the backlogs (at least one per partition with a backlog).  A
+    partition that is only in ``start`` keeps its offset.
 
     >>> advanced({"a": 0, "b": 0}, {"a": 30, "b": 10}, 20)
     {'a': 15, 'b': 5}
@@ -52,11 +54,13 @@ def advanced(
 def cut(
     start: Mapping[Partition, int], end: Mapping[Partition, int], pieces: int
 ) -> list[list[tuple[Partition, int, int]]]:
-    """Cut everything between two positions into at most ``pieces`` lists of ``(partition, low,
-    high)`` of about the same size; parts of one partition go to pieces in order.
+    """Cut the offsets between two positions into at most ``pieces`` lists.
 
-    Where partitions are about equally full, each goes to one piece, and always to the same one: who
-    has read a partition goes on with it.
+    Each is a list of ``(partition, low, high)``, all of about the same size; parts of one partition
+    go to pieces in order.
+
+    If partitions are about equally full, each goes to one piece, and always to the same one: the
+    reader of a partition continues with it.
 
     >>> cut({"a": 0, "b": 0}, {"a": 6, "b": 2}, 2)
     [[('a', 0, 4)], [('a', 4, 6), ('b', 0, 2)]]
@@ -73,8 +77,9 @@ def cut(
 def _in_wholes(
     start: Mapping[Partition, int], end: Mapping[Partition, int], pieces: int, size: int
 ) -> list[list[tuple[Partition, int, int]]]:
-    """Give whole partitions to pieces by their number; return nothing where a piece would be too
-    large.
+    """Assign whole partitions to pieces by their number.
+
+    Return nothing if a piece would be too large.
     """
     if len(start) < pieces:
         return []

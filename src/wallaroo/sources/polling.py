@@ -1,10 +1,10 @@
-"""PollingSource: a source of a user's own that is asked again and again for what is new.
+"""PollingSource: a user's own source that is polled for new events.
 
 Where it runs: the configuration travels; `poll` is called in a feeder process of its own, which
 writes what it returns to the spool.
 
 The invariant: events and the position after them are stored in one piece.  So what was stored is
-not asked for again, and what was not stored is.
+not polled again, and what was not stored is.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from wallaroo.steps import Decoder
 
 
 class PollingSource(SourceConfig[Event]):
-    """Subclass it with `poll`.  Exactly once, where `poll` of the same position gives the events
-    after it again.
+    """The base class of polled sources; subclasses define `poll`.
+
+    Exactly once, if `poll` of the same position returns the events after it again.
     """
 
     kind: ClassVar[str] = "polling"
-    every_s: ClassVar[float] = 1.0  # between two polls where the first had nothing
+    every_s: ClassVar[float] = 1.0  # between two polls if the first had nothing
 
     def __init__(self, name: str):
         self.name = name
@@ -36,12 +37,13 @@ class PollingSource(SourceConfig[Event]):
 
     @abstractmethod
     def poll(self, position: Any) -> tuple[Iterable[Any], Any] | None:
-        """Return events after ``position`` (any number, at best some thousands), and the position
-        after them; ``None`` ends the source for good.
+        """Return events after ``position``, and the position after them; ``None`` at the end.
 
-        ``position`` is what the last poll returned, also after a restart; None at the beginning.
-        Events and positions have to be picklable.  Raise PeerError for what ends the run and is not
-        this code's fault.
+        Any number of events, at best some thousands; ``None`` ends the source for good.
+
+        ``position`` is the one that the last poll returned, also after a restart; None at the
+        beginning.  Events and positions have to be picklable.  Raise PeerError for what ends the
+        run and is not this code's fault.
         """
 
     @property
@@ -53,14 +55,14 @@ class PollingSource(SourceConfig[Event]):
 
 
 class PollingFeed:
-    """Polls, and packs what comes."""
+    """The feed that polls, and frames the events."""
 
     def __init__(self, source: PollingSource[Any], resume: bytes):
         self._source = source
         self._position: Any = pickle.loads(resume) if resume else None
 
     def next_run(self) -> Run | None:
-        """Return what one poll gave.  Raises UserCodeError where it raises."""
+        """Return the events of one poll.  Raises UserCodeError if it raises."""
         try:
             answer = self._source.poll(self._position)
             if answer is None:

@@ -20,7 +20,7 @@ from wallaroo.steps import Callback, Decoder
 
 
 class Push:
-    """What a subscriber calls with each event, from any thread."""
+    """The callback that a subscriber calls with each event, from any thread."""
 
     def __init__(self, source: str, inbox: Inbox, frame: Callable[[Any], bytes]):
         self._source = source
@@ -29,10 +29,10 @@ class Push:
         self._is_ended = threading.Event()
 
     def __call__(self, event: Any, stored: Callable[[], object] | None = None) -> None:
-        """Add an event; waits while the backlog is at its bound.
+        """Add an event; wait while the backlog is at its bound.
 
         ``stored`` is called, in another thread, when the event is on disk: the moment to
-        acknowledge it where it came from.
+        acknowledge it to its sender.
         """
         try:
             frame = self._frame(event)
@@ -42,12 +42,12 @@ class Push:
         self._inbox.put(Pushed(frame, None, stored))
 
     def end(self) -> None:
-        """Nothing more comes: the source ends after what was pushed."""
+        """End the source after what was pushed: nothing more comes."""
         self._inbox.end()
         self._is_ended.set()
 
     def fail(self, error: Exception) -> None:
-        """What gives events is broken: the run ends with this error, after what was pushed."""
+        """End the run with this error, after what was pushed: the origin of events is broken."""
         known = isinstance(error, PeerError)
         self._inbox.end(error if known else failure_of(self._source, error, after(None)))
         self._is_ended.set()
@@ -58,10 +58,11 @@ class Push:
 
 
 class PushSource(SourceConfig[Event]):
-    """Call ``subscribe(push)``, which has ``push(event)`` called for every event.
+    """A source whose ``subscribe(push)`` arranges for ``push(event)`` with every event.
 
-    At least once, where the sender sends again what was not acknowledged: ``push(event, stored)``
-    says when to.  An event that is pushed and not stored yet is lost when the process dies.
+    At least once, if the sender sends again what was not acknowledged: the ``stored`` of
+    ``push(event, stored)`` is called when to acknowledge.  An event that is pushed and not stored
+    yet is lost when the process dies.
     ``subscribe`` may return at once or run as long as it likes; ``push.end()`` ends the source.
     With a ``decoder`` events are payloads (bytes) for it; else anything that can be pickled.
     """
@@ -87,6 +88,6 @@ class PushSource(SourceConfig[Event]):
 
     def _run(self, inbox: Inbox, position: Any) -> None:
         push = Push(self.name, inbox, framer_of(self.decoder))
-        kept = self._subscribe.function(push)  # what it returns may have to live on
+        kept = self._subscribe.function(push)  # its result may have to stay alive
         push.wait()
         del kept

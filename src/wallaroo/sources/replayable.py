@@ -1,8 +1,8 @@
-"""ReplayableSource: a source of a user's own that can read again what it has read.
+"""ReplayableSource: a source of a user's own that can read events again.
 
-Where it runs: the driver asks for partitions and ends, workers read.
+Where it runs: the driver queries partitions and ends, workers read.
 
-The invariant that the user keeps: `read` of the same offsets gives the same events in the same
+The invariant that the user keeps: `read` of the same offsets yields the same events in the same
 order, until the run has committed them and no retained commit needs them.
 """
 
@@ -23,7 +23,7 @@ from wallaroo.sources.log import Head, LogContext, Position, Range, Records, Sou
 from wallaroo.sources.offsets import advanced, backlog, cut
 from wallaroo.steps import Decoder
 
-RECORDS_MAX = 1024  # events given on at a time
+RECORDS_MAX = 1024  # events passed on at a time
 WAYS_ON = (
     "Restore it; or, to read it from its start, give the source another name or the run another "
     "--checkpoint folder."
@@ -40,8 +40,10 @@ as_it_is.__qualname__ = "as_it_is"  # travels by reference, under the name it ha
 
 
 class ReplayableSource(SourceConfig[Event]):
-    """Subclass it with `end` and `read`, and with `partitions` where there are several: exactly
-    once, without a copy of the input.
+    """The base class of sources that can read events again.
+
+    Exactly once, without a copy of the input.  Subclasses define `end` and `read`, and `partitions`
+    if there are several.
 
     An *offset* is a number that grows: a row's number, a line, a byte.  A position is an offset per
     partition; it is part of the application's commits.  Instances are pickled on their way to
@@ -51,7 +53,7 @@ class ReplayableSource(SourceConfig[Event]):
     kind: ClassVar[str] = "replayable"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
     has_one_order: ClassVar[bool] = False
-    look_s: ClassVar[float] = 0.05  # how long an answer of `end` is good for
+    look_s: ClassVar[float] = 0.05  # the lifetime of an answer of `end`
 
     def __init__(self, name: str, decoder: Decoder[Event] = as_it_is):
         self.name = name
@@ -71,19 +73,22 @@ class ReplayableSource(SourceConfig[Event]):
 
     @abstractmethod
     def read(self, partition: str, start: int, end: int) -> Iterable[Any]:
-        """Return the events at offsets ``start`` to ``end``, the latter not included.  There may be
-        fewer events than offsets.
+        """Return the events at offsets ``start`` to ``end``, the latter not included.
+
+        There may be fewer events than offsets.
         """
 
     def identity(self) -> Facts:
-        """Return what distinguishes this system from another of the same name: texts that stay,
-        such as a database's id, and numbers that only grow, such as the last offset that was given
-        out.  Positions carry it, and a run is refused where it has changed.  Asked after `end`.
+        """Return the facts that distinguish this system from another of the same name.
+
+        Texts that stay, such as a database's id, and numbers that only grow, such as the last
+        offset that was assigned.  Positions carry them, and a run fails if they have changed.
+        Called after `end`.
         """
         return {}
 
     def is_ended(self) -> bool:
-        """Whether no event will come any more; then a run ends when all are processed."""
+        """Return whether no event will come any more; then a run ends when all are processed."""
         return False
 
     @property
@@ -107,8 +112,10 @@ class _Seen:
 
 
 class OwnLog(SourceLog):
-    """The log of a source of a user's own; a position's place is ``{partition: offset}``, in a list
-    with the identity where the source has one.
+    """The log of a source of a user's own.
+
+    A position's place is ``{partition: offset}``, in a list with the identity if the source has
+    one.
     """
 
     def __init__(self, source: ReplayableSource[Any]):
@@ -122,13 +129,11 @@ class OwnLog(SourceLog):
     def beginning(self) -> Position:
         source = self._source
         found = self._asked(lambda: {name: source.start(name) for name in source.partitions()})
-        self._look()  # what is wrong in `end` is found before the run begins
+        self._look()  # a mistake in `end` is found before the run begins
         return _position(found, self._present)
 
     def head(self) -> Head:
-        """Return the ends; where the user's code raises: what was last known, and what it
-        raised.
-        """
+        """Return the ends; the last known ones and the error if the user's code raises."""
         seen = self._seen
         now = time.monotonic()
         if seen is not None and now - seen.at < self._source.look_s:
@@ -179,17 +184,17 @@ class OwnLog(SourceLog):
 
     def _look(self) -> Head:
         source = self._source
-        is_ended = self._asked(source.is_ended)  # before the ends: nothing comes in between
+        is_ended = self._asked(source.is_ended)  # before the ends: no event comes in between
         ends = self._asked(lambda: {name: source.end(name) for name in source.partitions()})
         self._present = self._asked(source.identity)
         return Head(_position(ends, self._present), is_ended)
 
     def ways_on(self, position: Position) -> str:
-        """Return what a user can do who finds another system under the name."""
+        """Return the remedies for a user who finds another system under the name."""
         return WAYS_ON
 
     def _compare(self, position: Position) -> None:
-        """Raise CheckpointError where a position was taken in another system than the present."""
+        """Raise CheckpointError if a position was taken in another system than the present."""
         difference = changed(_identity(position), self._present)
         if difference:
             raise CheckpointError(
@@ -198,14 +203,15 @@ class OwnLog(SourceLog):
             )
 
     def _complete(self, start: Position, known: dict[str, int]) -> dict[str, int]:
-        """Return a position with the partitions that were not there when it was taken."""
+        """Return a position with the partitions that were created after it."""
         offsets = _offsets(start)
         new = [name for name in known if name not in offsets]
         return {**offsets, **self._asked(lambda: {n: self._source.start(n) for n in new})}
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Call the user's code.  Raises UserCodeError, with its file and line, where that
-        raises.
+        """Call the user's code.
+
+        Raises UserCodeError, with its file and line, if that raises.
         """
         try:
             return ask()
@@ -217,7 +223,7 @@ class OwnLog(SourceLog):
 
 
 class TableLog(OwnLog):
-    """The log of a table, whose rows are read in the order of a column."""
+    """The log of a table whose rows are read by a column."""
 
     def ways_on(self, position: Position) -> str:
         (number,) = _offsets(position).values()
@@ -229,7 +235,7 @@ class TableLog(OwnLog):
 
 def _position(offsets: dict[str, int], identity: Facts) -> Position:
     ordered = dict(sorted(offsets.items()))
-    read_to = max(offsets.values(), default=0) - 1  # what is beyond may not be committed there
+    read_to = max(offsets.values(), default=0) - 1  # offsets beyond it may not be committed there
     facts = {
         name: min(fact, read_to) if isinstance(fact, int) else fact
         for name, fact in identity.items()

@@ -1,11 +1,11 @@
-"""The log of a source that is fed: its spool, on this host or behind the driver's range server.
+"""The log of a fed source, a spool, local or remote.
 
-Where it runs: the driver plans with the spool's files; workers read them, or ask the range server
-for them.
+Where it runs: the driver plans with the spool's files; workers read them, or request them from the
+driver's range server.
 
-Batches and pieces end at chunks' boundaries (`spool.places`), unless these are far from where they
-should: then inside of a chunk, so that a chunk of slow events is neither the least that a batch
-takes nor one task's work.  Ranges are cut across partitions, which are connections: their events
+Batches and pieces end at chunks' boundaries (`spool.places`), unless these are far from the wanted
+place: then inside of a chunk, so that a chunk of slow events is neither the minimum of a batch nor
+one task's work.  Ranges are cut across partitions, which are connections: their events
 have one order.
 """
 
@@ -29,13 +29,13 @@ from wallaroo.spool.places import Place
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.tail import read_released, write_tail
 
-NEAR = 0.5  # of the wanted step, or piece: a boundary that is not further off will do
-PARTITION = ""  # of ranges: all of them
+NEAR = 0.5  # a boundary within this share of the wanted step, or piece, will do
+PARTITION = ""  # the partition of all ranges
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolLog(SourceLog):
-    """See the module's head."""
+    """The log of a fed source; see the module's docstring."""
 
     source: str
     folder: Path
@@ -134,8 +134,9 @@ class SpoolLog(SourceLog):
         return [str(each) for each in closed]
 
     def require(self, position: Position) -> None:
-        """Raise CheckpointError unless the spool belongs to the checkpoint, reaches to the position
-        and still holds what follows it.
+        """Raise CheckpointError unless the spool holds what follows the position.
+
+        It has to belong to the checkpoint and to reach to the position.
         """
         wanted = _boundary(position)
         reached = Boundary(Place.of(position.place).after, position.events)
@@ -182,8 +183,9 @@ def open_spool(
 
 
 def _times(chunk: Chunk, first: int = 0, last: int | None = None) -> Sequence[int]:
-    """When the events of a connector's chunk happened: where its program does not say, when they
-    were received.
+    """Return the event times of a connector's chunk.
+
+    Events without a time from the program have the time of receipt.
     """
     times = [time_ms * 1_000_000 or chunk.receipt_ns for time_ms in event_times(chunk.resume)]
     return (times or [chunk.receipt_ns] * chunk.events)[first:last]
@@ -194,7 +196,7 @@ def _position(boundary: Boundary) -> Position:
 
 
 def _boundary(position: Position) -> Boundary:
-    """Where the position is, or where the chunk that it is in begins."""
+    """Return the position's boundary, or the beginning of the chunk that it is in."""
     return Place.of(position.place).boundary(position.events)
 
 

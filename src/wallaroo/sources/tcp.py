@@ -19,7 +19,7 @@ FRAMINGS = ("length", "lines")
 
 @dataclass(frozen=True, slots=True)
 class TCPSourceConfig(SourceConfig[Event]):
-    r"""Listen on ``host:port`` for any number of clients.
+    r"""A port on ``host:port`` for any number of clients.
 
     ``framing="length"``: each client sends frames, a header of the decoder's ``header_length``,
     read by its ``length_fmt``, then the payload.  ``framing="lines"``: each client sends lines that
@@ -28,8 +28,8 @@ class TCPSourceConfig(SourceConfig[Event]):
     its connection in an orderly way.
 
     A frame or line larger than ``max_size`` closes its connection.  Nothing is acknowledged to the
-    sender.  With ``tls=TLS(certificate=..., key=...)`` only TLS connections are taken.  Port 0
-    takes a free port.  ``valid=False`` does not listen.  ``parallelism`` and ``max_received_count``
+    sender.  With ``tls=TLS(certificate=..., key=...)`` only TLS connections are accepted.  Port 0
+    picks a free port.  ``valid=False`` does not listen.  ``parallelism`` and ``max_received_count``
     are accepted for compatibility and limit nothing.
 
     In the API of 2017, ``TCPSourceConfig(host, port, decoder)``, it gets its pipeline's name.

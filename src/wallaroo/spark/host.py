@@ -30,7 +30,7 @@ from wallaroo.spark.shuffles import ShuffleCleaner
 from wallaroo.spark.spark_host import SparkHost, Work
 
 _log = logging.getLogger("wallaroo.run")
-# a batch takes a hundred milliseconds: to look at sources more often would gain nothing
+# a batch takes a hundred milliseconds: polling sources more often would gain nothing
 LOOK_TIMES = LookTimes(flowing_s=0.01, idle_s=0.1)
 WARM_UP = "wallaroo-warm-up"  # Spark's group of the jobs of a start
 
@@ -41,10 +41,11 @@ def new_run(
     session: SparkSession | None = None,
     begun: JvmProcess | None = None,
 ) -> Run:
-    """Return a run on Spark that has not begun, in ``session`` if one is given (it stays open), in
-    ``begun`` if a JVM is on its way.
+    """Return a run on Spark that has not begun.
 
-    Raises PeerError where the options ask for what the master does not have.
+    It runs in ``session`` if one is given (it stays open), in ``begun`` if a JVM is on its way.
+
+    Raises PeerError if the options ask for what the master does not have.
     """
     kind = ResidentHost if options.latency == "low" else MicroBatchHost
     host = kind(application.name, options, session, begun)
@@ -53,13 +54,13 @@ def new_run(
 
 @dataclass(slots=True)
 class BatchWork(Work):
-    """With the query that begins batches."""
+    """The work of a micro-batch host, with the query that begins batches."""
 
     query: BatchQuery
 
 
 class MicroBatchHost(SparkHost[BatchWork]):
-    """See ``wallaroo.runtime.host.Host``."""
+    """The ``wallaroo.runtime.host.Host`` of micro-batches."""
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""The Spark session of a host: its own, or one that it was given; opened, interrupted, closed.
+"""The Spark session of a host, its own or a given one.
+
+It is opened, interrupted and closed here.
 
 Where it runs: driver.
 """
@@ -24,7 +26,10 @@ CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
 
 
 class HostSession:
-    """``given`` is a session that stays open."""
+    """The Spark session of a host.
+
+    ``given`` is a session that stays open.
+    """
 
     def __init__(
         self,
@@ -42,12 +47,12 @@ class HostSession:
 
     @property
     def is_local(self) -> bool:
-        """Whether all tasks run on this machine."""
+        """Return whether all tasks run on this machine."""
         return is_local(self.master)
 
     @property
     def serve_on(self) -> str | None:
-        """The address on which tasks elsewhere reach this process; None: there are none."""
+        """Return the address on which tasks elsewhere reach this process; None if all are here."""
         if self.is_local:
             return None
         # every host of the cluster has to reach it
@@ -55,24 +60,24 @@ class HostSession:
 
     @property
     def reachable_as(self) -> str:
-        """What workers call this machine, once the session is open."""
+        """Return the name by which workers reach this machine, once the session is open."""
         named = None if self.is_local else self.context.getConf().get("spark.driver.host")
         return named or "127.0.0.1"
 
     @property
     def is_open(self) -> bool:
-        """Whether there is one by now."""
+        """Return whether there is a session by now."""
         return self._session is not None
 
     @property
     def session(self) -> SparkSession:
-        """The session, once it is open."""
+        """Return the session, once it is open."""
         assert self._session is not None
         return self._session
 
     @property
     def context(self) -> SparkContext:
-        """Its context."""
+        """Return the session's context."""
         return self.session.sparkContext
 
     def open(self, scratch: Path) -> None:
@@ -88,7 +93,7 @@ class HostSession:
         )
 
     def interrupt(self, group: str) -> None:
-        """End what a start waits for: Spark's own, or a group of jobs."""
+        """End what a start waits for: the start of Spark, or a group of jobs."""
         quiet_from_now()
         if self._session is None:
             self._jvm.kill()
@@ -97,8 +102,9 @@ class HostSession:
             self._session.sparkContext.cancelJobGroup(group)
 
     def quiet(self) -> None:
-        """Pass on nothing that Spark's processes print from here on: they are about to end, and
-        those that lose another one complain.
+        """Pass on nothing that Spark's processes print from now on.
+
+        They are about to end, and those that lose another one complain.
         """
         quiet_from_now()
 

@@ -1,4 +1,4 @@
-"""A batch's tasks as one Spark job.
+"""The tasks of a batch as one Spark job.
 
 Where it runs: driver.
 """
@@ -25,7 +25,7 @@ from wallaroo.spark.cluster.layout import Layout, own_task
 from wallaroo.spark.shuffles import ShuffleCleaner
 from wallaroo.spark.spark_errors import reason_of
 
-ATTEMPTS = 5  # of a batch on a cluster whose hosts go away
+ATTEMPTS = 5  # per batch on a cluster, whose hosts may leave
 ATTEMPTS_LOCAL = 2
 CRASHED = "Python worker exited unexpectedly"  # Spark's words
 _log = logging.getLogger("wallaroo.run")
@@ -39,11 +39,13 @@ def run_with_retries(
     abort: Callable[[int, Sequence[TaskReport]], None],
     scratch: Path | None = None,
 ) -> list[TaskReport]:
-    """Run a batch; again where Spark gave up on it because hosts went away, or used one that has
-    not joined.  What such an attempt staged is dropped by ``abort``.
+    """Run a batch; retry it if it failed for reasons that are not its own.
 
-    On this host alone, it is run again once where workers crashed, without the view: a damaged one
-    ends processes (SIGBUS), and is made of the checkpoint again.
+    On a cluster Spark may give it up because hosts left, or use a host that has not joined.  The
+    staged output of such an attempt is dropped by ``abort``.
+
+    On this host alone, it is run again once if workers crashed, without the view: a damaged one
+    ends processes (SIGBUS), and is rebuilt from the checkpoint.
 
     ``scratch``: a folder of this host, for blocks on their way from task to task.
     """
@@ -81,11 +83,12 @@ def run_spark_job(
     layout: Layout | None = None,
     scratch: Path | None = None,
 ) -> list[TaskReport]:
-    """Run all levels of one batch as one Spark job; return the reports of all tasks.  Where there
-    is a ``scratch`` folder that all tasks see, large blocks go through files in it.  A batch of one
-    task is one stage (docs/decisions/0022).
+    """Run all levels of one batch as one Spark job; return the reports of all tasks.
 
-    Partitioning is never declared as preserved: Spark would take the next shuffle for done.
+    If there is a ``scratch`` folder that all tasks see, large blocks pass through files in it.  A
+    batch of one task is one stage (docs/decisions/0022).
+
+    Partitioning is never declared as preserved: Spark would assume that the next shuffle is done.
     """
     job = job.without_output()
     width = len(job.pieces)
@@ -114,5 +117,5 @@ def _blocks_folder(scratch: Path | None) -> str | None:
         return None
     try:
         return tempfile.mkdtemp(prefix="blocks-", dir=scratch)
-    except OSError:  # Spark has other ways, and says what is wrong
+    except OSError:  # Spark has other ways, and reports what is wrong
         return None

@@ -2,7 +2,7 @@
 
 Where it runs: driver.
 
-What it is as a process is in ``spark.jvm_process``.
+``spark.jvm_process`` starts its process.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _launching = threading.Lock()
 
 
 class Jvm:
-    """The JVM of this process; one at a time, which stays for later sessions.  ``begun`` is one
-    that is on its way already.
+    """The JVM of this process, which stays for later sessions.
+
+    There is one at a time.  ``begun`` is one that is on its way already.
     """
 
     def __init__(self, begun: JvmProcess | None = None) -> None:
@@ -36,11 +37,11 @@ class Jvm:
 
     @property
     def settings(self) -> dict[str, str] | None:
-        """What it was begun with; None where it was not."""
+        """Return the settings with which the JVM was begun; None if it was not."""
         return self._begun.settings if self._begun else None
 
     def launch(self, conf: SparkConf, stderr: int) -> None:
-        """Start it, unless there is one that lives."""
+        """Start the JVM, unless there is one that lives."""
         _quiet_python_side()
         with _launching:
             gateway = SparkContext._gateway
@@ -63,18 +64,18 @@ class Jvm:
             SparkContext._ensure_initialized(gateway=made, conf=conf)
 
     def _let_go(self) -> None:
-        """End one that is on its way where another run of this process was first."""
+        """Kill a JVM that is on its way if another run of this process was first."""
         if self._begun is not None:
             self._begun.process.kill()
 
     def kill(self) -> None:
-        """End one that was launched here, with whatever waits for it."""
+        """Kill a JVM that was launched here, with whatever waits for it."""
         if self._process is not None:
             self._process.kill()
 
     @property
     def killed_by(self) -> int:
-        """The signal that ended it; 0 where it lives, or ended otherwise."""
+        """Return the signal that ended the JVM; 0 if it lives, or ended otherwise."""
         if self._process is None:
             return 0
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -83,7 +84,7 @@ class Jvm:
 
     def _start(self, command: Any, **keywords: Any) -> subprocess.Popen[bytes]:
         if self._begun is not None:
-            # it says where it listens in a file of its own: PySpark looks for it here
+            # it writes its port to a file of its own: PySpark expects the file here
             os.symlink(self._begun.connection, keywords["env"][CONNECTION])
             return self._begun.process
         self._process = start_detached(command, **keywords)
@@ -91,8 +92,10 @@ class Jvm:
 
 
 def _protect_calls(gateway: Any) -> None:
-    """Have calls from the JVM carry the gateway's token, and refuse others: PySpark leaves them
-    open to all who find the port, and Py4J's JVM side forgets the token with a new port.
+    """Let calls from the JVM carry the gateway's token, and refuse others.
+
+    PySpark leaves them open to all who find the port, and Py4J's JVM side forgets the token with a
+    new port.
     """
     token = gateway.gateway_parameters.auth_token
     module: Any = java_gateway
@@ -108,14 +111,15 @@ def _protect_calls(gateway: Any) -> None:
 
 
 def _public(conf: SparkConf) -> SparkConf:
-    """Return what of the settings may be on a command line; the context gets all of them."""
+    """Return the settings that may be on a command line; the context gets all of them."""
     shown = SparkConf(loadDefaults=False)
     return shown.setAll(list(public(dict(conf.getAll())).items()))
 
 
 def _quiet_python_side() -> None:
-    """Keep PySpark's own tracebacks off the user's terminal when the JVM dies: the driver says it
-    in one sentence.
+    """Keep PySpark's own tracebacks off the user's terminal when the JVM dies.
+
+    The driver reports it in one sentence.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_py4js)  # it uses the root logger as well
@@ -124,7 +128,7 @@ def _quiet_python_side() -> None:
 
 
 def _is_not_py4js(record: logging.LogRecord) -> bool:
-    """Distinguish py4j's records from others by the file that made them."""
+    """Distinguish py4j's records from others by the file that created them."""
     return "/py4j/" not in record.pathname
 
 
@@ -133,8 +137,9 @@ def _silent(*_: object) -> None:
 
 
 def wait_for_exit(seconds: float) -> None:
-    """End the JVM of this process, as its own end would, and wait until it has written what it
-    writes at exit.  There must be no session.
+    """End the JVM of this process, as its own end would, and wait for it.
+
+    It has then written what it writes at exit.  There must be no session.
     """
     gateway: Any = SparkContext._gateway
     if gateway is None:

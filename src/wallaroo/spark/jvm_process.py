@@ -1,5 +1,6 @@
-"""The process of Spark's JVM, begun before PySpark is imported: both take a second, and there is
-more than one core.
+"""The process of Spark's JVM, begun before PySpark is imported.
+
+Both take a second, and there is more than one core.
 
 Where it runs: driver.
 
@@ -27,12 +28,15 @@ from wallaroo.scratch import Scratch, make_scratch
 from wallaroo.spark.settings import prepare_environment, public, settings_of
 from wallaroo.spark.stderr import filtered_stderr
 
-CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"  # variable: the file where the JVM says its port
+CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"  # variable: the file with the JVM's port
 
 
 @dataclass(frozen=True, slots=True)
 class JvmProcess:
-    """A JVM on its way, and the folder that it works in, which becomes the run's."""
+    """A JVM on its way, and its folder.
+
+    The JVM works in the folder, which becomes the run's.
+    """
 
     process: subprocess.Popen[bytes]
     settings: dict[str, str]
@@ -40,19 +44,21 @@ class JvmProcess:
 
     @property
     def connection(self) -> Path:
-        """The file where it says its port, once it listens."""
+        """Return the file to which the JVM writes its port, once it listens."""
         return _connection_in(self.scratch)
 
     def discard(self) -> None:
-        """End it and remove its folder: there will be no run."""
+        """End the JVM and remove its folder: there will be no run."""
         self.process.kill()
         self.process.wait()
         self.scratch.remove()
 
 
 def begin_jvm(application: str, options: RunOptions) -> JvmProcess | None:
-    """Begin to start Spark's JVM, as PySpark would; return at once.  None where this process has
-    one already, or it is not found where PySpark has it: then PySpark starts it.
+    """Begin to start Spark's JVM, as PySpark would; return at once.
+
+    None if this process has one already, or PySpark's program for it is missing: then PySpark
+    starts it.
     """
     program = _submit_program()
     if program is None or _has_jvm():
@@ -101,7 +107,7 @@ def _connection_in(scratch: Scratch) -> Path:
 
 
 def _has_jvm() -> bool:
-    """Whether a session of this process has started one, or spark-submit has."""
+    """Return whether a session of this process has started a JVM, or spark-submit has."""
     pyspark = sys.modules.get("pyspark")
     is_given = "PYSPARK_GATEWAY_PORT" in os.environ
     return is_given or (pyspark is not None and pyspark.SparkContext._gateway is not None)

@@ -1,5 +1,6 @@
-"""The streaming query of a run, in which its batches run: started, watched, stopped at a boundary,
-and what its end means.
+"""The streaming query of a run, in which its batches run.
+
+It is started, watched and stopped at a boundary here; its end is explained in the user's words.
 
 Where it runs: driver.  Spark calls ``BatchQuery`` for each of its batches, from one thread.
 
@@ -27,12 +28,12 @@ from wallaroo.spark.spark_errors import reason_of
 
 SOURCE = "rate-micro-batch"  # a row for every batch, as soon as Spark asks
 LOOK_S = 0.02
-# between two questions to the JVM whether the query is active, where it has been: they are most of
-# what an idle run does
+# between two questions to the JVM whether the query is active, if it has been: they are most of
+# the work of an idle run
 ASK_S = 1.0
-# what a call into a JVM raises that has gone, and with it whatever was to be done
+# errors of a call into a JVM that has ended
 GONE = (Py4JError, ConnectionError, EOFError)
-STOP_S = 5.0  # for Spark to end a query; it goes on by itself after that
+STOP_S = 5.0  # for Spark to end a query; it continues by itself after that
 JVM_GONE = (
     "Spark's JVM has gone. What was committed stays: run the same command again to go on "
     "from there."
@@ -51,8 +52,10 @@ class BatchQuery:
         trigger: Trigger,
         ask_s: float = ASK_S,
     ):
-        """``folder``: where Spark notes what it did; of no use after the run
-        (docs/decisions/0002).  ``ask_s``: between two questions whether the query is active.
+        """Prepare the query, which is not started yet.
+
+        ``folder``: Spark's own notes, of no use after the run (docs/decisions/0002).  ``ask_s``:
+        between two questions whether the query is active.
         """
         self._ask_s = ask_s
         self._session = session
@@ -64,10 +67,13 @@ class BatchQuery:
         self._has_begun = threading.Event()
         self._has_ended = threading.Event()
         self._failure: BaseException | None = None
-        self._active_at = -ask_s  # when the JVM was asked last; monotonic seconds
+        self._active_at = -ask_s  # time of the last question to the JVM; monotonic seconds
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
-        """Spark's entry.  Raises to keep Spark from going on."""
+        """Run one batch, as Spark's entry.
+
+        Raises to keep Spark from starting another one.
+        """
         if not self._has_begun.is_set():
             self._has_begun.set()  # the first batch is empty: the next one is quick
             return
@@ -82,15 +88,18 @@ class BatchQuery:
             raise
 
     def failed(self, error: BaseException) -> None:
-        """Note what kept the query from starting."""
+        """Note the error that kept the query from starting."""
         self._failure = error
 
     def failure(self, error: BaseException) -> WallarooError:
-        """Return what a start failed with, in the user's words."""
+        """Return the error that a start failed with, in the user's words."""
         return failure_of(self._query, error)
 
     def start(self) -> None:
-        """Start the query; batches begin where the last commit ended.  Raises PeerError."""
+        """Start the query; batches begin where the last commit ended.
+
+        Raises PeerError.
+        """
         try:
             rows = self._session.readStream.format(SOURCE).option("rowsPerBatch", 1).load()
             self._query = (
@@ -105,12 +114,12 @@ class BatchQuery:
             raise failure_of(None, error) from error
 
     def wait_begun(self, is_waiting: Callable[[], bool]) -> None:
-        """Wait for its first batch, the one without events."""
+        """Wait for the query's first batch, the one without events."""
         while is_waiting() and not self._has_begun.wait(LOOK_S):
             self.poll()
 
     def poll(self) -> None:
-        """Raise what ended the query, if it has ended."""
+        """Raise the error that ended the query, if it has ended."""
         query = self._query
         if self._failure is not None:
             raise failure_of(query, self._failure)
@@ -124,7 +133,7 @@ class BatchQuery:
     def finish(self, seconds: float, keep_alive: Callable[[], bool]) -> bool:
         """Let the batch under way end, and stop; return whether that was in time.
 
-        ``keep_alive`` is called meanwhile; where it returns False no batch can go on.
+        ``keep_alive`` is called meanwhile; if it returns False no batch can continue.
         """
         until = time.monotonic() + seconds
         self._trigger.end()
@@ -160,7 +169,10 @@ def _is_active(query: StreamingQuery) -> bool:
 
 
 def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> WallarooError:
-    """Return what ended a query, in the user's words; ``failure`` is what a batch raised."""
+    """Return the error that ended a query, in the user's words.
+
+    ``failure`` is what a batch raised.
+    """
     if isinstance(failure, WallarooError):
         return failure
     if isinstance(failure, Py4JNetworkError | ConnectionError):

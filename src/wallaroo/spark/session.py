@@ -28,7 +28,9 @@ def open_session(
     settings: tuple[tuple[str, str], ...],
     jvm: Jvm | None = None,
 ) -> SparkSession:
-    """Start Spark.  Raises PeerError, with the fix, where Java or the master cannot be had.
+    """Start Spark.
+
+    Raises PeerError, with the fix, if Java or the master is unavailable.
 
     ``jvm`` may be on its way already; with it, it can be ended in the middle of that.
     """
@@ -63,8 +65,9 @@ def open_session(
 
 
 def _know_installed_sources(session: SparkSession) -> None:
-    """Have Spark start no Python process to ask which data sources are installed: this package
-    registers its own.  Where Spark has changed, it asks.
+    """Keep Spark from starting a Python process to ask which data sources are installed.
+
+    This package registers its own.  If Spark's internals have changed, it asks.
     """
     jvm: Any = session._jvm
     with contextlib.suppress(Py4JError, TypeError):
@@ -75,11 +78,14 @@ def _know_installed_sources(session: SparkSession) -> None:
 
 
 def _object_of(package: Any, name: str) -> Any:
-    """Scala's object of this name."""
+    """Return Scala's object of this name."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def close_session(session: SparkSession) -> None:
-    """Stop Spark.  What its processes print from here on is not passed on."""
+    """Stop Spark.
+
+    The output of its processes is not passed on from now on.
+    """
     quiet_from_now()
     session.stop()

@@ -57,11 +57,11 @@ SETTINGS = {
 ON_THIS_MACHINE = {
     # a worker is forked with everything imported (half a second of computing each)
     "spark.python.daemon.module": "wallaroo.spark.worker_daemon",
-    **AUTHENTICATED,  # Spark makes a secret of its own: other users of this machine get nothing
+    **AUTHENTICATED,  # Spark creates a secret of its own: other users of this machine get nothing
 }
 ON_CLUSTERS = {
-    "spark.executor.memory": "1g",  # of the JVM; Python workers come on top
-    # a worker that leaves finishes its tasks and takes no more; else it is ended after 30 s
+    "spark.executor.memory": "1g",  # the JVM's; Python workers come on top
+    # a worker that leaves finishes its tasks and accepts no more; else it is ended after 30 s
     "spark.decommission.enabled": "true",
     # a task whose host is busy for a moment (a joining host's probe) waits rather than read its
     # state elsewhere
@@ -74,7 +74,7 @@ ON_CLUSTERS = {
     "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "3s",
 }
-# the JVM passes bytes on: its second compiler takes a quarter of a core in the first minute, and
+# the JVM passes bytes on: its second compiler uses a quarter of a core in the first minute, and
 # nothing gets quicker (docs/decisions/0008)
 COMPILER = "-XX:TieredStopAtLevel=1"
 # tools that list JVMs read it; Java wakes twenty times a second to write it
@@ -90,7 +90,7 @@ LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR",
 
 
 def is_local(master: str) -> bool:
-    """Whether a master is one process on this host.
+    """Return whether a master is one process on this host.
 
     >>> is_local("local"), is_local("local[2,4]"), is_local("local-cluster[2,1,1024]"), is_local("spark://host:7077")
     (True, True, False, False)
@@ -99,7 +99,7 @@ def is_local(master: str) -> bool:
 
 
 def is_loopback(master: str) -> bool:
-    """Whether a master is on this very host, and so everything else is.
+    """Return whether a master is on this very host, and so everything else is.
 
     >>> masters = ("local[*]", "spark://127.0.0.1:7077", "spark://host:7077", "yarn")
     >>> tuple(map(is_loopback, masters))
@@ -119,8 +119,9 @@ def settings_of(
     log_level: str,
     given: tuple[tuple[str, str], ...],
 ) -> dict[str, str]:
-    """Return all settings of a Spark that is to be started, ``given`` ones first in rank; write the
-    file for its log to ``scratch``.
+    """Return all settings of a Spark that is to be started; write its log's file to ``scratch``.
+
+    Settings in ``given`` override ours.
     """
     log4j = scratch / "log4j2.properties"
     trace = "full" if log_level in ("debug", "info") else "none"
@@ -142,7 +143,7 @@ def settings_of(
 def _of_this_machine(scratch: Path) -> dict[str, str]:
     own = {"spark.local.dir": str(scratch), **ON_THIS_MACHINE}
     if len(str(scratch)) <= SOCKET_FOLDER_LENGTH_MAX:
-        own["spark.python.unix.domain.socket.dir"] = str(scratch)  # private, whatever the umask is
+        own["spark.python.unix.domain.socket.dir"] = str(scratch)  # private under any umask
     return own
 
 
@@ -151,7 +152,9 @@ def _of_cluster(master: str) -> dict[str, str]:
 
 
 def public(settings: dict[str, str]) -> dict[str, str]:
-    """Leave out secrets: other users see command lines, so they reach the JVM by its connection.
+    """Return the settings without secrets.
+
+    Other users see command lines, so secrets reach the JVM by its connection.
 
     >>> public({"spark.app.name": "App", "spark.authenticate.secret": "x"})
     {'spark.app.name': 'App'}
@@ -160,7 +163,7 @@ def public(settings: dict[str, str]) -> dict[str, str]:
 
 
 def prepare_environment(master: str) -> None:
-    """Set what Spark's processes find in their environment."""
+    """Set the environment of Spark's processes."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_loopback(master):
@@ -173,8 +176,10 @@ def prepare_environment(master: str) -> None:
 
 
 def heap_options(size: str, huge_pages: Path = HUGE_PAGES) -> str:
-    """Have the whole heap from the start: otherwise it grows to its bound over minutes, which looks
-    like a leak and may fail at 3 a.m.  In huge pages that takes a third of the time.
+    """Return options that allocate the whole heap at the start.
+
+    Otherwise it grows to its bound over minutes, which looks like a leak and may fail at 3 a.m.  In
+    huge pages that takes a third of the time.
     """
     heap = f"-XX:+UseParallelGC -Xms{size} -XX:+AlwaysPreTouch"
     try:
@@ -185,8 +190,9 @@ def heap_options(size: str, huge_pages: Path = HUGE_PAGES) -> str:
 
 
 def _put_in_front(settings: dict[str, str], name: str, options: str) -> None:
-    """Let what the user gave come last: of two options that contradict each other Java takes the
-    last one.
+    """Put our options before those that the user gave.
+
+    If two options contradict each other, Java uses the last one.
 
     >>> settings = {"driver": "-Xss2m"}
     >>> given = [_put_in_front(settings, who, "-Xss1m") for who in ("driver", "executor")]
@@ -197,8 +203,9 @@ def _put_in_front(settings: dict[str, str], name: str, options: str) -> None:
 
 
 def _retrying(master: str) -> str:
-    """Let a local Spark run a task again whose worker was killed, as a cluster does; errors of
-    tasks are reports, never retried.
+    """Return a master whose local Spark retries a task if its worker was killed, as a cluster does.
+
+    Errors of tasks are reports, never retried.
 
     >>> _retrying("local[2]"), _retrying("local"), _retrying("local[2,1]"), _retrying("spark://host:7077")
     ('local[2,4]', 'local[1,4]', 'local[2,1]', 'spark://host:7077')

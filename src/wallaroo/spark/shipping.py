@@ -1,12 +1,13 @@
-"""Code for other hosts: this package and the application's modules, as zip files that Spark hands
-to its executors.
+"""Code for other hosts: this package and the application's modules.
 
-Where it runs: driver.  With a local master nothing is shipped: the workers import from where the
-driver does.
+It travels as zip files that Spark passes to its executors.
 
-What goes: the ``wallaroo`` package; every module and package in the application's folders (the file
-that was run and what lies beside it). What does not: libraries.  They have to be installed on the
-hosts, or shipped as an environment (docs/scaling.md).
+Where it runs: driver.  With a local master nothing is shipped: the workers import from the same
+places as the driver.
+
+Shipped: the ``wallaroo`` package; every module and package in the application's folders (the file
+that was run and those beside it).  Not shipped: libraries.  They have to be installed on the hosts,
+or shipped as an environment (docs/scaling.md).
 """
 
 from __future__ import annotations
@@ -22,19 +23,21 @@ from pyspark import SparkContext
 from wallaroo.errors import PeerError
 from wallaroo.package import PACKAGE_ROOT
 
-BYTES_MAX = 100 * 1024 * 1024  # of an application's folder: beyond, it is not code that lies there
+BYTES_MAX = 100 * 1024 * 1024  # per application's folder: a larger one does not hold code alone
 NAME_BYTES = 16
 SKIPPED = frozenset({"__pycache__", "site-packages", "node_modules"})
 
 
 def ship(context: SparkContext, module_paths: Iterable[str], folder: Path) -> None:
-    """Give the package and the application to all executors, present and future, in files named
-    after ``folder``: Spark knows files by name, and a session may run several applications.
+    """Send the package and the application to all executors, present and future.
 
-    Raises PeerError where an application's folder holds more than ``BYTES_MAX``.
+    The files are named after ``folder``: Spark knows files by name, and a session may run several
+    applications.
+
+    Raises PeerError if an application's folder holds more than ``BYTES_MAX``.
     """
     package = PACKAGE_ROOT
-    # Spark hands a file to who knows its name, without asking for its secret
+    # Spark sends a file to every client that knows its name, without asking for its secret
     name = f"{folder.name}-{secrets.token_hex(NAME_BYTES)}"
     context.addPyFile(str(_zipped(folder / f"{name}.zip", package.parent, _files_below(package))))
     for number, path in enumerate(dict.fromkeys(module_paths)):
@@ -44,8 +47,9 @@ def ship(context: SparkContext, module_paths: Iterable[str], folder: Path) -> No
 
 
 def modules_in(folder: Path, bytes_max: int = BYTES_MAX) -> Iterator[Path]:
-    """Yield the files of all modules and packages directly in a folder.  Raises PeerError where
-    they are too large.
+    """Yield the files of all modules and packages directly in a folder.
+
+    Raises PeerError if they are too large.
     """
     total = 0
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -77,8 +81,9 @@ def _files_below(package: Path) -> Iterator[Path]:
 
 
 def _zipped(target: Path, base: Path, files: Iterable[Path]) -> Path:
-    """Write the files, modules compiled as well: every Python worker would do it again, a second
-    each.
+    """Write the files, with modules compiled as well.
+
+    Otherwise every Python worker would compile them, a second each.
     """
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as content:
         for file in files:
@@ -90,8 +95,9 @@ def _zipped(target: Path, base: Path, files: Iterable[Path]) -> Path:
 
 
 def _compiled(file: Path, target: Path) -> bytes:
-    """Return a module's compiled form, never to be compared with its source; nothing where it does
-    not compile.
+    """Return a module's compiled form, never to be compared with its source.
+
+    Empty if the module does not compile.
     """
     try:
         py_compile.compile(

@@ -1,8 +1,8 @@
-"""Removing a batch's shuffle files as soon as the batch is over.
+"""The removal of a batch's shuffle files after the batch.
 
 Where it runs: driver.  Spark removes them when the JVM's garbage collector finds the RDD gone,
-which may take minutes: at 25 MB of blocks a second, gigabytes.  There is no public call for it;
-where Spark's internals differ, its own way is left to work.
+which may take minutes: at 25 MB of blocks a second, gigabytes.  There is no public call for it; if
+Spark's internals differ, its own way is left to work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from pyspark import SparkContext
 
 
 class ShuffleCleaner:
-    """Does it in a thread of its own: the next batch need not wait."""
+    """A cleaner of shuffle files.
+
+    It has a thread of its own: the next batch need not wait.
+    """
 
     def __init__(self, context: SparkContext):
         self._context = context
@@ -24,11 +27,12 @@ class ShuffleCleaner:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-shuffles")
 
     def forget(self, shuffled: list[Any]) -> Future[bool] | None:
-        """Let Spark's cleaner know that the shuffles in front of these RDDs are over; the result
-        says whether it understood.
+        """Let Spark's cleaner know that the shuffles in front of these RDDs are over.
 
-        None, and nothing is done, behind ``close``: the run is over, and the files go with the
-        session.
+        The result is whether it understood.
+
+        None, and nothing is done, after ``close``: the run is over, and the files are removed with
+        the session.
         """
         return None if self._is_closed else self._thread.submit(self._forget, shuffled)
 
@@ -47,14 +51,15 @@ class ShuffleCleaner:
         return True
 
     def close(self) -> None:
-        """Drop what is not done yet."""
+        """Drop the work that is not done yet."""
         self._is_closed = True
         self._thread.shutdown(wait=True, cancel_futures=True)
 
 
 def _shuffle_id(rdd: Any) -> int:
-    """``partitionBy`` makes a ShuffledRDD and maps it to its values: the shuffle is one step
-    behind.
+    """Return the id of the shuffle in front of an RDD.
+
+    ``partitionBy`` creates a ShuffledRDD and maps it to its values: the shuffle is one step behind.
     """
     values = rdd._jrdd.rdd()
     shuffled = values.dependencies().head().rdd()

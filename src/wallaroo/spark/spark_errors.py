@@ -1,4 +1,4 @@
-"""What Spark's errors say, in one sentence.
+"""Spark's errors, in one sentence each.
 
 Where it runs: driver.
 """
@@ -18,7 +18,7 @@ _CAUSE = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why a task could not run on its host, with the fix where there is a known one.
+    """Return why a task could not run on its host, with the fix if one is known.
 
     >>> reason_of(RuntimeError("gone"))
     'RuntimeError: gone'

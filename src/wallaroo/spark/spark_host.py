@@ -1,4 +1,6 @@
-"""What all hosts on Spark share: their session, the shipped application, the cluster, the trigger.
+"""The common part of all hosts on Spark.
+
+Their session, the shipped application, the cluster, the trigger.
 
 Where it runs: driver.
 """
@@ -26,7 +28,7 @@ _log = logging.getLogger("wallaroo.run")
 
 @dataclass(slots=True)
 class Work:
-    """What there is between the start of batches and the end."""
+    """The objects that exist between the start of batches and the end."""
 
     batches: Batches
     cleaner: ShuffleCleaner
@@ -37,7 +39,7 @@ SomeWork = TypeVar("SomeWork", bound=Work)
 
 
 class SparkHost(Generic[SomeWork]):
-    """Members of ``wallaroo.runtime.host.Host`` that do not depend on how batches run."""
+    """The members of ``wallaroo.runtime.host.Host`` that do not depend on how batches run."""
 
     def __init__(self, options: RunOptions, session: HostSession, trigger: Trigger):
         self._options = options

@@ -1,4 +1,4 @@
-"""What Spark's processes print on stderr, without the lines that say nothing to a user.
+"""The stderr of Spark's processes, without lines of no use to a user.
 
 Where it runs: driver.
 """
@@ -17,27 +17,27 @@ NOISE = (
     b"Setting default log level to",
     b"To adjust logging level use",
     b"Using Spark's default log4j profile",
-    b"spark ERROR MicroBatchExecution",  # the driver says it in the user's words
-    b"spark ERROR TaskSchedulerImpl: Lost executor",  # so it does here
+    b"spark ERROR MicroBatchExecution",  # the driver reports it in the user's words
+    b"spark ERROR TaskSchedulerImpl: Lost executor",  # and this one
     b"spark ERROR StandaloneSchedulerBackend: Application has been killed",
 )
 
 HEAD = b"Traceback (most recent call last)"
-# in the tracebacks of Python processes that Spark's JVM has hung up on, or has not waited for
+# found in tracebacks of Python processes that Spark's JVM has hung up on, or has not waited for
 OF_SPARK = (b"pyspark/daemon.py", b"in local_connect_and_auth")
-# between the tracebacks of an error and of what it came upon
+# between the tracebacks of an error and of the one that it follows
 BETWEEN = (b"\n", b"During handling of the above", b"The above exception was the direct cause")
 
 _is_closing = threading.Event()
 
 
 def quiet_from_now() -> None:
-    """Pass nothing on any more: pipes broken by a session's own end are of no interest."""
+    """Pass nothing on from now on: pipes broken by a session's own end are of no interest."""
     _is_closing.set()
 
 
 def filtered_stderr() -> int:
-    """Return a descriptor for a process's stderr; what is no noise goes on to this process's."""
+    """Return a descriptor for a process's stderr; all but noise is passed to this process's."""
     read, write = os.pipe()
     _is_closing.clear()
     threading.Thread(target=_forward, args=(read,), name="spark-stderr", daemon=True).start()
@@ -51,7 +51,7 @@ def _forward(read: int) -> None:
 
 
 def _is_death(line: bytes) -> bool:
-    """Whether a line is about a worker that was killed, which is noted."""
+    """Return whether a line is about a worker that was killed; note the death."""
     death = read_death(line)
     if death is not None and not _is_closing.is_set():
         note_death(*death)
@@ -59,11 +59,13 @@ def _is_death(line: bytes) -> bool:
 
 
 def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Leave out what says nothing to a user: noise, and tracebacks of workers whose result is no
-    longer wanted, however the lines of several of them are mixed.
+    """Leave out lines of no use to a user.
+
+    These are noise, and tracebacks of workers whose result is no longer wanted, however the lines
+    of several of them are mixed.
     """
-    held: list[bytes] = []  # tracebacks of which it is not known yet whose they are
-    is_open = 0  # so many of them have no last line yet
+    held: list[bytes] = []  # tracebacks whose origin is not known yet
+    is_open = 0  # how many of them have no last line yet
     was_left_out = False
     for line in lines:
         if line.startswith(HEAD):

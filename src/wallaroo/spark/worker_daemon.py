@@ -1,5 +1,6 @@
-"""Spark's daemon that forks Python workers, with what each of them needs imported beforehand: a
-worker that takes the place of a killed one is there at once, and all of them share that memory.
+"""Spark's daemon that forks Python workers, with their imports done beforehand.
+
+A worker that replaces a killed one is there at once, and all of them share that memory.
 
 Where it runs: a process of Spark's, on this machine: ``spark.python.daemon.module``.
 """
@@ -22,7 +23,7 @@ NEEDED = ("pyspark.worker", "wallaroo.runtime.task", "wallaroo.spark.resident.jo
 
 
 def import_needed() -> None:
-    """Import what workers of tasks need; what is there stays out of their collections."""
+    """Import what workers of tasks need; keep it out of their garbage collections."""
     if sys.argv[1:2] != ["pyspark.worker"]:
         return  # a daemon of other workers
     for name in NEEDED:
@@ -32,20 +33,21 @@ def import_needed() -> None:
 
 
 class LastWords:
-    """What a forked worker that ends by an error prints, in place of ``traceback`` in Spark's
-    daemon: nothing where Spark has hung up, as it does at the end of a run; what user code raises
-    goes to the driver another way.
+    """The last output of a forked worker that ends by an error.
+
+    It replaces ``traceback`` in Spark's daemon.  Nothing is printed if Spark has hung up, as it
+    does at the end of a run; errors of user code reach the driver another way.
     """
 
     @staticmethod
     def format_exc() -> str:
-        """The traceback as text; "" where Spark has hung up."""
+        """Return the traceback as text; "" if Spark has hung up."""
         is_hung_up = isinstance(sys.exc_info()[1], OSError | EOFError)
         return "" if is_hung_up else traceback.format_exc()
 
     @staticmethod
     def print_exc() -> None:
-        """Print it in one piece: several workers may end at once."""
+        """Print the traceback in one piece: several workers may end at once."""
         with contextlib.suppress(OSError):
             os.write(2, LastWords.format_exc().encode(errors="backslashreplace"))
 

@@ -1,6 +1,7 @@
-"""The spool: a replayable, segmented log of frames per source.  The public names of the package.
+"""The spool: a replayable, segmented log of frames per source.
 
-Where it runs: the writer in the ingress or a feeder, readers in the driver and in workers.
+Where it runs: the writer in the ingress or a feeder, readers in the driver and in workers.  These
+are the public names of the package.
 """
 
 from wallaroo.spool.format import (

@@ -1,4 +1,4 @@
-"""Whether a spool holds what the last commit of its checkpoint has read.
+"""The check that a spool reaches the last commit of its checkpoint.
 
 Where it runs: driver, before anything is started.  Reads only.
 """
@@ -19,8 +19,9 @@ WAYS_OUT = (
 
 
 def check_spool(folder: Path, source: str, checkpoint: str, committed: Boundary) -> None:
-    """Raise CheckpointError unless the spool of a source belongs to the checkpoint of this id and
-    reaches as far as its last commit has read.
+    """Raise CheckpointError unless a spool belongs to the checkpoint and reaches its last commit.
+
+    ``checkpoint`` is the checkpoint's id, ``committed`` the position that its last commit has read.
     """
     content = read_slots(folder / "head")
     head = unpack_head(content) if content else Head()
@@ -31,7 +32,7 @@ def check_spool(folder: Path, source: str, checkpoint: str, committed: Boundary)
 
 
 def _require_end(folder: Path, source: str, committed: Boundary) -> None:
-    """Look after the head, too: after a power cut it may be older than what was committed."""
+    """Search after the head, too: after a power cut it may be older than the last commit."""
     if not folder.exists():
         raise CheckpointError(
             f"source '{source}' has committed {committed.events:,} events, and its spool {folder} "

@@ -27,10 +27,10 @@ def parse_chunks(
 ) -> Iterator[Chunk]:
     """Yield the chunks between two of the log's bytes, each checked against its position.
 
-    ``window`` is asked for bytes in rising order and always at a chunk boundary, for
-    ``piece_bytes`` (a chunk header at least) or what a larger chunk needs: all chunks below have
-    been yielded. Raises what ``damaged(byte, why)`` makes for the first chunk that is not as it was
-    written.
+    ``window`` is called with bytes in rising order and always at a chunk boundary, for
+    ``piece_bytes`` (a chunk header at least) or as many as a larger chunk needs: all chunks below
+    have been yielded.  Raises the error of ``damaged(byte, why)`` for the first chunk that is not
+    as it was written.
     """
     unpack = CHUNK_HEADER.unpack_from
     header_bytes = CHUNK_HEADER.size

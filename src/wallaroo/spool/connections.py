@@ -1,16 +1,16 @@
-"""Which connections of a spool are open: a file beside the log, written when one has closed; and
-their numbers.
+"""The open connections of a spool, and their numbers.
 
-Where it runs: the ingress writes it, the driver reads it.
+Where it runs: the ingress writes a file beside the log when a connection has closed; the driver
+reads it.
 
 The invariants:
 
 * The file states a number of events and a connection's number.  Of every connection with a lower
-  number, but for those listed, all events are among the first so many of the log.  It is a hint,
+  number, but for those listed, all events are among that many first ones of the log.  It is a hint,
   not synced: a connection that is not known to be closed counts as open.
-* No two connections of a spool that gave events have the same number, and the later one has the
-  higher number, whatever the clock does and whatever died: the spool's head says which number
-  follows, and what is found after the head raises it.  Numbers begin again after ``NUMBERS``.
+* No two connections of a spool that sent events have the same number, and the later one has the
+  higher number, whatever the clock does and whatever died: the spool's head has the next number,
+  and chunks found after the head raise it.  Numbers begin again after ``NUMBERS``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,14 @@ NUMBERS = 1 << 32  # a chunk's header has room for so many
 
 @dataclass(frozen=True, slots=True)
 class OpenConnections:
-    """What the file states."""
+    """The content of the file."""
 
     events: int
     following: int  # the next connection's number
     open: frozenset[int]
 
     def are_closed(self, connections: Collection[int], events: int) -> list[int]:
-        """Return those of some connections that had their last event before the log's event
-        ``events``.
-        """
+        """Return those of some connections that had their last event before ``events``."""
         if events < self.events:
             return []
         return [each for each in connections if each not in self.open and self._is_known(each)]
@@ -47,7 +45,9 @@ class OpenConnections:
 
 
 def following(number: int, connection: int) -> int:
-    """Return the next connection's number, where ``number`` was it and ``connection`` gave events.
+    """Return the next connection's number: ``number``, or one after ``connection`` if it is higher.
+
+    ``connection`` is a connection that sent events.
 
     >>> following(3, 1), following(3, 3), following(3, 9), following(3, NUMBERS - 1)
     (3, 4, 10, 3)
@@ -68,7 +68,7 @@ def write_open(folder: Path, found: OpenConnections) -> None:
 
 
 def read_open(folder: Path) -> OpenConnections | None:
-    """Read the file; None where there is none."""
+    """Read the file; None if there is none."""
     try:
         stated = json.loads((folder / FILE).read_bytes())
         return OpenConnections(stated["events"], stated["following"], frozenset(stated["open"]))

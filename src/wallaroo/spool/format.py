@@ -1,4 +1,4 @@
-"""The spool's format: positions, chunks, head, and how they look on disk.
+"""The spool's format: positions, chunks and head, and their form on disk.
 
 Where it runs: everywhere (pure but for listing a folder).
 
@@ -10,7 +10,7 @@ The invariants of the spool:
 * A *chunk* is the unit of writing and reading: whole frames, with a checksum seeded by the chunk's
   position, so that bytes that belong elsewhere never pass.  A *boundary* lies between two chunks;
   it is counted in bytes and in events since the log's first byte, and never decreases.
-* The boundary in the head is on disk first (synced where the spool is durable).  Bytes whose sync
+* The boundary in the head is on disk first (synced if the spool is durable).  Bytes whose sync
   failed are not synced again, because the kernel then reports success without having stored them:
   they are copied into a new segment, and that one is synced, before a position after them is
   published.  A writer that opens a durable spool does the same with every whole chunk after the
@@ -23,7 +23,7 @@ The invariants of the spool:
 * The tail is written by the consumer, after its commit.  Segments are removed only when they are
   wholly below the tail, and the segment with the last published chunk always stays.  Before that,
   a durable head is synced: after a power cut it is never older than the oldest segment.
-* Where a segment reaches past the start of the next one, the next one counts.
+* If a segment reaches past the start of the next one, the next one counts.
 * The index is a hint: an entry that fails its checksum, or is after the head, is skipped.
 """
 
@@ -52,12 +52,12 @@ INDEX_ENTRY = struct.Struct(">QQQ")  # byte, events, checksum
 HEAD = struct.Struct(">QQBIQ")
 TAIL = struct.Struct(">QQ")  # byte, events
 CHECKSUM_BYTES = 4
-CHUNKS = ".chunks"  # how a segment's name ends
+CHUNKS = ".chunks"  # the suffix of a segment's name
 # one entry per this much log: finding a boundary walks at most this far
 INDEX_STRIDE_BYTES = 64 * 1024
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-ERROR_BYTES_MAX = 800  # of the head's error text; fits a slot
-# numbered: the next connection's number follows, then, if identified, one byte of length and the
+ERROR_BYTES_MAX = 800  # in the head's error text; fits a slot
+# numbered: the next connection's number follows, then, if identified, a byte of length and the
 # checkpoint's id
 FLAG_ENDED = 1
 FLAG_PAUSED = 2
@@ -71,13 +71,17 @@ digest = zlib.crc32  # 2.6 GB/s; its second argument seeds it
 
 
 class SpoolFullError(PeerError):
-    """The disk has no room: nothing was appended or published, and the same call may be tried
-    again.
+    """The disk has no room.
+
+    Nothing was appended or published, and the same call may be retried.
     """
 
 
 class SpoolDiskError(PeerError):
-    """The disk refused to store what should be appended or published; it was not."""
+    """The disk refused to store what should be appended or published.
+
+    What it refused was neither appended nor published.
+    """
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,18 +93,21 @@ class Boundary:
 
 
 class Chunk(NamedTuple):
-    """What one ``append`` stored.  (A named tuple: half a million a second are made on reading.)"""
+    """The content of one ``append``.
+
+    (A named tuple: half a million a second are created on reading.)
+    """
 
     receipt_ns: int
     connection: int
     events: int
     frames: bytes  # whole frames with their headers, as on the wire
-    resume: bytes  # the writer's own note of where to continue
+    resume: bytes  # the writer's own note of its position to resume from
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the writer has published."""
+    """The state that the writer has published."""
 
     position: Boundary = Boundary()
     is_ended: bool = False
@@ -110,8 +117,8 @@ class Head:
     error: str = ""  # the last thing a person should see
     checkpoint: str = ""  # id of the checkpoint that the spool belongs to; empty: not known
     following: int = 0  # the next connection's number (see ``spool.connections``)
-    # by the writer's clock: what had come by then from what gives events is published; 0: nothing
-    # can come, as no client is connected or the other system is unavailable
+    # by the writer's clock: all events that had come by then are published; 0: nothing can come, as
+    # no client is connected or the other system is unavailable
     as_of_ns: int = 0
 
 
@@ -163,7 +170,7 @@ def segment_header(start: Boundary) -> bytes:
 
 
 def check_segment_header(segment: Segment, header: bytes) -> None:
-    """Raise CheckpointError unless the file is what its name says, in a version we read."""
+    """Raise CheckpointError unless the file matches its name, in a version we read."""
     if len(header) < SEGMENT_HEADER.size or header[:8] != SEGMENT_MAGIC:
         raise corrupt(segment.path, 0, "it does not begin as a spool segment does")
     _, version, _, byte, events = SEGMENT_HEADER.unpack(header)
@@ -173,7 +180,7 @@ def check_segment_header(segment: Segment, header: bytes) -> None:
 
 
 def corrupt(path: Path, byte: int, why: str) -> CheckpointError:
-    """Make the error for a file that is not as it was written."""
+    """Return the error for a file that is not as it was written."""
     return CheckpointError(
         f"spool file {path} is corrupt at byte {byte}: {why}. "
         "Restore the file from a copy, or start over with an empty checkpoint directory."
@@ -197,8 +204,10 @@ def index_entries(content: bytes) -> list[Boundary]:
 
 
 def last_entry(content: bytes, events: int, byte: int) -> Boundary | None:
-    """Return the last entry of an index with at most so many events and bytes before it, None where
-    there is none: what ``index_entries`` would give, without checking the others.
+    """Return the last entry of an index with at most ``events`` and ``byte`` before it.
+
+    None if there is none.  It is the last such entry of ``index_entries``, found without checking
+    the others.
     """
     whole = len(content) // INDEX_ENTRY.size * INDEX_ENTRY.size
     for at in range(whole - INDEX_ENTRY.size, -1, -INDEX_ENTRY.size):
@@ -225,7 +234,7 @@ def chunk_parts(
 
 
 def chunk_length(chunk: Chunk) -> int:
-    """Return how many bytes of the log a chunk takes."""
+    """Return the length of a chunk in the log, in bytes."""
     return CHUNK_HEADER.size + len(chunk.frames) + len(chunk.resume)
 
 
@@ -278,12 +287,12 @@ def unpack_head(content: bytes) -> Head:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether an error says that there is no room."""
+    """Return whether an error means that there is no room."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def disk_error(folder: Path, error: OSError) -> PeerError:
-    """Make the error for what the disk did not store."""
+    """Return the error for what the disk did not store."""
     if is_full(error):
         return SpoolFullError(
             f"no room for the spool in {folder}: {error.strerror}. Free disk space; nothing that "

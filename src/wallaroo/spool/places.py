@@ -1,10 +1,10 @@
-"""Places in a spool's log, also inside of chunks, as commits store them.
+"""Places in a spool's log, also inside of chunks, for commits.
 
 Where it runs: pure.
 
-A place is a byte of the log, at a chunk's boundary, stored as a number; or so many events into the
-chunk that begins at a byte, stored as ``[byte, events, byte after the chunk]``.  What is before a
-place is what lies before that byte, and the chunk's events before it.
+A place is a byte of the log, at a chunk's boundary, stored as a number; or a number of events into
+the chunk that begins at a byte, stored as ``[byte, events, byte after the chunk]``.  Before a place
+lies all that is before that byte, and the chunk's events before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from wallaroo.spool.format import Boundary
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """See the module's head; at a boundary ``skip`` is 0 and ``after`` is ``byte``."""
+    """A place, see the module's docstring.
+
+    At a boundary ``skip`` is 0 and ``after`` is ``byte``.
+    """
 
     byte: int
     skip: int = 0
@@ -34,7 +37,7 @@ class Place:
 
     @property
     def stored(self) -> Any:
-        """As a position holds it, JSON-able."""
+        """Return the place as a position holds it, JSON-able."""
         return [self.byte, self.skip, self.after] if self.skip else self.byte
 
     def boundary(self, events: int) -> Boundary:

@@ -29,35 +29,39 @@ from wallaroo.spool.format import (
 
 
 class SpoolReader:
-    """Reads one source's spool; any number of them may, while the writer writes."""
+    """A reader of one source's spool.
+
+    There may be any number of them, while the writer writes.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def head(self) -> Head:
-        """Return what the writer has published last; the beginning where it has published
-        nothing.
-        """
+        """Return the head that was published last; the beginning if none was published."""
         content = read_slots(f"{self.folder}/head")
         return unpack_head(content) if content else Head()
 
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
-        """Yield the chunks of a range in order, checked.  Raises CheckpointError, naming file and
-        byte, for a corrupt one.
+        """Yield the chunks of a range in order, checked.
+
+        Raises CheckpointError, naming file and byte, for a corrupt one.
         """
         for segment, low, high in self.parts(start.byte, end.byte):
             yield from read_chunks(segment, low, high)
 
     def parts(self, low: int, high: int) -> Iterator[tuple[Segment, int, int]]:
         """Yield the segments that hold a range of the log's bytes, each with its part of it.
+
         Raises CheckpointError if it is gone.
         """
         if low < high:
             yield from parts_of(self.folder, segments_of(self.folder), low, high)
 
     def around(self, events: int, start: Boundary, end: Boundary) -> tuple[Boundary, Boundary]:
-        """Return the last boundary with at most so many events before it and the next one, both
-        within start..end.
+        """Return the last boundary with at most ``events`` events before it, and the next one.
+
+        Both are within ``start`` and ``end``.
         """
         if events >= end.events:
             return end, end
@@ -85,6 +89,7 @@ def parts_of(
     folder: Path, segments: list[Segment], low: int, high: int
 ) -> Iterator[tuple[Segment, int, int]]:
     """Yield those of a log's segments that hold a range of its bytes, each with its part of it.
+
     Raises CheckpointError if it is gone.
     """
     first = bisect_right(segments, low, key=lambda segment: segment.start.byte) - 1
@@ -115,7 +120,7 @@ def _index(segment: Segment) -> bytes:
 def _walk(
     segment: Segment, here: Boundary, events: int, end: Boundary
 ) -> tuple[Boundary, Boundary]:
-    """Step from boundary to boundary until the next one has more than so many events."""
+    """Step from boundary to boundary until the next one has more than ``events`` before it."""
     with open(segment.path, "rb", buffering=65536) as file:  # many small chunks cost one read
         while here.byte < end.byte:
             file.seek(segment.offset(here.byte))
@@ -158,8 +163,9 @@ def read_chunks(segment: Segment, low: int, high: int) -> Iterator[Chunk]:
 
 
 def open_segment(segment: Segment) -> int:
-    """Open a segment for reading, checked; return the descriptor.  Raises CheckpointError if it is
-    gone or not what it should be.
+    """Open a segment for reading, checked; return the descriptor.
+
+    Raises CheckpointError if it is gone or not what it should be.
     """
     try:
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)

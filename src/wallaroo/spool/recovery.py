@@ -1,4 +1,4 @@
-"""What a writer finds when it opens a spool: where the log ends, and what is cut off.
+"""The recovery of a spool: finding its log's end, removing the rest.
 
 Where it runs: ingress and feeders at start, under the folder's lock; ``find_end`` in the driver,
 too.  Whole chunks after the head are kept: after a power cut the head may be older than what was
@@ -37,11 +37,11 @@ from wallaroo.spool.rewriting import remove_segments, rewrite_end
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where a log ends, as it is on disk."""
+    """The end of a log, as it is on disk."""
 
-    head: Head  # as published last; where nothing is, at the oldest segment
+    head: Head  # as published last; if none is, at the oldest segment
     position: Boundary  # after the last whole chunk
-    resume: bytes | None  # of the last chunk after the head; None if there is none
+    resume: bytes | None  # the resume of the last chunk after the head; None if there is none
     segments: list[Segment]  # that hold the log
     surplus: list[Segment]  # after its end
     following: int  # the next connection's number
@@ -54,15 +54,15 @@ class Recovered:
     position: Boundary
     last_resume: bytes
     segments: list[Segment]
-    index_byte: int  # of the last index entry
-    checkpoint: str  # that the spool belongs to, as far as it is known
+    index_byte: int  # the byte of the last index entry
+    checkpoint: str  # the spool's, as far as it is known
     following: int  # the next connection's number
 
 
 class _Scanned(NamedTuple):
-    position: Boundary  # where the whole chunks end
-    is_torn: bool  # whether something follows that is none
-    resume: bytes | None  # of the last one; None if there is none
+    position: Boundary  # the end of the whole chunks
+    is_torn: bool  # bytes follow that are no whole chunk
+    resume: bytes | None  # that of the last one; None if there is none
     following: int  # the next connection's number
 
 
@@ -85,7 +85,7 @@ def find_end(folder: Path) -> LogEnd:
             )
         return LogEnd(head, published, None, [], surplus, head.following)
     if _is_headless(kept[-1]) and kept[-1].start.byte == published.byte:
-        # a crash between making a segment and writing its first bytes
+        # a crash between creating a segment and writing its first bytes
         return LogEnd(head, published, None, kept[:-1], [kept[-1], *surplus], head.following)
     return _followed(head, kept, surplus)
 
@@ -106,8 +106,7 @@ def _followed(head: Head, kept: list[Segment], surplus: list[Segment]) -> LogEnd
 
 
 def recover(folder: Path, is_durable: bool) -> Recovered:
-    """Find the end of the log, remove what is after it, and put all of it on disk where the spool
-    is durable.
+    """Find the end of the log, remove what is after it; sync all of it if the spool is durable.
 
     Raises CheckpointError if the log ends below the head, OSError if the disk refuses.
     """
@@ -118,7 +117,7 @@ def recover(folder: Path, is_durable: bool) -> Recovered:
     segments = end.segments
     checkpoint = end.head.checkpoint
     if is_durable and segments and segments[-1].start == end.position:
-        # without chunks: its header's sync may have failed, so it is made again
+        # without chunks: its header's sync may have failed, so it is created again
         remove_segments(segments[-1:])
         segments = segments[:-1]
     if not segments:
@@ -137,8 +136,9 @@ def _is_headless(segment: Segment) -> bool:
 
 
 def _scan(segment: Segment, before: _Scanned, limit: int | None) -> _Scanned:
-    """Read whole chunks to the end of the file, or to the log's byte ``limit``, where the next
-    segment begins.
+    """Read whole chunks to the end of the file, or to the log's byte ``limit``.
+
+    The next segment begins at ``limit``.
     """
     position, _, resume, number = before
     start = position
@@ -165,7 +165,7 @@ def _scan(segment: Segment, before: _Scanned, limit: int | None) -> _Scanned:
 
 
 def _cut(segment: Segment, end: Boundary, is_durable: bool) -> None:
-    """Cut off what is torn, for good: it must not follow a chunk that is written there later."""
+    """Cut off a torn chunk for good: it must not follow a chunk that is written there later."""
     if segment.path.stat().st_size <= segment.offset(end.byte):
         return
     fault_point("spool.truncate")

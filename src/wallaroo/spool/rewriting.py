@@ -1,4 +1,4 @@
-"""Copy the end of a log into a segment of its own: what becomes of bytes whose sync is in doubt.
+"""Copying a log's end, whose sync is in doubt, into a segment.
 
 Where it runs: ingress and feeders, under the folder's lock.
 
@@ -29,11 +29,10 @@ from wallaroo.spool.reader import parts_of, read_chunks
 def rewrite_end(
     folder: Path, segments: list[Segment], start: Boundary, end: Boundary
 ) -> list[Segment]:
-    """Copy the chunks from ``start`` to ``end`` into a segment of their own, synced, and remove
-    them elsewhere; return the segments of the log.
+    """Move the chunks from ``start`` to ``end`` into a segment of their own, synced.
 
-    Raises OSError if the copy cannot be stored and CheckpointError if a chunk cannot be read back;
-    then the log is as it was.
+    They are removed elsewhere.  Return the segments of the log.  Raises OSError if the copy cannot
+    be stored and CheckpointError if a chunk cannot be read back; then the log is as it was.
     """
     fresh = segment_at(folder, start)
     unfinished = fresh.path.with_suffix(".rewritten")
@@ -50,7 +49,7 @@ def rewrite_end(
     replaced = [segment for segment in segments if segment.start.byte > start.byte]
     if replaced:
         remove_segments(replaced)
-        sync_folder(folder)  # they must not come back: what is published next is not in them
+        sync_folder(folder)  # they must not come back: the next publication is not in them
     return [*(segment for segment in segments if segment.start.byte < start.byte), fresh]
 
 

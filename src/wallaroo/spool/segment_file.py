@@ -37,8 +37,9 @@ class SegmentFile:
             raise
 
     def append(self, position: Boundary, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Write a record at ``position``; return its length.  Raises OSError; then whatever was
-        written of it is after the log's end.
+        """Write a record at ``position``; return its length.
+
+        Raises OSError; then a part that was written is after the log's end.
         """
         if position.byte - self._index_byte >= INDEX_STRIDE_BYTES:
             self._append_index(position)
@@ -46,7 +47,7 @@ class SegmentFile:
         offset = self.segment.offset(position.byte)
         try:
             written = os.pwritev(self._fd, parts, offset)
-            if written < length:  # a full disk, as a rule: the rest says so, or succeeds
+            if written < length:  # a full disk, as a rule: the rest raises, or succeeds
                 _write_rest(self._fd, b"".join(parts), written, offset)
         except OSError:
             with contextlib.suppress(OSError):
@@ -55,8 +56,9 @@ class SegmentFile:
         return length
 
     def sync(self) -> None:
-        """Let everything that was appended survive a power cut.  Raises OSError; then it must not
-        be called again for the same bytes.
+        """Let everything that was appended survive a power cut.
+
+        Raises OSError; then it must not be called again for the same bytes.
         """
         os.fdatasync(self._fd)
 
@@ -76,7 +78,7 @@ class SegmentFile:
 
 
 def create_segment(segment: Segment, is_durable: bool) -> SegmentFile:
-    """Make a segment without chunks.  Raises OSError; then there is none."""
+    """Create a segment without chunks.  Raises OSError; then there is none."""
     file: SegmentFile | None = None
     fault_point("spool.roll")
     try:

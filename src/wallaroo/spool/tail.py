@@ -14,8 +14,10 @@ from wallaroo.spool.format import TAIL, Boundary
 
 
 def write_tail(folder: Path, position: Boundary, released: Boundary | None = None) -> None:
-    """Note that everything below ``position`` is consumed and committed, and that everything below
-    ``released`` (the same, if not given) may be removed: no retained commit would read it again.
+    """Note that everything below ``position`` is consumed and committed.
+
+    Everything below ``released`` (the same, if not given) may be removed: no retained commit would
+    read it again.
     """
     released = position if released is None else released
     file = _opened(folder)
@@ -37,7 +39,7 @@ def _opened(folder: Path) -> SlotFile:
 
 
 def read_tail(folder: Path) -> Boundary:
-    """Return the tail; the log's beginning where none was written."""
+    """Return the tail; the log's beginning if none was written."""
     content = read_slots(folder / "tail")
     return Boundary(*TAIL.unpack_from(content)) if content else Boundary()
 

@@ -1,11 +1,11 @@
-"""Wakes a run that waits for its spools: a datagram after each publication, in place of looks many
-times a second.
+"""Waking a run that waits for its spools, by datagrams.
 
 Where it runs: ingress and feeders.  ``WALLAROO_WAKE`` in the environment, set by the run that
 starts them, names the Unix socket of the run; without it nothing is sent.
 
-A datagram says nothing but that there may be something new, so one that is lost (a full buffer: the
-run has others to read; a run that ends) costs no more than the run's next look.
+A datagram after each publication replaces polls many times a second.  One means nothing but that
+there may be something new, so one that is lost (a full buffer: the run has others to read; a run
+that ends) costs no more than the run's next poll.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VARIABLE = "WALLAROO_WAKE"
 
 
 def waker(address: str) -> Callable[[], None]:
-    """Return what wakes the run at ``address``; nothing where that is empty."""
+    """Return a function that wakes the run at ``address``; it does nothing if that is empty."""
     if not address:
         return _wake_none
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,14 +1,14 @@
-"""Writing a spool: append, publish, remove what is consumed, and continue after a crash.
+"""Writing a spool: append, publish, remove, and continue after a crash.
 
 Where it runs: ingress and feeders, one writer per folder (a lock on the folder ensures it, and is
 released with its process).
 
-The invariants, of which ``spool.format`` has the reasons:
+The invariants (``spool.format`` has the reasons):
 
-* ``position`` counts only what was written whole.  ``append`` that failed changed nothing.
-* Where the spool is durable, ``publish`` returns, and writes the head, only after everything
+* ``position`` counts only chunks that were written whole.  ``append`` that failed changed nothing.
+* If the spool is durable, ``publish`` returns, and writes the head, only after everything
   appended so far was synced successfully by the first sync of those bytes, or was copied and that
-  copy synced.  While the disk refuses, the head stays where it is; ``report`` may say why.
+  copy synced.  While the disk refuses, the head stays where it is; ``report`` may show why.
 * The caller acknowledges what a returned ``publish`` covers, and nothing else.
 """
 
@@ -41,7 +41,7 @@ from wallaroo.spool.waking import wake_run
 
 
 class _PublishedHead:
-    """What readers see of a spool: its head, of one checkpoint."""
+    """The head of a spool, of one checkpoint, as readers see it."""
 
     def __init__(self, folder: Path, checkpoint: str, position: Boundary):
         self.position = position  # published last
@@ -58,7 +58,7 @@ class _PublishedHead:
         self.position = head.position
 
     def sync(self) -> None:
-        """Have it on disk.  Raises SpoolFullError or SpoolDiskError."""
+        """Sync it to disk.  Raises SpoolFullError or SpoolDiskError."""
         try:
             self._file.sync()
         except OSError as error:
@@ -70,8 +70,9 @@ class _PublishedHead:
 
 
 class SpoolWriter:
-    """Writes one source's spool.  Not durable: survives a killed process, not a power cut.
-    Durable: survives both.
+    """The writer of one source's spool.
+
+    Not durable: survives a killed process, not a power cut.  Durable: survives both.
     """
 
     def __init__(
@@ -82,11 +83,11 @@ class SpoolWriter:
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         checkpoint: str = "",
     ):
-        """Continue the log in ``folder``, made if absent, which belongs to the checkpoint of this
-        id (empty: to any).
+        """Continue the log in ``folder``, which is created if absent.
 
-        Raises PeerError if it has a writer or the disk refuses, CheckpointError if it is corrupt or
-        belongs to another checkpoint.
+        It belongs to the checkpoint of the id ``checkpoint`` (empty: to any).  Raises PeerError if
+        it has a writer or the disk refuses, CheckpointError if it is corrupt or belongs to another
+        checkpoint.
         """
         make_private(folder, is_durable=is_durable)
         self.folder = folder
@@ -107,7 +108,7 @@ class SpoolWriter:
             else:
                 self._file = create_segment(self._segments[-1], is_durable)
             self._synced = self.position
-            self._is_in_doubt = False  # whether a sync of what is after ``_synced`` has failed
+            self._is_in_doubt = False  # a sync of chunks after ``_synced`` has failed
             self.publish()
         except OSError as error:
             os.close(self._lock_fd)
@@ -124,8 +125,10 @@ class SpoolWriter:
         connection: int = 0,
         resume: bytes = b"",
     ) -> None:
-        """Store whole frames as one chunk, unpublished.  Raises SpoolFullError if the disk is full
-        and SpoolDiskError if it refuses, having stored nothing.
+        """Store whole frames as one chunk, unpublished.
+
+        Raises SpoolFullError if the disk is full and SpoolDiskError if it refuses, having stored
+        nothing.
         """
         if events <= 0:
             raise ValueError("A chunk holds at least one event.")
@@ -152,8 +155,7 @@ class SpoolWriter:
         error: str = "",
         as_of_ns: int = 0,
     ) -> Boundary:
-        """Let readers see everything appended so far, after it is on disk; return the new head's
-        position.
+        """Publish everything appended so far, after it is on disk; return the head's position.
 
         Raises SpoolFullError if the disk is full and SpoolDiskError if it refuses; then the head is
         where it was.
@@ -191,22 +193,23 @@ class SpoolWriter:
         )
 
     def backlog_bytes(self) -> int:
-        """Return how much is in the spool and not yet consumed."""
+        """Return the size of the part that is not consumed yet."""
         return self.position.byte - max(read_tail(self.folder).byte, self._segments[0].start.byte)
 
     @property
     def first(self) -> Boundary:
-        """Where the log's oldest segment starts."""
+        """Return the start of the log's oldest segment."""
         return self._segments[0].start
 
     def has_consumed(self) -> bool:
-        """Whether ``remove_consumed`` would remove something."""
+        """Return whether ``remove_consumed`` would remove something."""
         limit = min(read_released(self.folder).byte, self._head.position.byte - 1)
         return len(self._segments) > 1 and self._segments[1].start.byte <= limit
 
     def remove_consumed(self) -> None:
-        """Delete the segments that are wholly below the tail; the one with the last published chunk
-        stays.
+        """Delete the segments that are wholly below the tail.
+
+        The one with the last published chunk stays.
         """
         if self._is_durable and self.has_consumed():
             self._head.sync()
@@ -218,13 +221,13 @@ class SpoolWriter:
             consumed.index_path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the files; publishes nothing."""
+        """Close the files without publishing."""
         self._file.close()
         self._head.close()
         os.close(self._lock_fd)
 
     def _sync(self) -> None:
-        """Have everything appended so far on disk, once."""
+        """Sync everything appended so far to disk, once."""
         if self._synced == self.position or not self._is_durable:
             return
         try:
@@ -240,7 +243,7 @@ class SpoolWriter:
         self._is_in_doubt = False
 
     def _rewrite(self) -> None:
-        """Copy what is in doubt into a segment of its own and continue there."""
+        """Copy the chunks in doubt into a segment of their own and continue there."""
         self._segments = rewrite_end(self.folder, self._segments, self._synced, self.position)
         fresh = SegmentFile(self._segments[-1], self.position.byte)
         self._file.close()
@@ -267,7 +270,7 @@ def _recovered(folder: Path, is_durable: bool, checkpoint: str) -> Recovered:
 
 
 def foreign_spool(folder: Path) -> CheckpointError:
-    """Make the error for a spool of another checkpoint."""
+    """Return the error for a spool of another checkpoint."""
     return CheckpointError(
         f"spool {folder} belongs to another checkpoint. Put this checkpoint's own spool folder "
         f"back, or start over with --fresh."

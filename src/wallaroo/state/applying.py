@@ -1,8 +1,8 @@
-"""Applying commits to a shard of the view: entries, and the version that each key group is at.
+"""Application of commits to a shard of the view.
 
 Where it runs: worker.
 
-The invariant: entries and version change in one LMDB transaction.
+The invariant: a key group's entries and its version change in one LMDB transaction.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _VERSION = struct.Struct(">q")  # followed by the commit's id
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """What bringing key groups to a commit took."""
+    """Cost of bringing key groups to a commit."""
 
     entries: int = 0  # applied
-    # for which more was read than the newest commit: the view had none of the two newest versions
+    # groups that needed more than the newest commit: the view had none of the two newest versions
     cold_groups: int = 0
-    bytes_read: int = 0  # of snapshots and deltas, for cold groups: what has moved to this host
+    bytes_read: int = 0  # from snapshots and deltas, for cold groups: state that moved to this host
 
     def __add__(self, other: CatchUp) -> CatchUp:
-        """Both together."""
+        """Return the sum of both."""
         return CatchUp(
             self.entries + other.entries,
             self.cold_groups + other.cold_groups,
@@ -45,7 +45,7 @@ class CatchUp:
 def apply_commits(
     environment: lmdb.Environment, groups: list[int], history: Past, mark: bytes
 ) -> CatchUp:
-    """Bring key groups to the history's version, in one transaction; return what that took."""
+    """Bring key groups to the history's version, in one transaction; return the cost."""
     applied = 0
     cold_groups = 0
     bytes_read = 0
@@ -67,7 +67,7 @@ def apply_commits(
 
 
 def mark_of(version: Version) -> bytes:
-    """Return how a version is stored."""
+    """Return the stored form of a version."""
     return _VERSION.pack(version.batch) + version.id.encode()
 
 
@@ -76,7 +76,7 @@ UNMARKED = mark_of(NOTHING)
 
 @cache
 def place_of(group: int) -> bytes:
-    """Where a group's version is stored."""
+    """Return the key under which a group's version is stored."""
     return VERSIONS + group_prefix(group)
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint folder: its identity, its lock, and what was committed last.
+"""A checkpoint folder: its identity, its lock, and its last commit.
 
 Where it runs: driver.
 
@@ -6,20 +6,20 @@ Layout::
 
     format.json          version and id of the checkpoint
     plan.json            the application as it was planned last
-    run.json             who runs, and where it answers queries; removed at the end of the run
+    run.json             the run, and where it answers queries; removed at the end of the run
     emptying             there while a fresh start deletes everything; the next start continues that
     rollback.json        there while a rollback is under way; no run starts until it is finished
     lock                 held (flock) by the one run that uses the folder; its death releases it
-    commits/ deltas/ snapshots/          state (state.commits says how they hang together)
+    commits/ deltas/ snapshots/          state (state.commits explains how they fit together)
     spool/<source>/  outbox/<sink>/      input not yet committed, output not yet sent
     view/                this host's LMDB copy of the state: may be deleted at any time between runs
 
-The invariant: folders and files are for this user only (0700, 0600), as what is in them is
-unpickled by workers; a folder of another user is refused.
+The invariant: folders and files are for this user only (0700, 0600), as workers unpickle their
+content; a folder of another user is refused.
 
-Another one: what a start finds is on disk before anything is built on it.  A run may have died
-between the rename of a commit and the sync of its folder; without a sync at the next start, output
-of that commit could leave and a power cut take the commit back.
+Another one: files that a start finds are on disk before anything is built on them.  A run may have
+died between the rename of a commit and the sync of its folder; without a sync at the next start,
+output of that commit could be delivered and a power cut undo the commit.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from wallaroo.state.layout import COMMITS, FOLDERS, FORMAT, VERSION, VIEW, read_
 from wallaroo.state.storage import LocalStorage
 from wallaroo.state.view_folders import remove_other_views, view_name
 
-EMPTYING = "emptying"  # there while a fresh start deletes; the start that finds it goes on deleting
+EMPTYING = "emptying"  # there while a fresh start deletes; the start that finds it continues that
 ROLLBACK = "rollback.json"
 LOCK = "lock"
-# what a run that died at its very start may have left
+# files that a run that died at its very start may have left
 BEFORE_FORMAT = frozenset({LOCK, f".{FORMAT}.tmp", EMPTYING})
 
 
@@ -61,17 +61,18 @@ class Checkpoint:
 
     @property
     def view_root(self) -> Path:
-        """The view's folder on this host."""
+        """Return the view's folder on this host."""
         return self.root / VIEW / view_name(self.id)
 
     @property
     def history(self) -> CommitHistory:
-        """The identities of the batches that are there: what a sink compares its own with."""
+        """Return the identities of the retained batches, with which a sink compares its own."""
         return self.commits.history(self.id)
 
     def require_lock(self) -> None:
-        """Raise CheckpointError where the lock's file is not the one that is held: it was removed,
-        and another run may have locked the next one.
+        """Raise CheckpointError if the lock's file is not the one that is held.
+
+        It was removed then, and another run may have locked the next one.
         """
         try:
             is_held = os.path.samestat(os.stat(self.root / LOCK), os.fstat(self.lock.fileno()))
@@ -85,7 +86,7 @@ class Checkpoint:
             )
 
     def release(self) -> None:
-        """Give the lock back; again does nothing."""
+        """Release the lock; calling it again does nothing."""
         self.commits.close()
         self.lock.close()
 
@@ -98,8 +99,8 @@ def open_checkpoint(
     ``up_to`` is for a rollback to that commit: newer ones may be damaged, and the rollback may have
     been interrupted before.
 
-    Raises CheckpointError where another run holds it, where it was made by another format or is
-    damaged; PeerError where the disk cannot be written or the folder belongs to another user.
+    Raises CheckpointError if another run holds it, or if it was made by another format or is
+    damaged; PeerError if the disk cannot be written or the folder belongs to another user.
     """
     try:
         if root.is_dir():
@@ -137,7 +138,7 @@ def _prepared(root: Path, is_durable: bool, is_fresh: bool) -> str:
         identity = _identify(root, is_durable)
         for folder in FOLDERS:
             make_private(root / folder, is_durable=is_durable)
-        if is_durable:  # what a run that died here or there made and had no time to sync
+        if is_durable:  # a run that died may have made files and had no time to sync them
             sync_folder(root)
             sync_folder(root / COMMITS)
         remove_other_views(root / VIEW, identity)
@@ -150,8 +151,9 @@ def _prepared(root: Path, is_durable: bool, is_fresh: bool) -> str:
 
 
 def _reject_foreign(root: Path) -> None:
-    """Raise CheckpointError where the folder holds something that no run of ours made: not even a
-    fresh start may delete that.
+    """Raise CheckpointError if the folder holds something that no run of ours made.
+
+    Not even a fresh start may delete that.
     """
     if not (root / FORMAT).exists() and any(
         entry.name not in BEFORE_FORMAT for entry in root.iterdir()
@@ -171,8 +173,9 @@ def _reject_half_rolled_back(root: Path) -> None:
 
 
 def _reject_links(root: Path) -> None:
-    """Raise CheckpointError, before anything is deleted, where a fresh start would have to delete
-    what a symbolic link points to.
+    """Raise CheckpointError if a fresh start would have to delete the target of a symbolic link.
+
+    It is raised before anything is deleted.
     """
     for entry in sorted(root.iterdir()):
         if entry.is_symlink():

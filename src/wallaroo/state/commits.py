@@ -1,4 +1,6 @@
-"""Commits: one small file per batch, or a record in a file of many; the only commit point.
+"""Commits: the only commit point.
+
+A commit is one small file per batch, or a record in a file of many.
 
 Where it runs: driver writes, driver and workers read.
 
@@ -16,12 +18,12 @@ The invariants of a commit (batch n):
 5. Every commit has an id that is never used again, and names its checkpoint and the id of the
    commit before it.  After a rollback (`state.rollback`) numbers are used again, ids are not; a log
    with a gap, or with a commit of another line or checkpoint, is refused.
-6. A commit names its files by content: a delta or snapshot whose size or digest is another one is
-   refused, whatever its name.
+6. A commit names its files by content: a delta or snapshot with another size or digest is refused,
+   whatever its name.
 7. Source positions at or below the oldest retained commit's may be forgotten; files that no
    retained commit needs are deleted.
 
-State of key group g after batch n = the snapshot ``snapshots[g]`` of commit n, then the deltas of
+State of key group g after batch n: the snapshot ``snapshots[g]`` of commit n, then the deltas of
 the commits after that snapshot's batch, up to and including n, in order of batch.
 
 A command that edits state (`wallaroo state drop`) publishes a commit without input and output; its
@@ -65,7 +67,10 @@ __all__ = [
 
 
 class CommitLog:
-    """The commits of a checkpoint; keeps the ones it has read (they never change)."""
+    """The commits of a checkpoint.
+
+    Commits that were read are kept (they never change).
+    """
 
     def __init__(self, storage: Storage):
         self._storage = storage
@@ -81,7 +86,7 @@ class CommitLog:
     # -- reading
 
     def batches(self) -> list[int]:
-        """Numbers of the commits that are there, rising."""
+        """Return the numbers of the commits that are there, rising."""
         names = self._storage.names(COMMITS)
         self._look_at_runs(names)
         found = {int(name) for name in names if name.isdigit()}
@@ -90,7 +95,7 @@ class CommitLog:
         return sorted(found)
 
     def _look_at_runs(self, names: Iterable[str]) -> None:
-        """Read what was added to runs; forget those that are gone."""
+        """Read the records added to runs; forget runs that were deleted."""
         there = sorted(_starts(names))
         self._runs = {first: self._runs.get(first) or Run(first) for first in there}
         for first in there:
@@ -108,8 +113,9 @@ class CommitLog:
             self._known[commit.batch] = commit
 
     def read(self, batch: int) -> Commit:
-        """Return commit ``batch``.  Raises CheckpointError where it is absent, damaged, or another
-        commit's under this name.
+        """Return commit ``batch``.
+
+        Raises CheckpointError if it is absent, damaged, or another commit's under this name.
         """
         if batch in self._known:
             return self._known[batch]
@@ -129,8 +135,9 @@ class CommitLog:
         return commit
 
     def _in_a_run(self, batch: int) -> Commit | None:
-        """Read the run that holds the commit, and no other: a task that starts needs the newest
-        ones of many.
+        """Read the run that holds the commit, and no other.
+
+        A task that starts needs the newest ones of many.
         """
         starts = (start for start in _starts(self._storage.names(COMMITS)) if start <= batch)
         first = max(starts, default=None)
@@ -146,13 +153,14 @@ class CommitLog:
         return [batch for batch in self.batches() if up_to is None or batch <= up_to]
 
     def last(self, up_to: int | None = None) -> Commit | None:
-        """Return the newest commit (at or before ``up_to``), or None where there is none."""
+        """Return the newest commit (at or before ``up_to``), or None if there is none."""
         batches = self._up_to(up_to)
         return self.read(batches[-1]) if batches else None
 
     def check(self, checkpoint: str, up_to: int | None = None) -> None:
-        """Raise CheckpointError unless the log (up to ``up_to``) is one line of this checkpoint's
-        commits, without a gap.
+        """Raise CheckpointError unless the log is one line of this checkpoint's commits.
+
+        There must be no gap.  Only commits up to ``up_to`` are checked, if it is given.
         """
         before: Commit | None = None
         batches = self._up_to(up_to)
@@ -166,16 +174,18 @@ class CommitLog:
             before = commit
 
     def history(self, checkpoint: str, sink: str = "") -> CommitHistory:
-        """Return the identities of the batches that are there (edits have no output), for sinks;
-        with the tokens of one of them.
+        """Return the identities of the retained batches (edits have no output), for sinks.
+
+        They come with the tokens of the sink ``sink``.
         """
         commits = map(self.read, self.batches())
         seen = {commit.emitted: tuple(commit.sinks.get(sink, ())) for commit in commits}
         return CommitHistory(checkpoint, tuple(seen), tuple(seen.values()))
 
     def delta_files(self, oldest: int) -> frozenset[str]:
-        """Return the names of the delta files of all commits from ``oldest`` on.  Each commit is
-        read for it once, and need not be kept for it.
+        """Return the names of the delta files of all commits from ``oldest`` on.
+
+        Each commit is read for it once, and need not be kept for it.
         """
         known = self._delta_files
         needed = [batch for batch in self.batches() if batch >= oldest]
@@ -194,16 +204,17 @@ class CommitLog:
         run_bytes_max: int = DEFAULT.commit_run_bytes_max,
         run_max: int = DEFAULT.commit_run_max,
     ) -> None:
-        """Publish commits into runs from here on: one write each, instead of a file.  A run of
-        more bytes, or of so many commits, gets no more: commits of a run are read and removed
-        together.
+        """Publish commits into runs from here on: one write each, instead of a file.
+
+        A run of more than ``run_bytes_max`` bytes, or of ``run_max`` commits, is not appended to:
+        commits of a run are read and removed together.
         """
         self._is_appending = True
         self._run_bytes_max = run_bytes_max
         self._run_max = run_max
 
     def publish(self, commit: Commit) -> None:
-        """The commit point."""
+        """Publish the commit: this is the commit point."""
         if self._is_appending:
             self._append(commit)
         else:
@@ -215,14 +226,14 @@ class CommitLog:
             self.close()
             self._growing = self._storage.open_log(run_name(commit.batch))
             self._runs[commit.batch] = Run(commit.batch)
-            self._read_from = commit.batch + 1  # what is in it is known here
+            self._read_from = commit.batch + 1  # its content is known here
         run = self._runs[self._read_from - 1]
         self._storage.append(self._growing, encode_record(commit, run.snapshots))
         run.ends.append(self._growing.size)
         run.snapshots = commit.snapshots
 
     def _is_full(self, growing: AppendedFile) -> bool:
-        """Whether the run that grows gets no more commits."""
+        """Return whether the run that grows accepts no more commits."""
         run = self._runs[self._read_from - 1]
         return growing.size > self._run_bytes_max or len(run.ends) >= self._run_max
 
@@ -233,8 +244,9 @@ class CommitLog:
             self._growing = None
 
     def drop_unfinished(self) -> None:
-        """Remove what a crash left of a commit that was never made, and have the others of its run
-        on disk: they count from here on.
+        """Remove the remains of a commit that a crash interrupted.
+
+        The other commits of its run are synced to disk: they count from here on.
         """
         self.batches()
         newest = self._runs.get(max(self._runs, default=-1))
@@ -252,7 +264,7 @@ class CommitLog:
         self._storage.delete(name_of(batch))
 
     def remove_before(self, bound: int) -> None:
-        """Remove commits older than ``bound``, oldest first; of a run all or none."""
+        """Remove commits older than ``bound``, oldest first; those of a run all or none."""
         there = self.batches()
         in_runs: set[int] = set()
         for run in list(self._runs.values()):
@@ -275,8 +287,9 @@ class CommitLog:
             self._known.pop(batch, None)
 
     def remove_after(self, to: int) -> Iterator[int]:
-        """Remove commits newer than ``to``, newest first; yield after each step, with the oldest
-        commit that is gone by then.
+        """Remove commits newer than ``to``, newest first.
+
+        Yields after each step the oldest commit that is removed by then.
         """
         self.batches()
         for batch in sorted(self._newer(to), reverse=True):
@@ -295,7 +308,7 @@ class CommitLog:
             yield to + 1
 
     def _newer(self, to: int) -> set[int]:
-        """Files and runs that begin after ``to``, by their first commit."""
+        """Return the files and runs that begin after ``to``, by their first commit."""
         names = self._storage.names(COMMITS)
         found = {int(name.removesuffix(SUFFIX)) for name in names}
         return {first for first in found if first > to}
@@ -307,12 +320,12 @@ class CommitLog:
 
 
 def _starts(names: Iterable[str]) -> list[int]:
-    """The first commit of each run among these names."""
+    """Return the first commit of each run among these names."""
     return [int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)]
 
 
 def broken_link(before: Commit | None, commit: Commit, checkpoint: str) -> str:
-    """Return what keeps ``commit`` from being the one after ``before``; "" where it is."""
+    """Return the reason why ``commit`` is not the one after ``before``; "" if it is."""
     name = name_of(commit.batch)
     if not commit.id or commit.checkpoint != checkpoint:
         owner = f"checkpoint {commit.checkpoint}" if commit.checkpoint else "no checkpoint"

@@ -1,4 +1,4 @@
-"""The delta and snapshot file: state entries by key group, with an index at the end.
+"""The delta and snapshot file: indexed state entries by key group.
 
 Where it runs: pure (bytes in, bytes out).
 
@@ -52,7 +52,7 @@ Row = tuple[int, bytes, bytes | None]  # an entry
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a file says it is: whose, of which batch, under which name."""
+    """A file's statement of its origin: its checkpoint, batch and name."""
 
     checkpoint: str
     batch: int
@@ -98,8 +98,9 @@ def _digest(head: bytes, table: bytes, trailer: bytes) -> str:
 
 
 class DeltaFile:
-    """A read delta or snapshot: its head and index are checked at once, each section when it is
-    read.
+    """A delta or snapshot that was read.
+
+    Its head and index are checked at once, each section when it is read.
     """
 
     def __init__(self, content: bytes, name: str):
@@ -131,21 +132,22 @@ class DeltaFile:
         )
 
     def groups(self) -> list[int]:
-        """Key groups that have entries here."""
+        """Return the key groups that have entries here."""
         return list(self.sections)
 
     def bytes_of(self, group: int) -> int:
-        """How many bytes the entries of one key group take here."""
+        """Return the size in bytes of one key group's entries here."""
         return self.sections[group][1] if group in self.sections else 0
 
     def entries(self, group: int) -> Iterator[Entry]:
-        """Yield the entries of one key group (none if it is not here).  Raises CheckpointError on a
-        wrong checksum.
+        """Yield the entries of one key group (none if it is not here).
+
+        Raises CheckpointError on a wrong checksum.
         """
         return map(Entry._make, self.rows(group))
 
     def rows(self, group: int) -> Iterator[Row]:
-        """Yield the same as plain tuples, which cost less to make."""
+        """Yield the same as plain tuples, which cost less to create."""
         if group not in self.sections:
             return
         offset, length, _, crc = self.sections[group]
@@ -170,7 +172,7 @@ class DeltaFile:
 
 
 def latest(entries: Iterable[Row]) -> dict[tuple[int, bytes], bytes]:
-    """Fold entries, oldest first, into what is there at the end."""
+    """Fold entries, oldest first, into the ones present at the end."""
     found: dict[tuple[int, bytes], bytes] = {}
     for step, key, value in entries:
         if value is None:

@@ -1,4 +1,4 @@
-"""How the view stores an entry: its LMDB key, and its value under a checksum.
+"""Stored form of the view's entries: LMDB key, checksum and value.
 
 Where it runs: pure (workers).
 
@@ -24,7 +24,7 @@ _unpack_prefix = _PREFIX.unpack_from
 _CRC = struct.Struct(">I")
 _unpack_crc = _CRC.unpack_from
 _LENGTH = struct.Struct(">I")
-# begins the stored key of a long one; no encoded key begins so (engine.keys: s, b, i)
+# prefix of the stored form of long keys; no encoded key begins so (engine.keys: s, b, i)
 _LONG = b"L"
 _GROUP = struct.Struct(">H")
 
@@ -40,7 +40,9 @@ def stored_key(group: int, step: int, key: bytes) -> bytes:
 
 
 def range_bound(group: int, step: int, key: bytes) -> bytes:
-    """Return where keys of a step from ``key`` on begin, among those that are stored in order.
+    """Return the bound at which keys of a step from ``key`` on begin.
+
+    Only keys that are stored in order count.
 
     >>> range_bound(1, 0, b"sb") < stored_key(1, 0, b"sb" + b"x" * 478) < range_bound(1, 1, b"")
     True
@@ -49,7 +51,7 @@ def range_bound(group: int, step: int, key: bytes) -> bytes:
 
 
 def group_prefix(group: int) -> bytes:
-    """Return what the LMDB keys of a group's entries begin with."""
+    """Return the prefix of the LMDB keys of a group's entries."""
     return _GROUP.pack(group)
 
 
@@ -61,7 +63,7 @@ def stored_value(stored: bytes, key: bytes, value: bytes) -> bytes:
 
 
 def value_if_whole(stored: bytes, found: bytes | None) -> bytes | None:
-    """Return what follows the checksum; None where nothing was found or the checksum is wrong."""
+    """Return the value after the checksum; None if nothing was found or the checksum is wrong."""
     if found is None:
         return None
     value = found[4:]
@@ -71,15 +73,16 @@ def value_if_whole(stored: bytes, found: bytes | None) -> bytes | None:
 
 
 def long_value(key: bytes, value: bytes) -> bytes | None:
-    """Return a long key's value out of what is stored with the key; None where another key has the
-    same digest.
+    """Return a long key's value out of the value stored with the key.
+
+    Returns None if another key has the same digest.
     """
     prefix = _LENGTH.pack(len(key)) + key
     return value[len(prefix) :] if value.startswith(prefix) else None
 
 
 def checked(stored: bytes, found: bytes) -> Stored | None:
-    """Return the entry of an LMDB key and value; None where the checksum is wrong."""
+    """Return the entry of an LMDB key and value; None if the checksum is wrong."""
     value = found[4:]
     if len(found) < 4 or crc32(value, crc32(stored)) != _unpack_crc(found)[0]:
         return None

@@ -1,10 +1,12 @@
-"""LMDB environments of the view: opened once per process, checked, and removed where damaged.
+"""LMDB environments of the view.
+
+They are opened once per process, checked, and removed if damaged.
 
 Where it runs: worker.
 
 The invariants:
 
-* A file that is shorter than its own header says is never read through the map, where the missing
+* A file that is shorter than its own header declares is never read through the map, as the missing
   pages would end the process (SIGBUS).
 * A process that dies by a signal of its own (SIGBUS, SIGSEGV, SIGABRT) while it uses a view leaves
   a report in the view's folder; the next process that opens the view removes the whole view, once.
@@ -12,7 +14,7 @@ The invariants:
   log.  A process that has it open keeps reading the files that it opened, and notices at its next
   task that they were removed.  So does a thread: an environment whose files were removed is closed
   when nothing reads it any more.
-* An environment is open once per process, and no longer than its files are there: a process of a
+* An environment is open once per process, and no longer than its files exist: a process of a
   session that outlives its runs would run out of addresses.
 """
 
@@ -38,16 +40,17 @@ from wallaroo.errors import PeerError
 MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not disk
 DATA = "data.mdb"
 HEADER_PAGES = 2
-# a file is replaced that has more pages than so many, and more than so many times those in use: a
-# batch that changes all of them writes new ones before the old ones are free
+# a file is replaced if it has more than PAGES_MIN pages, and more than FREE_TIMES_MAX times those
+# in use: a batch that changes all of them writes new ones before the old ones are free
 PAGES_MIN = 64
 FREE_TIMES_MAX = 4
-# a file is replaced sooner that has lost so much of what was in use, and has lost no more for so
-# many looks.  It then grows to what its batches need, as one does that never held more
+# a file is replaced sooner if the pages in use have fallen to this share of their most, and have
+# not fallen further for CALM_LOOKS looks; it then grows to the size that its batches need, as one
+# does that never held more
 LEFT = 0.75
 CALM_LOOKS = 16
-GAIN_MIN = 1.5  # times the pages in use, of a file that is worth it
-WRITTEN_AT_ONCE = 100_000  # entries of a file that is replaced
+GAIN_MIN = 1.5  # times the pages in use: a smaller file is not worth it
+WRITTEN_AT_ONCE = 100_000  # entries per transaction when a file is replaced
 CRASHES = "crashes"
 _LOCK = "lock"
 _OWN_FOLDER = str(Path(__file__).parent)
@@ -55,14 +58,14 @@ _OWN_FOLDER = str(Path(__file__).parent)
 
 @dataclass(slots=True)
 class _Used:
-    """How many pages of a file were in use since it was opened."""
+    """Number of pages in use in a file since it was opened."""
 
     most: int = 0
     least: int = 0
     looks: int = 0  # since it was the least
 
     def has_fallen(self, used: int) -> bool:
-        """Note how many are; return whether many were lost, and no more are."""
+        """Note the pages in use; return whether many were freed, and no more are being freed."""
         self.most = max(self.most, used)
         self.looks += 1
         if used < self.least or not self.least:
@@ -81,7 +84,10 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open environment; ``was_damaged`` where what was there before had to be removed."""
+    """An open environment.
+
+    ``was_damaged``: whether the one there before had to be removed.
+    """
 
     environment: lmdb.Environment
     was_damaged: bool = False
@@ -93,7 +99,7 @@ _reports: dict[Path, int] = {}  # view -> descriptor of this process's crash rep
 
 
 def open_environment(path: Path) -> Opened:
-    """Return the environment in the folder ``path``, made if needed."""
+    """Return the environment in the folder ``path``, created if needed."""
     with _opening:
         return _known_or_opened(path)
 
@@ -163,14 +169,14 @@ def _lmdb(path: Path) -> lmdb.Environment:
 
 
 def _is_whole(environment: lmdb.Environment, size: int, page_bytes: int) -> bool:
-    """Whether the file has all the pages that its header counts (the header is two of them)."""
+    """Return whether the file has all pages its header counts (the header is two of them)."""
     if size < HEADER_PAGES * page_bytes:
         return False
     return bool(size >= (environment.info()["last_pgno"] + 1) * page_bytes)
 
 
 def fill_up(path: Path, environment: lmdb.Environment) -> None:
-    """Lengthen the file to what its header says.
+    """Lengthen the file to the length that its header declares.
 
     LMDB counts pages at the end that were given back before they were written.  The write
     transaction keeps other writers from growing the file meanwhile.
@@ -185,10 +191,10 @@ def fill_up(path: Path, environment: lmdb.Environment) -> None:
 
 
 def shrink(path: Path, environment: lmdb.Environment) -> bool:
-    """Replace a file with many free pages by one without them; return whether it was.
+    """Replace a file with many free pages by one without them; return whether it was replaced.
 
-    LMDB reuses free pages, and never gives them back.  A process that has the old file open goes on
-    reading it; what is written to it from here on is lost, as if the view had been removed.
+    LMDB reuses free pages, and never releases them.  A process that has the old file open keeps
+    reading it; data written to it from here on is lost, as if the view had been removed.
     """
     pages = environment.info()["last_pgno"] + 1
     if pages <= PAGES_MIN or not _is_mostly_free(path, environment, pages):
@@ -208,7 +214,7 @@ def _is_mostly_free(path: Path, environment: lmdb.Environment, pages: int) -> bo
 
 
 def _is_current(path: Path, environment: lmdb.Environment) -> bool:
-    """Whether the file is still the one that this process has open."""
+    """Return whether the file is still the one that this process has open."""
     known = _open.get(path)
     try:
         inode = os.stat(path / DATA).st_ino
@@ -229,7 +235,7 @@ def _replace(path: Path, environment: lmdb.Environment) -> None:
 
 
 def _write_packed(environment: lmdb.Environment, made: lmdb.Environment) -> None:
-    """Write all entries in order: that fills pages which removed entries left half empty."""
+    """Write all entries in order, which fills pages that removed entries left half empty."""
     with environment.begin() as read:
         entries = iter(read.cursor())
         is_rest = True
@@ -241,7 +247,7 @@ def _write_packed(environment: lmdb.Environment, made: lmdb.Environment) -> None
 
 
 def drop(path: Path) -> None:
-    """Remove an environment: the next ``open_environment`` makes an empty one."""
+    """Remove an environment: the next ``open_environment`` creates an empty one."""
     with _opening, hold_lock(path.parent / _LOCK):
         _open.pop(path, None)
         shutil.rmtree(path, ignore_errors=True)
@@ -258,8 +264,9 @@ def close_environments() -> None:
 
 
 def prepare_view(root: Path) -> bool:
-    """Make the folder of a view; return whether its content was removed because a process crashed
-    in it.
+    """Create the folder of a view.
+
+    Returns whether its content was removed because a process crashed in it.
     """
     crashes = root / CRASHES
     try:
@@ -278,7 +285,7 @@ def prepare_view(root: Path) -> bool:
 
 
 def _reports_of_the_dead(crashes: Path) -> Iterator[bytes]:
-    """Take the reports of processes that have ended; each is taken by one process only."""
+    """Collect the reports of processes that have ended; each is read by one process only."""
     own = str(os.getpid())
     for entry in os.scandir(crashes):
         if entry.name == own or not entry.name.isdigit():
@@ -292,7 +299,7 @@ def _reports_of_the_dead(crashes: Path) -> Iterator[bytes]:
 
 
 def _is_crash(report: bytes) -> bool:
-    """Whether a process died in here, rather than in a library of the application.
+    """Return whether a process died in here, rather than in a library of the application.
 
     >>> _is_crash(b""), _is_crash(b'Fatal Python error: Bus error\\n  File "numpy.py", line 1 in f')
     (False, False)
@@ -301,7 +308,7 @@ def _is_crash(report: bytes) -> bool:
 
 
 def _report_crashes_to(root: Path) -> None:
-    """Let a fatal signal of this process write where it happened; costs nothing until then.
+    """Write a traceback on a fatal signal of this process; costs nothing until then.
 
     A process that reports its crashes elsewhere (Spark can be asked to do so) is left alone.
     """

@@ -1,9 +1,10 @@
-"""The log as one task sees it: what brings a key group from the version it has to the version it
-needs.
+"""A task's view of the log: entries between two versions.
+
+It provides the entries that bring a key group from the version it has to the version it needs.
 
 Where it runs: worker and driver.
 
-The invariant: no entry comes from a file whose size or digest is not the one its commit names.
+The invariant: no entry comes from a file with another size or digest than its commit names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from wallaroo.state.storage import Storage
 
 
 class Version(NamedTuple):
-    """What a key group is brought to: a commit, by its number and its id."""
+    """Commit that a key group is brought to, by number and id."""
 
     batch: int
     id: str
@@ -28,28 +29,29 @@ NOTHING = Version(-1, "")  # before the first commit
 
 
 class Missing(NamedTuple):
-    """What a key group lacks."""
+    """Entries that a key group lacks."""
 
     is_reset: bool  # whether to empty the group first
-    is_cold: bool  # whether more is read than the newest commit
+    is_cold: bool  # whether more than the newest commit is read
     steps: list[Iterator[Row]]  # entries, oldest first
-    bytes: int  # that the entries of a cold group take in their files
+    bytes: int  # the size of a cold group's entries in their files
 
 
 class Past(Protocol):
-    """What a view asks to be brought to a version."""
+    """Source of the entries that bring a view to a version."""
 
     @property
     def version(self) -> Version:
-        """What every key group is brought to."""
+        """Return the version that every key group is brought to."""
 
     def since(self, group: int, version: Version) -> Missing:
-        """Return what brings ``group`` from ``version`` to that."""
+        """Return the entries that bring ``group`` from ``version`` to that of the past."""
 
 
 class History:
-    """The commits up to ``batch`` and the files they name, each read once.  ``commits`` are the
-    ones at hand; others are read.
+    """The commits up to ``batch`` and the files they name.
+
+    Each is read once.  ``commits`` are the ones at hand; others are read.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class History:
 
     @property
     def version(self) -> Version:
-        """What every key group is brought to."""
+        """Return the version that every key group is brought to."""
         return Version(self.batch, self._commit(self.batch).id) if self.batch >= 0 else NOTHING
 
     def _commit(self, batch: int) -> Commit:
@@ -93,8 +95,9 @@ class History:
         return self._files[ref.file]
 
     def _is_ours(self, version: Version) -> bool:
-        """Whether this line of commits has that very one; no where its file was deleted, as that
-        can no longer be checked.
+        """Return whether this line of commits contains that very one.
+
+        It is not if its file was deleted, as that can no longer be checked.
         """
         try:
             return self._commit(version.batch).id == version.id
@@ -104,7 +107,7 @@ class History:
             return False
 
     def since(self, group: int, version: Version) -> Missing:
-        """Return what brings ``group`` from ``version`` to ``batch``.
+        """Return the entries that bring ``group`` from ``version`` to ``batch``.
 
         A version that is ahead, older than the snapshot in force, or of a line of commits that was
         rolled back counts for nothing: the group begins again at the snapshot.
@@ -128,8 +131,10 @@ class History:
 
 
 class Remembered:
-    """The end of the log as the task knows it that wrote it: by key group, the last entries of all
-    commits from one version to another.  A group at any other version is brought on by the log.
+    """The end of the log, remembered by the task that wrote it.
+
+    It holds, by key group, the last entries of all commits from one version to another.  A group at
+    any other version is brought to it by the log.
     """
 
     def __init__(
@@ -147,11 +152,11 @@ class Remembered:
 
     @property
     def version(self) -> Version:
-        """What every key group is brought to."""
+        """Return the version that every key group is brought to."""
         return self._version
 
     def since(self, group: int, version: Version) -> Missing:
-        """Return what brings ``group`` from ``version`` to that."""
+        """Return the entries that bring ``group`` from ``version`` to that of the past."""
         if version == self._start:
             return Missing(False, False, [iter(self._entries.get(group, ()))], 0)
         if self._log is None:

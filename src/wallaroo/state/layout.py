@@ -1,4 +1,4 @@
-"""What a checkpoint folder holds: its folders, its format version and its identity.
+"""Layout of a checkpoint folder: folders, format version and identity.
 
 Where it runs: everywhere.
 """
@@ -24,8 +24,8 @@ FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, SPOOL, OUTBOX, VIEW)
 def read_identity(root: Path) -> str:
     """Return the id of the checkpoint in ``root``.
 
-    Raises CheckpointError where there is none, where it is damaged or of another format version,
-    PeerError where it cannot be read.
+    Raises CheckpointError if there is none, or if it is damaged or of another format version,
+    PeerError if it cannot be read.
     """
     file = root / FORMAT
     try:

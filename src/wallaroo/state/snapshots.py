@@ -1,11 +1,12 @@
-"""Snapshots in rotation: every batch a few key groups write all their entries, so that the log
-after each stays short.
+"""Snapshots in rotation, of a few key groups per batch.
 
-Where it runs: pure (which groups, when, what may go); workers write the files.
+These groups write all their entries.
+
+Where it runs: pure (choice of groups, schedule, removal); workers write the files.
 
 Group g is due in batch n when n and g's place in the rotation agree modulo ``snapshot_every``.  So
-a group's log is at most so many batches long, and a batch writes one part in so many of the state,
-whatever its size.
+the log after each snapshot stays short: a group's log is at most so many batches long, and a batch
+writes one part in so many of the state, whatever its size.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def due_groups(batch: int, key_groups: int, every: int) -> tuple[int, ...]:
 
 
 def in_force(old: tuple[SnapshotRef, ...], new: Sequence[SnapshotRef]) -> tuple[SnapshotRef, ...]:
-    """Replace old snapshots by new ones of the same key groups; without new ones, the very old."""
+    """Replace old snapshots by new ones of the same key groups; if there are none, keep the old."""
     if not new:
         return old
     by_groups = {(ref.first, ref.end): ref for ref in old} | {
@@ -35,8 +36,9 @@ def in_force(old: tuple[SnapshotRef, ...], new: Sequence[SnapshotRef]) -> tuple[
 
 
 def oldest_needed(oldest_retained: Commit, key_groups: int) -> int:
-    """Return the oldest batch whose deltas the oldest retained commit needs: one after the oldest
-    snapshot in force.  ``key_groups``: 0 where there is no state.
+    """Return the oldest batch whose deltas the oldest retained commit needs.
+
+    It is the one after the oldest snapshot in force.  ``key_groups``: 0 if there is no state.
     """
     if len(oldest_retained.snapshots) < key_groups:
         return 0  # some group has no snapshot yet: the log since the beginning is its state

@@ -1,4 +1,4 @@
-"""Where a checkpoint's files live: atomic publish, read, list, delete.
+"""Storage of a checkpoint's files: atomic publish, read, list, delete.
 
 Where it runs: driver and workers.
 
@@ -28,37 +28,54 @@ WAYS_OUT = (
 
 
 class Storage(Protocol):
-    """The four verbs a checkpoint needs; names are relative, with ``/``."""
+    """Operations on files that a checkpoint needs.
+
+    Names are relative, with ``/``.
+    """
 
     def publish(self, name: str, content: bytes) -> None:
-        """Make ``name`` appear with this content, atomically.  Raises PeerError where the disk is
-        full or read-only.
+        """Make ``name`` appear with this content, atomically.
+
+        Raises PeerError if the disk is full or read-only.
         """
 
     def read(self, name: str) -> bytes:
-        """Return the content.  Raises CheckpointError where there is no such name."""
+        """Return the content.
+
+        Raises CheckpointError if there is no such name.
+        """
 
     def names(self, folder: str) -> list[str]:
-        """Return the published names in a folder (last components), sorted; unfinished ones are not
-        listed.
+        """Return the published names in a folder (last components), sorted.
+
+        Unfinished ones are not listed.
         """
 
     def delete(self, name: str) -> None:
         """Remove ``name`` if it is there."""
 
     def open_log(self, name: str) -> AppendedFile:
-        """Make a file that grows.  Raises PeerError."""
+        """Create a file that grows.
+
+        Raises PeerError.
+        """
 
     def append(self, log: AppendedFile, record: bytes) -> None:
-        """Add a record to it.  Raises PeerError, and nothing was added."""
+        """Add a record to it.
+
+        Raises PeerError; then nothing was added.
+        """
 
     def cut(self, name: str, size: int) -> None:
-        """Cut a file that has grown off after so many bytes, and have it on disk so."""
+        """Truncate a file that has grown to so many bytes, and sync it to disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
-    """A directory on a local or shared disk.  Picklable."""
+    """A directory on a local or shared disk.
+
+    It is picklable.
+    """
 
     root: str
     is_durable: bool

@@ -1,6 +1,6 @@
-"""State of one task of one batch: reads through the view, and the delta file at the end.
+"""State of one task of one batch: its reads, and its delta.
 
-Where it runs: worker.
+Where it runs: worker.  Reads go through the view; the delta file is written at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wallaroo.state.records.commit import DeltaRef, SnapshotRef, packed_inline
 from wallaroo.state.storage import Storage
 from wallaroo.state.view import View
 
-SCANNED_AT_ONCE = 8  # entries, at first: one says when something is due; then more each time
+SCANNED_AT_ONCE = 8  # entries, at first: one is enough to know the next due time; later more
 SCANNED_MAX = 8192
 LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
 NO_STORES: Mapping[str, StepStore] = MappingProxyType({})
@@ -53,18 +53,18 @@ class StoredEntries:
             limit = min(4 * limit, SCANNED_MAX)
 
 
-# of a delta that rides in the commit: above, a file of its own costs less than a larger commit
+# the size of an inline delta: above it, a file of its own costs less than a larger commit
 INLINE_BYTES_MAX = 64 * 1024
 
 # key group -> name in the step table -> entries and their bytes
 GroupSizes = Mapping[int, Mapping[str, tuple[int, int]]]
 NO_SIZES: GroupSizes = MappingProxyType({})
 
-Changes = Iterable[tuple[Key, bytes | None]]  # of one step: key and state; None: removed
+Changes = Iterable[tuple[Key, bytes | None]]  # one step's: key and state; None: removed
 
 
 class StateReader:
-    """Reads the entries of one state step; a ``BulkRead``."""
+    """Reader of the entries of one state step; a ``BulkRead``."""
 
     def __init__(self, state: TaskState, step: int):
         self._state = state
@@ -78,7 +78,7 @@ class StateReader:
 
 
 class StateOfTask(Protocol):
-    """What a task does with its state; ``TaskState`` has the contracts."""
+    """Operations of a task on its state; ``TaskState`` has the contracts."""
 
     def reader(self, step: str) -> Read: ...
 
@@ -109,15 +109,17 @@ class StateOfTask(Protocol):
 
 
 def entry_changes(stores: Mapping[str, StepStore]) -> Iterator[tuple[str, Iterator[Change]]]:
-    """Yield what steps' stores want written, by name in the step table."""
+    """Yield the changes that steps' stores want written, by name in the step table."""
     for step, store in stores.items():
         for kind, rows in store.changes():
             yield namespace(step, kind), rows
 
 
 class TaskState:
-    """Key groups [first, end) for one task; ``steps`` is the checkpoint's step table,
-    ``checkpoint`` its id, ``located`` what one before it found out about keys.
+    """State of key groups [first, end) for one task.
+
+    ``steps`` is the checkpoint's step table, ``checkpoint`` its id, ``located`` the groups and
+    bytes of keys that an earlier one found.
     """
 
     def __init__(
@@ -135,11 +137,11 @@ class TaskState:
         self._checkpoint = checkpoint
         self._step_ids = {name: number for number, name in enumerate(steps)}
         self._located: dict[Key, tuple[int, bytes]] = {} if located is None else located
-        # of the key groups whose snapshots were written
+        # by key group, for those whose snapshots were written
         self.group_sizes: dict[int, dict[str, tuple[int, int]]] = {}
 
     def catch_up(self, history: Past) -> CatchUp:
-        """Bring the view to the last committed batch; return what that took."""
+        """Bring the view to the last committed batch; return the cost."""
         return self._view.catch_up(history)
 
     def _locate(self, key: Key) -> tuple[int, bytes]:
@@ -156,14 +158,14 @@ class TaskState:
         return StateReader(self, self._step_ids[step])
 
     def read(self, step: int, key: Key) -> bytes | None:
-        """Return what is stored of a key, None where nothing is."""
+        """Return the stored value of a key, None if there is none."""
         group, encoded = self._locate(key)
         return self._view.read(group, step, encoded)
 
     def read_many(
         self, step: int, group: int, keys: Mapping[bytes, Key]
     ) -> Iterator[tuple[Key, bytes | None]]:
-        """Yield the same of keys of one group, which are given by their encoded form."""
+        """Yield the stored values of keys of one group, which are given by their encoded form."""
         if len(self._located) + len(keys) > LOCATED_MAX:
             self._located.clear()
         self._located.update((key, (group, encoded)) for encoded, key in keys.items())
@@ -171,7 +173,7 @@ class TaskState:
 
     @property
     def rebuilt_shards(self) -> int:
-        """How many shards of this host's view were found damaged, and were built again."""
+        """Return the number of this host's shards that were found damaged, and rebuilt."""
         return self._view.rebuilt
 
     def scan(self, step: str, low: bytes, high: bytes | None = None) -> Iterator[Entry]:
@@ -184,11 +186,11 @@ class TaskState:
         return heapq.merge(*found, key=lambda entry: entry.key)
 
     def open_entries(self, name: str) -> StoredEntries:
-        """Return what reads the ordered entries of one name in the step table."""
+        """Return the reader of the ordered entries of one name in the step table."""
         return StoredEntries(self._view, self._step_ids[name])
 
     def keys(self, step: str) -> Iterator[Key]:
-        """Yield the keys of which a state step has state."""
+        """Yield the keys for which a state step has state."""
         step_id = self._step_ids[step]
         for group in range(*self._groups):
             for entry in self._view.entries(group):
@@ -203,8 +205,9 @@ class TaskState:
         batch: int,
         stores: Mapping[str, StepStore] = NO_STORES,
     ) -> DeltaRef | None:
-        """Write what changed as one delta file of ``batch`` under a fresh name; None where nothing
-        did.
+        """Write all changes as one delta file of ``batch`` under a fresh name.
+
+        Returns None if nothing changed.
         """
         changes = {step: state.changes() for step, state in states.items()}
         return self.stage(changes, name, storage, batch, entries=dict(entry_changes(stores)))
@@ -218,8 +221,9 @@ class TaskState:
         inline_bytes_max: int = 0,
         entries: Mapping[str, Iterable[Change]] = MappingProxyType({}),
     ) -> DeltaRef | None:
-        """Do the same for changes by step, and entries by name; a delta of at most
-        ``inline_bytes_max`` bytes is not written, but rides in the reference.
+        """Write changes by step, and entries by name, as ``write_delta`` does.
+
+        A delta of at most ``inline_bytes_max`` bytes is not written, but carried by the reference.
         """
         by_group = self.by_group(changes, entries)
         if not by_group:
@@ -235,7 +239,7 @@ class TaskState:
     def by_group(
         self, changes: Mapping[str, Changes], entries: Mapping[str, Iterable[Change]]
     ) -> dict[int, list[Row]]:
-        """Return changes by step, and entries by name, as a log has them: by key group."""
+        """Return changes by step, and entries by name, in the form of a log: by key group."""
         by_group: defaultdict[int, list[Row]] = defaultdict(list)
         for step, changed in changes.items():
             self._gather(self._step_ids[step], changed, by_group)
@@ -253,9 +257,7 @@ class TaskState:
     def write_snapshots(
         self, groups: Iterable[int], batch: int, attempt: str, storage: Storage
     ) -> list[SnapshotRef]:
-        """Write all entries of these key groups (those that are ours) as they were committed by
-        ``batch``.
-        """
+        """Write all entries of these key groups (those that are ours) as committed by ``batch``."""
         written = []
         for group in groups:
             if self._groups[0] <= group < self._groups[1]:

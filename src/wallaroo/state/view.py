@@ -1,6 +1,6 @@
-"""The view: a host's LMDB copy of committed state, so that a worker need not read the log.
+"""The view: a host's LMDB copy of committed state.
 
-Where it runs: worker.
+Where it runs: worker.  With it, a worker need not read the log.
 
 The invariants of the view:
 
@@ -11,8 +11,8 @@ The invariants of the view:
   begin with the snapshot if the view is older than it or of another line of commits, then apply the
   deltas after it.
 * Nothing damaged is ever returned: every value is checked when it is read (`state.entry_codec`),
-  and where a key is not found, the entries on both sides of its place are.  Where a check fails, or
-  LMDB does, the shard is removed, built again from the log, and the read is repeated.
+  and if a key is not found, the entries on both sides of its place are.  If a check fails, or LMDB
+  does, the shard is removed, rebuilt from the log, and the read is repeated.
 * The whole directory may vanish at any time between two tasks; it is then built again.
 """
 
@@ -52,13 +52,13 @@ from wallaroo.state.history import Past
 # LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one
 # another
 SHARDS = 16
-REBUILDS_MAX = 3  # of one shard by one task: a disk that damages what was just written is broken
+REBUILDS_MAX = 3  # per shard and task: a disk that damages data just written is broken
 
 Found = TypeVar("Found")
 
 
 class _DamagedError(Exception):
-    """A checksum in the view is wrong."""
+    """Error of a wrong checksum in the view."""
 
 
 _DAMAGE = (
@@ -105,9 +105,7 @@ class View:
     # -- catching up
 
     def catch_up(self, history: Past) -> CatchUp:
-        """Bring all groups to the history's version and open them for reading; return what that
-        took.
-        """
+        """Bring all groups to the history's version and open them for reading; return the cost."""
         self._history = history
         if prepare_view(self._root):
             self.rebuilt += SHARDS
@@ -117,8 +115,10 @@ class View:
         return done
 
     def _open_shard(self, shard: int) -> CatchUp:
-        """Look at the versions in the very transaction that is kept for reading: a belated task may
-        move a group at any time.
+        """Open a shard for reading, with its groups at the history's version.
+
+        The versions are checked in the very transaction that is kept for reading: a belated task
+        may move a group at any time.
         """
         opened = open_environment(self._path(shard))
         self.rebuilt += opened.was_damaged
@@ -140,9 +140,7 @@ class View:
                 opened = open_environment(self._path(shard))
 
     def _with_repair(self, shard: int, action: Callable[[], Found]) -> Found:
-        """Return what ``action`` returns; where the shard is found damaged, build it again
-        first.
-        """
+        """Return the result of ``action``; if the shard is found damaged, rebuild it first."""
         while True:
             try:
                 return action()
@@ -190,7 +188,7 @@ class View:
         return long_value(key, value)
 
     def read_many(self, group: int, step: int, keys: Collection[bytes]) -> list[bytes | None]:
-        """Return the same of many keys of one group, in their order, with less work for each."""
+        """Return the same for many keys of one group, in their order, with less work for each."""
         stored = [stored_key(group, step, key) for key in keys]
         try:
             found = list(map(self._reads[self._shard(group)].get, stored))
@@ -212,7 +210,7 @@ class View:
         return list(map(Entry._make, self.rows(group)))
 
     def rows(self, group: int) -> list[Stored]:
-        """Return the same as plain tuples, which cost less to make."""
+        """Return the same as plain tuples, which cost less to create."""
         return self._walk(group, group_prefix(group), group_prefix(group + 1))
 
     def scan(
@@ -223,8 +221,9 @@ class View:
         high: bytes | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
-        """Return one step's entries with low <= key < high, in the order of their keys' bytes; the
-        first ``limit`` of them.
+        """Return one step's entries with low <= key < high, in the order of their keys' bytes.
+
+        With ``limit``, only the first ones are returned.
 
         Only keys of up to ``KEY_BYTES_MAX`` bytes are in order; longer ones are not found.
         """
@@ -246,8 +245,10 @@ class View:
 
 
 def _careful_get(read: lmdb.Transaction, stored: bytes) -> bytes | None:
-    """Look an entry up.  Raises _DamagedError where its value is damaged, or, if it is missing,
-    where a neighbour's key or value is: that may be the entry itself under a damaged key.
+    """Look an entry up.
+
+    Raises _DamagedError if its value is damaged, or, if it is missing, a neighbour's key or value
+    is: that may be the entry itself under a damaged key.
     """
     cursor = read.cursor()
     if not cursor.set_range(stored):

@@ -1,4 +1,4 @@
-"""Folders of views: whose they are, which are in use, and which may be removed.
+"""Folders of views: their owners, use and removal.
 
 Where it runs: driver, workers.
 
@@ -24,23 +24,26 @@ from wallaroo.faults import fault_point
 
 UNUSED_S_MAX = 7 * 86400.0
 IN_USE = "in-use"  # locked, shared, by every process that has the view open
-_FORMAT = 2  # of the entries: state.entry_codec
+_FORMAT = 2  # the entries' format: state.entry_codec
 _NAME = re.compile(r"[0-9a-f]{32}-")
 _held: dict[Path, int] = {}  # per process: view -> descriptor of its lock
 
 
 def view_name(checkpoint: str) -> str:
-    """Return the name of a checkpoint's view: an unsynced view does not survive a power cut, so the
-    boot is part of it.
+    """Return the name of a checkpoint's view.
+
+    An unsynced view does not survive a power cut, so the boot is part of the name.
     """
     return f"{checkpoint}-{boot_id()}-{_FORMAT}"
 
 
 def use_view(base: Path, worker: str, checkpoint: str) -> Path:
-    """Return ``worker``'s view of ``checkpoint`` under ``base``, made private and marked as in use
-    by this process; remove this user's views under ``base`` that are of no use any more.
+    """Return ``worker``'s view of ``checkpoint`` under ``base``.
 
-    Raises PeerError where a folder belongs to another user.
+    It is made private and marked as in use by this process; this user's views under ``base`` that
+    are no longer of use are removed.
+
+    Raises PeerError if a folder belongs to another user.
     """
     root = base / worker / view_name(checkpoint)
     if root in _held and root.exists():
@@ -73,8 +76,9 @@ def _hold(root: Path) -> None:
 
 
 def remove_old_views(parent: Path, unused_s_max: float = UNUSED_S_MAX) -> None:
-    """Remove the views in ``parent`` that no process has open and that are of an earlier boot, or
-    have not been opened for long.
+    """Remove the unused views in ``parent`` that are of an earlier boot or long unopened.
+
+    A view is unused if no process has it open.
     """
     for root in list(parent.iterdir()):
         if not _is_own_view(root):
@@ -118,8 +122,9 @@ def _remove_unused(root: Path) -> None:
 
 
 def remove_other_views(parent: Path, checkpoint: str) -> None:
-    """Remove all views in ``parent`` but this boot's of ``checkpoint``: for the folder of a
-    checkpoint whose lock is held, where no other run can have one open.
+    """Remove all views in ``parent`` but this boot's of ``checkpoint``.
+
+    This is for the folder of a checkpoint whose lock is held, where no other run can have one open.
     """
     for root in list(parent.iterdir()):
         if root.name != view_name(checkpoint) and _is_own_view(root):
@@ -128,7 +133,7 @@ def remove_other_views(parent: Path, checkpoint: str) -> None:
 
 
 def release_views() -> None:
-    """Give up this process's marks (tests)."""
+    """Release this process's marks (tests)."""
     for descriptor in _held.values():
         os.close(descriptor)
     _held.clear()

@@ -1,15 +1,15 @@
-"""Who may ask the status server: the names it answers to, and the token.
+"""Access to the status server: the names it answers to, and the token.
 
-Where it runs: driver; a terminal reads the variable's name.  Pure, but for the making of tokens.
+Where it runs: driver; a terminal reads the variable's name.  Pure, but for the creation of tokens.
 
 * A server on a loopback address answers only requests that call it by a loopback name, so that a
-  web page that makes its own name point here (DNS rebinding) reads nothing.
-* Every server has a token; one is made where none was configured.  It comes as ``Authorization:
+  web page that points a name of its own here (DNS rebinding) reads nothing.
+* Every server has a token; one is created if none was configured.  It comes as ``Authorization:
   Bearer``, or, for browsers, once as ``?token=`` and then as a cookie.  Tokens are compared in
   constant time.
-* On a loopback address, unless a token was configured, figures need none; whatever shows keys,
+* On a loopback address, unless a token was configured, figures need none; a path that shows keys,
   state or events does: other users of the machine reach the address, too.
-* ``/healthz`` and ``/readyz`` are open: they say one word, and probes have no token.
+* ``/healthz`` and ``/readyz`` are open: they report a state only, and probes have no token.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]*")
 
 
 class Verdict(Enum):
-    """What becomes of a request."""
+    """The decision about a request."""
 
     ALLOWED = "allowed"
     BAD_HOST = "the Host header cannot be read; call the server by HOST:PORT"
@@ -57,8 +57,9 @@ class Access:
     def judge(
         self, path: str, token_given: str, headers: Mapping[str, str], *, is_figures: bool = False
     ) -> Verdict:
-        """Decide about a request for ``path``, which shows figures only, or more; ``token_given``
-        is what its query says.
+        """Decide about a request for ``path``, which shows figures only, or more.
+
+        ``token_given`` is the token in its query.
         """
         try:
             called = urlsplit(f"//{headers.get('Host', 'localhost')}")
@@ -74,15 +75,16 @@ class Access:
         return Verdict.ALLOWED if any(map(self.is_token, given)) else Verdict.NO_TOKEN
 
     def is_token(self, given: str) -> bool:
-        """Whether this is the token; takes the same time for any wrong one of its length."""
+        """Return whether this is the token; equally fast for any wrong one of its length."""
         return bool(self.token) and hmac.compare_digest(
             given.encode(errors="replace"), self.token.encode()
         )
 
 
 def access_for(host: str, port: int, token: str) -> Access:
-    """Return the rule of a server that listens there.  Raises PeerError for a token that cannot be
-    sent as a cookie.
+    """Return the rule of a server that listens there.
+
+    Raises PeerError for a token that cannot be sent as a cookie.
     """
     if not _TOKEN.fullmatch(token):
         raise PeerError(

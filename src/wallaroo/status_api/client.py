@@ -1,4 +1,4 @@
-"""Asking a running application over HTTP.
+"""Queries to a running application over HTTP.
 
 Where it runs: a terminal, the verifier.
 """
@@ -23,7 +23,7 @@ ANSWER_S_MAX = 150.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an application answered: JSON as it came."""
+    """The answer of an application: JSON as it came."""
 
     body: str
     is_truncated: bool
@@ -36,9 +36,10 @@ def ask(
     token: str = "",
     context: ssl.SSLContext | None = None,
 ) -> Answer:
-    """Ask a running application, with a ``context`` over TLS.  Raises PeerError where nothing or
-    something else answers, or it has no answer.  Without a ``token`` that of the environment is
-    sent.
+    """Query a running application, with a ``context`` over TLS.
+
+    Raises PeerError if the address is not an application's, or it has no answer.  Without a
+    ``token`` that of the environment is sent.
     """
     token = token or os.environ.get(TOKEN_VARIABLE, "")
     host, port = address

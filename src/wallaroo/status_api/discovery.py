@@ -1,12 +1,12 @@
-"""Where running applications register: a file in the checkpoint, and one in a folder of the user.
+"""Registration of running applications: a file in the checkpoint, another one per user.
 
 Where it runs: driver writes, a terminal reads.
 
 ``run.json`` in the checkpoint leads from the folder to the run; a file per run in the user's folder
-lets all runs be found. Both say the same: process, application, checkpoint, host, time of start,
-and the HTTP server's address, token and certificate.  Only the user may read them.  A run that was
-killed leaves them in place: a reader goes by the process and by whether the address answers, not by
-the file.
+lets all runs be found.  Both have the same content: process, application, checkpoint, host, time of
+start, and the HTTP server's address, token and certificate.  Only the user may read them.  A run
+that was killed leaves them in place: a reader trusts the process and whether the address answers,
+not the file.
 """
 
 from __future__ import annotations
@@ -37,22 +37,25 @@ class RunRecord:
     started_at: float  # unix seconds
     host: str = ""  # name of the machine
     checkpoint: str = ""  # folder; a temporary one if the run has none to keep
-    token: str = field(default="", repr=False)  # what its server asks for; the files are private
+    token: str = field(default="", repr=False)  # required by its server; the files are private
     certificate: str = field(default="", repr=False)  # PEM; empty: its server speaks plain HTTP
 
     @property
     def is_here(self) -> bool:
-        """Whether it wrote this on this machine."""
+        """Return whether this machine wrote the record."""
         return self.host in ("", socket.gethostname())
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process exists; of another machine's that is taken for granted."""
+        """Return whether its process exists; on another machine that is assumed."""
         return not self.is_here or _exists(self.pid)
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where to connect: a server that listens everywhere is asked where it runs."""
+        """Return the address to connect to.
+
+        A server that listens everywhere is asked on the machine that it runs on.
+        """
         host, _, port = self.http.rpartition(":")
         host = host.strip("[]")
         if host in ("", "0.0.0.0", "::"):
@@ -74,8 +77,9 @@ class Registration:
 
 
 def register(root: Path, record: RunRecord) -> Registration:
-    """Write the run's files.  Raises PeerError where the checkpoint cannot be written; the user's
-    folder is a convenience.
+    """Write the run's files.
+
+    Raises PeerError if the checkpoint cannot be written; the user's folder is a convenience.
     """
     content = json.dumps(asdict(record)).encode()
     files = [root / RUN_FILE]
@@ -95,8 +99,9 @@ def register(root: Path, record: RunRecord) -> Registration:
 
 
 def folders() -> list[Path]:
-    """The user's folders, the one to write to first.  A terminal may have a runtime folder where a
-    service has none.
+    """Return the user's folders, the one to write to first.
+
+    A terminal may have a runtime folder if a service has none.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     shared = Path(tempfile.gettempdir(), f"{FOLDER}-{os.getuid()}")
@@ -104,8 +109,9 @@ def folders() -> list[Path]:
 
 
 def running() -> list[RunRecord]:
-    """The runs of this user on this machine, oldest first.  Files of runs that have gone are
-    removed.
+    """Return the runs of this user on this machine, oldest first.
+
+    Files of runs that have gone are removed.
     """
     found = []
     for folder in folders():
@@ -122,8 +128,9 @@ def running() -> list[RunRecord]:
 
 
 def run_of(root: Path) -> RunRecord | None:
-    """What the last run of a checkpoint said of itself; None where none is running and the last one
-    ended in order.
+    """Return the record of a checkpoint's last run.
+
+    None if none is running and the last one ended in order.
     """
     return _read(root / RUN_FILE)
 
@@ -162,8 +169,9 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether a folder is the user's own: a temporary folder is everybody's, and names in it can be
-    taken by others.
+    """Return whether a folder is the user's own.
+
+    A temporary folder is everybody's, and names in it can be taken by others.
     """
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
@@ -182,8 +190,9 @@ def _exists(pid: int) -> bool:
 
 
 def _is_listening(record: RunRecord) -> bool:
-    """Whether its port takes connections: a process number may have gone to another process.  No
-    answer in time counts as busy.
+    """Return whether its port accepts connections: another process may have its process number.
+
+    No answer in time counts as busy.
     """
     try:
         socket.create_connection(record.address, PROBE_S_MAX).close()

@@ -1,12 +1,13 @@
-"""State entities: the keys of every state step, how many there are, and the object of one key by
-commit, read from the checkpoint of a running application.
+"""State entities: the keys of state steps, their counts, and their objects.
+
+The object of a key is shown by commit.  All is read from the checkpoint of a running application.
 
 Where it runs: ``EntityReader`` in the driver; the rest in a process of its own, so that a million
 keys take neither the driver's time nor its memory nor its open files.
 
-The process is a child like the others (``processes.child``) that says whether its answer was cut,
-then the body as the client gets it.  It reads the newest commit, without a lock, one key group at a
-time.
+The process is a child like the others (``processes.child``) that reports whether its answer was
+cut, then the body as the client gets it.  It reads the newest commit, without a lock, one key group
+at a time.
 """
 
 from __future__ import annotations
@@ -43,15 +44,16 @@ BUSY = "the state is being read for another query. Ask again."
 
 @dataclass(frozen=True, slots=True)
 class Entities:
-    """The answer to a query: JSON, and whether ``limit`` cut a step's keys off."""
+    """The answer to a query: JSON, and whether ``limit`` cut it."""
 
     body: bytes
     is_truncated: bool
 
 
 class EntityReader:
-    """Reads a checkpoint on request, in a process of its own; one at a time.  Methods may be called
-    from any thread.
+    """The reader of a checkpoint on request, in a process of its own.
+
+    It reads one query at a time.  Methods may be called from any thread.
     """
 
     def __init__(self, root: Path, steps: Sequence[str], read_s: float = READ_S_MAX):
@@ -63,12 +65,13 @@ class EntityReader:
         self._is_closed = False
 
     def read(self, query: str, limit: int, wanted: Mapping[str, str] | None = None) -> Entities:
-        """Answer ``queries.KEYS``, one of ``queries.COUNTS``, a search or a look at one object;
-        ``limit`` keys of each step (commits, for an object) at most.  ``wanted`` holds the query's
-        other parameters.
+        """Answer ``queries.KEYS``, one of ``queries.COUNTS``, a search or a query for one object.
 
-        Raises PeerError where it takes too long or the run ends; CheckpointError where the
-        checkpoint cannot be read.
+        The answer has at most ``limit`` keys of each step (commits, for an object).  ``wanted``
+        holds the query's other parameters.
+
+        Raises PeerError if it takes too long or the run ends; CheckpointError if the checkpoint
+        cannot be read.
         """
         if not self._turn.acquire(timeout=self._read_s):
             raise PeerError(BUSY)
@@ -90,7 +93,7 @@ class EntityReader:
         complaints: list[str] = []
         child = Child("reader of state entities", [__name__, *arguments], complaints.append)
         self._child = child
-        if self._is_closed:  # close() may have looked a moment too early
+        if self._is_closed:  # close() may have read ``_child`` a moment too early
             child.process.kill()
         try:
             child.give(wanted)  # a key is no argument: every user of the machine reads those
@@ -132,8 +135,9 @@ class EntityReader:
 def keys_of(
     state: StateAt | None, steps: Sequence[str], limit: int
 ) -> tuple[dict[str, list[str | int]], bool]:
-    """List keys by step, key group by key group, ``limit`` of each step at most; say whether some
-    were left out.
+    """List keys by step, key group by key group; return whether some were left out, too.
+
+    There are at most ``limit`` of each step.
     """
     found: dict[str, list[str | int]] = {step: [] for step in steps}
     cut: set[str] = set()
@@ -160,8 +164,9 @@ def counts_of(state: StateAt | None, steps: Sequence[str]) -> dict[str, int]:
 
 
 def key_json(key: Key) -> str | int:
-    """Write a key in JSON: text and numbers as they are, bytes as ``wallaroo state list`` shows
-    them.
+    """Return a key as JSON has it.
+
+    Text and numbers as they are, bytes as ``wallaroo state list`` shows them.
 
     >>> key_json("AAPL"), key_json(7), key_json(b"AAPL")
     ('AAPL', 7, "b'AAPL'")
@@ -172,8 +177,9 @@ def key_json(key: Key) -> str | int:
 def search(
     state: StateAt | None, steps: Sequence[str], text: str, limit: int
 ) -> tuple[list[dict[str, Any]], bool]:
-    """List keys that contain ``text``, with the size of their object; say whether some were left
-    out.
+    """List keys that contain ``text``, with the size of their object.
+
+    The second result is whether some were left out.
     """
     found: list[dict[str, Any]] = []
     if state is None:
@@ -192,7 +198,7 @@ def search(
 def object_history(
     reader: CheckpointReader, step: str, text: str, commits_max: int
 ) -> dict[str, Any]:
-    """Show the object of one key after each retained commit that changed it, newest first."""
+    """Return the object of one key after each retained commit that changed it, newest first."""
     commits = reader.commits()[-commits_max:]
     versions: list[dict[str, Any]] = []
     before: bytes | None = None
@@ -251,7 +257,7 @@ def answer(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Read a checkpoint; print what a query asks."""
+    """Read a checkpoint; print the answer to a query."""
     root = Path(arguments[0])
     query = arguments[1]
     limit = int(arguments[2])
@@ -268,7 +274,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _newest(root: Path) -> StateAt | None:
-    """The state after the newest commit; None before the first."""
+    """Return the state after the newest commit; None before the first."""
     if not CommitLog(LocalStorage(str(root), False)).batches():
         return None
     return CheckpointReader(root).at()

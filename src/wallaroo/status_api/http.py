@@ -1,18 +1,18 @@
-"""HTTP for the status server: requests, replies, a table of routes, and the sockets.
+"""HTTP for the status server: requests, replies, a table of routes, and sockets.
 
 Where it runs: driver, in threads of its own.
 
-Why the standard library's server: ``docs/decisions/0012``.
+It is the standard library's server for the reasons in ``docs/decisions/0012``.
 
 Invariants:
 
 * GET is the one verb.
-* At most ``REQUESTS_MAX`` requests at a time; more are asked to come again.  Of these at most
-  ``STREAMS_MAX`` are streams, so that open dashboards never lock out a query.
+* At most ``REQUESTS_MAX`` requests at a time; more are asked to come again.  At most
+  ``STREAMS_MAX`` of these are streams, so that open dashboards never lock out a query.
 * A client has ``REQUEST_S_MAX`` for its whole request, TLS's handshake included, and its connection
-  makes room for others until then: clients that say nothing keep none out.
+  makes room for others until then: silent clients keep none out.
 * ``/healthz`` and ``/readyz`` are answered however many requests are under way.
-* Whatever a handler raises becomes an error reply: the run is not affected.
+* Any error of a handler becomes an error reply: the run is not affected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REQUESTS_MAX = 32  # under way at a time
 CONNECTIONS_MAX = 2 * REQUESTS_MAX  # with those whose request is not whole yet
 STREAMS_MAX = 8
 LISTEN_BACKLOG = 128
-REQUEST_S_MAX = 10.0  # for a client to send its whole request, or to take a piece of the reply
+REQUEST_S_MAX = 10.0  # for a client to send its whole request, or to receive a piece of the reply
 BUSY = f"{REQUESTS_MAX} requests are under way. Ask again."
 JSON_TYPE = "application/json"
 # the dashboard loads its own files only, runs no inline script, and cannot be framed
@@ -58,20 +58,26 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked: a path without a slash at its end, and the last value of each parameter."""
+    """A request: path, parameters and headers.
+
+    The path has no slash at its end; a parameter has its last value.
+    """
 
     path: str
     parameters: Mapping[str, str]
     headers: Mapping[str, str]
 
     def accepts(self, kind: str) -> bool:
-        """Whether the client names this type itself; ``*/*`` does not count."""
+        """Return whether the client names this type itself; ``*/*`` does not count."""
         return kind in self.headers.get("Accept", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What goes back: a body, or a stream of pieces that goes on until the client leaves."""
+    """A reply: a body, or a stream.
+
+    A stream consists of pieces until the client leaves.
+    """
 
     code: HTTPStatus
     body: bytes = b""
@@ -85,7 +91,7 @@ Handler = Callable[[Request], Reply]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One path: what it answers, in words, and the function that does."""
+    """One path: its answer, in words, and the function that returns it."""
 
     path: str
     what: str
@@ -94,7 +100,7 @@ class Route:
 
 
 class Router:
-    """A table of routes; paths that end in ``/*`` take everything below."""
+    """A table of routes; paths that end in ``/*`` match everything below."""
 
     def __init__(self, routes: tuple[Route, ...]):
         self.routes = routes
@@ -115,11 +121,11 @@ class Router:
         return handler(request)
 
     def is_figures(self, path: str) -> bool:
-        """Whether what is answered shows no key, no state and no event."""
+        """Return whether a path's answer shows no key, no state and no event."""
         return path in self._figures
 
     def paths(self) -> dict[str, str]:
-        """Every path with what it answers."""
+        """Return every path with its answer, in words."""
         return {route.path: route.what for route in self.routes}
 
     def _not_found(self, request: Request) -> Reply:
@@ -138,7 +144,7 @@ def error_reply(text: str, code: HTTPStatus) -> Reply:
 
 
 class HttpServer:
-    """Listens, and passes requests that are allowed to the router."""
+    """A server that passes requests that are allowed to the router."""
 
     def __init__(
         self,
@@ -171,7 +177,7 @@ class HttpServer:
             self._listener.close()
 
     def end(self) -> None:
-        """Answer no more, and have ``serve`` close the socket."""
+        """Answer no more, and let ``serve`` close the socket."""
         self._acceptor.end()
 
     def close(self) -> None:
@@ -208,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         try:
             reply = self._reply()
-        except Exception as error:  # noqa: BLE001  # this server's error boundary: the run goes on
+        except Exception as error:  # noqa: BLE001  # this server's error boundary: the run continues
             reply = error_reply(
                 f"{type(error).__name__}: {error}", HTTPStatus.INTERNAL_SERVER_ERROR
             )
@@ -243,7 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
         return Reply(HTTPStatus.SEE_OTHER, b"", headers)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is not a GET in JSON, too."""
+        """Refuse requests that are not a GET in JSON, too."""
         if code == HTTPStatus.NOT_IMPLEMENTED:
             refused = error_reply("only GET is answered", HTTPStatus.METHOD_NOT_ALLOWED)
             self._send(Reply(refused.code, refused.body, {"Allow": "GET"}))

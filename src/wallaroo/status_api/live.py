@@ -1,4 +1,6 @@
-"""What the dashboard reads: the graph of a plan, and a message a second with all that changes.
+"""The dashboard's data: the graph of a plan, and a message a second.
+
+The message has everything that changes.
 
 Where it runs: driver, in the server's threads.
 """
@@ -33,7 +35,7 @@ Answer = dict[str, Any]
 
 
 class LiveView:
-    """Makes messages; one is shared by all streams for a moment."""
+    """The source of messages; all streams share one for a moment."""
 
     def __init__(self, plan: Plan):
         self._plan = plan
@@ -150,7 +152,7 @@ def _split_id(stage: Stage) -> str:
 
 
 def _chain(stage: Stage) -> list[str]:
-    """The nodes that a stage has, in order."""
+    """Return the nodes that a stage has, in order."""
     first = [f"source:{stage.entry.source}"] if isinstance(stage.entry, SourceEntry) else []
     steps = [f"step:{stage.id}:{place}" for place in range(1, len(stage.steps) + 1)]
     is_split = isinstance(stage.exit, ToBranches) and stage.exit.split is not None
@@ -158,7 +160,7 @@ def _chain(stage: Stage) -> list[str]:
 
 
 def _edges(plan: Plan, stage: Stage) -> Iterator[Answer]:
-    """The way through one stage, and out of it."""
+    """Yield the edges through one stage, and out of it."""
     chain = _chain(stage)
     is_source = isinstance(stage.entry, SourceEntry)
     for place, (before, after) in enumerate(pairwise(chain)):
@@ -176,7 +178,10 @@ def _edges(plan: Plan, stage: Stage) -> Iterator[Answer]:
 
 
 def _exits(plan: Plan, stage: Stage) -> Iterator[Answer]:
-    """Where a stage's events go; a stage of nothing but a shuffle or a branch is passed through."""
+    """Yield the edges out of a stage.
+
+    A stage of nothing but a shuffle or a branch is passed through.
+    """
     leave = stage.exit
     if isinstance(leave, ToExchange):
         following = plan.stages[leave.stage]
@@ -198,7 +203,7 @@ def _exits(plan: Plan, stage: Stage) -> Iterator[Answer]:
 
 
 def _into(plan: Plan, stage: Stage) -> Iterator[Answer]:
-    """The first node of a stage, or where its events go."""
+    """Yield the edge to the first node of a stage, or those to where its events go."""
     chain = _chain(stage)
     if not chain:
         yield from _exits(plan, stage)

@@ -1,15 +1,16 @@
-"""What a running application answers: its status as JSON, and Wallaroo's queries in the shape that
-Wallaroo's tools gave.
+"""The answers of a running application: status as JSON, and Wallaroo's queries.
+
+The queries have the shape that Wallaroo's tools had.
 
 Where it runs: driver and a terminal.  All functions are pure: a plan and a `RunStatus` in,
-something JSON can say out.
+something JSON can hold out.
 
-What the numbers mean:
+The meaning of the numbers:
 
 * ``state_partitions`` lists, by state step and worker, *key groups*: shares of that step's keys.
   All state steps of an application share one layout, so each lists the same.
 * ``stateless_partitions`` lists, by stage without state and worker, *tasks* of the last batch, 0 to
-  n - 1.  Any task may run anywhere: the numbers say how many of a stage's tasks a worker has, not
+  n - 1.  Any task may run anywhere: the numbers show how many of a stage's tasks a worker has, not
   which.
 * ``source_ids`` are the sources' names.
 """
@@ -37,7 +38,7 @@ T = TypeVar("T")
 Answer = dict[str, Any]
 Partitions = dict[str, dict[str, list[int]]]  # state step or stage -> worker -> numbers
 
-SUFFIX = "-query"  # Wallaroo's tools call a query so
+SUFFIX = "-query"  # in a query's name, as Wallaroo's tools have it
 # keys of each state step in one answer
 LIMIT_DEFAULT = 10_000
 LIMIT_MAX = 100_000
@@ -58,8 +59,9 @@ _ROWS: dict[str, type[Any]] = {
 
 
 def query_of(name: str) -> str | None:
-    """Return the query that a name means, with or without Wallaroo's ``-query`` at its end; None if
-    there is no such query.
+    """Return the query that a name means, with or without Wallaroo's ``-query`` at its end.
+
+    None if there is no such query.
 
     >>> query_of("partition-query"), query_of("partition"), query_of("weather")
     ('partition', 'partition', None)
@@ -69,12 +71,12 @@ def query_of(name: str) -> str | None:
 
 
 def answer(query: str, plan: Plan, status: RunStatus) -> Answer:
-    """Answer a query that needs no look into the state: one of ``FROM_STATUS``."""
+    """Answer a query that needs no state: one of ``FROM_STATUS``."""
     return FROM_STATUS[query](plan, status)
 
 
 def cluster_status(plan: Plan, status: RunStatus) -> Answer:
-    """Say whether events are processed, and which workers there are."""
+    """Return whether events are processed, and which workers there are."""
     names = [worker.name for worker in status.workers]
     return {
         "processing_messages": status.state == "running",
@@ -84,14 +86,12 @@ def cluster_status(plan: Plan, status: RunStatus) -> Answer:
 
 
 def source_ids(plan: Plan, status: RunStatus) -> Answer:
-    """Name every source."""
+    """Return the name of every source."""
     return {"source_ids": [source.config.name for source in plan.sources]}
 
 
 def partition(plan: Plan, status: RunStatus) -> Answer:
-    """Say which worker has which key groups of every state step, and which tasks of every other
-    stage.
-    """
+    """Return the key groups of every state step and the tasks of every other stage, by worker."""
     return {
         "state_partitions": state_partitions(plan, status),
         "stateless_partitions": stateless_partitions(plan, status),
@@ -99,17 +99,17 @@ def partition(plan: Plan, status: RunStatus) -> Answer:
 
 
 def partition_count(plan: Plan, status: RunStatus) -> Answer:
-    """Say how many key groups and tasks every worker has."""
+    """Return how many key groups and tasks every worker has."""
     return {kind: _counted(partitions) for kind, partitions in partition(plan, status).items()}
 
 
 def stateless_partition_count(plan: Plan, status: RunStatus) -> Answer:
-    """Say how many tasks of every stage without state each worker has."""
+    """Return how many tasks of every stage without state each worker has."""
     return dict(_counted(stateless_partitions(plan, status)))
 
 
 def state_partitions(plan: Plan, status: RunStatus) -> Partitions:
-    """Say which worker has which key groups, by state step."""
+    """Return the key groups of each worker, by state step."""
     return {
         step: {worker.name: list(worker.key_groups) for worker in status.workers}
         for step in plan.state_steps
@@ -117,7 +117,7 @@ def state_partitions(plan: Plan, status: RunStatus) -> Partitions:
 
 
 def stateless_partitions(plan: Plan, status: RunStatus) -> Partitions:
-    """Say which worker has which tasks, by stage without state."""
+    """Return the tasks of each worker, by stage without state."""
     tasks = {}
     first = 0
     for worker, share in zip(
@@ -133,8 +133,9 @@ def stateless_partitions(plan: Plan, status: RunStatus) -> Partitions:
 
 
 def stage_name(plan: Plan, stage: Stage) -> str:
-    """Name a stage: its number in ``wallaroo explain``, then its source or its steps: ``stage 0
-    (source Lines)``.
+    """Return a stage's name: its number in ``wallaroo explain``, then its source or its steps.
+
+    An example is ``stage 0 (source Lines)``.
     """
     if isinstance(stage.entry, SourceEntry):
         within = f"source {plan.sources[stage.entry.source].config.name}"
@@ -144,8 +145,9 @@ def stage_name(plan: Plan, stage: Stage) -> str:
 
 
 def _weights(workers: Sequence[WorkerStatus]) -> list[int]:
-    """What the tasks of a stage are parted by: the tasks of the last batch, the cores before there
-    is one.
+    """Return the weights by which the tasks of a stage are divided among workers.
+
+    They are the tasks of the last batch, the cores before there is one.
     """
     tasks = [worker.tasks for worker in workers]
     return tasks if any(tasks) else [worker.cores for worker in workers]
@@ -166,10 +168,10 @@ FROM_STATUS: dict[str, Callable[[Plan, RunStatus], Answer]] = {
     "stateless-partition": lambda plan, status: dict(stateless_partitions(plan, status)),
     "stateless-partition-count": stateless_partition_count,
 }
-# these need a look into the state: status_api.entities
+# these read the state: status_api.entities
 KEYS = "state-entity"
 COUNTS = ("state-entity-count", "cluster-state-entity-count")
-# of the dashboard's state explorer
+# queries of the dashboard's state explorer
 SEARCH = "state-search"
 OBJECT = "state-object"
 QUERIES: dict[str, str] = {
@@ -190,15 +192,16 @@ QUERIES: dict[str, str] = {
 
 
 def status_json(status: RunStatus) -> Answer:
-    """Return the whole status as JSON can say it."""
+    """Return the whole status as JSON can hold it."""
     return asdict(status)
 
 
 def status_of(raw: Mapping[str, Any]) -> RunStatus:
-    """Undo ``status_json``, also after a way through JSON.  Fields that are not known here are left
-    out.
+    """Undo ``status_json``, also after a way through JSON.
 
-    Raises TypeError where a field is missing.
+    Fields that are not known here are left out.
+
+    Raises TypeError if a field is missing.
     """
     rows = {
         name: tuple(_filled(kind, row) for row in raw.get(name, ())) for name, kind in _ROWS.items()

@@ -1,4 +1,4 @@
-"""What each path of the status server answers.
+"""The paths of the status server and their answers.
 
 Where it runs: driver, in the server's threads.
 """
@@ -27,19 +27,19 @@ from wallaroo.status_api.live import LiveView, graph_of
 from wallaroo.status_api.prometheus import exposition
 
 STREAM_EVERY_S = 1.0
-SILENCE_S_MAX = 60.0  # a running run looks at its sources many times a second
+SILENCE_S_MAX = 60.0  # a running run polls its sources many times a second
 OBJECT_COMMITS_MAX = 16  # newest commits in which a key's object is looked up
 
 
 class Running(Protocol):
-    """What a server must know of the run."""
+    """The part of a run that its server needs."""
 
     @property
     def plan(self) -> Plan: ...
 
     @property
     def root(self) -> Path:
-        """The checkpoint's folder."""
+        """Return the checkpoint's folder."""
 
     @property
     def meter(self) -> RunMeter: ...
@@ -91,7 +91,7 @@ class _Handlers:
         self._entities = entities
         self._is_closed = is_closed
         self._live = LiveView(handle.plan)
-        self.paths: dict[str, str] = {}  # what the root lists
+        self.paths: dict[str, str] = {}  # the root's list
 
     def root(self, request: Request) -> Reply:
         if request.accepts("text/html"):
@@ -148,7 +148,7 @@ class _Handlers:
         return Reply(HTTPStatus.OK, content_type="text/event-stream", stream=self._events())
 
     def _events(self) -> Iterator[bytes]:
-        """One message a second until the client leaves or the run ends."""
+        """Yield one message a second until the client leaves or the run ends."""
         while True:
             is_last = self._is_closed.is_set()
             message = self._live.message(self._handle.status(), self._handle.meter)

@@ -1,10 +1,11 @@
-"""The HTTP server of a running application: its status, Wallaroo's queries, metrics and the
-dashboard.
+"""The HTTP server of a running application.
+
+It serves its status, Wallaroo's queries, metrics and the dashboard.
 
 Where it runs: driver, in threads of its own.
 
-It only reads: nothing that it is asked changes the run.  It listens on the loopback address unless
-configured otherwise; who may ask is decided in ``status_api.access``.
+It only reads: no request changes the run.  It listens on the loopback address unless configured
+otherwise; access is decided in ``status_api.access``.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from wallaroo.tls_sockets import server_context
 
 
 class StatusServer:
-    """Answers for one run from ``start`` to ``close``; between them ``run.json`` in the checkpoint
-    leads to it.
+    """The server of one run, from ``start`` to ``close``.
+
+    Between them ``run.json`` in the checkpoint leads to it.
     """
 
     def __init__(
@@ -51,19 +53,22 @@ class StatusServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens; the port is known once it has started."""
+        """Return the address it listens on; the port is known once it has started."""
         return self._host, self._port
 
     @property
     def token(self) -> str:
-        """Return the token that clients must present, for figures on a loopback address only if it
-        was configured; known once it has started.
+        """Return the token that clients must present; known once it has started.
+
+        For figures on a loopback address they must only if it was configured.
         """
         return self._token
 
     def start(self) -> None:
-        """Listen and register.  Raises PeerError where the address or a file of TLS cannot be
-        had, or the checkpoint cannot be written.
+        """Listen and register.
+
+        Raises PeerError if the address or a file of TLS is unavailable, or the checkpoint cannot be
+        written.
         """
         router = Router(routes(self._handle, self._entities, self._is_closed))
         context = server_context(self._tls) if self._tls else None
@@ -91,7 +96,10 @@ class StatusServer:
             raise
 
     def close(self) -> None:
-        """Stop answering; the files that led here go first.  Safe to repeat."""
+        """Stop answering, after removing the files that led here.
+
+        Safe to repeat.
+        """
         if self._registration is not None:
             self._registration.withdraw()
         self._is_closed.set()

@@ -1,4 +1,4 @@
-"""Test an application without Spark and without a JVM, in milliseconds.
+"""Tools to test an application without Spark and a JVM, in milliseconds.
 
 Where it runs: in your tests.
 

@@ -15,7 +15,7 @@ from wallaroo.steps import Step
 
 
 def run_block_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
-    """Give blocks to a step without state; return what it emits."""
+    """Pass blocks to a step without state; return what it emits."""
     from wallaroo.engine.columns.alone import process_of
 
     outputs: list[Any] = []
@@ -28,8 +28,9 @@ def run_block_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
 def run_block_state_step(
     step: Step, inputs: Iterable[tuple[Any, Any]], begun: dict[Any, bytes]
 ) -> tuple[list[tuple[Any, Any]], dict[Any, Any]]:
-    """Give blocks and their keys to a state step; return blocks with keys, and the states by
-    key.
+    """Pass blocks and their keys to a state step.
+
+    Return blocks with keys, and the states by key.
     """
     from wallaroo.engine.columns.keys import keys_of_column
     from wallaroo.engine.columns.operators import state_computation

@@ -1,4 +1,4 @@
-"""A whole application in one process: give it inputs, take its outputs.
+"""A whole application in one process: inputs in, outputs out.
 
 Where it runs: in tests.
 """
@@ -19,24 +19,25 @@ from wallaroo.sinks.file.form_writer import WRAPS
 from wallaroo.sinks.stdout import StdoutSinkConfig, whole_lines
 from wallaroo.sources.generator import GenSourceConfig
 
-GENERATED_MAX = 10_000  # events taken from a generator that does not end by itself
+GENERATED_MAX = 10_000  # events read from a generator that does not end by itself
 
 
 @dataclass(slots=True)
 class VirtualClock:
-    """Time that moves when a test says so; nanoseconds since the epoch."""
+    """A clock that a test moves; nanoseconds since the epoch."""
 
     now_ns: int = 0
 
     def advance(self, seconds: float) -> None:
-        """Move forward."""
+        """Move the clock forward."""
         self.now_ns += int(seconds * 1e9)
 
 
 @dataclass(slots=True)
 class LocalRun:
-    """Outputs of a run: encoded, by sink name in sink order; ``state(step)`` gives state objects by
-    key.
+    """The outputs of a run: encoded, by sink name in sink order.
+
+    ``state(step)`` returns state objects by key.
     """
 
     by_sink: dict[str, list[bytes]]
@@ -48,24 +49,25 @@ class LocalRun:
 
     @property
     def outputs(self) -> list[bytes]:
-        """All outputs of the only sink; of several sinks, the first one's."""
+        """Return all outputs of the only sink; of several sinks, the first one's."""
         return next(iter(self.by_sink.values()))
 
     @property
     def text(self) -> str:
-        """The only sink's outputs as text, as the sink writes them: a StdoutSink and a FileSink
-        with ``form="lines"`` end each with a newline.
+        """Return the only sink's outputs as text, as the sink writes them.
+
+        A StdoutSink and a FileSink with ``form="lines"`` end each with a newline.
         """
         config = self._runner.plan.sinks[0].config
         return b"".join(_as_written(config, self.outputs)).decode()
 
     @property
     def dead_letters(self) -> list[dict[str, Any]]:
-        """Dead letters, parsed; for a dead-letter sink without an encoder of its own."""
+        """Return dead letters, parsed; for a dead-letter sink without an encoder of its own."""
         return [json.loads(line) for line in self.by_sink.get(DEAD_LETTERS, [])]
 
     def state(self, step: str) -> dict[Key, Any]:
-        """State objects of one state step, by key."""
+        """Return the state objects of one state step, by key."""
         return self._runner.states(step)
 
 
@@ -78,11 +80,12 @@ def _as_written(config: Any, outputs: Sequence[bytes]) -> Sequence[bytes]:
 
 
 class LocalApplication:
-    """An application that is fed step by step: ``send`` inputs, run a ``batch``, look at the
-    outputs.
+    """An application that a test drives step by step.
 
-    ``tasks`` is how many ways a batch is split (as on that many cores); ``clock`` stamps what is
-    sent.
+    ``send`` inputs, run a ``batch``, check the outputs.
+
+    ``tasks`` is how many ways a batch is split (as on that many cores); ``clock`` stamps inputs as
+    they are sent.
     """
 
     def __init__(
@@ -109,8 +112,9 @@ class LocalApplication:
     def send(
         self, source: str, *inputs: Any, partition: str = "", at_ns: int | None = None
     ) -> None:
-        """Give inputs to a source: payloads (bytes), ``Wire`` bytes, or values (see
-        ``values_for``).
+        """Pass inputs to a source: payloads (bytes), ``Wire`` bytes, or values.
+
+        Values are for the sources in ``values_for``.
 
         ``partition`` is a connection, file or partition of the source; each has a watermark of its
         own.  ``at_ns`` is the time that a record of Kafka or a connector's message would bring
@@ -124,8 +128,9 @@ class LocalApplication:
             self._waiting.append(Input(number, frames, receipt_ms, partition, times_ns))
 
     def close(self, source: str, partition: str = "") -> None:
-        """Nothing more comes from a partition, once what was sent is processed: it holds time back
-        no longer.
+        """Close a partition, once the inputs sent to it are processed.
+
+        Nothing more comes from it: it holds time back no longer.
         """
         self._number_of(source)
         self._closed.append((source, partition))
@@ -140,8 +145,9 @@ class LocalApplication:
     def batch(
         self, events_max: int | None = None, tasks: int | None = None
     ) -> dict[str, list[bytes]]:
-        """Process and commit what was sent (at most ``events_max`` inputs of it); return this
-        batch's outputs by sink name.
+        """Process and commit inputs that were sent; return this batch's outputs by sink name.
+
+        At most ``events_max`` of the inputs are processed.
         """
         result = self.attempt(events_max, tasks)
         self._runner.commit(result)
@@ -160,8 +166,9 @@ class LocalApplication:
         return outputs
 
     def attempt(self, events_max: int | None = None, tasks: int | None = None) -> BatchResult:
-        """Process without committing, as if the process died before the commit point: nothing is
-        kept.
+        """Process without committing, as if the process died before the commit point.
+
+        Nothing is kept.
         """
         tasks = tasks or self._tasks
         taken = self._waiting[:events_max]
@@ -178,7 +185,7 @@ class LocalApplication:
         )
 
     def _still_waiting(self) -> list[tuple[str, str]]:
-        """The partitions that are closed, and of which something waits or was just processed."""
+        """Return the closed partitions of which something waits or was just processed."""
         going = {(item.source, item.partition) for item in self._waiting}
         marks = self._runner.time.sources
         return [
@@ -189,7 +196,7 @@ class LocalApplication:
         ]
 
     def _ended(self) -> dict[str, set[str]]:
-        """The partitions that are closed, and of which nothing waits."""
+        """Return the closed partitions of which nothing waits."""
         going = {(item.source, item.partition) for item in self._waiting}
         found: dict[str, set[str]] = {}
         for source, partition in self._closed:
@@ -198,22 +205,26 @@ class LocalApplication:
         return found
 
     def advance_watermark(self, to_ns: int) -> dict[str, list[bytes]]:
-        """Move the watermark and process a batch of what was sent; return its outputs.  No event at
-        or before ``to_ns`` is expected after that.
+        """Move the watermark and process a batch of the inputs sent; return its outputs.
+
+        No event at or before ``to_ns`` is expected after that.
         """
         self._watermark_ns = to_ns
         return self.batch()
 
     def idle(self, seconds: float) -> dict[str, list[bytes]]:
-        """Let time pass without input, then process a batch; return its outputs.  The sources can
-        be asked all the time, and nothing comes.
+        """Let time pass without input, then process a batch; return its outputs.
+
+        The sources can be polled all the time, and nothing comes.
         """
         self.clock.advance(seconds)
         return self.batch()
 
     def outage(self, seconds: float, *sources: str) -> dict[str, list[bytes]]:
-        """Let time pass while some sources (all, if none is named) cannot be asked, then process a
-        batch; return its outputs.  Send after it what waited there.
+        """Let time pass while some sources are unavailable, then process a batch.
+
+        All are unavailable if none is named.  Return the batch's outputs.  Send inputs that waited
+        at these sources after this call.
         """
         for source in sources:
             self._number_of(source)
@@ -225,8 +236,10 @@ class LocalApplication:
             self._away = ()
 
     def end(self) -> dict[str, list[bytes]]:
-        """End all input: process what was sent, call all timers in event time and the functions for
-        the end; return the outputs of this last batch.
+        """End all input; return the outputs of this last batch.
+
+        It processes the inputs sent, and calls all timers in event time and the functions for the
+        end.
         """
         self._is_ending = True
         outputs = self.batch()
@@ -235,16 +248,16 @@ class LocalApplication:
 
     @property
     def watermark(self) -> int:
-        """The watermark after the last batch, in nanoseconds."""
+        """Return the watermark after the last batch, in nanoseconds."""
         return self._runner.time.watermark_ns
 
     @property
     def waiting(self) -> int:
-        """Inputs sent and not yet in a committed batch."""
+        """Return the number of inputs sent and not yet in a committed batch."""
         return len(self._waiting)
 
     def result(self) -> LocalRun:
-        """All outputs so far."""
+        """Return all outputs so far."""
         return self._run
 
 
@@ -263,8 +276,8 @@ def run_local(
     (anything else: used as decoded events), or ``Wire(...)``, bytes with frame headers.  Sources
     come in the order given, each wholly before the next.  Generator sources need no inputs: they
     are asked for at most ``limit`` events.  When all is processed, input has ended: windows and
-    timers in event time are due.  ``batches``: into how many batches the input is split. Raises
-    UserCodeError where the application's code raises.
+    timers in event time are due.  ``batches``: into how many batches the input is split.  Raises
+    UserCodeError if the application's code raises.
     """
     given = _items(application, inputs or {}, limit)
     values = [name for name, items in given.items() if items and not isinstance(items[0], bytes)]

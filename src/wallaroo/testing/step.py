@@ -21,12 +21,14 @@ from wallaroo.testing.block_step import run_block_state_step, run_block_step
 
 
 def run_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
-    """Give ``inputs`` to a stateless step, a decoder (payloads), an encoder or a key extractor;
-    return what it emits, in order.  Inputs of a vectorized step are blocks, of a vectorized decoder
-    lists of payloads, and so is what a vectorized computation, decoder or key extractor emits.
+    """Pass ``inputs`` to a stateless step; return what it emits, in order.
 
-    ``None`` filters and lists are flattened as in a running application.  Raises UserCodeError
-    where the function raises.
+    The step may be a decoder (of payloads), an encoder or a key extractor, too.  Inputs of a
+    vectorized step are blocks, of a vectorized decoder lists of payloads, and so are the outputs of
+    a vectorized computation, decoder or key extractor.
+
+    ``None`` filters and lists are flattened as in a running application.  Raises UserCodeError if
+    the function raises.
     """
     if step.is_stateful:
         raise TypeError(
@@ -63,9 +65,10 @@ def _site(step: Step, emit: Emit, state: KeyedState | None = None) -> Site:
 def run_state_step(
     step: Step, inputs: Iterable[tuple[Any, Any]], state: dict[Any, Any] | None = None
 ) -> tuple[list[tuple[Any, Any]], dict[Any, Any]]:
-    """Give ``(key, event)`` pairs to a state step; return ``(key, output)`` pairs and the state
-    objects by key.  A vectorized step is given ``(keys, block)`` pairs, and gives such pairs: with
-    a key for each row.
+    """Pass ``(key, event)`` pairs to a state step; return its outputs and its state.
+
+    Outputs are ``(key, output)`` pairs, the state is the state objects by key.  A vectorized step
+    accepts ``(keys, block)`` pairs, and returns such pairs: with a key for each row.
 
     ``state`` holds state objects to begin with; they are copied, as between two batches.
     """

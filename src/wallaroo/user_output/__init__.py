@@ -1,3 +1,4 @@
-"""What functions of the application print and log in workers, on its way to the driver's
-terminal.
+"""Output of the application's functions in workers.
+
+All that they print and log, on its way to the driver's terminal.
 """

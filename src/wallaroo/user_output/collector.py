@@ -1,4 +1,4 @@
-"""Lines that the application's functions printed in workers of this host, on the driver's terminal.
+"""Printed lines of this host's workers, on the driver's terminal.
 
 Where it runs: driver, in a thread of its own.
 """
@@ -19,7 +19,10 @@ LINE_BYTES_MAX = 1024 * 1024  # a longer line is cut: the rest comes as a line o
 
 
 class Collector:
-    """Listens at a Unix socket in ``folder``; ``address`` is empty where that cannot be."""
+    """A listener at a Unix socket in ``folder``.
+
+    ``address`` is empty if it cannot listen there.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.address = ""
@@ -39,7 +42,7 @@ class Collector:
         self.address = path
 
     def start(self) -> None:
-        """Print from here on what workers send."""
+        """Print the lines that workers send, from now on."""
         if not self.address:
             return
         for part in (self._listener, self._wake):
@@ -48,7 +51,7 @@ class Collector:
         self._thread.start()
 
     def close(self) -> None:
-        """Print what was sent so far, then stop listening."""
+        """Print the lines sent so far, then stop listening."""
         self._woken.close()
         if self._thread.ident is not None:
             self._thread.join()
@@ -89,7 +92,7 @@ class Collector:
             self._drop(connection)
 
     def _read(self, connection: socket.socket) -> bool:
-        """Print what can be read at once; return whether there was something."""
+        """Print the lines that can be read at once; return whether there was something."""
         try:
             received = connection.recv(READ_BYTES)
         except BlockingIOError:
@@ -123,7 +126,10 @@ class Collector:
 
 
 def _pid_of(connection: socket.socket) -> int:
-    """The process that connected; where the system does not say, a number that no other has."""
+    """Return the process that connected.
+
+    If the system does not report it, return a number that no other has.
+    """
     if not hasattr(socket, "SO_PEERCRED"):
         return -connection.fileno()
     size = struct.calcsize("3i")

@@ -1,6 +1,6 @@
-"""Where workers send what the application prints; it travels with the deployment.
+"""The destination of the application's printed lines; it travels with the deployment.
 
-Where it runs: made by the driver, read by workers.
+Where it runs: created by the driver, read by workers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ SEPARATOR = "\0"  # between the step's name and the line, on the socket
 
 @dataclass(frozen=True, slots=True)
 class UserOutput:
-    """``address`` is the driver's Unix socket; "": each worker writes to its own stderr."""
+    """The destination of a worker's lines.
+
+    ``address`` is the driver's Unix socket; "": each worker writes to its own stderr.
+    """
 
     address: str = ""
     log_level: str = "info"

@@ -1,12 +1,14 @@
-"""stdout, stderr and logging of user code in a worker: whole lines, each with its step's name.
+"""The stdout, stderr and logging of user code in a worker.
+
+They become whole lines, each with its step's name.
 
 Where it runs: worker.  Attached once per process and run; while nothing is printed it costs
-nothing.  Which step prints is read from the stack, when it prints.
+nothing.  The step that prints is read from the stack, when it prints.
 
-What C code and subprocesses write goes past Python to the descriptors 1 and 2.  These are a socket
-to the driver of their own: the kernel keeps what was written when the worker dies, so that the last
-words of a crash arrive, too.  It comes with the worker's number, and without a step, which nothing
-but a Python stack shows.
+C code and subprocesses write past Python to the descriptors 1 and 2.  These are a socket to the
+driver of their own: the kernel keeps the bytes when the worker dies, so that the last words of a
+crash arrive, too.  They come with the worker's number, and without a step, which nothing but a
+Python stack shows.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ Steps = Callable[[], Iterable[Step]]
 
 
 class NoTerminalError(RuntimeError):
-    """``breakpoint()`` in a worker, which has no terminal to talk to."""
+    """A call of ``breakpoint()`` in a worker, which has no terminal."""
 
 
 class NoInput(io.TextIOBase):
-    """Replaces stdin: ``input()`` and ``pdb.set_trace()`` in a worker raise, and say what to do."""
+    """A replacement of stdin without input.
+
+    ``input()`` and ``pdb.set_trace()`` in a worker raise, with the way out.
+    """
 
     def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # as in TextIOBase
         raise NoTerminalError(no_terminal_text())
@@ -46,7 +51,10 @@ class NoInput(io.TextIOBase):
 
 
 class LineSender:
-    """Sends lines to the driver, or writes them to the worker's own stderr where it cannot."""
+    """A sender of lines to the driver.
+
+    If it cannot send them, it writes them to the worker's own stderr.
+    """
 
     def __init__(self, output: UserOutput, plan_id: str, steps: Steps, stderr: TextIO) -> None:
         self.output = output
@@ -90,9 +98,10 @@ class LineSender:
 
 
 class StepOutput(io.TextIOBase):
-    """Replaces stdout or stderr; half a line waits for its end, or for ``flush``.
+    """A replacement of stdout or stderr.
 
-    It stays when the next run attaches: logging handlers of the application may hold it.
+    Half a line waits for its end, or for ``flush``.  It stays when the next run attaches: logging
+    handlers of the application may hold it.
     """
 
     def __init__(self, original: TextIO) -> None:
@@ -120,7 +129,7 @@ class StepOutput(io.TextIOBase):
 
     @property
     def buffer(self) -> object:
-        """The worker's stream for bytes."""
+        """Return the worker's stream for bytes."""
         return self.original.buffer
 
     @property
@@ -132,8 +141,9 @@ _attached: LineSender | None = None
 
 
 def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
-    """Redirect stdout, stderr and logging of this worker to where ``output`` says; does nothing
-    when called again for the same run, or in the driver itself.
+    """Redirect stdout, stderr and logging of this worker to ``output``.
+
+    It does nothing when called again for the same run, or in the driver itself.
 
     ``steps`` is asked when something is printed; it returns none while the application is imported.
     """
@@ -155,12 +165,12 @@ def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
 
 
 def _copy_of_stderr() -> TextIO:
-    """The worker's own stderr, which stays where it was."""
+    """Return a copy of the worker's own stderr, which is not redirected."""
     return os.fdopen(os.dup(2), "w", errors="backslashreplace")
 
 
 def _redirect_descriptors(address: str) -> None:
-    """Redirect what bypasses Python's streams to the driver, where there is one on this host."""
+    """Redirect what bypasses Python's streams to the driver, if there is one on this host."""
     if not address:
         return
     with socket.socket(socket.AF_UNIX) as connection:
@@ -178,7 +188,7 @@ def _send(lines: str, frame: FrameType) -> None:
 
 
 def codes_of(steps: Iterable[Step]) -> dict[CodeType, str]:
-    """Return which code is which step's function."""
+    """Return the step's name by its function's code."""
     found: dict[CodeType, str] = {}
     for step in steps:
         called: Any = step.function
@@ -196,8 +206,9 @@ def _packed(step: str, lines: str) -> bytes:
 
 
 def _log_by_default(level: int) -> None:
-    """Let records go to stderr where the application configures no logging; what it configures
-    itself, before or after, stays as it is.
+    """Let records reach stderr if the application configures no logging.
+
+    Its own configuration, before or after, stays as it is.
     """
     handler = logging.StreamHandler(_CurrentStderr())
     handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
@@ -208,7 +219,7 @@ def _log_by_default(level: int) -> None:
 
 
 class _CurrentStderr:
-    """Whatever sys.stderr is when something is written."""
+    """The present sys.stderr, read at each write."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)
@@ -222,7 +233,7 @@ def _no_terminal(*_: object, **__: object) -> None:
 
 
 def no_terminal_text() -> str:
-    """Why a worker cannot ask, and where that works."""
+    """Return why a worker cannot ask, and where that works."""
     return (
         "breakpoint(), pdb and input() need a terminal, and steps run in worker processes, which "
         f"have none (this is process {os.getpid()}). Run the application with `wallaroo dev APP`, "

@@ -15,16 +15,19 @@ from wallaroo.vectorized.row_error import RowError
 
 @dataclass(frozen=True, slots=True)
 class ArrowIpc:
-    """Decodes payloads that are IPC streams, each of any number of rows, and each a block of its
-    own: what a block is does not depend on what arrives together.
+    """Decoder of payloads that are IPC streams.
+
+    Each has any number of rows, and is a block of its own: a block does not depend on which frames
+    arrive together.
     """
 
     columns: tuple[str, ...] = ()  # none: all
-    payloads_max: ClassVar[int] = 1  # of one call
+    payloads_max: ClassVar[int] = 1  # per call
 
     def __call__(self, payloads: list[bytes]) -> pa.Table:
-        """Return the rows of the payload.  Raises RowError for what is no IPC stream, or lacks a
-        column.
+        """Return the rows of the payload.
+
+        Raises RowError for one that is no IPC stream, or lacks a column.
         """
         try:
             with pa.ipc.open_stream(payloads[0]) as stream:

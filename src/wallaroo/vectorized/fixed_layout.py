@@ -1,4 +1,6 @@
-"""Frames of one layout: a block of them is an array whose rows lie where the frames were received.
+"""Frames of one layout.
+
+A block of them is an array whose rows are in the buffer in which the frames were received.
 
 Where it runs: pure (in workers).
 """
@@ -19,14 +21,17 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class FixedLayout:
-    """Decodes payloads of ``dtype``; rows have the fields named in ``fields`` only."""
+    """Decoder of payloads of ``dtype``.
+
+    Rows have the fields named in ``fields`` only.
+    """
 
     dtype: np.dtype[Any]
     fields: tuple[str, ...] = ()  # none: all
 
     @property
     def rows_dtype(self) -> np.dtype[Any]:
-        """The dtype of the rows: the layout's, with the fields that are kept."""
+        """Return the dtype of the rows: the layout's, with the fields that are kept."""
         if not self.fields:
             return self.dtype
         assert self.dtype.fields is not None
@@ -40,7 +45,10 @@ class FixedLayout:
         )
 
     def __call__(self, payloads: list[bytes]) -> Array:
-        """Return the payloads as rows.  Raises RowError for those of another length."""
+        """Return the payloads as rows.
+
+        Raises RowError for those of another length.
+        """
         size = self.dtype.itemsize
         wrong = [at for at, payload in enumerate(payloads) if len(payload) != size]
         if wrong:
@@ -53,7 +61,7 @@ class FixedLayout:
         return np.frombuffer(b"".join(payloads), self.rows_dtype)
 
     def count(self, frames: bytes, framing: Framing) -> int | None:
-        """Return how many frames there are; None where one of them is not of the layout."""
+        """Return how many frames there are; None if one of them is not of the layout."""
         if framing.is_lines:
             return None
         size = self.dtype.itemsize

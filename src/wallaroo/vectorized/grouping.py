@@ -1,6 +1,8 @@
-"""What numpy lacks for rows that belong to keys: running counts and sums within a block.
+"""Running counts and sums by key within a block.
 
-Where it runs: pure (in workers).  ``at`` is what a ``batch_state_computation`` is given: for each
+numpy has no functions for them.
+
+Where it runs: pure (in workers).  ``at`` is an argument of a ``batch_state_computation``: for each
 row the number of its key's state.
 """
 
@@ -57,14 +59,17 @@ def last_rows(at: Array) -> Array:
 
 
 def _firsts(keys: Array) -> Array:
-    """The index of the first row of each key, of rows in order of their keys."""
+    """Return the index of the first row of each key, if rows are in order of their keys."""
     is_first = np.ones(len(keys), bool)
     is_first[1:] = keys[1:] != keys[:-1]
     return np.flatnonzero(is_first)
 
 
 def _by_key(at: Array) -> Array:
-    """The rows of each key together, in their order: numbers of 16 bits are sorted by radix."""
+    """Return the order that puts the rows of each key together, in their order.
+
+    Numbers of 16 bits are sorted by radix.
+    """
     small = at.astype(np.uint16) if len(at) and at.max() < 1 << 16 else at
     order: Array = np.argsort(small, kind="stable")
     return order

@@ -20,15 +20,18 @@ _BLOCK_BYTES_MIN = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """Decodes JSON objects.  With a ``schema``, rows have its columns, missing ones as nulls;
-    without one, the columns and types of a block are those that its objects have.
+    """Decoder of JSON objects.
+
+    With a ``schema``, rows have its columns, missing ones as nulls; without one, the columns and
+    types of a block are those that its objects have.
     """
 
     schema: Any = None  # pyarrow.Schema
 
     def __call__(self, payloads: list[bytes]) -> pa.RecordBatch:
-        """Return payloads as rows.  Raises RowError for those that are no JSON objects, or do not
-        fit the schema.
+        """Return payloads as rows.
+
+        Raises RowError for those that are no JSON objects, or do not fit the schema.
         """
         batch = self._read(b"\n".join(payloads) + b"\n")
         if batch is not None and batch.num_rows == len(payloads):
@@ -39,11 +42,11 @@ class JsonLines:
         return self._one_by_one(payloads)
 
     def count(self, frames: bytes, framing: Framing) -> int | None:
-        """Return how many lines there are; None where frames are not lines."""
+        """Return how many lines there are; None if frames are not lines."""
         return frames.count(b"\n") if framing.is_lines else None
 
     def rows(self, frames: bytes, framing: Framing) -> pa.RecordBatch | None:
-        """Return lines as rows; None where not each is an object."""
+        """Return lines as rows; None unless each is an object."""
         batch = self._read(frames)
         if batch is None or batch.num_rows != frames.count(b"\n"):
             return None
@@ -71,7 +74,7 @@ class JsonLines:
         )
 
     def _wrong(self, payload: bytes) -> str:
-        """Return what is wrong with one payload; empty if nothing is."""
+        """Return the error in one payload; empty if there is none."""
         try:
             value = json.loads(payload)
         except ValueError as error:
@@ -83,8 +86,9 @@ class JsonLines:
         return ""
 
     def _one_by_one(self, payloads: list[bytes]) -> pa.RecordBatch:
-        """Read objects that are fine each, and not together: written over several lines, or of
-        columns whose types differ.
+        """Read objects that are valid each, but not together.
+
+        They are written over several lines, or have columns whose types differ.
         """
         values = [json.loads(payload) for payload in payloads]
         batch = self._read(b"".join(json.dumps(value).encode() + b"\n" for value in values))

@@ -1,4 +1,4 @@
-"""``RowError``: how a function that is given many rows says which of them it cannot take.
+"""``RowError``: rejection of some rows of a block by a function.
 
 Where it runs: pure (in workers).
 """
@@ -10,7 +10,9 @@ from typing import Any
 
 
 class RowError(Exception):
-    """Raised by a function of a vectorized step: these rows, and no others, are wrong.
+    """Error raised by a function of a vectorized step for some rows.
+
+    These rows, and no others, are wrong.
 
     ``rows`` is the index of a row in the block that the function was given, several of them, or an
     array of booleans with an entry per row.  The step's error policy is applied to each; with

@@ -1,7 +1,7 @@
 """Vectorized steps: functions that are called with a whole block of rows.
 
-Where it runs: everywhere.  Nothing here needs numpy: which form a function wants its rows in is
-read from its annotation.
+Where it runs: everywhere.  Nothing here needs numpy: a function's annotation declares the form in
+which it wants its rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ K = TypeVar("K", bound="str | bytes | int", covariant=True)
 
 
 class Form(Enum):
-    """What a block of rows is to a function."""
+    """Types of a block of rows, as functions receive them."""
 
     NUMPY = "numpy.ndarray"
     ARROW = "pyarrow.RecordBatch"
@@ -39,7 +39,7 @@ class Form(Enum):
 
     @property
     def library(self) -> str:
-        """The module that has to be there; empty for Python's own."""
+        """Return the module that must be installed; empty for Python's own."""
         return self.value.partition(".")[0] if "." in self.value else ""
 
 
@@ -54,8 +54,9 @@ _FRAMES = {"pd": Form.PANDAS, "pandas": Form.PANDAS, "pl": Form.POLARS, "polars"
 
 
 def form_of(function: Callable[..., Any]) -> Form | None:
-    """Return the form in which a function wants its rows, None where its first argument has no
-    annotation that says it.
+    """Return the form in which a function wants its rows.
+
+    Return None if the annotation of its first argument declares none.
 
     >>> def total(rows: list[int]) -> list[int]: ...
     >>> form_of(total)
@@ -94,8 +95,10 @@ def _form_of_type(annotation: Any) -> Form | None:
 
 
 class BatchComputation(Computation[In, Out], Generic[In, Out]):
-    """A block of rows in, a block out.  ``rows_max``: of one call.  What ``setup`` returns, once
-    per process, is the function's second argument.
+    """A block of rows in, a block out.
+
+    ``rows_max`` limits the rows of one call.  The result of ``setup``, which is called once per
+    process, is the function's second argument.
     """
 
     kind = "batch_computation"
@@ -121,7 +124,7 @@ class BatchComputation(Computation[In, Out], Generic[In, Out]):
 
 
 class BatchStateComputation(StateComputation[In, S, Out], Generic[In, S, Out]):
-    """A block of rows and the states of their keys in, a block out.
+    """A block of rows with their keys' states in, a block out.
 
     ``layout`` is a numpy dtype, and a key's state a row of it that begins as ``initial``; without a
     layout, a key's state is an object of ``state``.
@@ -177,9 +180,9 @@ class BatchKeyExtractor(KeyExtractor[In, K], Generic[In, K]):
 class BatchDecoder(Decoder[Out], Generic[Out]):
     """The payloads of many frames in, a block of rows out.
 
-    A function may read frames as they were received, headers included: its ``count`` says how many
-    there are, or None where it must be given payloads, and its ``rows`` returns the rows of frames
-    that were counted, or None.  ``payloads_max`` is how many payloads it takes in a call.
+    A function may read frames as they were received, headers included: its ``count`` returns how
+    many there are, or None if it must be given payloads, and its ``rows`` returns the rows of
+    frames that were counted, or None.  ``payloads_max`` is how many payloads it accepts in a call.
     """
 
     kind = "batch_decoder"
@@ -188,7 +191,10 @@ class BatchDecoder(Decoder[Out], Generic[Out]):
 
 
 class BatchEncoder(Encoder[In], Generic[In]):
-    """A block of rows in, an output per row out: a list of bytes or str, or an array."""
+    """A block of rows in, an output per row out.
+
+    The output is a list of bytes or str, or an array.
+    """
 
     kind = "batch_encoder"
     example = "def {name}(rows: numpy.ndarray): ..."

@@ -1,5 +1,7 @@
-"""Proof by killing: an application under load, its processes killed at random, its output held
-against an oracle.
+"""Proof of exactly-once processing by killing processes under load.
+
+An application runs under load, its processes are killed at random, and its output is compared with
+an oracle.
 
 Where it runs: a process of its own, beside the application.
 """

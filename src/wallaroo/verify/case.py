@@ -1,6 +1,6 @@
-"""What a case is: an application, its input from a seed without end, and the oracle.
+"""A case: an application, its endless input, and its oracle.
 
-Where it runs: the verifier.  Input is made in portions, always in the same order.
+Where it runs: the verifier.  Input is generated from a seed, in portions, always in the same order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ State = dict[Any, Any]  # key -> what its state object must hold
 
 
 class Case(ABC):
-    """One application with its input and its oracle."""
+    """An application with its input and its oracle."""
 
     module: ClassVar[str]
     sources: ClassVar[tuple[str, ...]]
@@ -30,14 +30,17 @@ class Case(ABC):
 
     @abstractmethod
     def payloads(self, source: str, count: int) -> list[bytes]:
-        """Make the next events of a source.  Sources may be asked from different threads."""
+        """Return the next ``count`` events of a source.
+
+        Calls for different sources may come from different threads.
+        """
 
     @abstractmethod
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        """Hold the output against everything made so far; return how many outputs there were."""
+        """Compare the output with all input generated so far; return the number of outputs."""
 
     def judge_letters(self, letters: Iterable[bytes], faults: Faults) -> int:
-        """Hold the dead letters against everything made so far; return how many there were."""
+        """Compare the dead letters with all input generated so far; return their number."""
         count = 0
         for letter in letters:
             count += 1
@@ -46,14 +49,14 @@ class Case(ABC):
 
     @abstractmethod
     def state(self) -> State:
-        """What each key's state must hold in the end."""
+        """Return the expected content of each key's final state."""
 
     @abstractmethod
     def facts(self, state: Any) -> Any:
-        """What a state object holds, to be compared with ``state()``."""
+        """Return the content of a state object, for comparison with ``state()``."""
 
     def judge_state(self, states: Iterable[tuple[Any, Any]], faults: Faults) -> None:
-        """Hold the final state objects, by key, against the oracle's."""
+        """Compare the final state objects, by key, with the oracle's."""
         expected = self.state()
         found = {key: self.facts(state) for key, state in states}
         for key in expected.keys() | found.keys():

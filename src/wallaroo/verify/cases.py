@@ -1,7 +1,7 @@
-"""The cases: input from a seed without end, and the oracle that says what must come of it.
+"""The cases: endless input from a seed, and oracles for the output.
 
-Where it runs: the verifier.  Input is made in portions, always in the same order; an oracle keeps
-counts, not events.
+Where it runs: the verifier.  Input is generated in portions, always in the same order; an oracle
+keeps counts, not events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ __all__ = ["CASES", "Case", "State"]
 
 
 class Sequence(Case):
-    """Values 1, 2, 3, ... per key, keys at random; every output shows the last four."""
+    """Consecutive numbers per key, with random keys.
+
+    Values are 1, 2, 3, ...; every output shows the last four.
+    """
 
     module = "wallaroo.verify.applications.sequence"
     sources = ("Sequence",)
@@ -44,7 +47,7 @@ class Sequence(Case):
         counts = self._counts
         made = []
         for _ in range(count):
-            key = int(KEYS * chance.random() ** 2)  # some keys often, some seldom
+            key = int(KEYS * chance.random() ** 2)  # some keys are frequent, some rare
             counts[key] += 1
             made.append(EVENT.pack(key, counts[key]))
         return made
@@ -75,7 +78,7 @@ def _window(last: int) -> list[int]:
 
 
 class WordCount(Case):
-    """Lines of random words; every output is a word's running count."""
+    """Lines of random words; outputs are the words' running counts."""
 
     module = "wallaroo.verify.applications.word_count"
     sources = ("Lines",)
@@ -114,12 +117,12 @@ class WordCount(Case):
 
 
 class MarketSpread(Case):
-    """Orders and quotes of the same symbols, on streams of their own.
+    """Orders and quotes of the same symbols, on separate streams.
 
-    How they interleave is up to chance, so the oracle asks whether any interleaving explains the
-    output.  Per symbol: rejected orders come in order, each names the quote in force, which never
-    goes back and is a wide one; and between two of them, where orders passed, there was a narrow
-    quote.  The earliest such quote is assumed each time, which fails only where every choice fails.
+    Their interleaving is random, so the oracle checks whether any interleaving explains the output.
+    Per symbol: rejected orders arrive in order, each names the quote in force, which never moves
+    back and is a wide one; and if orders passed between two of them, there was a narrow quote in
+    between.  The earliest such quote is assumed each time, which fails only if every choice fails.
     """
 
     module = "wallaroo.verify.applications.market_spread"
@@ -129,7 +132,7 @@ class MarketSpread(Case):
     def __init__(self, seed: int):
         super().__init__(seed)
         self._orders: Counter[bytes] = Counter()
-        # symbol -> of quote 0 (none yet), 1, 2, ...: whether orders pass
+        # symbol -> whether orders pass, by quote: 0 (none yet), 1, 2, ...
         self._narrow: dict[bytes, list[bool]] = {}
 
     def payloads(self, source: str, count: int) -> list[bytes]:
@@ -210,8 +213,9 @@ class MarketSpread(Case):
 
 
 class DeadLetters(Case):
-    """Readings, numbered per key and place of failure: those that pass are counted, every other one
-    is a dead letter, in order.
+    """Readings, numbered per key and place of failure.
+
+    Those that pass are counted; every other one is a dead letter, in order.
     """
 
     module = "wallaroo.verify.applications.dead_letters"
@@ -273,8 +277,9 @@ class DeadLetters(Case):
         return count
 
     def _read(self, letter: dict[str, Any]) -> tuple[int, int, int]:
-        """The event of a letter.  Raises ValueError where the letter says another step or key than
-        the event.
+        """Return the event of a letter.
+
+        Raises ValueError if the letter's step or key does not match the event.
         """
         is_frame = letter["kind"] == "decoder"
         event: tuple[int, int, int] = (
@@ -297,8 +302,9 @@ class DeadLetters(Case):
 
 
 class Dice(Case):
-    """Numbers through random lanes: each has to come out once, in any order, and be counted once
-    behind each shuffle.
+    """Numbers through random lanes.
+
+    Each has to be output once, in any order, and counted once after each shuffle.
     """
 
     module = "wallaroo.verify.applications.dice"

@@ -1,10 +1,11 @@
-"""A verification: run, load and receiver on one side, kills on the other, the oracle at the end.
+"""A verification: a run under load, disturbances, and the oracle's verdict.
 
 Where it runs: the verifier, a process of its own; the run is its child.
 
-Invariant: only processes of the run die.  Senders go on from what the ingress acknowledged, the
-receiver says what it has; both stay up. In the end the load stops, everything sent must be in a
-commit, the run is stopped cleanly, and output and state are compared with the oracle's.
+Invariant: only processes of the run die.  Senders continue after the last event the ingress
+acknowledged, the receiver reports the bytes it has; both stay up.  In the end the load stops,
+everything sent must be in a commit, the run is stopped cleanly, and output and state are compared
+with the oracle's.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ LETTERS = "dead.jsonl"
 
 
 class Verification:
-    """One verification in ``folder`` (checkpoint, log, output); ``output`` is where the inbox
-    writes.
+    """A verification in ``folder`` (checkpoint, log, output).
+
+    ``output`` is the file that the inbox writes.
     """
 
     def __init__(
@@ -77,17 +79,17 @@ class Verification:
 
     @property
     def case(self) -> Case:
-        """The case, with what it saw."""
+        """Return the case, with everything it generated and observed."""
         return self._case
 
     @property
     def sent(self) -> tuple[tuple[str, int], ...]:
-        """How many events of each source were acknowledged."""
+        """Return the number of acknowledged events of each source."""
         counts = (load.sent for load in self._loads)
         return tuple(zip(self._case.sources, counts, strict=True))
 
     def run(self) -> Result:
-        """Do it all.  Raises PeerError where the run hangs or cannot be started."""
+        """Run the whole verification.  Raises PeerError if the run hangs or cannot be started."""
         began = time.monotonic()
         self._course.run.start()
         try:
@@ -95,7 +97,7 @@ class Verification:
                 load.start()
             self._course.await_progress("the first output")
             self._die_at_faults()
-            ready = time.monotonic()  # the time to start is not taken from --seconds
+            ready = time.monotonic()  # the time to start does not count for --seconds
             self._disturbances.disturb(ready)
             self._course.await_progress("output after the last kill")
             self._finish()
@@ -141,7 +143,7 @@ class Verification:
         course.result.starts = course.run.starts
 
     def _await_quiet_inbox(self) -> None:
-        """The last batch's output is on its way: wait while the receiver still gets something."""
+        """Wait until the receiver gets nothing more: the last batch's output may be in flight."""
         progress = self._course.progress
         seen = progress.received
         at = time.monotonic()
@@ -162,7 +164,7 @@ class Verification:
         is_plain = self._course.options.is_plain
         received = Faults() if is_plain else faults
         result.outputs = self._case.judge(lines_of([self._output]), received)
-        if is_plain:  # at least once, in order: repetitions are allowed here only
+        if is_plain:  # at least once, in order: only here are repetitions allowed
             result.repeated = received.duplicated
             received.duplicated = 0
             faults.add(received)
@@ -190,7 +192,7 @@ def _arguments(
     plain: Sequence[int],
     acked: Sequence[int],
 ) -> list[str]:
-    """The run's command line; ``plain`` and ``acked`` are the ports of the sources."""
+    """Return the run's command line; ``plain`` and ``acked`` are the ports of the sources."""
     sources = case.sources
     host, port = receiver
     files = ["--files", str(folder / "files")] if case.has_files else []

@@ -1,6 +1,6 @@
-"""Numbered outputs of many keys, counted: what is lost, what came twice, what came too late.
+"""A ledger of numbered outputs: lost, duplicated and late ones.
 
-Where it runs: pure.  Memory is bounded by what is missing, not by what came.
+Where it runs: pure.  Memory is bounded by the outputs that are missing, not by those received.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Faults:
-    """What is wrong, by kind; ``examples`` are the first few."""
+    """Counts of faults by kind; ``examples`` are the first few."""
 
     lost: int = 0
     duplicated: int = 0
@@ -30,7 +30,7 @@ class Faults:
             self.examples.append(f"{kind.replace('_', ' ')}: {example}")
 
     def add(self, other: Faults) -> None:
-        """Count another one's faults, too."""
+        """Add the faults of ``other``."""
         for kind in ("lost", "duplicated", "out_of_order", "wrong", "wrong_state"):
             setattr(self, kind, getattr(self, kind) + getattr(other, kind))
         if other.total:
@@ -38,12 +38,12 @@ class Faults:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the number of all faults."""
         return self.lost + self.duplicated + self.out_of_order + self.wrong + self.wrong_state
 
 
 class Ledger:
-    """Each key's outputs are to come as 1, 2, 3, and so on.
+    """A check that each key's outputs arrive as 1, 2, 3, ...
 
     >>> faults = Faults()
     >>> ledger = Ledger(faults)
@@ -60,7 +60,7 @@ class Ledger:
         self._missing: dict[Hashable, set[int]] = {}
 
     def receive(self, key: Hashable, number: int) -> None:
-        """Take one output in."""
+        """Check one output."""
         due = self._next.get(key, 1)
         if number == due:
             self._next[key] = due + 1
@@ -74,7 +74,7 @@ class Ledger:
             self._faults.note("duplicated", f"{key!r} {number}")
 
     def close(self, totals: Mapping[Any, int]) -> None:
-        """Say how many outputs each key was to have."""
+        """Note the remaining faults, given the number of outputs that each key should have."""
         for key, numbers in self._missing.items():
             for number in sorted(numbers):
                 self._faults.note("lost", f"{key!r} {number}")

@@ -1,8 +1,8 @@
-"""Load: one acknowledged sender per source, in portions, until it is stopped.
+"""Load: one acknowledged sender per source, in portions, until stopped.
 
 Where it runs: the verifier, a thread per source.  A portion is a stream of its own to the ingress;
-the next one is made when every message of the one before is acknowledged, so the order of messages
-over all portions is kept, whatever dies.
+the next one is generated when every message of the previous one is acknowledged, so the order of
+messages over all portions is kept, whatever dies.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from wallaroo.errors import WallarooError
 from wallaroo.verify.cases import Case
 
-PORTION_S = 3.0  # of load at its rate
+PORTION_S = 3.0  # duration of a portion at the load's rate
 
-# (port, stream, payloads, rate): until all are acknowledged
+# (port, stream, payloads, rate): returns when all are acknowledged
 Send = Callable[[int, str, list[bytes], float], None]
 
 
@@ -43,16 +43,16 @@ class Load:
         self._thread = threading.Thread(target=self._run, name=f"load {source}", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Send no portion after this one."""
+        """End after the current portion."""
         self._is_stopping.set()
 
     @property
     def has_ended(self) -> bool:
-        """Whether everything made is acknowledged, or the sender failed."""
+        """Return whether everything generated is acknowledged, or the sender failed."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:

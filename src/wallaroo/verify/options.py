@@ -1,4 +1,4 @@
-"""What to verify, and how hard.
+"""Options of a verification.
 
 Where it runs: pure.
 """
@@ -15,7 +15,7 @@ from wallaroo.verify.processes import Kind
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """What to verify, how hard."""
+    """Case, load and disturbances of a verification."""
 
     case: str = "sequence"
     kills: int = 20
@@ -24,14 +24,14 @@ class VerifyOptions:
     rate: float = 2000.0  # events per second and source
     kinds: tuple[Kind, ...] = tuple(Kind)
     deeds: tuple[Deed, ...] = (Deed.KILL,)
-    together: int = 1  # so many at once
-    is_enough: Callable[[], bool] = lambda: False  # whether nothing more is to be done
+    together: int = 1  # number of simultaneous deeds
+    is_enough: Callable[[], bool] = lambda: False  # whether to end the disturbances
     own: type[Case] | None = None  # a user's oracle, for an application that is not in CASES
-    is_plain: bool = False  # whether the receiver is a plain TCP one, which cannot say what it has
+    is_plain: bool = False  # whether the receiver is plain TCP, which cannot report what it has
     # fault points, such as commit.before:3: the first starts of the run kill themselves there
     faults: tuple[str, ...] = ()
     host: str = "127.0.0.1"  # where senders reach the run
-    # of each source: so many events, where that is not up to the disturbances
+    # number of events by source, unless the disturbances determine it
     events: tuple[tuple[str, int], ...] = ()
     run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
     latency: str = "normal"

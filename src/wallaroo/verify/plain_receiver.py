@@ -1,9 +1,9 @@
-"""A plain TCP receiver that behaves badly, and never loses what it was given.
+"""A plain TCP receiver that behaves badly, and never loses output.
 
 Where it runs: the verifier, a thread per connection.
 
-The invariant: of each connection whole lines are written out, in order; what a connection leaves of
-a line at its end is dropped, as the next connection begins where an output begins.
+Invariant: whole lines of each connection are written out, in order; an incomplete line at the end
+of a connection is dropped, as the next connection begins at the beginning of an output.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ BEHAVIOURS = (
     "silent",  # reads, and writes nothing
     "talking",  # answers everything it reads
     "slow",  # reads little at a time, with pauses, through a small buffer
-    "stalling",  # reads nothing for seconds, now and then
-    "half-closing",  # ends its side at once and reads on
+    "stalling",  # occasionally reads nothing for seconds
+    "half-closing",  # closes its side immediately and continues to read
     "dying",  # resets its connection every few seconds
 )
 SLOW_BYTES = 4096
@@ -30,14 +30,14 @@ BUFFER_BYTES = 16 * 1024
 STALL_EVERY_BYTES = 1 << 20
 STALL_S = 4.0
 DIE_EVERY_S = 3.0
-# it dies when so long nothing came: what its kernel has acknowledged and it has not read would be
-# lost, and no sender of plain TCP could know
+# it dies after receiving nothing for this long: bytes that its kernel has acknowledged and it has
+# not read would be lost, and no sender of plain TCP could know
 LULL_S = 0.05
-RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: nothing is waited for
+RESET = struct.pack("ii", 1, 0)  # for SO_LINGER: closes without waiting
 
 
 class PlainReceiver:
-    """Listens until the end of its ``with`` block, and serves connections in parallel."""
+    """A listener within a ``with`` block, serving connections in parallel."""
 
     def __init__(self, out: BinaryIO, behaviour: str, die_every_s: float = DIE_EVERY_S):
         self.count = 0  # bytes of whole lines
@@ -51,7 +51,7 @@ class PlainReceiver:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Return the host and port it listens on."""
         host, port = self._listener.getsockname()
         return host, port
 
@@ -95,7 +95,7 @@ class PlainReceiver:
                 received += len(chunk)
                 rest = self._write(rest + chunk)
                 if self._behaviour == "talking":
-                    with contextlib.suppress(BlockingIOError):  # it is not read: no matter
+                    with contextlib.suppress(BlockingIOError):  # not read by the peer: no matter
                         connection.send(b"ok\n", socket.MSG_DONTWAIT)
                 elif self._behaviour == "slow":
                     time.sleep(SLOW_S)
@@ -122,11 +122,11 @@ class PlainReceiver:
         _reset(connection)
 
     def _write(self, content: bytes) -> bytes:
-        """Write the whole lines; return what is left."""
+        """Write the whole lines; return the rest."""
         end = content.rfind(b"\n") + 1
         with self._writing, contextlib.suppress(ValueError):  # the file may be closed at the end
             self._out.write(content[:end])
-            self._out.flush()  # it is judged while this receiver is still there
+            self._out.flush()  # it is judged while this receiver still runs
             self.count += end
         return content[end:]
 

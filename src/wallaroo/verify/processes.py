@@ -1,4 +1,4 @@
-"""Finding the processes of a run by their place in the process tree, and killing one.
+"""The processes of a run, by their place in the process tree.
 
 Where it runs: the verifier.  Only descendants of the process that the verifier started are ever
 found, so nothing else can be killed.
@@ -23,7 +23,7 @@ POLL_S = 0.002
 
 
 class Kind(Enum):
-    """What can be killed."""
+    """Kind of process that can be killed."""
 
     DRIVER = "driver"
     JVM = "jvm"
@@ -35,7 +35,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A line of the process table."""
+    """An entry of the process table."""
 
     pid: int
     parent: int
@@ -43,7 +43,7 @@ class Process:
 
 
 def table(root: int) -> dict[int, Process]:
-    """Return a process and everything below it; what ends meanwhile is left out."""
+    """Return a process and all below it, by pid; those that end meanwhile are left out."""
     try:
         top = psutil.Process(root)
         family = [top, *top.children(recursive=True)]
@@ -72,7 +72,7 @@ def find(root: int) -> dict[Kind, list[int]]:
 
 
 def kind_of(process: Process, parent: Process | None) -> Kind | None:
-    """Say what a process below the driver is."""
+    """Return the kind of a process below the driver, None for others."""
     command = process.command
     if command and Path(command[0]).name == "java":
         return Kind.JVM
@@ -92,7 +92,7 @@ def _is_daemon(command: tuple[str, ...]) -> bool:
 
 
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
-    """Send a signal; whether there was such a process."""
+    """Send a signal; return whether there was such a process."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What a verified run has done so far: batches committed, output received, recoveries.
+"""Progress of a verified run: batches committed, output received, recoveries.
 
 Where it runs: the verifier.
 """
@@ -18,19 +18,19 @@ from wallaroo.verify.supervised import Supervised
 
 
 class Inbox(Protocol):
-    """The receiver, as far as a verification looks."""
+    """The receiver, as a verification uses it."""
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Return the host and port it listens on."""
 
     @property
     def count(self) -> int:
-        """Bytes so far."""
+        """Return the number of bytes received so far."""
 
 
 class Progress:
-    """Of ``run``, as its checkpoint and its receiver show it."""
+    """Progress of ``run``, by its checkpoint and its receiver."""
 
     def __init__(self, checkpoint: Path, inbox: Inbox, run: Supervised, result: Result):
         self._storage = LocalStorage(str(checkpoint), False)
@@ -44,25 +44,28 @@ class Progress:
 
     @property
     def batch(self) -> int:
-        """The last commit before the mark; -1 where there was none."""
+        """Return the batch of the last commit before the mark, -1 if there was none."""
         return self._batch
 
     @property
     def received(self) -> int:
-        """Bytes of output so far."""
+        """Return the bytes of output received so far."""
         return self._inbox.count
 
     def mark(self) -> None:
-        """What is done from here on is progress."""
+        """Set the mark, from which progress is measured."""
         self._batch = self._last_batch()
         self._received = self.received
 
     def note_kill(self, kind: Kind) -> None:
-        """A process was killed: measure the time until the run has recovered."""
+        """Start to measure the recovery from a kill."""
         self._killed_at.setdefault(kind, time.monotonic())
 
     def is_made(self) -> bool:
-        """Whether a batch was committed and output received since the mark; notes the recovery."""
+        """Return whether a batch was committed and output received since the mark.
+
+        If so, note the recovery.
+        """
         if self._last_batch() <= self._batch or self.received <= self._received:
             return False
         for kind, at in self._killed_at.items():
@@ -72,8 +75,8 @@ class Progress:
         return True
 
     def is_all_committed(self, sent: Mapping[str, int]) -> bool:
-        """Whether so many events of each source are in commits."""
-        last = CommitLog(self._storage).last()  # read whole, not from where the last look ended
+        """Return whether commits contain exactly ``sent`` events of each source."""
+        last = CommitLog(self._storage).last()  # a new log reads from the start
         offsets = last.offsets if last else {}
         return all(offsets.get(source, [0, 0])[1] == count for source, count in sent.items())
 

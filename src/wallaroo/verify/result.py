@@ -1,4 +1,4 @@
-"""What a verification found, and how it is printed.
+"""The result of a verification, and its text.
 
 Where it runs: pure.
 """
@@ -16,8 +16,9 @@ from wallaroo.verify.processes import Kind
 
 @dataclass(slots=True)
 class Result:
-    """The figures.  ``recoveries`` are seconds from a kill to the next batch committed and output
-    received.
+    """Figures of a verification.
+
+    ``recoveries`` are seconds from a kill to the next batch committed and output received.
     """
 
     case: str
@@ -31,7 +32,7 @@ class Result:
     events: int = 0
     outputs: int = 0
     deeds: dict[Deed, int] = field(default_factory=dict)
-    places: Counter[tuple[Deed, str]] = field(default_factory=Counter)  # deeds that are no signals
+    places: Counter[tuple[Deed, str]] = field(default_factory=Counter)  # all deeds except signals
     refused: Counter[str] = field(default_factory=Counter)  # flips that a start named, by kind
     repeated: int = 0  # outputs that a plain receiver got more than once
     letters: int = 0  # events that failed and became dead letters
@@ -39,25 +40,28 @@ class Result:
     seconds: float = 0.0
 
     def note(self, kind: Kind, deed: Deed) -> None:
-        """Count what was done to a process."""
+        """Count a deed to a process."""
         self.kills[kind] += 1
         self.deeds[deed] = self.deeds.get(deed, 0) + 1
         self.disturbances += 1
 
     def note_deed(self, deed: Deed, place: str) -> None:
-        """Count what was done to a disk, a clock or a file."""
+        """Count a deed to a disk, a clock, a file or the network."""
         self.deeds[deed] = self.deeds.get(deed, 0) + 1
         self.places[deed, place] += 1
         self.disturbances += 1
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is wrong, and something was disturbed: else it is a proof of nothing."""
+        """Return whether there are no faults, and there was a disturbance.
+
+        Without a disturbance nothing is proved.
+        """
         return self.faults.total == 0 and not self.ended_by_itself and self.disturbances > 0
 
     @property
     def verdict(self) -> str:
-        """The last line: what was proved."""
+        """Return the verdict, which is the last line of the text."""
         if self.faults.total or self.ended_by_itself:
             return "NOT exactly once"
         if not self.disturbances:
@@ -68,7 +72,7 @@ class Result:
         return "exactly once"
 
     def figures(self) -> dict[str, Any]:
-        """What was done and found, for programs."""
+        """Return the figures, for programs."""
         faults = self.faults
         return {
             "case": self.case,
@@ -92,7 +96,7 @@ class Result:
         }
 
     def text(self) -> str:
-        """All figures, examples of what is wrong, and the verdict."""
+        """Return the figures, examples of faults and the verdict as text."""
         kinds = ", ".join(f"{kind.value} {count}" for kind, count in self.kills.items() if count)
         faults = self.faults
         lines = [
@@ -126,7 +130,7 @@ class Result:
         return ", ".join([*named, *([f"other {others}"] if others else [])])
 
     def _places_lines(self) -> list[str]:
-        """Where each deed that is no signal struck."""
+        """Return a line per deed that is no signal, with the places it struck."""
         lines = []
         for deed in dict.fromkeys(deed for deed, _ in self.places):
             found = ", ".join(

@@ -1,5 +1,4 @@
-"""The run under test: started with one command line, started again with the same one whenever it
-died.
+"""The run under test, restarted with the same command line on death.
 
 Where it runs: the verifier.
 """
@@ -19,31 +18,32 @@ from wallaroo.processes.environment import python_environment
 
 STOP_S_MAX = 180.0
 FRUITLESS_MAX = 8  # starts in a row without a batch committed
-LOG_LINES = 25  # of the run's log, in an error
+LOG_LINES = 25  # last lines of the run's log in an error
 
 
 @dataclass(slots=True)
 class Supervised:
-    """``wallaroo run`` with these arguments.  ``log`` collects what all starts print; ``say`` is
-    called at every start.
+    """``wallaroo run`` with these arguments.
+
+    ``log`` collects the output of all starts; ``say`` is called at every restart.
     """
 
     arguments: Sequence[str]
     log: Path
     say: Callable[[str], None] = print
-    # of the first starts, one each: where that start is to kill itself (see wallaroo.faults)
+    # fault points for the first starts, one each, at which they kill themselves (wallaroo.faults)
     faults: Sequence[str] = ()
     starts: int = 0
     ends: list[int] = field(default_factory=list)  # exit codes
-    environment: dict[str, str] = field(default_factory=dict)  # of the run, besides this process's
+    environment: dict[str, str] = field(default_factory=dict)  # added to this process's
     program: Sequence[str] = ("wallaroo", "run")  # the module that runs it, and what comes first
     _process: subprocess.Popen[bytes] | None = None
     _fruitless: int = 0
-    _begin: int = 0  # where in the log the last start begins
+    _begin: int = 0  # offset of the last start in the log
 
     @property
     def pid(self) -> int:
-        """The driver's process id."""
+        """Return the driver's process id."""
         assert self._process is not None
         return self._process.pid
 
@@ -69,8 +69,10 @@ class Supervised:
             )
 
     def look(self) -> bool:
-        """Start the run again if it died; return whether it had.  Raises PeerError where starting
-        it leads nowhere.
+        """Restart the run if it died; return whether it had.
+
+        Raises PeerError after more than ``FRUITLESS_MAX`` starts in a row without a batch
+        committed.
         """
         assert self._process is not None
         code = self._process.poll()
@@ -90,8 +92,9 @@ class Supervised:
         self._fruitless = 0
 
     def stop(self) -> int:
-        """Ask the run to stop at a batch boundary; return its exit code.  Kills it where it does
-        not stop within minutes.
+        """Stop the run at a batch boundary; return its exit code.
+
+        If it does not stop within ``STOP_S_MAX``, it is killed, and PeerError is raised.
         """
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
@@ -104,13 +107,13 @@ class Supervised:
             ) from None
 
     def kill(self) -> None:
-        """End the run at once, if it runs."""
+        """Kill the run, if it is running."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
     def wait_for_end(self, seconds: float) -> int | None:
-        """Wait until the run ends by itself; return its exit code, None where it goes on."""
+        """Wait until the run ends by itself; return its exit code, None if it continues."""
         assert self._process is not None
         until = time.monotonic() + seconds
         while self._process.poll() is None and time.monotonic() < until:
@@ -119,25 +122,25 @@ class Supervised:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last start ended, and was not followed by another one yet."""
+        """Return whether the last start ended, and no restart has followed yet."""
         assert self._process is not None
         return self._process.poll() is not None
 
     @property
     def code(self) -> int:
-        """How the last start ended."""
+        """Return the exit code of the last start."""
         assert self._process is not None
         assert self._process.returncode is not None
         return self._process.returncode
 
     def said(self) -> str:
-        """What the last start printed so far."""
+        """Return the output of the last start so far."""
         with self.log.open("rb") as log:
             log.seek(self._begin)
             return log.read().decode("utf-8", "replace")
 
     def tail(self) -> str:
-        """The last lines of the log."""
+        """Return the last lines of the log."""
         return (
             "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
             if self.log.exists()
@@ -146,5 +149,5 @@ class Supervised:
 
 
 def describe(code: int) -> str:
-    """Say how a process ended."""
+    """Return the name of the signal that ended a process, or its exit code, as text."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"

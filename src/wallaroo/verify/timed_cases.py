@@ -1,5 +1,6 @@
-"""The timed cases: what timers and expiry must say about the events of each key, and which quote
-each order must meet.
+"""The timed cases: timers, expiry and as-of joins.
+
+Their oracles determine the output of timers and expiry per key, and the quote each order meets.
 
 Where it runs: the verifier.
 """
@@ -16,15 +17,15 @@ from wallaroo.verify.applications import joined, timers
 from wallaroo.verify.case import KEYS, Case, State
 from wallaroo.verify.ledger import Faults
 
-STEP_MS = 5  # of event time between two events
+STEP_MS = 5  # event time between two events
 BEGIN_MS = 1_000_000_000_000
 
 
 class Timed(Case):
-    """A case whose state is judged by what comes of it when it is due."""
+    """A case whose state is judged by its output when due."""
 
     def judge_state(self, states: Iterable[tuple[Any, Any]], faults: Faults) -> None:
-        """What is kept is judged when it is due."""
+        """Accept any state: it is judged by the output when it is due."""
 
     def state(self) -> State:
         return {}
@@ -34,13 +35,13 @@ class Timed(Case):
 
 
 class Timers(Timed):
-    """Events of keys, some often, some seldom.
+    """Events of frequent and rare keys.
 
     An independent loop over the input counts by key and second, and finds the spans in which a key
-    was used.  A second comes once, in order per key, when the watermark has passed it, unless the
-    last event in it called it off.  A span ends before the first event of its key at which the
-    newest event of all, less the delay, is so far behind its end; where a sender connected again,
-    the watermark of its first events may be lower, and spans be one.
+    was used.  A second is output once, in order per key, when the watermark has passed it, unless
+    the last event in it cancelled it.  A span ends before the first event of its key at which the
+    newest event of all, less the delay, is ``KEPT_MS`` or more past the span's newest event; after
+    a sender reconnected, the watermark of its first events may be lower, and two spans be one.
     """
 
     module: ClassVar[str] = "wallaroo.verify.applications.timers"
@@ -53,7 +54,7 @@ class Timers(Timed):
         self._made = 0
         self._newest_ms = 0
         self._counts: dict[tuple[int, int], int] = {}  # (key, begin of the second in ms)
-        # key -> spans: newest event, and events so far; the last one may go on
+        # key -> spans: newest event, and events so far; the last one may continue
         self._spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def payloads(self, source: str, count: int) -> list[bytes]:
@@ -141,10 +142,11 @@ class Timers(Timed):
 
 
 class Joined(Timed):
-    """Orders and quotes of the same keys, on streams of their own, all at different times.
+    """Orders and quotes of the same keys, on separate streams.
 
-    Every order that both streams' watermarks have passed comes once, in order per key, with the
-    newest quote of its key at its time, whenever that one came.
+    No two events of a stream have the same time.  Every order that both streams' watermarks have
+    passed is output once, in order per key, with the newest quote of its key at its time, whenever
+    that quote arrived.
     """
 
     module: ClassVar[str] = "wallaroo.verify.applications.joined"
@@ -210,6 +212,6 @@ class Joined(Timed):
 
 
 def _newest_at(quotes: list[tuple[int, int]], at_us: int) -> int:
-    """The number of the newest quote at a time, 0 where there is none."""
+    """Return the number of the newest quote at a time, 0 if there is none."""
     place = bisect_right(quotes, at_us, key=lambda quote: quote[0])
     return quotes[place - 1][1] if place else 0

@@ -1,8 +1,9 @@
-"""An application without an oracle: what it gives under faults is compared with what it gives
-without.
+"""Comparison of a run under faults with a run without faults.
 
-Where it runs: the verifier.  Input comes from files, a message to a line, again and again.  What is
-compared must follow from the input alone: an application whose output depends on how its sources
+It replaces the oracle for applications that have none.
+
+Where it runs: the verifier.  Input comes from files, one message per line, repeatedly.  Output and
+state must follow from the input alone: an application whose output depends on how its sources
 interleave, on chance or on the clock differs from itself.
 """
 
@@ -19,9 +20,9 @@ from wallaroo.verify.ledger import Faults
 
 
 class Observed(Case):
-    """What a run gave: output lines by key, final state."""
+    """Results of a run: output lines by key, final state."""
 
-    lines: ClassVar[dict[str, list[bytes]]]  # of each source
+    lines: ClassVar[dict[str, list[bytes]]]  # by source
     key: ClassVar[str] = ""  # a regular expression that finds an output's key; "": there is one key
 
     def __init__(self, seed: int):
@@ -55,7 +56,7 @@ class Observed(Case):
 
 
 def compare(found: Observed, undisturbed: Observed, faults: Faults) -> None:
-    """Note how a run differs from the one without faults."""
+    """Note the differences of a run from the one without faults."""
     for key in sorted(found.outputs.keys() | undisturbed.outputs.keys()):
         _compare_key(key, found.outputs.get(key, []), undisturbed.outputs.get(key, []), faults)
         if faults.total == 0 and found.key and found.outputs[key] != undisturbed.outputs[key]:
@@ -83,7 +84,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _shown(state: Any) -> str:
-    """What a state object holds, also where its class compares by identity."""
+    """Return the content of a state object, even if its class compares by identity."""
     if hasattr(state, "__dict__"):
         fields = ", ".join(f"{name}={_shown(value)}" for name, value in vars(state).items())
         return f"{type(state).__name__}({fields})"

@@ -1,4 +1,6 @@
-"""Keeps a verified run alive: started again where it died, and judged where nothing explains why.
+"""A watch that keeps a verified run alive.
+
+The run is restarted if it died; an end that nothing explains is noted in the result.
 
 Where it runs: the verifier.
 """
@@ -15,11 +17,11 @@ from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised, describe
 
 POLL_S = 0.02
-BLAMES_ITSELF = 70  # exit code of a run that takes an error for a mistake of its own
+BLAMES_ITSELF = 70  # exit code of a run that reports an error as its own bug
 
 
 class Watch:
-    """Waiting is done here, as a run has to be looked after meanwhile."""
+    """Waits of a verification, during which the run is kept alive."""
 
     def __init__(self, run: Supervised, loads: Sequence[Load], flips: Flips, result: Result):
         self._run = run
@@ -29,19 +31,20 @@ class Watch:
         self._explained: list[float] = []  # until when a deed explains an end
 
     def expect_end(self, seconds: float) -> None:
-        """A deed explains one end of the run, if it comes within that time."""
+        """Note that a deed explains one end of the run within ``seconds``."""
         self._explained = sorted([*self._explained, time.monotonic() + seconds])
 
     def pause(self, seconds: float) -> None:
-        """Let the run be for a while, started again where it dies."""
+        """Wait, and restart the run if it dies meanwhile."""
         until = time.monotonic() + seconds
         while (rest := until - time.monotonic()) > 0:
             self._look()
             time.sleep(min(POLL_S, rest))
 
     def await_(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait until something is so, and keep the run alive meanwhile.  Raises PeerError where it
-        takes longer.
+        """Wait for a condition, and keep the run alive meanwhile.
+
+        Raises PeerError if the condition is not met within ``seconds``.
         """
         until = time.monotonic() + seconds
         while not condition():
@@ -65,7 +68,7 @@ class Watch:
     def _judge_end(self) -> None:
         now = time.monotonic()
         self._explained = [until for until in self._explained if until > now]
-        # of a flipped bit: explains no other end
+        # an end due to a flipped bit does not use up a deed's explanation
         is_refused = self._flips.undo_named(self._run.said())
         is_explained = is_refused or bool(self._explained)
         code = self._run.code

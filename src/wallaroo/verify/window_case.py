@@ -1,4 +1,4 @@
-"""The windowed case: values with event times, out of order, and what each window must hold.
+"""The windowed case: out-of-order values, and each window's expected content.
 
 Where it runs: the verifier.
 """
@@ -15,15 +15,16 @@ from wallaroo.verify.applications.windows import DELAY_MS, EVENT, RANGE_MS, SLID
 from wallaroo.verify.case import KEYS, Case, State
 from wallaroo.verify.ledger import Faults
 
-STEP_MS = 5  # of event time between two events
+STEP_MS = 5  # event time between two events
 BEGIN_MS = 1_000_000_000_000
 
 
 class Windows(Case):
-    """Values 1, 2, 3, ... per key in windows of event time.
+    """Consecutive numbers per key in windows of event time.
 
-    Every window that the input's watermark has passed comes once, in order per key, with exactly
-    its values: an independent loop over the input puts them into it.
+    Values are 1, 2, 3, ...  Every window that the input's watermark has passed is output once, in
+    order per key, with exactly its values: an independent loop over the input assigns them to
+    windows.
     """
 
     module: ClassVar[str] = "wallaroo.verify.applications.windows"
@@ -82,7 +83,7 @@ class Windows(Case):
         return count
 
     def judge_state(self, states: Iterable[tuple[Any, Any]], faults: Faults) -> None:
-        """Windows that have not fired are judged when they do."""
+        """Accept any state: windows that have not fired are judged when they do."""
 
     def state(self) -> State:
         return {}

@@ -1,4 +1,4 @@
-"""``Aggregation``: how a window's events become its result.
+"""``Aggregation``: the base class of users' window aggregations.
 
 Where it runs: everywhere.  Subclasses are the user's.
 """
@@ -35,12 +35,15 @@ class Aggregation(Generic[In, Acc, Out]):
     2
     """
 
-    # Whether ``combine`` is associative to the last digit, as of whole numbers, not of floats.
-    # Then events may be added up where they are read; accumulators cross the shuffle for them.
+    # Whether ``combine`` is associative to the last digit: for whole numbers, say, not for floats.
+    # Then events may be added up where they are read, and their accumulators are shuffled.
     adds_up_exactly: bool = False
 
     def name(self) -> str:
-        """The step's name, in errors, metrics and checkpoints; the class's name by default."""
+        """Return the step's name, in errors, metrics and checkpoints.
+
+        By default it is the class's name.
+        """
         return type(self).__name__
 
     def initial_accumulator(self) -> Acc:
@@ -52,16 +55,19 @@ class Aggregation(Generic[In, Acc, Out]):
         raise NotImplementedError
 
     def combine(self, left: Acc, right: Acc, /) -> Acc:
-        """Return the accumulator of both parts' events, ``left`` the earlier ones.  It must be
-        associative and change neither; it may return one of them.
+        """Return the accumulator of both parts' events, ``left`` the earlier ones.
+
+        It must be associative and change neither; it may return one of them.
         """
         raise NotImplementedError
 
     def output(self, key: Any, accumulator: Acc, /) -> Out | None:
-        """Return the window's result; None emits nothing.  It must not change the accumulator.
+        """Return the window's result; None emits nothing.
 
-        Written with a third argument, ``output(self, key, accumulator, window)``, it is given the
-        ``Window`` as well: its bounds, and why it fires.
+        It must not change the accumulator.
+
+        Written with a third argument, ``output(self, key, accumulator, window)``, it also receives
+        the ``Window``: its bounds, and the reason it fires.
         """
         raise NotImplementedError
 
@@ -71,7 +77,10 @@ Output = Callable[[Any, Any, Window], Any]
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """An aggregation's methods, bound; ``output`` always takes the window."""
+    """An aggregation's methods, bound.
+
+    ``output`` always accepts the window.
+    """
 
     initial: Callable[[], Any]
     update: Callable[[Any, Any], Any]
@@ -88,7 +97,10 @@ def calls_of(aggregation: Any) -> Calls:
 
 
 def _initial(aggregation: Any) -> Callable[[], Any]:
-    """An accumulator is kept by key, and ``None`` would say that there is none."""
+    """Return ``initial_accumulator``, checked not to return None.
+
+    An accumulator is kept by key, and ``None`` would mean that there is none.
+    """
     make = aggregation.initial_accumulator
 
     def initial() -> Any:

@@ -1,10 +1,10 @@
-"""Count windows at work: every so many events of a key, or fewer after a timeout.
+"""Count windows at work: by number of events, or timeout.
 
 Where it runs: pure (in workers).
 
-Invariant: which window takes an event is decided by the events of its key before it, in the order
-in which they come, and by the watermark of its partition: an event that comes after the timeout of
-the open window begins the next one, however input was cut into batches.
+Invariant: the window of an event is determined by the events of its key before it, in the order of
+their arrival, and by the watermark of its partition: an event that arrives after the timeout of the
+open window begins the next one, however input was cut into batches.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from wallaroo.windows.entries import AT_END, Slot, in_order
 from wallaroo.windows.interface import MachineContext
 from wallaroo.windows.spec import CountWindowSpec, Window
 
-# of each key, its open window: [events, time of the first, of the newest, accumulator, due]
+# each key's open window: [events, time of the first, of the newest, accumulator, due]
 OPEN = Slot(AT_END, 0)
 Open = list[Any]
 
 
 class CountMachine:
-    """See ``interface.Machine``."""
+    """Machine of count windows; see ``interface.Machine``."""
 
     def __init__(self, spec: CountWindowSpec, context: MachineContext, fired_at: int) -> None:
         self._spec = spec
@@ -86,8 +86,9 @@ class CountMachine:
             self._context.emit(key, output, time, passed)
 
     def advance(self, watermark: int) -> None:
-        """Fire the windows whose timeout is at or before ``watermark``, in order; at the end of
-        input all.
+        """Fire the windows whose timeout is at or before ``watermark``, in order.
+
+        At the end of input, all windows fire.
         """
         live = self._context.live
         live.load_due(OPEN, watermark)
@@ -99,5 +100,5 @@ class CountMachine:
             self._fire(key, window, time, time - 1)
 
     def next_due(self, slot: Slot, value: Any) -> int:
-        """When the open window's timeout is."""
+        """Return the time of the open window's timeout."""
         return int(value[4])

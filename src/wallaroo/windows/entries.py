@@ -1,4 +1,6 @@
-"""What windows keep: one entry per pane and key, read when touched or due, written once per batch.
+"""Entries that windows keep: one per pane and key.
+
+They are read when touched or due, and written once per batch.
 
 Where it runs: pure.
 
@@ -8,7 +10,7 @@ Invariants:
   it, only events touch its entries.  A key with a thousand panes has a thousand entries,
   and a batch writes those it touched.
 * For every key with entries there is a row in the order of time, at the next watermark at which one
-  of them has something to do, or before.  So firing is a range scan, not a look at every key.
+  of them has something to do, or before.  So firing is a range scan, not a lookup of every key.
 * After a batch whose watermark was ``w`` every row is later than ``w``.
 """
 
@@ -24,7 +26,10 @@ from wallaroo.windows.spec import FINAL_WATERMARK
 
 
 class Slot(NamedTuple):
-    """Where entries of one kind are: ``when`` is the watermark from which they may be due."""
+    """Place of entries of one kind.
+
+    ``when`` is the watermark from which they may be due.
+    """
 
     when: int
     kind: int
@@ -38,8 +43,9 @@ _HALF = 1 << 63
 
 
 def pack_slot(slot: Slot) -> bytes:
-    """Return what entries of a slot are called: bytes that sort as the slots do.  A string of bytes
-    is made once for a slot, not per key.
+    """Return the name of a slot's entries: bytes that sort as the slots do.
+
+    The bytes are made once for a slot, not per key.
 
     >>> pack_slot(Slot(-1, 0)) < pack_slot(Slot(1, 0)) < pack_slot(Slot(1, 1, -3))
     True
@@ -58,15 +64,18 @@ def unpack_slot(packed: bytes) -> Slot:
     return Slot(when - _HALF, kind, last - _HALF, first - _HALF, seen - _HALF)
 
 
-AT_END = FINAL_WATERMARK - 1  # ``when`` of entries that only the end of input makes due
-ROW = 0  # what a key's rows are called
+AT_END = FINAL_WATERMARK - 1  # ``when`` of entries that are due only at the end of input
+ROW = 0  # the name of a key's rows
 
 
 class Entries(Protocol):
-    """Objects by key and slot, as of the last commit and with what was put since."""
+    """Objects by key and slot.
+
+    They are those of the last commit, with those put since.
+    """
 
     def get(self, key: Any, sub: Any) -> Any:
-        """Return the object, None where there is none."""
+        """Return the object, None if there is none."""
 
     def put(self, key: Any, sub: Any, value: Any) -> None:
         """Set the object."""
@@ -79,15 +88,15 @@ class Entries(Protocol):
 
 
 class Row(Protocol):
-    """When a key has something to do."""
+    """Time at which a key has something to do."""
 
     @property
     def time_ns(self) -> int:
-        """The watermark."""
+        """Return the watermark at which the key has something to do."""
 
     @property
     def key(self) -> Any:
-        """The key."""
+        """Return the key."""
 
 
 class Rows(Protocol):
@@ -101,17 +110,20 @@ class Rows(Protocol):
 
 
 class Live:
-    """The entries that one task has touched in one batch, as objects that may change."""
+    """The entries that one task has touched in one batch.
+
+    They are kept as objects that may change.
+    """
 
     def __init__(self, entries: Entries, rows: Rows):
         self._slots: dict[Slot, dict[Any, Any]] = {}
         self._subs: dict[Slot, bytes] = {}
-        self._unread: dict[Any, list[Slot]] = {}  # of keys whose rows were taken
+        self._unread: dict[Any, list[Slot]] = {}  # by key, for keys whose rows were taken
         self._entries = entries
         self._rows = rows
 
     def slot(self, slot: Slot) -> dict[Any, Any]:
-        """The objects of a slot."""
+        """Return the objects of a slot."""
         found = self._slots.get(slot)
         if found is None:
             found = self._slots[slot] = {}
@@ -124,7 +136,7 @@ class Live:
         return found
 
     def get(self, slot: Slot, key: Any) -> Any:
-        """The object of an entry; None if there is none."""
+        """Return the object of an entry; None if there is none."""
         objects = self.slot(slot)
         if key in objects:
             return objects[key]
@@ -134,7 +146,7 @@ class Live:
         return found
 
     def put(self, slot: Slot, key: Any, value: Any) -> None:
-        """Make or replace an entry's object."""
+        """Create or replace an entry's object."""
         self.slot(slot)[key] = value
 
     def discard(self, slot: Slot, key: Any) -> None:
@@ -153,9 +165,9 @@ class Live:
                 slots.remove(slot)
 
     def due(self, until: int, are_related: bool = False) -> dict[Slot, dict[Any, Any]]:
-        """All entries whose slot's time has come, by slot, in order.
+        """Return all entries whose slot's time has come, by slot, in order.
 
-        ``are_related``: where something of a key is due, entries of it that have nothing to do by
+        ``are_related``: if an entry of a key is due, entries of it that have nothing to do by
         themselves are wanted as well.
         """
         for row in self._rows.take(until):
@@ -178,9 +190,7 @@ class Live:
         return set().union(*due)
 
     def flush(self, next_due: Callable[[Slot, Any], int]) -> None:
-        """Hand over what was touched, and say when each key has something to do; nothing is kept
-        here.
-        """
+        """Write the touched entries, and a row with each key's next time; keep nothing here."""
         rows: dict[Any, int] = {
             key: min(slot.when for slot in slots) for key, slots in self._unread.items() if slots
         }
@@ -205,7 +215,10 @@ class MemoryRow(NamedTuple):
 
 
 class MemoryEntries:
-    """Entries and rows in memory, pickled as an engine would, for machines without one."""
+    """Entries and rows in memory, for machines without an engine.
+
+    Entries are pickled, as an engine would do.
+    """
 
     def __init__(self) -> None:
         self.packed: dict[Any, dict[Any, bytes]] = {}
@@ -214,7 +227,7 @@ class MemoryEntries:
         self._rows: set[MemoryRow] = set()
 
     def get(self, key: Any, sub: Any) -> Any:
-        """Return a copy of the object, None where there is none."""
+        """Return a copy of the object, None if there is none."""
         packed = self.packed.get(key, {}).get(sub)
         return None if packed is None else pickle.loads(packed)
 
@@ -252,12 +265,12 @@ class MemoryEntries:
 
 
 def order_of(key: Any) -> tuple[str, Any]:
-    """What keys are sorted by, whatever their types."""
+    """Return the sort key of a key, whatever its type."""
     return type(key).__name__, key
 
 
 def in_order(keys: Iterable[Any]) -> list[Any]:
-    """Keys in one order, whatever their types."""
+    """Return keys in one order, whatever their types."""
     try:
         return sorted(keys)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Which windows a time belongs to: the arithmetic of aligned, sliding windows.
+"""The arithmetic of aligned, sliding windows: from times to windows.
 
 Where it runs: pure.
 
@@ -21,7 +21,10 @@ from wallaroo.windows.spec import RangeWindowSpec
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Windows of a range, every slide, from an offset; any unit of time."""
+    """Windows of a range, every slide, from an offset.
+
+    Any unit of time will do.
+    """
 
     range: int
     slide: int
@@ -30,12 +33,12 @@ class Grid:
 
     @classmethod
     def of(cls, spec: RangeWindowSpec) -> Grid:
-        """The grid of a specification, with its delay rounded up to a multiple of the slide."""
+        """Return a specification's grid, its delay rounded up to a multiple of the slide."""
         delay = -(-spec.delay_ns // spec.slide_ns) * spec.slide_ns
         return cls(spec.range_ns, spec.slide_ns, delay, spec.offset_ns % spec.slide_ns)
 
     def first(self, time: int) -> int:
-        """The first window that ``time`` belongs to.
+        """Return the first window that ``time`` belongs to.
 
         >>> Grid(range=10, slide=5, delay=0).first(12)
         1
@@ -43,7 +46,7 @@ class Grid:
         return (time - self.offset - self.range) // self.slide + 1
 
     def last(self, time: int) -> int:
-        """The last window that ``time`` belongs to.
+        """Return the last window that ``time`` belongs to.
 
         >>> Grid(range=10, slide=5, delay=0).last(12)
         2
@@ -51,23 +54,26 @@ class Grid:
         return (time - self.offset) // self.slide
 
     def start(self, window: int) -> int:
-        """The first time of a window."""
+        """Return the first time of a window."""
         return self.offset + window * self.slide
 
     def end(self, window: int) -> int:
-        """The first time after a window."""
+        """Return the first time after a window."""
         return self.offset + window * self.slide + self.range
 
     def due(self, window: int) -> int:
-        """The watermark at which a window fires."""
+        """Return the watermark at which a window fires."""
         return self.offset + window * self.slide + self.range + self.delay
 
     def oldest(self, watermark: int) -> int:
-        """The oldest window that has not fired at ``watermark``."""
+        """Return the oldest window that has not fired at ``watermark``."""
         return self.first(watermark - self.delay)
 
     def pane(self, time: int) -> tuple[int, int]:
-        """From and to where times belong to the same windows as ``time``."""
+        """Return the bounds of the times that belong to the same windows as ``time``.
+
+        The upper bound is excluded.
+        """
         first = self.first(time)
         last = self.last(time)
         lower = max(self.start(last), self.end(first - 1))

@@ -1,4 +1,4 @@
-"""What a window machine is, and what it is built from.
+"""The interface of window machines, and their context.
 
 Where it runs: pure.
 """
@@ -16,14 +16,17 @@ from wallaroo.windows.spec import NO_WATERMARK
 
 
 class Now(Protocol):
-    """The time of the event in hand, and the watermark of its partition just before it."""
+    """Time of the current event, and its partition's watermark before it.
+
+    The watermark is that just before the event.
+    """
 
     event_ns: int
     watermark_ns: int
 
 
 class Clock:
-    """A ``Now`` that is set from outside."""
+    """``Now`` that is set from outside."""
 
     __slots__ = ("event_ns", "watermark_ns")
 
@@ -34,11 +37,11 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class MachineContext:
-    """What a machine works with.
+    """A machine's aggregation, entries, clock and outputs.
 
-    ``emit`` takes a key, a result, the result's event time, and the watermark just before it;
-    ``failed`` an event for which the aggregation raised, what it raised, and the key; ``late``, if
-    there is one, takes late events, in place of what the specification says.
+    ``emit`` accepts a key, a result, the result's event time, and the watermark just before it;
+    ``failed`` an event for which the aggregation raised, the exception, and the key; ``late``, if
+    given, accepts late events, in place of the specification's policy.
     """
 
     calls: Calls
@@ -50,14 +53,15 @@ class MachineContext:
 
 
 class Machine(Protocol):
-    """Windows at work on the events of one task: ``process`` takes an event of the time that
-    ``now`` says.
+    """Windows at work on the events of one task.
+
+    ``process`` accepts an event whose time is that of ``now``.
     """
 
     process: Callable[[Any, Any], None]
 
     def advance(self, watermark: int) -> None:
-        """Fire what is due at ``watermark``, in order."""
+        """Fire the windows that are due at ``watermark``, in order."""
 
     def next_due(self, slot: Slot, value: Any) -> int:
-        """The watermark at which this entry has something to do next."""
+        """Return the watermark at which this entry has something to do next."""

@@ -1,4 +1,4 @@
-"""Late events: what is wrong with one, and how it leaves a step beside the step's results.
+"""Late events, and their way out of a step beside its results.
 
 Where it runs: everywhere.
 """
@@ -13,27 +13,27 @@ from wallaroo.windows.spec import DROP, CountWindowSpec
 
 
 class LateEvent(Exception):
-    """An event that came after its windows had fired."""
+    """Reason why an event is late: its windows had fired before."""
 
 
-# takes a key, a late event of it, and why it is late
+# called with a key, a late event of it, and the reason why it is late
 Late = Callable[[Any, Any, LateEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
 class AsLate:
-    """A late event on its way out of the step for which it came too late."""
+    """A late event on its way out of its step."""
 
     event: Any
 
 
 def is_late(output: Any) -> bool:
-    """Whether this is a late event, and not a result."""
+    """Return whether this is a late event, and not a result."""
     return type(output) is AsLate
 
 
 def no_late_events(spec: object) -> str:
-    """Why a step with this specification has no late events to give; empty if it has."""
+    """Return why a step with this specification has no late events; empty if it has."""
     if isinstance(spec, CountWindowSpec):
         return "Count windows take every event: none is late."
     policy = getattr(spec, "policy", DROP)
@@ -43,5 +43,5 @@ def no_late_events(spec: object) -> str:
 
 
 def late_event(output: AsLate) -> Any:
-    """The event itself."""
+    """Return the event itself."""
     return output.event

@@ -30,7 +30,7 @@ MACHINES: dict[type[Any], Any] = {
 
 
 def machine_of(spec: WindowSpec, context: MachineContext, fired_at: int) -> Machine:
-    """Build the machine for a specification; what was due at ``fired_at`` has fired already."""
+    """Build the machine for a specification; windows due at ``fired_at`` have fired already."""
     machine: Machine = MACHINES[type(spec)](spec, context, fired_at)
     return machine
 
@@ -79,8 +79,9 @@ class WindowMachine:
         self.failures.append((event, error, key))
 
     def put(self, key: Any, event: Any, time: int, before: int | None = None) -> None:
-        """Process an event; ``before`` is its partition's watermark before it (by default the
-        machine's).  Nothing fires by that.
+        """Process an event; nothing fires by that.
+
+        ``before`` is its partition's watermark before it (by default the machine's).
         """
         self._clock.event_ns = time
         self._clock.watermark_ns = self.watermark if before is None else before
@@ -102,8 +103,9 @@ class WindowMachine:
         return self.advance(FINAL_WATERMARK)
 
     def commit(self) -> None:
-        """End a batch and begin the next: what is kept goes through its packed form.  Comes after
-        ``advance``, as in an engine.
+        """End a batch and begin the next: entries that are kept are packed and unpacked.
+
+        Comes after ``advance``, as in an engine.
         """
         self._live.flush(self._machine.next_due)
         self._live, self._machine = self._begin()

@@ -1,11 +1,11 @@
-"""Which entry takes an event of a time that comes at a watermark: the panes of range windows.
+"""The panes of range windows: entries by time and watermark.
 
 Where it runs: pure (in workers).
 
-Invariant: what a pane is depends on its events' times and on their watermarks through
-``Grid.oldest`` and through the round of early results alone, and both never fall as a watermark
-rises.  So events that belong to one pane belong to one pane, too, where all their watermarks are
-raised to a floor: they may be added up before that floor is known.
+Invariant: an event's pane depends on its time, and on its watermark through ``Grid.oldest`` and
+through the round of early results alone, and both never fall as a watermark rises.  So events that
+belong to one pane still belong to one pane if all their watermarks are raised to a floor: they may
+be added up before that floor is known.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ PANE = 1  # the kind of a pane's slot
 
 
 class Pane(NamedTuple):
-    """A slot, and between which times and watermarks it remains the same (upper bounds excluded);
-    bounds without anything between them where that is not known.
+    """A slot, and the times and watermarks between which it applies.
+
+    Upper bounds are excluded; if the bounds are not known, there is nothing between them.
     """
 
     slot: Slot
@@ -32,8 +33,9 @@ class Pane(NamedTuple):
 
 
 def may_add_up(spec: object) -> bool:
-    """Whether events of a pane may be added up before it is known whether they are late: late ones
-    are dropped, and none is in a window twice.
+    """Return whether events of a pane may be added up before it is known whether they are late.
+
+    They may if late ones are dropped, and none is in a window twice.
     """
     return isinstance(spec, RangeWindowSpec) and spec.policy == DROP and not spec.lateness_ns
 
@@ -46,7 +48,7 @@ class Panes:
         self._early_ns = spec.early_ns
 
     def at(self, time: int, watermark: int) -> Pane | None:
-        """The pane of an event; None where all its windows have fired."""
+        """Return the pane of an event; None if all its windows have fired."""
         grid = self.grid
         first = grid.first(time)
         last = grid.last(time)
@@ -60,14 +62,16 @@ class Panes:
         return Pane(slot, *grid.pane(time), floor, ceiling)
 
     def slot_of(self, first: int, last: int, watermark: int) -> tuple[Slot, int, int]:
-        """The slot of the times that belong to the windows ``first`` to ``last``, and from and to
-        which watermark it is that one.
+        """Return the slot of the times in the windows ``first`` to ``last``, and its watermarks.
+
+        The two watermarks are the first at which it is that slot, and the first at which it no
+        longer is.
         """
         due = self.grid.due(first)
         early = self._early_ns
         if early is None:
             return Slot(due, PANE, last, first), NO_WATERMARK, due
-        # the pane is in a result from its last window's begin on
+        # the pane is part of a result as soon as its last window has begun
         begin = self.grid.start(last)
         shown = (max(watermark, begin) // early + 1) * early
         floor = NO_WATERMARK if watermark < begin else shown - early

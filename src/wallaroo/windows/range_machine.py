@@ -4,15 +4,15 @@ Where it runs: pure (in workers).
 
 Invariants, from which it follows that no result depends on how input was cut into batches or tasks:
 
-* Which windows take an event is decided by its time and by the watermark of its partition before
+* The windows of an event are determined by its time and by the watermark of its partition before
   it, never by what has already fired here.  A pane's slot therefore names the first window that its
   events count in: for an event that came too late for some of its windows that is a later one than
-  its time says.
+  the first by its time.
 * A result holds the events whose partition's watermark was below the watermark at which it is due.
   So events that arrive between two early results, or between two corrections, have slots of
   their own.
-* Results leave in the order of the watermark at which they are due; those of one window in the
-  order of keys.
+* Results are emitted in the order of the watermark at which they are due; those of one window in
+  the order of keys.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from wallaroo.windows.spec import (
 # kinds of slots
 SPANS = 0
 LATE = 2
-SPANS_SLOT = Slot(NO_WATERMARK, SPANS)  # of each key, the runs of windows that had events
+SPANS_SLOT = Slot(NO_WATERMARK, SPANS)  # each key's runs of windows that had events
 
 Contents = dict[Slot, dict[Any, Any]]
 
 
 class _Firing(NamedTuple):
-    """A window to evaluate; in this order."""
+    """A window to evaluate; sorted in this order of fields."""
 
     due: int
     window: int
-    round: int  # of early results or corrections
+    round: int  # the round of early results or corrections
     why: str
 
 
 class RangeMachine:
-    """See ``interface.Machine``."""
+    """Machine of range windows; see ``interface.Machine``."""
 
     def __init__(self, spec: RangeWindowSpec, context: MachineContext, fired_at: int) -> None:
         self._spec = spec
@@ -68,13 +68,16 @@ class RangeMachine:
     # --- events ---
 
     def _build_process(self) -> Callable[[Any, Any], None]:
-        """The per-event path: while times stay in one pane, an event costs a look into its dict."""
+        """Build the per-event path.
+
+        While times stay in one pane, an event costs a lookup in its dict.
+        """
         now = self._context.now
         failed = self._context.failed
         update = self._context.calls.update
         enter = self._enter
         load = self._load
-        # of times, and of watermarks
+        # bounds of times (lower, upper) and of watermarks (floor, ceiling)
         lower = 1
         upper = 0
         floor = 0
@@ -123,7 +126,7 @@ class RangeMachine:
             self._widen(key, slot.first, slot.last)
 
     def _merge(self, key: Any, accumulator: Any) -> None:
-        """Add the accumulator of events of one pane, of which the first one is now."""
+        """Add the accumulator of events of one pane; ``now`` is the time of the first of them."""
         now = self._context.now
         pane = self._panes.at(now.event_ns, now.watermark_ns)
         if pane is None:
@@ -139,9 +142,7 @@ class RangeMachine:
             self._context.failed(accumulator, error, key)
 
     def _enter(self, key: Any, event: Any) -> Pane | None:
-        """Find the pane of the time and watermark that it is now.  None where that was all for this
-        event.
-        """
+        """Return the pane of the current time and watermark; None if the event needs no more."""
         now = self._context.now
         time = now.event_ns
         found = self._panes.at(time, now.watermark_ns)
@@ -209,8 +210,9 @@ class RangeMachine:
             self._context.live.put(slot, key, changed)
 
     def _correct(self, key: Any, event: Any, first: int, last: int, oldest: int) -> bool:
-        """Add a late event to the windows of ``first`` to ``last`` that take corrections; whether
-        there was one.
+        """Add a late event to the windows of ``first`` to ``last`` that accept corrections.
+
+        Returns whether there was one.
         """
         lateness = self._spec.lateness_ns
         every = self._spec.corrected_ns or lateness
@@ -227,7 +229,7 @@ class RangeMachine:
     # --- firing ---
 
     def advance(self, watermark: int) -> None:
-        """Fire what is due at ``watermark``, in order; remove what no window needs any more."""
+        """Fire the windows due at ``watermark``, in order; remove entries that no window needs."""
         self._forget()
         is_shown_again = bool(self._spec.early_ns or self._spec.lateness_ns)
         panes = self._context.live.due(watermark, are_related=is_shown_again)
@@ -264,7 +266,7 @@ class RangeMachine:
                     yield _Firing(grid.due(window), window, 0, Firing.FINAL.value)
 
     def _by_window(self, panes: Contents) -> dict[int, list[Slot]]:
-        """The slots of each window, in the order of time."""
+        """Return the slots of each window, in the order of time."""
         found: dict[int, list[Slot]] = {}
         for slot in sorted(panes, key=lambda slot: (slot.kind, slot.last, slot.first, slot.seen)):
             if slot.kind != SPANS:
@@ -308,13 +310,13 @@ class RangeMachine:
 
     @staticmethod
     def _counts(slot: Slot, firing: _Firing, why: Firing) -> bool:
-        """Whether the events of a slot belong to this result."""
+        """Return whether the events of a slot belong to this result."""
         if slot.kind == LATE:
             return why is Firing.CORRECTED and slot.seen <= firing.round
         return why is not Firing.EARLY or slot.seen <= firing.round
 
     def _combined(self, parts: list[dict[Any, Any]]) -> dict[Any, Any]:
-        """The accumulators of all parts together, by key."""
+        """Return the accumulators of all parts together, by key."""
         if len(parts) == 1:
             return parts[0]
         combine = self._context.calls.combine
@@ -342,7 +344,7 @@ class RangeMachine:
                     self._context.live.discard(slot, key)
 
     def next_due(self, slot: Slot, value: Any) -> int:
-        """The watermark at which this entry has something to do next."""
+        """Return the watermark at which this entry has something to do next."""
         grid = self._grid
         done = self._fired_at
         if slot.kind == SPANS:

@@ -1,11 +1,11 @@
-"""Session windows at work: a key's events with less than a gap between them.
+"""Session windows at work: a key's events closer than a gap.
 
 Where it runs: pure (in workers).
 
 Invariant: an event is late if it is older than the watermark of its partition before it, less the
-delay.  A session fires when the watermark has passed its end and the delay, so no event that is
-not late can touch a session that has fired: sessions are a function of the events that are not
-late, in whatever order and however cut they came.
+delay.  A session fires when the watermark has passed its end and the delay, so no event that is not
+late can touch a session that has fired: sessions are a function of the events that are not late, in
+whatever order and batches they arrived.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from wallaroo.windows.spec import (
     Window,
 )
 
-# of each key, its open sessions: [start, time of the last event, accumulator], in order
+# each key's open sessions: [start, time of the last event, accumulator], in order
 OPEN = Slot(AT_END, 0)
 Session = list[Any]
 
 
 class SessionMachine:
-    """See ``interface.Machine``."""
+    """Machine of session windows; see ``interface.Machine``."""
 
     def __init__(self, spec: SessionWindowSpec, context: MachineContext, fired_at: int) -> None:
         self._spec = spec
@@ -82,8 +82,9 @@ class SessionMachine:
         return sessions  # type: ignore[no-any-return]  # what _session_of makes
 
     def _session_of(self, sessions: list[Session], time: int) -> Session:
-        """The session that a time belongs to: one there is, or several that it joins, or a new
-        one.
+        """Return the session of a time.
+
+        It is an existing one, or several that the time joins, or a new one.
         """
         gap = self._spec.gap_ns
         calls = self._context.calls
@@ -167,6 +168,6 @@ class SessionMachine:
             self._context.emit(key, output, window.end - 1, window.end + self._spec.delay_ns - 1)
 
     def next_due(self, slot: Slot, value: Any) -> int:
-        """When the first session of a key ends."""
+        """Return when the first session of a key ends."""
         span = self._spec.gap_ns + self._spec.delay_ns
         return min(int(session[1]) + span for session in value)

@@ -1,4 +1,4 @@
-"""What windows an application asks for, as frozen values, and what a result knows of its window.
+"""Frozen specifications of windows, and the window of a result.
 
 Where it runs: pure.  All spans and times are whole nanoseconds.
 """
@@ -20,18 +20,19 @@ FINAL_WATERMARK = 2**63 - 1  # after the last event: every window fires
 
 
 class Firing(Enum):
-    """Why a window was evaluated."""
+    """Reason why a window was evaluated."""
 
     EARLY = "early"  # at the interval of with_early_results(): more events may come
     FINAL = "final"  # the watermark has passed the window's end and delay; or the window is full
     CORRECTED = "corrected"  # late events within the allowed lateness
-    LATE = "late"  # an event of its own, by the policy "fire-per-message"
+    LATE = "late"  # a single late event, by the policy "fire-per-message"
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The window a result belongs to: ``start`` is inclusive, ``end`` exclusive, both in
-    nanoseconds of event time.
+    """The window a result belongs to.
+
+    ``start`` is inclusive, ``end`` exclusive, both in nanoseconds of event time.
     """
 
     start: int
@@ -41,7 +42,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class RangeWindowSpec:
-    """Windows of ``range_ns``, one beginning every ``slide_ns``, aligned at ``offset_ns``."""
+    """Windows of ``range_ns``, one every ``slide_ns``, aligned at ``offset_ns``."""
 
     range_ns: int
     slide_ns: int
@@ -49,7 +50,7 @@ class RangeWindowSpec:
     offset_ns: int = 0
     policy: str = DROP
     early_ns: int | None = None  # how often a window is evaluated before it fires
-    lateness_ns: int = 0  # how long after firing a window takes late events
+    lateness_ns: int = 0  # how long after firing a window accepts late events
     corrected_ns: int | None = None  # how often it is evaluated again meanwhile; None: once
     empty_limit: int = 0  # successive empty windows of a key that are evaluated
 
@@ -64,7 +65,7 @@ class CountWindowSpec:
 
 @dataclass(frozen=True, slots=True)
 class SessionWindowSpec:
-    """Windows that end where a key has no event for ``gap_ns``."""
+    """Windows that end when a key has no event for ``gap_ns``."""
 
     gap_ns: int
     delay_ns: int = 0

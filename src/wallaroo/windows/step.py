@@ -1,4 +1,4 @@
-"""The step that windows are in a pipeline.
+"""The step of windows in a pipeline.
 
 Where it runs: everywhere.
 """
@@ -20,9 +20,10 @@ Out = TypeVar("Out", covariant=True)
 
 
 class WindowStep(Step, Generic[In, Out]):
-    """Windows over an aggregation: events of a key in, a result per window out.
+    """Windows over an aggregation: a key's events in, results out.
 
-    ``given`` is what the user gave to ``over``: the aggregation's class, or an object of it.
+    There is a result per window.  ``given`` is the argument of ``over``: the aggregation's class,
+    or an object of it.
     """
 
     kind = "windows"
@@ -61,11 +62,11 @@ class WindowStep(Step, Generic[In, Out]):
 
     @property
     def place(self) -> str:
-        """``file:line`` of ``over``."""
+        """Return ``file:line`` of ``over``."""
         return self.own_place
 
     def is_importable(self) -> bool:
-        """Windows are made where they are used, and travel by value."""
+        """Return False: windows are made where they are used, and pickled by value."""
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -76,25 +77,25 @@ class WindowStep(Step, Generic[In, Out]):
         return self.own_place, self.step_name, self.on_error, self.gives_late
 
     def giving_late(self) -> WindowStep[In, Any]:
-        """The same step, out of which late events come as well (``windows.late``)."""
+        """Return the same step, which emits late events as well (``windows.late``)."""
         place, name, on_error, _ = self._options()
         return WindowStep(self.spec, self.given, place, name, on_error, True)
 
 
 def rebuilt(packed: Any, spec: WindowSpec, *options: Any) -> WindowStep[Any, Any]:
-    """Make the step again where it arrives."""
+    """Rebuild the step in the process that unpickles it."""
     return WindowStep(spec, packed.unpack(), *options)
 
 
 def _delay_of(spec: WindowSpec) -> int:
-    """How much later than its time a result leaves."""
+    """Return how much later than its time a result is emitted."""
     if isinstance(spec, RangeWindowSpec):
         return Grid.of(spec).delay if spec.slide_ns > 0 else 0  # the build refuses other slides
     return spec.delay_ns if isinstance(spec, SessionWindowSpec) else 0
 
 
 class _ByReference:
-    """An aggregation's class, under the name by which another process imports it."""
+    """An aggregation's class, by its name for import elsewhere."""
 
     def __init__(self, module: str, qualname: str):
         self.module = module
@@ -123,7 +124,7 @@ def _packed(given: Any) -> Any:
 
 
 def made_of(given: Any) -> Any:
-    """The aggregation's object; the class itself, if it cannot be made: the checks report that."""
+    """Return the aggregation's object; the class itself if its call fails, as the checks report."""
     if not inspect.isclass(given):
         return given
     try:
@@ -142,4 +143,4 @@ def _name_of(aggregation: Any) -> str:
 
 
 def _called_by_windows(event: Any, accumulator: Any) -> None:
-    """In place of the aggregation's methods, which the window operator calls."""
+    """Stand in for the aggregation's methods, which the window operator calls."""

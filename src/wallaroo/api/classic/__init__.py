@@ -1,1 +1,1 @@
-"""The API of 2017, built of classes, as a thin layer over today's."""
+"""The class-based API of 2017, a thin layer over today's."""

@@ -2,9 +2,9 @@
 
 Where it runs: driver, while an application is built.
 
-Pipelines that name the same state share its objects.  Today a state belongs to one step; so
-pipelines that share a state become one stream from there on, whose events carry the pipeline they
-are of.
+Pipelines that name the same state share its objects.  In today's API a state belongs to one step;
+so pipelines that share a state become one stream from that step on, whose events carry the number
+of their pipeline.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ class _Line:
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """Pipelines that run together, and how much of each is done."""
+    """Pipelines that run together, and the number of steps done of each."""
 
     pipeline: Pipeline[Any]
     done: dict[int, int]
 
 
 class ApplicationBuilder:
-    """Builds pipelines one after the other; every method but ``build`` returns the builder.
+    """Builder of pipelines, one after the other.
 
-    Where a class or an instance of 2017 is asked for, what the decorators of 2018 make does as
-    well: a computation in ``to`` and ``to_parallel``, a state computation without a state, the
-    state's class in place of its builder, a partition function.
+    Every method but ``build`` returns the builder.  Steps of the decorators of 2018 are accepted in
+    place of classes and instances of 2017: a computation in ``to`` and ``to_parallel``, a state
+    computation without a state, the state's class in place of its builder, a partition function.
     """
 
     def __init__(self, name: str):
@@ -94,7 +94,10 @@ class ApplicationBuilder:
         return self
 
     def to(self, computation: type[Any]) -> Self:
-        """Add a computation, given as a class.  Attributes that it sets are kept nowhere."""
+        """Add a computation, given as a class.
+
+        Attributes that it sets are not kept.
+        """
         self._open("to").steps.append(_Stateless(self._made("to", computation)))
         return self
 
@@ -119,8 +122,10 @@ class ApplicationBuilder:
         partition_function: Any,
         partition_keys: list[Hashable] | None = None,
     ) -> Self:
-        """Add a computation on a state object per key.  An event whose key is not in
-        ``partition_keys``, where they are given, is dropped, and counted as skipped.
+        """Add a computation on a state object per key.
+
+        If ``partition_keys`` are given, an event whose key is not among them is dropped, and
+        counted as skipped.
         """
         self._check_instances("to_state_partition", computation, state_builder)
         if partition_keys is not None and not isinstance(partition_keys, list):
@@ -146,7 +151,7 @@ class ApplicationBuilder:
         partition_function: Any,
         partition_keys: Iterable[int],
     ) -> Self:
-        """As `to_state_partition`, with keys that are whole numbers."""
+        """Add a computation as `to_state_partition` does, with keys that are whole numbers."""
         return self.to_state_partition(
             computation, state_builder, state_name, partition_function, list(partition_keys)
         )
@@ -204,7 +209,7 @@ class ApplicationBuilder:
 
 
 class _GraphBuilder:
-    """Makes one graph of all pipelines."""
+    """Builder of one graph of all pipelines."""
 
     def __init__(self, lines: list[_Line]):
         self._lines = lines
@@ -311,7 +316,7 @@ class _GraphBuilder:
 
 
 def _builder(given: Any) -> Any:
-    """Return what builds a state; a class builds its instances."""
+    """Return the builder of a state; that of a class builds its instances."""
     return OfClass(given) if inspect.isclass(given) else given
 
 
@@ -336,10 +341,10 @@ def _is_first(state: str, chains: list[list[str]]) -> bool:
 
 
 def _own(number: int, sink: Any) -> Any:
-    """A pipeline's sink: what other pipelines put out is nothing to it."""
+    """Return a pipeline's sink, which ignores the outputs of other pipelines."""
     encoder = getattr(sink, "encoder", None)
     if isinstance(encoder, WrappedEncoder):
-        encoder = encoder.inner  # `replace` wraps what it is given
+        encoder = encoder.inner  # `replace` wraps its argument
     encode = encoder.function if isinstance(encoder, Encoder) else None
     name = encoder.step_name if isinstance(encoder, Encoder) else "encode"
     made: Encoder[Any] = Encoder(functions.encoded(number, encode), name)

@@ -66,7 +66,10 @@ def _decoder(given: Any, *, is_framed: bool) -> Decoder[Any]:
 
 
 def _format(given: Any, length: int) -> str:
-    """Find out how ``payload_length`` reads a header: frames are cut without calling it."""
+    """Return the format in which ``payload_length`` reads a header.
+
+    Frames are cut without calling it.
+    """
     header = bytes(range(1, length + 1)) if isinstance(length, int) else b""
     for format_ in _FORMATS.get(length, ()):
         order: Literal["big", "little"] = "big" if format_[0] == ">" else "little"

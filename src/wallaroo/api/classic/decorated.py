@@ -1,8 +1,8 @@
-"""What the decorators of 2018 make, for ``ApplicationBuilder``.
+"""Steps of the decorators of 2018, for ``ApplicationBuilder``.
 
 Where it runs: driver, while an application is built, and workers.
 
-A state computation of 2018 knows its name only; its state is given where it is used.  It returns
+A state computation of 2018 has a name only; its state is given where it is used.  It returns
 ``(output, save)``.
 """
 
@@ -14,45 +14,45 @@ from wallaroo.steps import Step
 
 
 class OldStateComputation(Step):
-    """A function of an event and a state, which returns an output and whether to save."""
+    """Function of an event and a state, which returns ``(output, save)``."""
 
     kind = "state computation without a state"
     arities = (2,)
     arity = 2
 
     def compute(self, data: Any, state: Any) -> Any:
-        """Call it."""
+        """Call the function."""
         return self.function(data, state)
 
 
 class OldStateComputationMulti(Step):
-    """The same with a list of outputs."""
+    """State computation of 2018 with a list of outputs."""
 
     kind = OldStateComputation.kind
     arities = (2,)
     arity = 2
 
     def compute_multi(self, data: Any, state: Any) -> Any:
-        """Call it."""
+        """Call the function."""
         return self.function(data, state)
 
 
 class Partition(Step):
-    """A function that finds an event's partition."""
+    """Function that finds an event's partition."""
 
     kind = "partition"
 
     def partition(self, data: Any) -> Any:
-        """Call it."""
+        """Call the function."""
         return self.function(data)
 
 
 class OfClass:
-    """Builds states of a class."""
+    """Builder of states of a class."""
 
     def __init__(self, state: type[Any]):
         self._state = state
 
     def build(self) -> Any:
-        """Make a state."""
+        """Create a state."""
         return self._state()

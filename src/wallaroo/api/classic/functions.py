@@ -1,4 +1,4 @@
-"""What the steps of a classic application call.
+"""Functions that the steps of a classic application call.
 
 Where it runs: workers.  Events are ``(pipeline, data)``, with a key as third before a state step:
 pipelines that share a state run as one stream, and each step acts on its own pipelines' events.
@@ -15,11 +15,17 @@ Act = Callable[[Any], list[Any]]
 
 
 class UnknownPartitionKeyError(KeyError):
-    """An event's key is not in the list of partition keys: Wallaroo drops the event."""
+    """Event whose key is not in the list of partition keys.
+
+    Wallaroo drops the event.
+    """
 
 
 class ClassicState:
-    """Holds the state that a builder made, once an event has come."""
+    """Holder of the state that a builder made.
+
+    It is empty until the first event arrives.
+    """
 
     __slots__ = ("value",)
 
@@ -31,7 +37,10 @@ class ClassicState:
 
 
 class Failure:
-    """What a partition function raised, on its way to where it ends the run."""
+    """Exception of a partition function, carried to `key_of`.
+
+    It is raised there, and ends the run.
+    """
 
     __slots__ = ("error",)
 
@@ -40,7 +49,7 @@ class Failure:
 
 
 def tagged(pipeline: int) -> Callable[[Any], Event]:
-    """Make the function that gives each event of a source its pipeline."""
+    """Return the function that tags each event of a source with its pipeline."""
 
     def enter(data: Any) -> Event:
         return pipeline, data
@@ -49,7 +58,7 @@ def tagged(pipeline: int) -> Callable[[Any], Event]:
 
 
 def stateless(pipeline: int, computation: Any) -> Callable[[Event], list[Event]]:
-    """Make the function that runs a computation on its pipeline's events."""
+    """Return the function that runs a computation on its pipeline's events."""
     act = _act(computation)
 
     def compute(event: Event) -> list[Event]:
@@ -74,8 +83,10 @@ def plain_key(key: Hashable) -> Key:
 def keyed(
     partitions: Mapping[int, Callable[[Any], Any]], known: frozenset[Any] | None
 ) -> Callable[[Event], Event]:
-    """Make the function that finds an event's key; one that is not in ``known`` is an
-    UnknownPartitionKeyError, what the user's function raises is kept for `key_of`.
+    """Return the function that finds an event's key.
+
+    A key that is not in ``known`` is an UnknownPartitionKeyError; an exception of the user's
+    function is kept for `key_of`.
     """
 
     def find(event: Event) -> Event:
@@ -94,7 +105,7 @@ def keyed(
 
 
 def key_of(event: Event) -> Key:
-    """Return the key that was found."""
+    """Return the key that was found, or raise the partition function's exception."""
     key = event[2]
     if isinstance(key, Failure):
         raise key.error
@@ -104,7 +115,7 @@ def key_of(event: Event) -> Key:
 def stateful(
     computations: Mapping[int, Any], builder: Any
 ) -> Callable[[Event, ClassicState], list[Event]]:
-    """Make the function that runs each pipeline's computation on the state they share."""
+    """Return the function that runs each pipeline's computation on the state they share."""
 
     def compute(event: Event, state: ClassicState) -> list[Event]:
         pipeline, data, _ = event
@@ -120,8 +131,9 @@ def stateful(
 
 
 def _outputs(computation: Any, data: Any, state: Any) -> list[Any]:
-    """Call a state computation; it returns what to put out, and whether to save, which is always
-    done here.
+    """Call a state computation, and return its outputs.
+
+    It returns as well whether to save, which is always done here.
     """
     if hasattr(computation, "compute_multi"):
         result = computation.compute_multi(data, state)
@@ -131,7 +143,7 @@ def _outputs(computation: Any, data: Any, state: Any) -> list[Any]:
 
 
 def is_kept(pipelines: frozenset[int]) -> Callable[[Event], bool]:
-    """Make the function that keeps the events of these pipelines."""
+    """Return the function that keeps the events of these pipelines."""
 
     def keep(event: Event) -> bool:
         return event[0] in pipelines
@@ -140,7 +152,7 @@ def is_kept(pipelines: frozenset[int]) -> Callable[[Event], bool]:
 
 
 def encoded(pipeline: int, encode: Callable[[Any], Any] | None) -> Callable[[Event], Any]:
-    """Make the function that encodes its pipeline's events only."""
+    """Return the function that encodes its pipeline's events only."""
 
     def write(event: Event) -> Any:
         if event[0] != pipeline:

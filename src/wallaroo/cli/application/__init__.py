@@ -1,1 +1,1 @@
-"""Finding an application, and the options that follow it on a command line."""
+"""Loading of applications, and their part of a command line."""

@@ -1,5 +1,6 @@
-"""Command lines of the form ``wallaroo COMMAND [options] APP [options ...]``: options of the
-command and of the application follow APP.
+"""Command lines of the form ``wallaroo COMMAND [options] APP [options ...]``.
+
+Options of the command and of the application follow APP.
 
 Where it runs: a terminal.
 """
@@ -16,8 +17,8 @@ from pathlib import Path
 from wallaroo.cli.application.help import application_help
 from wallaroo.errors import PipelineError, Problem
 
-NEAR_ENOUGH = 0.8  # of difflib: --chekpoint is --checkpoint, and --config is not --conf
-MODULES_MAX = 200  # beside the application that are searched for its options
+NEAR_ENOUGH = 0.8  # difflib's ratio: --chekpoint is --checkpoint, and --config is not --conf
+MODULES_MAX = 200  # modules beside the application that are searched for its options
 
 EPILOG = (
     "Every other option after APP, such as --in and --out, goes to the application's "
@@ -28,7 +29,7 @@ AddOptions = Callable[[argparse.ArgumentParser], None]
 
 
 def add_app(parser: argparse.ArgumentParser, add_options: AddOptions) -> None:
-    """Give a command its options, APP, and what follows."""
+    """Add a command's options, APP and the rest of the command line to its parser."""
     add_options(parser)
     parser.add_argument(
         "app", metavar="APP", help="the application: its Python file, or a module's name"
@@ -56,11 +57,11 @@ def trailing_parser(command: str, app: str, add_options: AddOptions) -> argparse
 def split_args(
     own: argparse.ArgumentParser, arguments: argparse.Namespace
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Split what follows APP into the command's options and the application's, which stay as they
-    are and in order.
+    """Split the arguments after APP into the command's options and the application's.
 
-    With --help among them, print the options of both and exit.  Raises PipelineError where an
-    option looks like a misspelled one of the command's and the application does not know it.
+    The application's are unchanged and in order.  With --help among the arguments, print the
+    options of both and exit.  Raises PipelineError if an option resembles one of the command's and
+    the application does not know it.
     """
     rest = list(arguments.rest)
     cut = rest.index("--") if "--" in rest else len(rest)
@@ -105,9 +106,7 @@ def refuse_misspelled(words: Sequence[str], own: argparse.ArgumentParser, app: s
 
 
 def source_of(app: str) -> str:
-    """Return the text of the application's file and of the modules beside it; "" where it has
-    none.
-    """
+    """Return the source text of the application and of the modules beside it, "" if it has none."""
     path = Path(app)
     if not path.is_file():
         try:

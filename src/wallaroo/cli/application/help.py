@@ -1,6 +1,6 @@
-"""The options of an application, found by letting its set-up say which it reads.
+"""The options of an application, recorded while its set-up parses its arguments.
 
-Where it runs: a terminal.  Nothing is run but ``application_setup``, which builds and starts
+Where it runs: a terminal.  Only ``application_setup`` is run, which builds a plan and starts
 nothing.
 """
 
@@ -14,14 +14,12 @@ from typing import Any
 from wallaroo.cli.application.loading import import_application
 from wallaroo.errors import WallarooError
 
-# what --in and --out read while only their names are wanted
+# the value that --in and --out read while only their names are wanted
 PLACEHOLDER = "name@127.0.0.1:1"
 
 
 def application_help(app: str) -> str:
-    """Return the options that ``application_setup`` reads with argparse, or why they are not
-    known.
-    """
+    """Return the options ``application_setup`` reads with argparse, or why they are unknown."""
     try:
         setup = getattr(import_application(app), "application_setup", None)
     except WallarooError as error:
@@ -40,7 +38,7 @@ def application_help(app: str) -> str:
 
 @contextmanager
 def recorded_parsers() -> Iterator[list[argparse.ArgumentParser]]:
-    """Record each parser that is asked to parse, and answer it with its defaults."""
+    """Record each parser that is asked to parse, and return its defaults to the caller."""
     parsers: list[argparse.ArgumentParser] = []
 
     def record(
@@ -61,7 +59,7 @@ def recorded_parsers() -> Iterator[list[argparse.ArgumentParser]]:
 
 
 def _options(parser: argparse.ArgumentParser) -> str:
-    """Return the lines that explain options, without usage, title and --help."""
+    """Return the lines that explain a parser's options, without usage, title and --help."""
     formatter = argparse.HelpFormatter(prog=parser.prog)
     formatter.start_section(None)
     formatter.add_arguments(

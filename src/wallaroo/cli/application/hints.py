@@ -1,4 +1,6 @@
-"""How to fix what an application's import or set-up raised, where the error itself says enough.
+"""Hints for fixing errors that an application's import or set-up raised.
+
+Only errors that carry enough information have one.
 
 Where it runs: driver.  All functions are pure but for reading ``sys.executable``.
 """
@@ -13,12 +15,12 @@ from collections.abc import Sequence
 from wallaroo.errors import WallarooError
 
 _LIBRARY = f"{sysconfig.get_path('stdlib')}/"
-# modules whose package has another name
+# modules whose package has a different name
 PACKAGES = {"yaml": "pyyaml", "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn"}
 
 
 def hint_for(error: BaseException, args: Sequence[str]) -> str:
-    """Return a sentence that says how to fix ``error``; "" where none is known."""
+    """Return a sentence on how to fix ``error``, "" if none is known."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         return missing_module(error.name)
     if isinstance(error, AttributeError):
@@ -38,7 +40,7 @@ def missing_module(name: str) -> str:
 
 
 def missing_attribute(error: AttributeError) -> str:
-    """Return what a thing of this package has instead."""
+    """Return a hint at the names that an object of this package has, "" for other objects."""
     thing = error.obj
     kind = type(thing)
     is_module = getattr(thing, "__name__", None) == "wallaroo"
@@ -56,7 +58,7 @@ def missing_attribute(error: AttributeError) -> str:
 
 
 def wrong_input(error: Exception, args: Sequence[str]) -> str:
-    """Return what --in should have said, where a name or an address could not be read from it."""
+    """Return the correct form of --in if a name or an address is missing from it, else ""."""
     given = _value_of(args, ("-i", "--in"))
     if given is None:
         return ""
@@ -85,11 +87,11 @@ def _value_of(args: Sequence[str], options: tuple[str, ...]) -> str | None:
 
 
 def call_chain(error: WallarooError) -> str:
-    """Return the lines of the application between a step's function and what it raised, outermost
-    first; "" where the step's own line is all there is.
+    """Return the application's lines between a step's function and the error, outermost first.
 
-    Its ``trace`` has the frames of all files but this package's; those of Python's own library are
-    left out.  The last line repeats the cause.
+    The result is "" if there is only the step's own line.  The error's ``trace`` has the frames of
+    all files but this package's; those of Python's own library are left out.  The last line repeats
+    the cause.
     """
     lines = str(getattr(error, "trace", "")).splitlines()
     shown: list[str] = []
@@ -105,6 +107,6 @@ def call_chain(error: WallarooError) -> str:
 
 
 def _is_of_library(line: str) -> bool:
-    """Whether a line of a traceback names a file of Python's own library."""
+    """Return whether a line of a traceback names a file of Python's own library."""
     file = line.split('"')[1]
     return file.startswith(_LIBRARY) and "site-packages" not in file

@@ -1,10 +1,10 @@
-"""Finding an application: a file or a module's name in, what its ``application_setup`` built out.
+"""Loading of applications, by file or module name.
 
 Where it runs: driver.
 
 Invariant of names: a file is imported under its own name (``word_count.py`` is ``word_count``) with
-its directory in front of the search path, never as ``__main__``.  Workers import it under the same
-name, so what they pickle can be unpickled anywhere, in any later run.
+its directory at the head of the search path, never as ``__main__``.  Workers import it under the
+same name, so what they pickle can be unpickled anywhere, in any later run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
 
 
 def load_application(app: str, args: Sequence[str]) -> Application:
-    """Import ``app``, a path such as ``word_count.py`` or a module's name, and return what its
-    ``application_setup(args)`` built.
+    """Import ``app`` and return the application that its ``application_setup(args)`` built.
 
-    Raises PipelineError where there is no such application, its import or set-up fails, or it
-    returns something else.
+    ``app`` is a path such as ``word_count.py`` or a module's name.  Raises PipelineError if there
+    is no such application, its import or set-up fails, or it returns something else.
     """
     module = import_application(app)
     setup = getattr(module, "application_setup", None)
@@ -81,9 +80,7 @@ def _place_of(function: object) -> str:
 
 
 def import_application(app: str) -> ModuleType:
-    """Import an application's module under the name that workers use, with its directory in front
-    of ``sys.path``.
-    """
+    """Import an application's module under its name on workers, its directory first on the path."""
     path = _file_of(app)
     name = path.stem if path else app
     if not all(part.isidentifier() for part in name.split(".")):
@@ -161,7 +158,7 @@ def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()
 
 
 def _shown_syntax(error: SyntaxError) -> str:
-    """The line, and a mark below the place in it."""
+    """Return the faulty line, and a mark below the place in it."""
     if not error.text:
         return ""
     line = error.text.rstrip("\n")

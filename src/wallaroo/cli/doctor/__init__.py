@@ -1,1 +1,1 @@
-"""``wallaroo doctor``: looking at a machine, and judging what was seen."""
+"""``wallaroo doctor``: examination of a machine, and verdicts on the findings."""

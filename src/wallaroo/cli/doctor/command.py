@@ -1,7 +1,8 @@
-"""``wallaroo doctor``: can this machine run applications?  One line for each thing looked at, with
-its fix.
+"""``wallaroo doctor``: a check that this machine can run applications.
 
-Where it runs: a terminal.  Changes nothing: what it writes to measure a disk is removed again.
+It prints one line per finding, with its fix.
+
+Where it runs: a terminal.  Changes nothing: the file written to measure a disk is removed again.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def start_faster(options: argparse.Namespace) -> int:
-    """Make the archive of Spark's classes; return 0."""
+    """Create the archive of Spark's classes; return 0."""
     from wallaroo.cli.doctor.faster_start import make_archive
 
     print(make_archive())
@@ -107,7 +108,7 @@ def start_faster(options: argparse.Namespace) -> int:
 
 
 def examine(ports: tuple[int, ...] | None, checkpoint: Path) -> Iterator[Finding]:
-    """Look at everything, one finding after the other."""
+    """Yield one finding after the other about everything that is examined."""
     yield examine_java()
     yield examine_archive()
     yield judge_python(sys.version_info[:2], f"{platform.python_version()}, {sys.executable}")
@@ -135,7 +136,7 @@ def _ports(text: str) -> tuple[int, ...]:
 
 
 def examine_java() -> Finding:
-    """Start the Java that Spark would start (JAVA_HOME wins over PATH) and ask for its version."""
+    """Start the Java that Spark would start (JAVA_HOME before PATH) and read its version."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     origin = "from JAVA_HOME" if home else "on PATH"
@@ -155,7 +156,7 @@ def examine_java() -> Finding:
 
 
 def examine_archive() -> Finding:
-    """Look for the archive of Spark's classes."""
+    """Check for the archive of Spark's classes."""
     thing = "fast start"
     path = find_archive(os.environ)
     if path is not None:
@@ -169,7 +170,7 @@ def examine_archive() -> Finding:
 
 
 def examine_worker_python(environment: Mapping[str, str]) -> Finding:
-    """Look at the Python that Spark would start its workers with."""
+    """Examine the Python that Spark would start its workers with."""
     thing = "workers"
     program = environment.get(WORKER_PYTHON, "")
     try:
@@ -181,7 +182,7 @@ def examine_worker_python(environment: Mapping[str, str]) -> Finding:
 
 
 def installed_version(package: str) -> str | None:
-    """The installed version, without importing the package; None where it is missing."""
+    """Return the installed version without importing the package, None if it is missing."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -193,7 +194,7 @@ def installed_version(package: str) -> str | None:
 
 
 def cores() -> float:
-    """Cores this process may use: its affinity, and a container's limit."""
+    """Return the cores this process may use, by its affinity and a container's limit."""
     allowed = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -202,8 +203,9 @@ def cores() -> float:
 
 
 def free_memory() -> int | None:
-    """Bytes of memory to be had: the machine's, or what a container's limit leaves; None where the
-    system does not say.
+    """Return the available memory in bytes, None if the system does not report it.
+
+    It is the machine's, or what a container's limit leaves if that is less.
     """
     available = memory_available(_text("/proc/meminfo"))
     limit = _text("/sys/fs/cgroup/memory.max").strip()
@@ -226,7 +228,7 @@ def _text(path: str) -> str:
 
 
 def examine_loopback() -> Finding:
-    """Send a byte to oneself over 127.0.0.1."""
+    """Send a byte over 127.0.0.1 to this process."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(LOOPBACK_SECONDS_MAX)
@@ -247,7 +249,7 @@ def examine_loopback() -> Finding:
 
 
 def examine_host_name() -> Finding:
-    """Look up this machine's own name, as Spark does when it starts."""
+    """Resolve this machine's own name, as Spark does when it starts."""
     name = socket.gethostname()
     try:
         return Finding("host name", Verdict.OK, f"{name} is {socket.gethostbyname(name)}")
@@ -261,7 +263,7 @@ def examine_host_name() -> Finding:
 
 
 def examine_port(port: int, if_busy: Verdict) -> Finding:
-    """Try to listen on a port of 127.0.0.1; ``if_busy`` says how bad it is if that fails."""
+    """Try to listen on a port of 127.0.0.1; ``if_busy`` is the verdict if that fails."""
     thing = f"port {port}"
     try:
         socket.create_server(("127.0.0.1", port)).close()
@@ -281,8 +283,9 @@ def examine_port(port: int, if_busy: Verdict) -> Finding:
 
 
 def examine_disk(checkpoint: Path) -> Finding:
-    """Measure free space and fsync where checkpoints will be; a directory that does not exist yet
-    is judged by its parent.
+    """Measure free space and fsync in the checkpoint's directory.
+
+    A directory that does not exist yet is judged by its parent.
     """
     directory = checkpoint.absolute()
     while not directory.exists() and directory != directory.parent:
@@ -301,7 +304,7 @@ def examine_disk(checkpoint: Path) -> Finding:
 
 
 def measure_fsync_ms(directory: Path) -> float:
-    """Median milliseconds to write 4 KiB and have them on disk, in a file that is removed again."""
+    """Return the median milliseconds to write and fsync 4 KiB, in a file that is removed again."""
     took = []
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
         for _ in range(FSYNC_TRIES):

@@ -1,7 +1,9 @@
-"""``wallaroo doctor --faster-start``: make the archive of Spark's classes, by running a small
-application once.
+"""``wallaroo doctor --faster-start``: the archive of Spark's classes.
 
-Where it runs: a terminal.  The archive is written under another name, and renamed when it is whole.
+It is written while a small application runs once.
+
+Where it runs: a terminal.  The archive is written under a different name, and renamed when it is
+complete.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ KEPT = 4  # archives: one for each installation on this machine that is in use
 
 
 class Count:
-    """The state of one word."""
+    """State of one word."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -35,7 +37,7 @@ class Count:
 
 @wallaroo.key_extractor
 def word(text: str) -> str:
-    """The word itself."""
+    """Return the word itself."""
     return text
 
 
@@ -48,12 +50,15 @@ def count(text: str, state: Count) -> str:
 
 @wallaroo.encoder
 def encode(text: str) -> bytes:
-    """As text."""
+    """Encode an output as text."""
     return text.encode()
 
 
 def small_application(folder: Path) -> wallaroo.Application:
-    """A source, a shuffle, state and a sink: what loads the classes that every run loads."""
+    """Return an application that loads the classes every run loads.
+
+    It has a source, a shuffle, state and a sink.
+    """
     words = folder / "words.txt"
     words.write_text("a\nb\na\n", encoding="utf-8")
     counts = (
@@ -66,7 +71,7 @@ def small_application(folder: Path) -> wallaroo.Application:
 
 
 def make_archive() -> str:
-    """Make the archive unless it is there; return a sentence about it.  Raises PeerError."""
+    """Create the archive unless it exists; return a sentence about it.  Raises PeerError."""
     stem = archive_stem(os.environ)
     if stem is None:
         raise PeerError(
@@ -104,8 +109,9 @@ def _run_and_write(target: Path) -> None:
 
 
 def forget_old(folder: Path) -> None:
-    """Remove all archives but the newest, as each takes 150 MiB, and what processes left that were
-    killed while they wrote one.
+    """Remove all archives but the newest ``KEPT``, and the unfinished files of killed processes.
+
+    Each archive takes 150 MiB.
     """
     by_age = sorted(folder.glob("spark-classes-*.jsa"), key=lambda path: path.stat().st_mtime_ns)
     for path in by_age[:-KEPT]:

@@ -1,5 +1,6 @@
-"""Reading and judging what a machine says of itself: Java's version line, /proc/meminfo, cgroup
-limits, disks, lists of ports.
+"""Parsers and verdicts for what the doctor reads from a machine.
+
+These are Java's version line, /proc/meminfo, cgroup limits, disks and lists of ports.
 
 Where it runs: pure.
 """
@@ -10,7 +11,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-JAVA_MIN = 17  # Spark 4's own floor
+JAVA_MIN = 17  # Spark 4's own minimum
 PYTHON_MIN = (3, 11)
 NEEDED = {
     "pyspark": (4, 3),
@@ -23,7 +24,7 @@ NEEDED = {
     "prometheus-client": (0, 22),
 }
 GIB = 1024**3
-# bytes free; a backlog of one source may fill the former within minutes
+# bytes free; the backlog of one source may fill the former within minutes
 DISK_FAIL = GIB // 4
 DISK_WARN = 2 * GIB
 MEMORY_WARN = 2 * GIB  # the JVM takes about 1 GiB, each Python worker about 100 MiB
@@ -33,7 +34,7 @@ _PORT_MAX = 65535
 
 
 class Verdict(Enum):
-    """How one thing looks."""
+    """Result of one check."""
 
     OK = "ok"
     WARN = "warn"
@@ -42,7 +43,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: the thing, how it looks, what was seen, and how to fix it where it is not ok."""
+    """One line of the report.
+
+    It has the thing examined, its verdict, what was seen, and how to fix it if it is not ok.
+    """
 
     thing: str
     verdict: Verdict
@@ -55,7 +59,7 @@ class Finding:
 
 
 def java_major(output: str) -> int | None:
-    """The major version in what ``java -version`` prints, None where there is none.
+    """Return the major version in the output of ``java -version``, None if there is none.
 
     >>> java_major('Picked up _JAVA_OPTIONS: -Xmx1g\\nopenjdk version "17.0.15" 2025-04-15')
     17
@@ -67,7 +71,7 @@ def java_major(output: str) -> int | None:
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version.
+    """Return the leading numbers of a version.
 
     >>> version_tuple("4.3.0.dev1")
     (4, 3, 0)
@@ -81,7 +85,7 @@ def version_tuple(version: str) -> tuple[int, ...]:
 
 
 def memory_available(meminfo: str) -> int | None:
-    """Bytes that can be had without swapping, by the text of /proc/meminfo.
+    """Return the bytes available without swapping, by the text of /proc/meminfo.
 
     >>> memory_available("MemTotal: 8 kB\\nMemAvailable:   4 kB\\n")
     4096
@@ -91,7 +95,7 @@ def memory_available(meminfo: str) -> int | None:
 
 
 def cgroup_cores(cpu_max: str) -> float | None:
-    """Cores that a container may use, by the text of cgroup's cpu.max; None where it has no limit.
+    """Return the cores a container may use, by cgroup's cpu.max; None if it has no limit.
 
     >>> cgroup_cores("150000 100000"), cgroup_cores("max 100000")
     (1.5, None)
@@ -103,7 +107,7 @@ def cgroup_cores(cpu_max: str) -> float | None:
 
 
 def parse_ports(text: str) -> tuple[int, ...]:
-    """The ports in a list such as ``7010,7002``; ValueError names what is not a port.
+    """Return the ports in a list such as ``7010,7002``; ValueError names what is not a port.
 
     >>> parse_ports("7010, 7002")
     (7010, 7002)
@@ -117,7 +121,7 @@ def parse_ports(text: str) -> tuple[int, ...]:
 
 
 def judge_java(major: int | None, where: str) -> Finding:
-    """Judge a Java by its major version; None where none could be started."""
+    """Judge a Java by its major version, None if none could be started."""
     fix = (
         f"Install Java {JAVA_MIN} or newer (Debian: apt-get install openjdk-17-jre-headless) "
         f"or set JAVA_HOME to one."
@@ -133,7 +137,7 @@ def judge_java(major: int | None, where: str) -> Finding:
 
 
 def judge_python(version: tuple[int, ...], text: str) -> Finding:
-    """Judge an interpreter by its version; ``text`` says which it is."""
+    """Judge an interpreter by its version; ``text`` identifies it."""
     if version < PYTHON_MIN:
         return Finding(
             "python",
@@ -145,8 +149,9 @@ def judge_python(version: tuple[int, ...], text: str) -> Finding:
 
 
 def judge_package(package: str, version: str | None, least: tuple[int, ...]) -> Finding:
-    """Judge an installed package.  Spark's version must match in its first two numbers, the others
-    must only be new enough.
+    """Judge an installed package by its version.
+
+    Spark's version must match in its first two numbers, the others must only be new enough.
     """
     wanted = ".".join(map(str, least))
     fix = (

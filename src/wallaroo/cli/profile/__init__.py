@@ -1,1 +1,1 @@
-"""``wallaroo profile``: where a running application's time and memory go."""
+"""``wallaroo profile``: time and memory of a running application."""

@@ -1,5 +1,6 @@
-"""``wallaroo profile``: look at a running application for some seconds, or run one for that, and
-show where its time and memory go.
+"""``wallaroo profile``: time and memory of an application over some seconds.
+
+It profiles a running application, or runs one for the purpose.
 
 Where it runs: a terminal.  The application is not changed: its figures are those that it always
 collects, and a flame graph is taken from outside.
@@ -32,7 +33,7 @@ from wallaroo.status_api.discovery import running
 POLL_S = 0.25
 START_S_MAX = 300.0
 STOP_S_MAX = 90.0
-SEVERAL = 2  # exit code: the command line leaves open which application is meant
+SEVERAL = 2  # exit code if the command line does not identify one application
 
 
 def add_parser(subparsers: Any) -> None:
@@ -80,7 +81,7 @@ def _seconds(text: str) -> int:
 
 
 def profile_command(arguments: argparse.Namespace) -> int:
-    """Look and print; return an exit code."""
+    """Profile an application and print its figures; return the exit code."""
     where = arguments.where
     own = trailing_parser("profile", where or "", _add_options)
     given = argparse.Namespace(**vars(arguments))
@@ -131,7 +132,7 @@ def _details(target: Target) -> Details:
 
 
 def _wait(target: Target, until: float, before: Details) -> Details:
-    """The figures at ``until``, or the last ones of an application that ends before."""
+    """Return the figures at ``until``, or the last ones of an application that ends earlier."""
     latest = before
     while time.monotonic() < until:
         time.sleep(POLL_S)
@@ -162,7 +163,7 @@ def _run_for_it(app: str, others: list[str]) -> Iterator[Target]:
 
 
 def _started(run: subprocess.Popen[bytes]) -> Target:
-    """Wait until the run has begun with batches."""
+    """Wait until the run processes batches, and return it as a target."""
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline:
         if run.poll() is not None:
@@ -189,7 +190,7 @@ def _is_running(target: Target) -> bool:
 
 
 def _known(share: float) -> str:
-    """A share; only the greatest are known."""
+    """Format a share, "-" if it is not known; only the greatest are."""
     return f"{share:.1%}" if share else "-"
 
 

@@ -1,6 +1,6 @@
-"""What happened between two looks at a running application: steps, shuffles and keys, as rows.
+"""Figures of steps, shuffles and keys between two samples of an application.
 
-Where it runs: pure.  A look is the JSON of the status server's ``/details``.
+Where it runs: pure.  A sample is the JSON of the status server's ``/details``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Details = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """One step: its share of the time in all steps, its rate, and what an event costs."""
+    """A step's rate, cost per event and share of all steps' time."""
 
     stage: int
     step: str
@@ -27,7 +27,7 @@ class StepFigures:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleFigures:
-    """One shuffle: what went through it."""
+    """Events and bytes per second through one shuffle."""
 
     origin: int
     stage: int
@@ -37,7 +37,7 @@ class ShuffleFigures:
 
 @dataclass(frozen=True, slots=True)
 class KeyFigures:
-    """One key of a stage: its share of the stage's events, and of its time."""
+    """A key's share of its stage's events, and of its time."""
 
     stage: int
     key: str
@@ -47,7 +47,7 @@ class KeyFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Everything, over some seconds."""
+    """All figures over some seconds."""
 
     seconds: float
     steps: tuple[StepFigures, ...]  # in the order in which events pass
@@ -97,7 +97,7 @@ def _shuffles(before: Details, after: Details, seconds: float) -> tuple[ShuffleF
 
 
 def _keys(after: Details) -> tuple[KeyFigures, ...]:
-    """The keys of each stage that take most time, and those with most events."""
+    """Return the keys of each stage that take the most time, and those with the most events."""
     found = []
     slow = after["slow_keys"]
     hot = after["hot_keys"]

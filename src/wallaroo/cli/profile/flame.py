@@ -1,4 +1,6 @@
-"""Flame graphs of a running application, by py-spy, which samples processes from outside.
+"""Flame graphs of a running application, recorded by py-spy.
+
+py-spy samples processes from outside.
 
 Where it runs: a terminal, on the driver's machine.
 """
@@ -13,13 +15,13 @@ from pathlib import Path
 
 from wallaroo.errors import PeerError
 
-RATE = 100  # samples a second
+RATE = 100  # samples per second
 END_S = 60.0  # for py-spy to write its file
 INSTALL = "pip install 'wallaroo-spark[profile]'"
 
 
 class FlameGraph:
-    """A recording under way, of a process and all Python processes below it."""
+    """A recording in progress, of a process and its Python descendants."""
 
     def __init__(self, driver: int, seconds: int, target: Path):
         self._target = target
@@ -34,7 +36,7 @@ class FlameGraph:
         )
 
     def finish(self) -> None:
-        """Wait for the file.  Raises PeerError where there is none."""
+        """Wait for the file.  Raises PeerError if there is none."""
         try:
             _, said = self._process.communicate(timeout=self._seconds + END_S)
         except subprocess.TimeoutExpired as error:
@@ -45,7 +47,7 @@ class FlameGraph:
 
 
 def refusal(said: str) -> str:
-    """Why there is no flame graph, from what py-spy printed."""
+    """Return why there is no flame graph, by the output of py-spy."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if "ermission" in said or "EPERM" in said or "root" in said:
         return (
@@ -56,7 +58,7 @@ def refusal(said: str) -> str:
 
 
 def find_program() -> str:
-    """Where py-spy is.  Raises PeerError where it is not installed."""
+    """Return the path of py-spy.  Raises PeerError if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
     if beside.exists():
         return str(beside)

@@ -1,4 +1,4 @@
-"""The processes of a running application, by name, with their memory and their processor time.
+"""The processes of a running application, with memory and processor time.
 
 Where it runs: a terminal, on the driver's machine.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-# what a command line holds -> what the process is; the first that fits
+# part of a command line -> name of the process; the first match wins
 _NAMES = (
     ("wallaroo.ingress.feeder", "feeder"),
     ("wallaroo.ingress", "ingress"),
@@ -23,8 +23,10 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """One process: ``cpu`` in cores, ``own_bytes`` without what it shares with others, 0 where the
-    system does not say.
+    """Memory and processor use of one process.
+
+    ``cpu`` is in cores; ``own_bytes`` excludes memory shared with others, and is 0 if the system
+    does not report it.
     """
 
     name: str
@@ -35,7 +37,7 @@ class ProcessFigures:
 
 
 def cpu_s(driver: int) -> dict[int, float]:
-    """Processor time of the driver and of everything below it, by pid."""
+    """Return the processor time of the driver and of all processes below it, by pid."""
     found = {}
     for process in _family(driver):
         with contextlib.suppress(psutil.Error):
@@ -45,8 +47,9 @@ def cpu_s(driver: int) -> dict[int, float]:
 
 
 def processes(driver: int, before: dict[int, float], seconds: float) -> list[ProcessFigures]:
-    """Look at all processes; ``before`` is their processor time ``seconds`` ago.  The largest come
-    first.
+    """Return the figures of all processes, the largest first.
+
+    ``before`` is their processor time ``seconds`` ago.
     """
     found = []
     for process in _family(driver):
@@ -60,7 +63,7 @@ def processes(driver: int, before: dict[int, float], seconds: float) -> list[Pro
 
 
 def name_of(command: list[str]) -> str:
-    """Say what a process below the driver is.
+    """Return the name of a process below the driver, by its command line.
 
     >>> name_of(["python", "-m", "pyspark.daemon", "pyspark.worker"]), name_of(["/bin/java", "-cp"])
     ('worker', "Spark's JVM")

@@ -1,1 +1,1 @@
-"""``wallaroo receive``: what a TCP sink sends, cut into messages, counted or written to a file."""
+"""``wallaroo receive``: output of a TCP sink, printed, counted or saved."""

@@ -1,5 +1,6 @@
-"""``wallaroo receive``: listen for an application's output, or read a Kafka topic, and print it,
-save it or count it.
+"""``wallaroo receive``: a receiver of an application's output.
+
+It listens for output, or reads a Kafka topic, and prints it, saves it or counts it.
 
 Where it runs: a process of its own.
 """
@@ -40,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_origin(parser: argparse.ArgumentParser) -> None:
-    """Where output comes from."""
+    """Add the options for the origin of the output."""
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument(
         "--listen", "-l", metavar="HOST:PORT", help="where to listen; port 0 picks a free one"
@@ -61,7 +62,7 @@ def _add_origin(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_form(parser: argparse.ArgumentParser) -> None:
-    """How messages are separated."""
+    """Add the options for the separation of messages."""
     parser.add_argument(
         "--form",
         choices=FORMS,
@@ -84,7 +85,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
-    """What becomes of it, and when it ends."""
+    """Add the options for the use of the output, and for the end of the command."""
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write to FILE instead of standard output"
     )
@@ -112,8 +113,9 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Receive until the count, the timeout or Ctrl-C; 0 where all that was asked for came, 1 where
-    not, 2 for a wrong option.
+    """Receive until the count, the timeout or Ctrl-C; return the exit code.
+
+    It is 0 if everything requested arrived, 1 if not, 2 for a wrong option.
     """
     if problem := _problem(args):
         print(f"wallaroo receive: {problem}", file=sys.stderr)
@@ -215,8 +217,9 @@ def _output(args: argparse.Namespace) -> Iterator[BinaryIO | None]:
 
 
 def _watch(receiver: Receiver, out: BinaryIO | None, args: argparse.Namespace) -> bool:
-    """Wait for the count or the end of time, flushing what was printed; whether everything asked
-    for came.
+    """Wait for the count or the timeout; return whether everything requested arrived.
+
+    Printed output is flushed meanwhile.
     """
     deadline = time.monotonic() + args.timeout if args.timeout is not None else float("inf")
     wanted = args.count if args.count is not None else sys.maxsize

@@ -1,4 +1,4 @@
-"""Receiving the records of a Kafka topic.
+"""A reader of the records of a Kafka topic.
 
 Where it runs: a process of its own.  It imports confluent-kafka, which is optional.
 """
@@ -22,14 +22,14 @@ from wallaroo.clients.kafka import (
 )
 from wallaroo.errors import PeerError
 
-RECORDS_MAX = 1000  # taken at once
+RECORDS_MAX = 1000  # per poll
 CONNECT_S = 10.0
 
-Line = Callable[[Any], bytes]  # a record as what is written
+Line = Callable[[Any], bytes]  # a record's line of output
 
 
 class TopicReader:
-    """Reads all partitions of a topic; sees what is committed only."""
+    """A consumer of all partitions of a topic, of committed records only."""
 
     def __init__(self, address: KafkaAddress, *, from_end: bool):
         self._address = address
@@ -50,11 +50,11 @@ class TopicReader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every partition was read to its end, when it was looked at last."""
+        """Return whether every partition was at its end when it was last polled."""
         return len(self._at_end) == len(self._partitions)
 
     def read(self, wait_s: float, most: int) -> list[Any]:
-        """Return records that came, at most so many.  Raises PeerError where the brokers refuse."""
+        """Return new records, at most ``most``.  Raises PeerError if the brokers refuse."""
         records = []
         for message in self._consumer.consume(min(most, RECORDS_MAX), wait_s):
             error = message.error()
@@ -98,8 +98,10 @@ def receive_records(
     flush_s: float,
     separator: str | None = None,
 ) -> bool:
-    """Write records, a line each, until there are ``count``, time is over, or, where that is asked
-    for, everything was read; whether that or the count was reached.
+    """Write records, one per line, until there are ``count`` or the deadline ``until`` has passed.
+
+    With ``ends_at_end`` it also ends when everything was read.  Return whether it ended by that or
+    by the count.
     """
     line = _line_of(separator)
     while totals.messages < count:

@@ -1,5 +1,4 @@
-"""A TCP receiver to watch an application's output with: counts, prints, keeps or saves what
-arrives.
+"""A TCP receiver that counts, prints, keeps or saves an application's output.
 
 Where it runs: a thread of its own, in `wallaroo receive`, in demos and in tests.
 """
@@ -22,14 +21,14 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET
 
 CHUNK_BYTES = 256 * 1024  # per recv
-ACK_S = 0.05  # a resuming receiver makes its file durable and says so at most this often
+ACK_S = 0.05  # a resuming receiver makes its file durable and reports it at most this often
 FORMS = ("raw", "frames", "lines")
 
-Cutter = Callable[[bytearray], list[bytes]]  # takes whole messages off the front of the buffer
+Cutter = Callable[[bytearray], list[bytes]]  # removes whole messages from the front of the buffer
 
 
 def line_cutter() -> Cutter:
-    """Cut at newlines; the newline is not part of the message."""
+    """Return a cutter at newlines; the newline is not part of the message."""
 
     def cut(buffer: bytearray) -> list[bytes]:
         end = buffer.rfind(b"\n") + 1
@@ -43,8 +42,10 @@ def line_cutter() -> Cutter:
 
 
 def frame_cutter(header_length: int, length_fmt: str) -> Cutter:
-    """Cut frames: ``length_fmt`` reads the payload's length from a header of ``header_length``
-    bytes, which is dropped.
+    """Return a cutter of frames.
+
+    ``length_fmt`` reads the payload's length from a header of ``header_length`` bytes, which is
+    dropped.
     """
     header = struct.Struct(length_fmt)
     if header.size != header_length:
@@ -73,7 +74,7 @@ def frame_cutter(header_length: int, length_fmt: str) -> Cutter:
 
 @dataclass(slots=True)
 class Totals:
-    """What has arrived so far, over all connections."""
+    """Totals of the data received so far, over all connections."""
 
     bytes: int = 0
     messages: int = 0  # frames or lines; stays 0 in raw form
@@ -90,7 +91,7 @@ class _Peer:
 
 
 class Kept:
-    """What was received: written to ``out``, and kept where that is wanted."""
+    """Received data, written to ``out`` and kept if requested."""
 
     def __init__(self, out: BinaryIO | None, is_keeping: bool):
         self.payloads: list[bytes] = []
@@ -99,26 +100,26 @@ class Kept:
         self._is_keeping = is_keeping
 
     def take(self, pieces: Sequence[bytes | memoryview], end: bytes) -> None:
-        """Take messages, or raw bytes; ``end`` is written after each."""
+        """Accept messages, or raw bytes; ``end`` is written after each."""
         if self._is_keeping:
             self.payloads.extend(map(bytes, pieces))
         if self._out is not None and pieces:
             self._out.write(end.join(pieces) + end)
 
     def note(self, now_ns: int, count: int) -> None:
-        """Note when so many were there."""
+        """Note the time at which ``count`` messages or bytes had arrived."""
         if self._is_keeping:
             self.timestamps.append((now_ns, count))
 
     def save(self) -> None:
-        """Have everything on disk."""
+        """Flush and fsync everything written."""
         if self._out is not None:
             self._out.flush()
             os.fsync(self._out.fileno())
 
 
 class ResumePoint:
-    """How many bytes a receiver has, and how many of them are on disk and reported."""
+    """Number of bytes received, and of those on disk and reported."""
 
     def __init__(self, kept: Kept, has: int):
         self.has = has
@@ -128,16 +129,16 @@ class ResumePoint:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is something to report."""
+        """Return whether there are bytes that have not been reported."""
         return self._acked < self.has
 
     @property
     def is_due(self) -> bool:
-        """Whether to report it now."""
+        """Return whether to report them now."""
         return self.is_behind and time.monotonic() >= self._ack_at
 
     def save(self) -> bytes:
-        """Have everything on disk; return what is reported to senders."""
+        """Make everything durable; return the offset to report to senders."""
         self._kept.save()
         self._acked = self.has
         self._ack_at = time.monotonic() + ACK_S
@@ -145,14 +146,14 @@ class ResumePoint:
 
 
 class Receiver:
-    """Accepts any number of connections and takes what they send.
+    """A receiver of any number of connections.
 
     ``form`` is ``raw`` (bytes as they come), ``frames`` (a header, then the payload) or ``lines``.
     Messages and raw chunks are written to ``out`` (messages each with a newline) and, with
     ``is_keeping``, kept in ``payloads``; ``timestamps`` has one (wall clock ns, messages or raw
     bytes so far) per chunk.  With ``is_resuming`` (raw only) it reports to the sender how many
     bytes it has: at every connection and after it made them durable in ``out``; ``resume_at`` is
-    what it had before.
+    the number it already had.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class Receiver:
         self._kept = Kept(out, is_keeping)
         self._resume = ResumePoint(self._kept, resume_at) if is_resuming else None
         self.totals = Totals()
-        self.error: OSError | None = None  # of writing to ``out``; the receiver has stopped
+        self.error: OSError | None = None  # from writing to ``out``; the receiver has stopped
         self._progress = threading.Condition()
         self._is_closing = False
         self._selector = selectors.DefaultSelector()
@@ -188,33 +189,34 @@ class Receiver:
 
     @property
     def payloads(self) -> list[bytes]:
-        """What was kept."""
+        """Return the messages or chunks that were kept."""
         return self._kept.payloads
 
     @property
     def timestamps(self) -> list[tuple[int, int]]:
-        """When it came."""
+        """Return a pair of wall clock ns and count so far for each chunk."""
         return self._kept.timestamps
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port it listens on."""
+        """Return the host and port it listens on."""
         host, port = self._listener.getsockname()[:2]
         return host, port
 
     @property
     def count(self) -> int:
-        """Messages so far; bytes in raw form."""
+        """Return the number of messages so far, of bytes in raw form."""
         return self.totals.messages if self._cut else self.totals.bytes
 
     def start(self) -> Receiver:
-        """Begin to accept and receive."""
+        """Start accepting connections and receiving."""
         self._thread.start()
         return self
 
     def wait_for(self, count: int, seconds: float) -> bool:
-        """Wait until ``count`` messages (bytes in raw form) are there, at most ``seconds``; whether
-        they are.
+        """Wait at most ``seconds`` for ``count`` messages (bytes in raw form).
+
+        Return whether they have arrived.
         """
         deadline = time.monotonic() + seconds
         with self._progress:
@@ -294,7 +296,7 @@ class Receiver:
         sock, _ = self._listener.accept()
         sock.setblocking(False)
         if self._resume is not None:
-            # the sender starts again from what is here; what is under way comes again
+            # the sender resumes after the bytes received; bytes in flight are sent again
             for older in self._peers():
                 self._drop(older)
             sock.send(GREETING + self._resume.save())
@@ -344,7 +346,7 @@ class Receiver:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Read ``HOST:PORT``."""
+    """Parse ``HOST:PORT``."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise WallarooError(

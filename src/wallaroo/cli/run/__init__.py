@@ -1,1 +1,1 @@
-"""``wallaroo run``: its options, its watching loop, and what a person sees of a run."""
+"""``wallaroo run``: its options, watching loop and display of a run."""

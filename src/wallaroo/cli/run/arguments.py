@@ -1,4 +1,4 @@
-"""The options of ``wallaroo run``, and the ``RunOptions`` they make.
+"""The options of ``wallaroo run``, and their ``RunOptions``.
 
 Where it runs: driver.
 """
@@ -20,7 +20,7 @@ from wallaroo.tls import TLS
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what all commands that run an application take."""
+    """Add the options of all commands that run an application."""
     _add_spark(parser.add_argument)
     _add_checkpoint(parser.add_argument)
     _add_batches(parser.add_argument)
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_spark(add: Callable[..., Any]) -> None:
-    """Where it runs."""
+    """Add the options for Spark."""
     add("--master", default="local[*]",
         help=(
             "Spark's master: local[N], spark://HOST:PORT, yarn, k8s://... (default: %(default)s, "
@@ -47,7 +47,7 @@ def _add_spark(add: Callable[..., Any]) -> None:
 
 
 def _add_checkpoint(add: Callable[..., Any]) -> None:
-    """What is kept, and what becomes of it."""
+    """Add the options for the checkpoint."""
     add(
         "--checkpoint",
         type=Path,
@@ -71,7 +71,7 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
 
 
 def _add_batches(add: Callable[..., Any]) -> None:
-    """What batches take, and how they are cut."""
+    """Add the options for input and the size of batches."""
     add("--acknowledged", type=_source_port, action="append", default=[], metavar="NAME=PORT",
         help=(
             "TCP source NAME listens at PORT too, for senders that want acknowledgements; may be "
@@ -112,7 +112,7 @@ def _add_batches(add: Callable[..., Any]) -> None:
 
 
 def _add_logs(add: Callable[..., Any]) -> None:
-    """What is logged."""
+    """Add the options for logging."""
     levels = ("debug", "info", "warning", "error", "off")
     add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
     add(
@@ -124,7 +124,7 @@ def _add_logs(add: Callable[..., Any]) -> None:
 
 
 def _add_access(add: Callable[..., Any]) -> None:
-    """Who may ask, and read input."""
+    """Add the options for access to the status and to input."""
     add("--status", type=_status_address, default=("127.0.0.1", 0), metavar="HOST:PORT",
         help=(
             "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
@@ -156,7 +156,7 @@ def _add_access(add: Callable[..., Any]) -> None:
 
 
 def _add_output(add: Callable[..., Any]) -> None:
-    """Where events that failed go, and what is shown."""
+    """Add the options for dead letters and for the display."""
     add(
         "--dead-letters",
         type=Path,
@@ -232,7 +232,7 @@ def _tls(certificate: str | None, key: str | None, options: str) -> TLS | None:
 
 
 def run_options(options: argparse.Namespace) -> RunOptions:
-    """Return what the command line asks of the run."""
+    """Return the ``RunOptions`` of a command line."""
     return RunOptions(
         master=options.master,
         checkpoint=options.checkpoint,

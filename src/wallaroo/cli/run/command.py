@@ -1,11 +1,12 @@
-"""``wallaroo run APP``: start an application, show what it does, stop it at a batch boundary, say
-how it ended.
+"""``wallaroo run APP``: a run of an application, watched until it ends.
+
+It starts the application, shows its status, stops it at a batch boundary and prints a summary.
 
 Where it runs: driver, main thread.
 
-The exit code is 0 where the run stopped as asked or its sources ended.  Every error is raised,
-after the summary, to the command line's one error boundary, which gives it its code and prints it
-as the last word.
+The exit code is 0 if the run stopped on request or its sources ended.  Every error is raised,
+after the summary, to the command line's one error boundary, which determines its exit code and
+prints it last.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from wallaroo.options import RunHandle
 from wallaroo.runner import launch
 from wallaroo.sinks.file.config import FileSinkConfig
 
-POLL_S = 0.5  # how often the table is drawn and signals are looked for
-STARTING_POLL_S = 0.1  # while the run starts: phases are timed by looking
+POLL_S = 0.5  # between two updates of the table and checks for signals
+STARTING_POLL_S = 0.1  # while the run starts: phases are timed by polling
 PHASE_SHOWN_S = 0.5  # shorter phases are not worth a line
 LAST_STOP_S = 30.0  # how long a run may take to stop after the watching loop itself failed
 
@@ -58,7 +59,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
-    """Split what follows APP into this command's options and the application's."""
+    """Split the arguments after APP into this command's options and the application's."""
     return split_args(trailing_parser("run", arguments.app, add_options), arguments)
 
 
@@ -72,7 +73,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 def run_with(start: Start, arguments: argparse.Namespace) -> int:
-    """The same for a run that ``start`` begins."""
+    """Run an application that ``start`` starts; return the exit code, or raise its error."""
     options, application_args = parse(arguments)
     _check_summary(options.summary)
     application = load_application(options.app, application_args)
@@ -86,7 +87,7 @@ def run_with(start: Start, arguments: argparse.Namespace) -> int:
 def execute(
     start: Callable[[], RunHandle], options: argparse.Namespace, poll_s: float = POLL_S
 ) -> None:
-    """Start, watch, say how it ended; raise what the run failed with."""
+    """Start a run, watch it and print its summary; raise the error it failed with."""
     view = choose_view(options.quiet, not options.no_live)
     with log_on_stderr(options.quiet), StopSignals(view.abandon) as signals:
         if not options.quiet:
@@ -101,11 +102,11 @@ def execute(
             _write_summary(options.summary, status)
     finally:
         if handle.exception is not None:
-            raise handle.exception  # rather than a complaint about the summary
+            raise handle.exception  # rather than an error about the summary
 
 
 class _Stderr(logging.Handler):
-    """Prints the run's log lines."""
+    """A handler that prints the run's log lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
         console.write_lines(record.getMessage())
@@ -113,9 +114,7 @@ class _Stderr(logging.Handler):
 
 @contextmanager
 def log_on_stderr(is_quiet: bool) -> Iterator[None]:
-    """Let lines of the run's log go to stderr; errors only, where quiet.  Afterwards the log is as
-    it was before.
-    """
+    """Print the run's log on stderr, errors only if quiet; restore its settings afterwards."""
     log = logging.getLogger("wallaroo")
     level = log.level
     is_propagating = log.propagate
@@ -132,14 +131,15 @@ def log_on_stderr(is_quiet: bool) -> Iterator[None]:
 
 
 def watch(handle: RunHandle, view: View, signals: StopSignals, poll_s: float = POLL_S) -> RunStatus:
-    """Show the run from its start until it ends, asking it to stop after the first signal; return
-    its last status.
+    """Show the run from its start until it ends; return its last status.
+
+    After the first signal, request a stop.
     """
     is_asked = False
     phases = Phases(view.say)
     try:
         while not handle.wait(STARTING_POLL_S if phases.is_starting else poll_s):
-            signals.install()  # again: Spark puts a SIGINT handler of its own in place
+            signals.install()  # again: Spark installs a SIGINT handler of its own
             status = handle.status()
             phases.look(status)
             if signals.count and not is_asked:
@@ -155,7 +155,7 @@ def watch(handle: RunHandle, view: View, signals: StopSignals, poll_s: float = P
 
 
 class Phases:
-    """Reports each phase of the start when it is over, with its seconds."""
+    """The phases of the start, each reported with its duration when over."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -164,7 +164,7 @@ class Phases:
         self.is_starting = True
 
     def look(self, status: RunStatus) -> None:
-        """Take note of the phase that the run is in."""
+        """Note the run's current phase, and report the previous one if it is over."""
         self.is_starting = status.state == "starting"
         if status.doing == self._phase:
             return
@@ -184,8 +184,9 @@ def _stopping(status: RunStatus) -> str:
 
 
 def confirm_fresh(options: argparse.Namespace) -> None:
-    """Ask before --fresh deletes anything; a CheckpointError where the answer is not yes, or the
-    user cannot be asked.
+    """Ask before --fresh deletes anything.
+
+    Raises CheckpointError if the answer is not yes, or if the user cannot be asked.
     """
     directory: Path | None = options.checkpoint
     if (

@@ -1,5 +1,6 @@
-"""``python -m wallaroo.cli.run.in_process``: what ``wallaroo run`` does, with the batches in the
-driver's own process and without Spark.
+"""``python -m wallaroo.cli.run.in_process``: ``wallaroo run`` without Spark.
+
+Batches run in the driver's own process.
 
 Where it runs: driver, started by ``wallaroo verify --host in-process``.
 
@@ -22,7 +23,7 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 
 TASKS = 2
-PAUSE_S = 0.1  # between two batches: else every message would be one
+PAUSE_S = 0.1  # between two batches: otherwise every message would be one
 
 
 def main(arguments: Sequence[str]) -> int:

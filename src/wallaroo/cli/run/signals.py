@@ -2,9 +2,9 @@
 
 Where it runs: driver, main thread.
 
-Invariant: a handler only counts.  The first signal is acted upon by the watching loop, outside of
-the handler, so that ``stop`` never meets a lock the interrupted code holds.  The second ends the
-process at once with 130; what was committed stays so.
+Invariant: a handler only counts.  The watching loop acts on the first signal, outside of the
+handler, so that ``stop`` never waits for a lock the interrupted code holds.  The second ends the
+process at once with 130; commits stay as they are.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-_INTERRUPTED = 130  # the exit code shells give a process that Ctrl-C ended
+_INTERRUPTED = 130  # the exit code by shell convention for a process that Ctrl-C ended
 
 
 class StopSignals:
-    """Counts SIGINT and SIGTERM while it is entered; the second ends the process, after
-    ``at_second`` gave the terminal back.
+    """A counter of SIGINT and SIGTERM while it is entered.
+
+    The second signal ends the process, after ``at_second`` restored the terminal.
     """
 
     def __init__(self, at_second: Callable[[], None]) -> None:
@@ -29,7 +30,7 @@ class StopSignals:
         self._previous: dict[signal.Signals, Any] = {}
 
     def install(self) -> None:
-        """Put the handler in place, again if someone replaced it."""
+        """Install the handler, or reinstall it if it was replaced."""
         for number in (signal.SIGINT, signal.SIGTERM):
             previous = signal.signal(number, self._handle)
             self._previous.setdefault(number, previous)

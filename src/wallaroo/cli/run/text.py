@@ -1,4 +1,4 @@
-"""What a run's status looks like: a table for terminals, a line for logs, a summary for the end.
+"""A run's status as a table, a log line or a summary.
 
 Where it runs: driver.  All functions are pure: a `RunStatus` in, something to print out.
 """
@@ -68,8 +68,9 @@ def _source_note(source: SourceStatus) -> str:
 def live_table(
     status: RunStatus, workers_from: int = 2, workers_shown: int = WORKERS_SHOWN
 ) -> RenderableType:
-    """The whole state of a run on one screen; its workers if there are ``workers_from``,
-    ``workers_shown`` of them at most.
+    """Return the whole status of a run on one screen.
+
+    Workers are included if there are at least ``workers_from``, at most ``workers_shown`` of them.
     """
     parts: list[RenderableType] = [_headline(status), _rates(status)]
     if status.sources:
@@ -141,14 +142,15 @@ def _sources(sources: tuple[SourceStatus, ...]) -> RenderableType:
 
 
 def _watermark(time: TimeStatus) -> str:
-    """How far a source's time is behind the clock, and which partition it waits for."""
+    """Format a watermark's lag behind the clock, and the partition that holds it back."""
     lag = "none yet" if time.lag_s is None else f"{duration(max(0.0, time.lag_s))} behind"
     return " ".join(filter(None, (lag, time.held_by and f"({time.held_by})")))
 
 
 class _Fitting:
-    """A table that leaves out its ``droppable`` columns, the first ones first, until it fits the
-    terminal without breaking a word.
+    """A table that fits the terminal without breaking a word.
+
+    It leaves out its ``droppable`` columns, in their order, until it fits.
     """
 
     def __init__(
@@ -172,7 +174,7 @@ class _Fitting:
         yield self._table(columns)
 
     def _least(self, column: str) -> int:
-        """Return how many characters a column needs, with the space around it."""
+        """Return the number of characters a column needs, with the space around it."""
         cells = [column, *(str(row[column]) for row in self._rows)]
         words = (word for cell in cells for word in cell.split())
         return max(map(cell_len, words if column in self._words else cells), default=0) + 3
@@ -231,8 +233,9 @@ def _errors(errors: tuple[ErrorCount, ...]) -> Table:
 
 
 def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
-    """Who works on which share of the keys: the state of a key group is in the view of the worker
-    that has it.
+    """Return the table of workers and their shares of the keys.
+
+    The state of a key group is in the view of the worker that has it.
     """
     table = _table(
         "worker", "host", "cores", "tasks", "key groups", "state in its view", words=(0, 1, 5)
@@ -261,8 +264,9 @@ def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
 
 
 def _table(*columns: str, words: tuple[int, ...] = ()) -> Table:
-    """An empty table; columns of ``words`` are ranged left and may wrap, numbers are ranged right
-    and may not.
+    """Return an empty table.
+
+    Columns of ``words`` are ranged left and may wrap, numbers are ranged right and may not.
     """
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
     for number, column in enumerate(columns):
@@ -278,7 +282,7 @@ def _table(*columns: str, words: tuple[int, ...] = ()) -> Table:
 
 
 def log_line(status: RunStatus) -> str:
-    """The key facts in one line, with units, for logs."""
+    """Return the key facts in one line, with units, for logs."""
     events, size_bytes = _backlog(status)
     facts = [
         f"{status.application} {status.state}{f': {status.doing}' if status.doing else ''} "
@@ -315,7 +319,7 @@ def log_line(status: RunStatus) -> str:
 
 
 def _error_words(error: ErrorCount) -> str:
-    """Which step failed how often, and what became of the events."""
+    """Return a step's numbers of failed events, skipped and dead-lettered, in words."""
     said = [
         f"{count:,} {what}"
         for count, what in ((error.skipped, "skipped"), (error.dead_lettered, "dead letters"))
@@ -325,13 +329,13 @@ def _error_words(error: ErrorCount) -> str:
 
 
 def summary(status: RunStatus) -> str:
-    """What a run did, for its end: several lines of plain text; one where it did nothing."""
+    """Return a run's final summary, several lines of plain text; one if it ran no batch."""
     if not (status.running_at or status.batches):
         return (
             f"{status.application}: {status.state} after {duration(status.elapsed_s)}, before the "
             "first batch"
         )
-    # the start of Spark is not the application's speed
+    # the start of Spark does not count for the application's rates
     start_s = max(status.running_at - status.started_at, 0.0)
     seconds = max(status.elapsed_s - start_s, 1e-9)
     begun = (
@@ -373,7 +377,7 @@ def _killed_words(status: RunStatus) -> str:
 
 
 def _end_of(status: RunStatus) -> str:
-    """How the run ended, in words."""
+    """Return how the run ended, in words."""
     return "finished (all input is processed)" if status.state == "finished" else status.state
 
 

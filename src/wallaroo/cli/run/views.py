@@ -1,10 +1,10 @@
-"""The ways to show a run: nothing, log lines, or a table that stays below everything printed.
+"""Views of a run: nothing, log lines, or a live table.
 
-Where it runs: driver.  The views own the terminal and give it back as they found it.  They write to
+Where it runs: driver.  The views own the terminal and restore it as they found it.  They write to
 stderr; stdout belongs to the application's own output.
 
-Invariant: while the table is on the screen, whatever the driver prints to that terminal (outputs of
-a StdoutSink, lines of steps, log lines) goes through one console, which puts it above the table.
+Invariant: while the table is on the screen, everything the driver prints to that terminal (outputs
+of a StdoutSink, lines of steps, log lines) goes through one console, which puts it above the table.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _CURSOR_ON = b"\r\n\x1b[?25h"
 
 
 class View(Protocol):
-    """Something that shows one status after the other; a context manager that leaves the terminal
-    as it was.
+    """A display of one status after the other.
+
+    It is a context manager that leaves the terminal as it was.
     """
 
     def show(self, status: RunStatus) -> None:
@@ -41,10 +42,10 @@ class View(Protocol):
         """Print a line that stays."""
 
     def close(self) -> None:
-        """Give the terminal back; safe to repeat."""
+        """Restore the terminal; safe to repeat."""
 
     def abandon(self) -> None:
-        """Give the terminal back from a signal handler that ends the process."""
+        """Restore the terminal from a signal handler that ends the process."""
 
     def __enter__(self) -> Self: ...
 
@@ -58,10 +59,10 @@ class View(Protocol):
 
 class _Closing:
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to restore."""
 
     def abandon(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to restore."""
 
     def __enter__(self) -> Self:
         return self
@@ -76,18 +77,20 @@ class _Closing:
 
 
 class QuietView(_Closing):
-    """Shows nothing."""
+    """A view that shows nothing."""
 
     def show(self, status: RunStatus) -> None:
         """Show nothing."""
 
     def say(self, text: str) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 class LineView(_Closing):
-    """Prints a log line when the state changes and every few seconds in between; what a rebalance
-    moved, once and at once.
+    """A view that prints log lines.
+
+    It prints one when the state changes and every few seconds in between; what a rebalance moved is
+    printed once, immediately.
     """
 
     def __init__(self, stream: TextIO, every_s: float = LINE_EVERY_S) -> None:
@@ -113,9 +116,9 @@ class LineView(_Closing):
 
 
 class LiveView(_Closing):
-    """Keeps a table up to date in place; everything that is printed meanwhile scrolls above it.
+    """A table updated in place, below everything that is printed meanwhile.
 
-    ``shares_stdout`` says that stdout is this very terminal; where it is not, it stays untouched.
+    ``shares_stdout`` means that stdout is this very terminal; otherwise stdout stays untouched.
     """
 
     def __init__(self, stream: TextIO, shares_stdout: bool = False) -> None:
@@ -155,7 +158,7 @@ class LiveView(_Closing):
             console.give_back()
 
     def abandon(self) -> None:
-        # past rich and past the stream's buffer: the signal may have interrupted either of them in
+        # bypasses rich and the stream's buffer: the signal may have interrupted either of them in
         # mid-write
         if self._live is not None:
             os.write(self._stream.fileno(), _CURSOR_ON)
@@ -172,8 +175,9 @@ class LiveView(_Closing):
 
 
 class LinesAbove(io.TextIOBase):
-    """Replaces a stream of the terminal: hands whole lines to ``write_above``, from any
-    thread; half a line waits for its end.
+    """A replacement for a stream of the terminal.
+
+    It passes whole lines to ``write_above``, from any thread; half a line waits for its end.
     """
 
     def __init__(self, original: TextIO, write_above: Callable[[str], None]) -> None:
@@ -188,12 +192,12 @@ class LinesAbove(io.TextIOBase):
         return len(text)
 
     def finish(self) -> None:
-        """Write half a line that nothing follows."""
+        """Write a last line that has no newline."""
         if half := self._lines.take_half():
             self._write_above(half)
 
     def flush(self) -> None:
-        """Whole lines are out already."""
+        """Do nothing: whole lines are already written."""
 
     def fileno(self) -> int:
         return self._original.fileno()
@@ -206,7 +210,7 @@ class LinesAbove(io.TextIOBase):
 
     @property
     def buffer(self) -> object:
-        """The stream for bytes; what is written there is not kept above the table."""
+        """Return the stream for bytes; what is written there is not kept above the table."""
         return self._original.buffer
 
     @property
@@ -215,9 +219,9 @@ class LinesAbove(io.TextIOBase):
 
 
 def choose_view(is_quiet: bool, is_live_allowed: bool) -> View:
-    """Choose how to show the run, by what stderr is.
+    """Return the view for the options and the kind of stderr.
 
-    The view writes to a descriptor of its own: stderr itself leads elsewhere while Spark starts.
+    The view writes to a descriptor of its own: stderr itself is redirected while Spark starts.
     """
     if is_quiet:
         return QuietView()
@@ -229,7 +233,7 @@ def choose_view(is_quiet: bool, is_live_allowed: bool) -> View:
 
 
 def own_stderr() -> TextIO:
-    """Return stderr under a descriptor of its own; stderr itself where it has none."""
+    """Return stderr under a descriptor of its own, stderr itself if it has no descriptor."""
     try:
         return os.fdopen(
             os.dup(sys.stderr.fileno()),
@@ -243,7 +247,7 @@ def own_stderr() -> TextIO:
 
 
 def is_same_terminal(one: TextIO, other: TextIO) -> bool:
-    """Whether both streams are the same terminal."""
+    """Return whether both streams are the same terminal."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         if one.isatty() and other.isatty():
             return os.fstat(one.fileno()).st_rdev == os.fstat(other.fileno()).st_rdev

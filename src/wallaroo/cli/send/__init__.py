@@ -1,1 +1,1 @@
-"""``wallaroo send``: messages from a file or standard input, over TCP."""
+"""``wallaroo send``: messages from files or numbers, over TCP or to Kafka."""

@@ -1,9 +1,10 @@
-"""Sending with acknowledgements: every message is in the application's spool exactly once, whatever
-is killed.
+"""A sender with acknowledgements.
 
-Where it runs: a process or thread of its own.  The ingress says how many messages of the stream are
-safe; the sender goes on from there, and connects again as often as it must.  The messages must be
-the same each time: the stream's name identifies them.
+Every message is in the application's spool exactly once, whichever process is killed.
+
+Where it runs: a process or thread of its own.  The ingress reports how many messages of the stream
+are safe; the sender continues from there, and reconnects as often as necessary.  The messages must
+be the same each time: the stream's name identifies them.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ def send_acknowledged(
     on_count: Callable[[int], None] = lambda count: None,
     secret: bytes = b"",
 ) -> Sent:
-    """Send until every message is acknowledged; ``on_count`` gets each new count.  Raises
-    PeerError if the target stays away, or closes one connection after the other without
-    acknowledging anything, as it does where it refuses a message.
+    """Send until every message is acknowledged; call ``on_count`` with each new count.
 
-    ``Sent`` counts what this call added, not what was safe before.
+    Raises PeerError if the target stays unavailable, or closes one connection after the other
+    without acknowledging anything, as it does if it refuses a message.  ``Sent`` counts what this
+    call added, not what was safe before.
     """
     began = time.monotonic()
     first = -1
@@ -64,7 +65,7 @@ def send_acknowledged(
                         f"{len(messages.ends)}."
                     )
                 _send_from(sock, messages, count, rate, on_count)
-        except OSError:  # it went away: it says where to continue when it is back
+        except OSError:  # the peer is unavailable: it reports where to continue when it is back
             time.sleep(FRUITLESS_PAUSE_S if fruitless else 0.0)
             continue
         size_bytes = _start_of(messages, len(messages.ends)) - _start_of(messages, first)
@@ -82,8 +83,9 @@ def _send_from(
     rate: float | None,
     on_count: Callable[[int], None],
 ) -> None:
-    """Send from message ``count`` on, and read counts, until all are acknowledged.  Raises OSError
-    if the peer goes away.
+    """Send from message ``count`` on, and read counts, until all are acknowledged.
+
+    Raises OSError if the connection is lost.
     """
     sock.setblocking(False)
     view = memoryview(messages.content)

@@ -1,5 +1,6 @@
-"""``wallaroo send``: feed an application over TCP, or a Kafka topic, from files, lines or decimal
-numbers.
+"""``wallaroo send``: a sender to an application or a Kafka topic.
+
+The messages are the content of files, lines or decimal numbers; applications receive them over TCP.
 
 Where it runs: a process of its own.
 """
@@ -33,7 +34,7 @@ from wallaroo.errors import PeerError, WallarooError, optional_library
 from wallaroo.framing import Framing, line_framing
 from wallaroo.tls_sockets import Address
 
-RATE_S_MIN = 0.01  # a shorter time gives no rate worth printing
+RATE_S_MIN = 0.01  # a shorter time yields no rate worth printing
 FORMS = ("lines", "frames", "raw")
 
 
@@ -51,7 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_messages(parser: argparse.ArgumentParser) -> None:
-    """What is sent, and where to."""
+    """Add the options for the messages and their targets."""
     parser.add_argument(
         "--to",
         "-t",
@@ -69,7 +70,7 @@ def _add_messages(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_form(parser: argparse.ArgumentParser) -> None:
-    """How messages are separated."""
+    """Add the options for the separation of messages."""
     parser.add_argument(
         "--form",
         choices=FORMS,
@@ -105,7 +106,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_course(parser: argparse.ArgumentParser) -> None:
-    """How fast, how many and for how long."""
+    """Add the options for rate, number, duration and acknowledgements."""
     parser.add_argument(
         "--rate",
         "-r",
@@ -150,8 +151,9 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Send and print a summary; 0 when all was sent, 1 where a target is absent or goes away, 2 for
-    a wrong option.
+    """Send and print a summary; return the exit code.
+
+    It is 0 if everything was sent, 1 if a target is or becomes unavailable, 2 for a wrong option.
     """
     try:
         targets = [] if is_kafka(args.to) else parse_targets(args.to)
@@ -198,7 +200,7 @@ def _send_records(
 
 
 def parse_targets(text: str) -> list[Address]:
-    """Read ``HOST:PORT,HOST:PORT``.  Raises ValueError in words."""
+    """Parse ``HOST:PORT,HOST:PORT``.  Raises ValueError with a sentence for users."""
     targets = []
     for part in text.split(","):
         host, _, port = part.strip().rpartition(":")
@@ -209,7 +211,7 @@ def parse_targets(text: str) -> list[Address]:
 
 
 def summary(sent: Sent, rate: float | None, *, is_counted: bool = True) -> str:
-    """Say in one line what was sent.
+    """Return one line about what was sent.
 
     >>> summary(Sent(1000, 50000, 2.0, 0.0125), 500.0)
     'sent 1,000 messages, 50,000 bytes in 2.00 s: 500 messages/s, at most 12.5 ms behind schedule'

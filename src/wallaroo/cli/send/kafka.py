@@ -1,4 +1,4 @@
-"""Sending messages as records of a Kafka topic.
+"""A sender of messages as records of a Kafka topic.
 
 Where it runs: a process of its own.  It imports confluent-kafka, which is optional.
 """
@@ -17,19 +17,19 @@ from wallaroo.cli.send.sending import Blocks, SendOptions, Sent
 from wallaroo.clients.kafka import error_of, sentence, settings
 from wallaroo.errors import PeerError
 
-POLL_EVERY = 1000  # records between two looks at what was delivered
-FULL_S = 0.1  # to wait where the client's queue is full
+POLL_EVERY = 1000  # records between two polls for delivery reports
+FULL_S = 0.1  # to wait if the client's queue is full
 LINGER_MS = 5
 PURGE_S = 1.0  # for the client to drop what cannot be sent any more
 
 
 class Records:
-    """A producer to one topic, and how its records fared."""
+    """A producer to one topic, with the outcome of its deliveries."""
 
     def __init__(self, address: KafkaAddress, connect_timeout_s: float):
         self._address = address
         self._failed = ""
-        # what the client would write to the terminal comes back from a call, too
+        # log_level 0: errors that the client would print are returned from calls as well
         own = {"enable.idempotence": True, "linger.ms": LINGER_MS, "log_level": 0}
         try:
             self._producer: Any = Producer({**own, **settings(address.brokers, address.options)})
@@ -44,7 +44,7 @@ class Records:
             raise PeerError(f"topic '{address.topic}' at {address.brokers}: {sentence(problem)}.")
 
     def send(self, key: bytes | None, value: bytes) -> None:
-        """Add a record.  Raises PeerError where an earlier one failed."""
+        """Add a record.  Raises PeerError if an earlier one failed."""
         while True:
             try:
                 self._producer.produce(self._address.topic, value, key, on_delivery=self._note)
@@ -57,19 +57,19 @@ class Records:
                 return
 
     def look(self, wait_s: float = 0.0) -> None:
-        """Take note of what was delivered.  Raises PeerError where a record failed."""
+        """Poll for delivery reports.  Raises PeerError if a record failed."""
         self._producer.poll(wait_s)
         if self._failed:
             raise PeerError(f"{self._address} refuses a record: {self._failed}.")
 
     def finish(self, timeout_s: float) -> bool:
-        """Wait until everything is delivered; whether it is."""
+        """Wait until everything is delivered; return whether it is."""
         left = self._producer.flush(timeout_s)
         self.look()
         return not left
 
     def drop(self) -> None:
-        """Give up what is not delivered."""
+        """Drop all undelivered records."""
         self._producer.purge()
         self._producer.flush(PURGE_S)
 
@@ -86,10 +86,10 @@ def send_records(
     *,
     separator: str | None = None,
 ) -> Sent:
-    """Send each message, without the ``overhead`` bytes before it, as a record's value; with a
-    ``separator``, what is before it as the key.
+    """Send each message, without the ``overhead`` bytes before it, as a record's value.
 
-    Ctrl-C ends it early and is no error.  Raises PeerError where the brokers stay away or refuse.
+    With a ``separator``, the part before it is the record's key.  Ctrl-C ends it early and is no
+    error.  Raises PeerError if the brokers stay unavailable or refuse.
     """
     records = Records(address, options.connect_timeout_s)
     divider = None if separator is None else separator.encode()

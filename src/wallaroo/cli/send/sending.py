@@ -1,5 +1,6 @@
-"""Sending frames to an application: from files, lines or numbers, as fast as it takes them or by a
-schedule.
+"""A sender of frames to an application, from files, lines or numbers.
+
+It sends as fast as the application reads, or by a schedule.
 
 Where it runs: a process or thread of its own, in ``wallaroo send``, in demos and in tests.  Message
 boundaries are found once; sending then cuts large slices and does no work per message.  Sending
@@ -22,8 +23,8 @@ from wallaroo.framing import FrameError, Framing, frame_splitter, framer
 from wallaroo.lines import split_lines
 from wallaroo.tls_sockets import Address
 
-SLICE_BYTES = 256 * 1024  # per send, where no batch size is asked for
-TICK_S = 0.01  # between sends, where a rate and no batch size is asked for
+SLICE_BYTES = 256 * 1024  # per send, if no batch size is given
+TICK_S = 0.01  # between sends, if a rate and no batch size is given
 NUMBERS_PER_BLOCK = 100_000
 CONNECT_RETRY_S = 0.1
 PAYLOAD_BYTES_MAX = 1 << 30
@@ -32,7 +33,7 @@ U32 = Framing(max_size=PAYLOAD_BYTES_MAX)
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Bytes as they go over the wire, and where each message ends."""
+    """Bytes as sent over the wire, with the end of each message."""
 
     content: bytes
     ends: array[int]
@@ -42,8 +43,9 @@ Blocks = Callable[[], Iterable[Messages]]  # called again for each repetition
 
 
 def of_frames(content: bytes, framing: Framing = U32) -> Messages:
-    """Take bytes that are already framed.  Raises PeerError if they do not end with a whole
-    frame.
+    """Return messages that are already framed.
+
+    Raises PeerError if the content does not end with a whole frame.
     """
     try:
         payloads = frame_splitter(framing)(content)
@@ -55,9 +57,7 @@ def of_frames(content: bytes, framing: Framing = U32) -> Messages:
 
 
 def of_lines(content: bytes, *, keeps_empty: bool = False, framing: Framing = U32) -> Messages:
-    r"""Make a frame of each line, without its ``\n`` or ``\r\n``; empty lines are left out unless
-    kept.
-    """
+    r"""Frame each line, without its ``\n`` or ``\r\n``; leave out empty lines unless kept."""
     lines = split_lines(content)
     return of_payloads(lines if keeps_empty else [line for line in lines if line], framing)
 
@@ -68,7 +68,7 @@ def of_payloads(payloads: Sequence[bytes], framing: Framing = U32) -> Messages:
 
 
 def of_numbers(last: int, framing: Framing = U32) -> Iterator[Messages]:
-    """Make frames of the decimal numbers 1 to ``last``, as text, block by block."""
+    """Yield frames of the decimal numbers 1 to ``last``, as text, block by block."""
     for first in range(1, last + 1, NUMBERS_PER_BLOCK):
         yield of_payloads(
             [b"%d" % number for number in range(first, min(last + 1, first + NUMBERS_PER_BLOCK))],
@@ -77,7 +77,7 @@ def of_numbers(last: int, framing: Framing = U32) -> Iterator[Messages]:
 
 
 def of_bytes(content: bytes) -> Messages:
-    """Take bytes as they are; a message is a slice of them, for want of better knowledge."""
+    """Return bytes unchanged, in slices that count as messages: real boundaries are unknown."""
     ends = array("Q", range(SLICE_BYTES, len(content), SLICE_BYTES))
     if content:
         ends.append(len(content))
@@ -93,7 +93,10 @@ def _joined(content: bytes, overhead: int, payloads: Sequence[bytes]) -> Message
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """How to send.  ``repeat`` 0 is forever; ``rate`` is messages per second over all targets."""
+    """Options of a sender.
+
+    ``repeat`` 0 is forever; ``rate`` is messages per second over all targets.
+    """
 
     rate: float | None = None
     repeat: int = 1
@@ -106,8 +109,9 @@ class SendOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What was sent, and in how many seconds the other side took it; ``lag_s`` is the most any
-    batch was late on its schedule.
+    """Amounts sent, and the seconds until the other side had read them.
+
+    ``lag_s`` is the most any batch was behind schedule.
     """
 
     messages: int
@@ -118,7 +122,7 @@ class Sent:
 
 
 def slices(blocks: Blocks, options: SendOptions) -> Iterator[tuple[memoryview, int]]:
-    """Cut the messages into what is sent at once: bytes and how many messages."""
+    """Yield the slices that are sent at once, each with its number of messages."""
     left = options.count
     for _ in range(options.repeat) if options.repeat else itertools.repeat(None):
         is_empty = True
@@ -149,7 +153,7 @@ def _batch_size(block: Messages, options: SendOptions) -> int:
 
 
 def connect(target: Address, timeout_s: float) -> socket.socket:
-    """Connect, trying again until the time is over.  Raises PeerError then."""
+    """Connect, retrying until the timeout.  Raises PeerError then."""
     until = time.monotonic() + timeout_s
     while True:
         try:
@@ -170,11 +174,10 @@ def connect(target: Address, timeout_s: float) -> socket.socket:
 
 # frozen
 def send(targets: Sequence[Address], blocks: Blocks, options: SendOptions = SendOptions()) -> Sent:
-    """Send all messages, batch by batch to one target after the other; late batches are sent, never
-    skipped.
+    """Send all messages, batch by batch to one target after the other.
 
-    Ctrl-C ends it early and is no error.  Raises PeerError if a target is absent, goes away, or
-    closes the connection because it refuses a message.
+    Late batches are sent, never skipped.  Ctrl-C ends it early and is no error.  Raises PeerError
+    if a target is or becomes unavailable, or closes the connection because it refuses a message.
     """
     with contextlib.ExitStack() as stack:
         sockets = [
@@ -218,8 +221,9 @@ def _send(
 def _await_close(
     sockets: Sequence[socket.socket], targets: Sequence[Address], messages: int, timeout_s: float
 ) -> bool:
-    """Wait until the targets have read everything and closed; return whether they all have.  Raises
-    PeerError if one resets its connection.
+    """Wait until the targets have read everything and closed; return whether they all have.
+
+    Raises PeerError if one resets its connection.
     """
     until = time.monotonic() + timeout_s
     for sock, target in zip(sockets, targets, strict=True):
@@ -245,7 +249,7 @@ def _refused(target: Address, messages: int, error: OSError) -> PeerError:
 
 
 def _wait_for(due: float, until: float) -> float:
-    """Sleep until a batch is due or time is over; return how late it is."""
+    """Sleep until a batch is due or the deadline has passed; return how late the batch is."""
     early = min(due, until) - time.monotonic()
     if early > 0:
         time.sleep(early)

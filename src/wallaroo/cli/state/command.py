@@ -1,4 +1,4 @@
-"""``wallaroo state``: look at the state in a checkpoint, verify it, roll it back, remove from it.
+"""``wallaroo state``: inspection and maintenance of the state in a checkpoint.
 
 Where it runs: a terminal.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from wallaroo.cli.state.looking import diff_command, export_command, get_command, list_command
 from wallaroo.cli.state.upkeep import add_drop, add_rollback, add_verify
 
-LIMIT_DEFAULT = 100  # lines of a list that are shown by default
+LIMIT_DEFAULT = 100  # lines of a list shown by default
 
 
 def add_parser(subparsers: Any) -> None:

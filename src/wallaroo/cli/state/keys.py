@@ -1,4 +1,4 @@
-"""What a key on the command line can mean.
+"""Interpretations of a key on the command line.
 
 Where it runs: a terminal.
 """
@@ -12,7 +12,7 @@ from wallaroo.engine.keys import Key
 
 
 def candidates(text: str, key_type: str | None) -> list[Key]:
-    """Return the keys that a text can mean, likeliest first.
+    """Return the keys that a text can mean, the most likely first.
 
     >>> candidates("7", None), candidates("b'a'", "bytes")
     (['7', b'7', 7], [b'a'])
@@ -24,6 +24,6 @@ def candidates(text: str, key_type: str | None) -> list[Key]:
         with contextlib.suppress(ValueError, SyntaxError):
             written: Key = ast.literal_eval(text)
             keys.insert(0, written)
-            if key_type:  # quotes and a type: surely meant as it is written
+            if key_type:  # quotes and a type: certainly a literal
                 keys = [key for key in keys if type(key) is not type(written) or key == written]
     return [key for key in keys if key_type in (None, type(key).__name__)]

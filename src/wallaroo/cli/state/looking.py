@@ -1,4 +1,4 @@
-"""What ``wallaroo state list | get | export | diff`` print.
+"""The read-only verbs of ``wallaroo state``: list, get, export and diff.
 
 Where it runs: a terminal.  No JVM is started, nothing is locked; without ``--app`` none of the
 application's code is imported.
@@ -90,8 +90,9 @@ def _print_commits(reader: CheckpointReader, limit: int) -> None:
 
 
 def _events(commit: Commit, before: Commit | None) -> str:
-    """Events of this batch by source, or what a command changed; where the commit before was
-    deleted, the total so far is all that is known.
+    """Return this batch's events by source, or what a command changed.
+
+    If the previous commit was deleted, only the total so far is known.
     """
     if commit.edit:
         return f"({commit.edit})"
@@ -217,7 +218,7 @@ def _output(file: Path | None) -> Iterator[TextIO]:
 
 
 def diff_command(options: argparse.Namespace) -> None:
-    """Print what changed between two commits, then how much by step."""
+    """Print the changes between two commits, then their number by step."""
     reader = _open(options)
     new = _state_at(reader, options.to, options.step)
     old = _state_at(reader, options.start, None)
@@ -253,8 +254,9 @@ def _describe(change: Change, showing: Show) -> tuple[str, str]:
 
 
 def _open(options: argparse.Namespace) -> CheckpointReader:
-    """Open the checkpoint; raise this process's limit of open files, as a commit is read with all
-    of its files open.
+    """Open the checkpoint, after raising this process's limit of open files.
+
+    A commit is read with all of its files open.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):
@@ -269,8 +271,9 @@ def _state_at(reader: CheckpointReader, batch: int | None, step: str | None) -> 
 
 
 def _showing(app: str | None) -> Show:
-    """Return what makes an entry visible: with stand-ins, or with the classes and the deserialize
-    of ``app``.
+    """Return the function that makes an entry readable.
+
+    It uses stand-ins, or the classes and the deserialize of ``app``.
     """
     if app is None:
         return lambda entry: show(load_safely(entry.raw))

@@ -1,10 +1,11 @@
-"""``wallaroo state verify | rollback | drop``: check a checkpoint, move it back, remove state from
-it.
+"""The maintenance verbs of ``wallaroo state``: verify, rollback and drop.
+
+They check a checkpoint, move it back to an older commit, and remove state from it.
 
 Where it runs: a terminal.  ``verify`` changes and locks nothing; the other two need the application
-to be stopped, and take the checkpoint's lock.
+to be stopped, and acquire the checkpoint's lock.
 
-Exit codes: 0 where all is well or done, 1 where something is damaged or refused.
+Exit codes: 0 if all is well or done, 1 if something is damaged or refused.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _add_folder(verb: argparse.ArgumentParser) -> None:
 
 
 def verify_command(options: argparse.Namespace) -> int:
-    """Print what is damaged; return the exit code."""
+    """Verify a checkpoint and print any damage; return the exit code."""
     report = verify(options.folder)
     print(json.dumps(_facts(report)) if options.json else _text(options.folder, report))
     return DAMAGED if report.damages else WHOLE
@@ -128,7 +129,7 @@ def _facts(report: Report) -> dict[str, Any]:
 
 
 def rollback_command(options: argparse.Namespace) -> None:
-    """Roll back; print what was dropped."""
+    """Roll a checkpoint back; print the commits that were dropped."""
     application = load_application(options.app, options.rest)
     dropped = roll_back(options.folder, options.to, application.plan)
     if not dropped:
@@ -141,7 +142,7 @@ def rollback_command(options: argparse.Namespace) -> None:
 
 
 def drop_command(options: argparse.Namespace) -> None:
-    """Remove state; print how much."""
+    """Remove state; print the number of entries removed."""
     if bool(options.keys) == options.all:
         raise CheckpointError(
             "Name the keys to remove, or give --all to remove all state of the step."

@@ -1,1 +1,1 @@
-"""``wallaroo verify``: disturb an application and compare it with an oracle."""
+"""``wallaroo verify``: disturbances of an application, and comparison with an oracle."""

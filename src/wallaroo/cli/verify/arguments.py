@@ -17,13 +17,13 @@ from wallaroo.verify.disturbances.schedule import Deed
 from wallaroo.verify.plain_receiver import BEHAVIOURS as RECEIVERS
 from wallaroo.verify.processes import Kind
 
-PAIRS_WORKERS_MAX = 5  # growing by two twice
+PAIRS_WORKERS_MAX = 5  # reached by growing by two twice
 ON_SPARK = "spark"
 IN_PROCESS = "in-process"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add all of them."""
+    """Add all options of the command."""
     _add_application(parser.add_argument)
     _add_load(parser.add_argument)
     _add_disturbances(parser.add_argument)
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_application(add: Callable[..., Any]) -> None:
-    """Which application, and what its output is compared with."""
+    """Add the options for the application and for the expected output."""
     add(
         "--app",
         default="all",
@@ -65,7 +65,7 @@ def _add_application(add: Callable[..., Any]) -> None:
 
 
 def _add_load(add: Callable[..., Any]) -> None:
-    """How much is done to it, and under which load."""
+    """Add the options for kills and load."""
     add(
         "--kills",
         type=int,
@@ -111,7 +111,7 @@ def _add_load(add: Callable[..., Any]) -> None:
 
 
 def _add_disturbances(add: Callable[..., Any]) -> None:
-    """What is done to it, and on which host."""
+    """Add the options for disturbances and for the host of the run."""
     add(
         "--changes",
         type=changes_of,
@@ -168,7 +168,7 @@ def _add_disturbances(add: Callable[..., Any]) -> None:
 
 
 def _add_results(add: Callable[..., Any]) -> None:
-    """Where the results go."""
+    """Add the options for the results."""
     add("--quiet", action="store_true", help="print the results only")
     add(
         "--json",
@@ -179,7 +179,7 @@ def _add_results(add: Callable[..., Any]) -> None:
 
 
 def kinds_of(text: str) -> tuple[Kind, ...]:
-    """Read ``driver,egress``."""
+    """Parse kinds of processes, such as ``driver,egress``."""
     try:
         return tuple(Kind(part) for part in text.split(","))
     except ValueError as error:
@@ -189,7 +189,7 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
 
 
 def deeds_of(text: str) -> tuple[Deed, ...]:
-    """Read ``kill,hold``."""
+    """Parse deeds, such as ``kill,hold``."""
     try:
         if text == "all":
             return tuple(deed for deed in Deed if deed is not Deed.PARTITION)
@@ -201,7 +201,7 @@ def deeds_of(text: str) -> tuple[Deed, ...]:
 
 
 def changes_of(text: str) -> tuple[str, ...]:
-    """Read ``grow1,kill``, ``pairs`` or ``failures``."""
+    """Parse changes, such as ``grow1,kill``, or ``pairs`` or ``failures``."""
     changes = (
         every_pair(1, PAIRS_WORKERS_MAX, 2)
         if text == "pairs"
@@ -218,7 +218,7 @@ def changes_of(text: str) -> tuple[str, ...]:
 
 
 def input_of(text: str) -> tuple[str, Path]:
-    """Read ``SOURCE=FILE``."""
+    """Parse ``SOURCE=FILE``."""
     name, _, file = text.partition("=")
     if not name or not file:
         raise argparse.ArgumentTypeError(f"{text!r} is not SOURCE=FILE")
@@ -226,5 +226,5 @@ def input_of(text: str) -> tuple[str, Path]:
 
 
 def wrong(what: str, fix: str) -> WallarooParameterError:
-    """Make the error for arguments that do not go together."""
+    """Return the error for arguments that cannot be combined."""
     return WallarooParameterError(Problem("wallaroo verify", "", what, fix))

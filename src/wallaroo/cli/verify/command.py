@@ -1,10 +1,11 @@
-"""``wallaroo verify``: run an application under load, kill its processes, and prove that nothing is
-lost or doubled.
+"""``wallaroo verify``: proof under kills that nothing is lost or doubled.
+
+It runs an application under load and kills its processes.
 
 Where it runs: a terminal; the application's processes are its children.
 
-The exit code is 0 where input, output and state agree, 1 otherwise.  The seed decides the input and
-the kills; the moments at which they meet depend on the machine.
+The exit code is 0 if input, output and state agree, 1 otherwise.  The seed determines the input and
+the kills; the moments at which they coincide depend on the machine.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from wallaroo.verify.options import VerifyOptions
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
 
-# of a run without Spark: commits are few, so that output that waits is listed
+# for a run without Spark: few commits are retained, so that waiting output is listed
 IN_PROCESS_OPTIONS = ("--batch-time", "0.5", "--retain-commits", "2")
 IN_PROCESS_PROGRAM = ("wallaroo.cli.run.in_process",)
 IN_PROCESS_KINDS = (Kind.DRIVER, Kind.INGRESS, Kind.EGRESS)
@@ -119,7 +120,7 @@ def _verify_all(options: argparse.Namespace, own: type[Case] | None, enough: Eno
 
 
 def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
-    """Return what can be killed on the host."""
+    """Return the kinds of processes to kill, as far as the host has them."""
     there: tuple[Kind, ...] = IN_PROCESS_KINDS
     if options.host == ON_SPARK:
         there = tuple(Kind)
@@ -181,17 +182,20 @@ def _working_folder(keep: Path | None, case: str) -> Iterator[Path]:
 
 
 class Enough:
-    """The first Ctrl-C ends the disturbances: what was done so far gets its verdict."""
+    """A flag set by the first Ctrl-C, which ends the disturbances.
+
+    The verdict then covers those done so far.
+    """
 
     def __init__(self) -> None:
         self._is_set = False
 
     def is_set(self) -> bool:
-        """Whether it was pressed."""
+        """Return whether Ctrl-C was pressed."""
         return self._is_set
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal; the second one ends this process."""
+        """Handle a signal; the second one ends this process."""
         if self._is_set:
             raise KeyboardInterrupt
         self._is_set = True
@@ -199,5 +203,5 @@ class Enough:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """End in an orderly way, so that the run under test does not outlive this process."""
+    """Exit in an orderly way, so that the run under test does not outlive this process."""
     sys.exit(128 + number)

@@ -25,15 +25,13 @@ from wallaroo.verify.result import Result
 from wallaroo.verify.undisturbed import Observed, compare
 
 ON_CLUSTER = ("--conf", "spark.executor.memory=512m")  # several executors on one machine
-CONNECT_S_MAX = 300.0  # a sender waits so long for a run that starts again
+CONNECT_S_MAX = 300.0  # how long a sender waits for a run that restarts
 
 
 def verify(
     options: VerifyOptions, folder: Path, is_quiet: bool = False, behaviour: str = ""
 ) -> Result:
-    """Verify one application in ``folder``; ``behaviour`` is that of a plain receiver, if it is
-    one.
-    """
+    """Verify one application in ``folder``; a ``behaviour`` selects a plain receiver."""
     output = folder / "output"
     with (
         output.open("wb") as out,
@@ -58,8 +56,9 @@ def _compare_with_undisturbed(
     result: Result,
     is_quiet: bool,
 ) -> None:
-    """Run the application again with the same input and without faults; add to the result how the
-    outputs and states differ.
+    """Run the application again with the same input and without faults.
+
+    Differences of outputs and states are added to the result.
     """
     apart = folder / "undisturbed"
     apart.mkdir()
@@ -97,8 +96,9 @@ def verify_scaling(
     is_quiet: bool = False,
     cores: int = 1,
 ) -> Result:
-    """Verify one application in ``folder`` on a cluster that changes; workers have ``cores`` cores
-    each.
+    """Verify one application in ``folder`` on a cluster that changes.
+
+    Workers have ``cores`` cores each.
     """
     output = folder / "output"
     say = _nothing if is_quiet else _say
@@ -130,8 +130,9 @@ def verify_partitions(
     is_quiet: bool = False,
     seconds: tuple[float, float] = CUT_S,
 ) -> Result:
-    """Verify one application in ``folder`` on hosts between which the network fails for times
-    between these.
+    """Verify one application in ``folder`` on hosts between which the network fails.
+
+    ``seconds`` are the shortest and the longest time of a failure.
     """
     output = folder / "output"
     say = _nothing if is_quiet else _say
@@ -186,4 +187,4 @@ def _say(text: str) -> None:
 
 
 def _nothing(text: str) -> None:
-    """Say nothing."""
+    """Print nothing."""

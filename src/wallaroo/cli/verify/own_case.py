@@ -1,4 +1,4 @@
-"""The case of an application of a user's own: with an oracle, or with its input.
+"""Cases of users' own applications, with an oracle or with input.
 
 Where it runs: a terminal.
 """
@@ -16,7 +16,7 @@ from wallaroo.verify.undisturbed import Observed
 
 
 def own_case(options: argparse.Namespace) -> type[Case] | None:
-    """Make the case of a user's application, with an oracle or with input; None for one of ours."""
+    """Return the case of a user's application, by oracle or by input; None for a built-in one."""
     if options.app == "all" or options.app in CASES:
         return None
     if not Path(options.app).is_file() or not (options.oracle or options.input):

@@ -1,4 +1,4 @@
-"""A vectorized step at work by itself, for tests of applications.
+"""A vectorized step by itself, for tests of applications.
 
 Where it runs: pure.
 """
@@ -25,8 +25,9 @@ from wallaroo.vectorized.steps import (
 
 
 def process_of(step: Step, outputs: list[Any], failed: OnError) -> Emit:
-    """Return what takes blocks; what the step makes of them is appended to ``outputs``: blocks,
-    keys or encoded outputs.
+    """Return a function that accepts blocks and runs the step on them.
+
+    It appends the results to ``outputs``: blocks, keys or encoded outputs.
     """
 
     def emit(keys: Any, rows: Any) -> None:

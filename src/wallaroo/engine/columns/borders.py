@@ -1,4 +1,4 @@
-"""Where a stage goes from blocks to events or back: steps that the platform puts in between.
+"""Borders between blocks and events: steps that the platform inserts.
 
 Where it runs: pure.
 """
@@ -11,13 +11,13 @@ from typing import Any
 from wallaroo.plan.model import BranchEntry, Plan, SourceEntry, Stage, ToBranches, ToExchange
 from wallaroo.steps import Step
 
-# rows of a block that is made of events, unless a step says less: what a call costs is then small
-# beside what making the rows costs
+# rows of a block that is made from events, unless a step sets less: the cost of a call is then
+# small compared to that of creating the rows
 ROWS_MAX = 4096
 
 
 class Explode(Step):
-    """Blocks in, their rows out as events."""
+    """A step from blocks to events, one per row."""
 
     kind = "explode"
     takes_blocks = True
@@ -27,7 +27,7 @@ class Explode(Step):
 
 
 class Collect(Step):
-    """Events in, blocks of them out."""
+    """A step from events to blocks of them."""
 
     kind = "collect"
 
@@ -43,7 +43,10 @@ def _nothing(rows: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A stage with its borders, and whether blocks come in and go out."""
+    """A stage with its borders.
+
+    The flags state whether blocks come in and go out.
+    """
 
     stage: Stage
     begins_with_blocks: bool
@@ -51,7 +54,7 @@ class Flow:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether blocks are anywhere in it."""
+        """Return whether blocks are anywhere in it."""
         return (
             self.begins_with_blocks
             or self.ends_with_blocks
@@ -60,8 +63,9 @@ class Flow:
 
 
 def flow_of(plan: Plan, stage: Stage) -> Flow:
-    """Put borders between the steps of a stage where one gives events and the next takes blocks, or
-    the other way round.
+    """Put borders between the steps of a stage.
+
+    There is one wherever a step emits events and the next accepts blocks, or the other way round.
     """
     wanted = _wanted_at_exit(plan, stage)
     begins = _begins_with_blocks(plan, stage, wanted)
@@ -89,14 +93,14 @@ def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
     if isinstance(stage.entry, SourceEntry):
         return plan.sources[stage.entry.source].decoder.takes_blocks
     if isinstance(stage.entry, BranchEntry):
-        return False  # events, of which each branch makes blocks of its own
+        return False  # events: each branch creates blocks of its own
     if stage.steps:
         return stage.steps[0].takes_blocks
     return bool(wanted)
 
 
 def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
-    """Whether the stage's exit takes blocks; None where it takes both."""
+    """Return whether the stage's exit accepts blocks; None if it accepts both."""
     leave = stage.exit
     if isinstance(leave, ToExchange):
         if leave.extractor is not None:

@@ -1,5 +1,6 @@
-"""Calling a function of a vectorized step: which rows it refuses, what it returned, and for which
-rows.
+"""Calls of a vectorized step's function.
+
+They separate the rows that the function refuses, and match its output to rows.
 
 Where it runs: pure (in workers).
 """
@@ -47,12 +48,13 @@ class BlockShown:
         return f"a block of {self._count} rows{first}"
 
 
-Given = tuple[Keys | None, Rows]  # what a step is given, and what it gives
+Given = tuple[Keys | None, Rows]  # a step's input, and its output
 
 
 class Calls:
-    """Calls a step's function again and again until no row is refused; rows that are, or all rows
-    where it raises anything else, go to the step's policy.
+    """Calls of a step's function, repeated until no row is refused.
+
+    Refused rows go to the step's policy; all rows do if the function raises anything else.
     """
 
     def __init__(self, step: Step, failed: OnError):
@@ -62,12 +64,12 @@ class Calls:
     def __call__(
         self, keys: Keys | None, rows: Rows, call: Callable[[Keys | None, Rows], Any]
     ) -> Any:
-        """Return what ``call`` returns, None where no row is left."""
+        """Return the result of ``call``, or None if no row is left."""
         while True:
             try:
                 return call(keys, rows)
             except UserCodeError:
-                raise  # of the state: not about rows
+                raise  # about the state, not about rows
             except RowError as error:
                 kept = self._refuse(keys, rows, error)
             except BaseException as error:
@@ -112,7 +114,7 @@ class Calls:
 def indexes(given: Any, count: int) -> Array:
     """Return the rows that a function named, by one index, several, or booleans, as indexes.
 
-    Raises IndexError, TypeError or ValueError for what names none of ``count`` rows.
+    Raises IndexError, TypeError or ValueError for anything that names none of ``count`` rows.
     """
     array = np.atleast_1d(np.asarray(given))
     if array.dtype == bool:
@@ -129,14 +131,14 @@ def indexes(given: Any, count: int) -> Array:
 
 
 def given_as(form: Form | None, rows: Rows) -> Rows:
-    """Return rows in the form that a function wants, as they are where it does not say."""
+    """Return rows in the form that a function wants, or as they are if it declares none."""
     return rows if form is None else as_form(rows, form)
 
 
 def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | None:
-    """Return what a function returned as rows with keys; it was given ``count`` rows.
+    """Return a function's output as rows with keys; it was given ``count`` rows.
 
-    Raises TypeError or ValueError for what are no rows.
+    Raises TypeError or ValueError if the output is not rows.
     """
     at = None
     if isinstance(output, tuple):

@@ -1,4 +1,6 @@
-"""The producing side of a shuffle of blocks: a bucket of rows and keys per task.
+"""Producing side of a shuffle of blocks.
+
+It has a bucket of rows and keys per task.
 
 Where it runs: pure (in workers).
 """
@@ -25,7 +27,7 @@ from wallaroo.engine.columns.rows import Rows, count_of, take
 from wallaroo.engine.keys import encode_key, group_of
 from wallaroo.engine.packing import Kind, Packing
 
-# a bucket is sent when it holds this many rows: what a block costs its reader (0.2 ms) is then some
+# a bucket is sent when it holds this many rows: a block's cost to its reader (0.2 ms) is then some
 # 10 ns a row
 BLOCK_ROWS_MIN = 16384
 _COMPARED_MAX = 4  # tasks: above, rows are sorted by task instead of compared with each
@@ -42,14 +44,17 @@ class _Run:
 
 
 def _taken(keys: Keys, at: Array, copied: Any) -> Keys:
-    """The keys of these rows, which were copied."""
+    """Return the keys of these rows, which were copied."""
     if isinstance(keys, FieldKeys):
         return FieldKeys(copied[keys.name], keys.name)
     return keys.take(at)
 
 
 class ColumnExchange:
-    """The way of blocks from one stage to the stage after a shuffle; see ``Exchange``."""
+    """Path of blocks from one stage to the next, across a shuffle.
+
+    See ``Exchange``.
+    """
 
     def __init__(
         self, stage: int, origin: int, producer: int, owners: tuple[int, ...], packing: Packing
@@ -65,8 +70,10 @@ class ColumnExchange:
         self._sequence = 0
 
     def put(self, keys: Keys, rows: Rows) -> None:
-        """Take rows with their keys.  Raises TypeError or ValueError for keys that are none, or
-        rows that cannot travel; nothing was taken then.
+        """Accept rows with their keys.
+
+        Raises TypeError or ValueError for invalid keys, or rows that cannot travel; none was
+        accepted then.
         """
         rows = travelling(rows)
         keys = in_rows(keys, rows)
@@ -91,7 +98,7 @@ class ColumnExchange:
         return self._tasks[codes]
 
     def _split(self, tasks: Array) -> Iterator[tuple[int, Array]]:
-        """Yield each task that gets something, and the indexes of its rows in their order."""
+        """Yield each task that receives rows, and their indexes in order."""
         count = len(self._buckets)
         if count <= _COMPARED_MAX:
             for task in range(count):
@@ -108,7 +115,7 @@ class ColumnExchange:
                 yield task, order[first:end]
 
     def _copied(self, rows: Rows, at: Array | None) -> tuple[Any, Any, int]:
-        """Return what kind of rows these are, a copy of them (at these indexes), and how many."""
+        """Return the kind of these rows, a copy of them (at these indexes), and their number."""
         if isinstance(rows, np.ndarray):
             copy = packed_rows(rows, at)
             return (copy.dtype, copy.shape[1:]), copy, len(copy)
@@ -130,7 +137,7 @@ class ColumnExchange:
     def drain(
         self, receipt_ms: int, events_min: int = BLOCK_ROWS_MIN
     ) -> Iterator[tuple[int, Block]]:
-        """Yield ``(task, block)`` for what fills a block, and forget it."""
+        """Yield ``(task, block)`` for the rows that fill a block, and forget them."""
         for task, runs in enumerate(self._buckets):
             while runs and (len(runs) > 1 or runs[0].count >= events_min):
                 run = runs.pop(0)

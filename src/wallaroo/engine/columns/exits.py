@@ -1,4 +1,6 @@
-"""How blocks leave a stage: into the buckets of an exchange, or encoded to sinks.
+"""Exits of blocks from a stage: to an exchange or to sinks.
+
+Blocks go into an exchange's buckets, or are encoded for sinks.
 
 Where it runs: pure (in workers).
 """
@@ -41,7 +43,7 @@ def block_output(
         return emit_to_all(
             [_to_sink(plan, stage, sink, outputs[sink], policy) for sink in leave.sinks]
         )
-    assert isinstance(leave, ToExchange)  # what goes to branches goes as events
+    assert isinstance(leave, ToExchange)  # branches receive events
     assert exchange is not None
     producer = producer_of(plan, stage)
     put = _putting(exchange, producer, policy(producer))
@@ -115,7 +117,10 @@ def encoded(
 
 
 def outputs_of(returned: Any) -> list[bytes]:
-    """Return what an encoder returned as one output per row.  Raises TypeError for what is none."""
+    """Return an encoder's result as one output per row.
+
+    Raises TypeError for any other result.
+    """
     if returned is None:
         return []
     if isinstance(returned, np.ndarray):

@@ -1,4 +1,4 @@
-"""Heads of stages that take blocks: from a source's frames, and from blocks of a shuffle.
+"""Heads of stages that accept blocks, from a source or a shuffle.
 
 Where it runs: pure (in workers).
 """
@@ -20,14 +20,14 @@ from wallaroo.framing import Framing, frame_splitter
 from wallaroo.steps import Decoder
 from wallaroo.vectorized.steps import BatchDecoder
 
-# frames that are decoded at once: a block's columns are then in a core's second cache
+# frames to decode at once: a block's columns then fit into a core's second-level cache
 GATHERED_BYTES = 256 * 1024
 
 
 def payloads_to_blocks(
     decoder: BatchDecoder[Any], emit: Emit, failed: OnError
 ) -> Callable[[Payloads], None]:
-    """Head of a source stage whose decoder takes many payloads at once."""
+    """Return the head of a source stage whose decoder accepts many payloads at once."""
     decode = decoder.function
     calls = Calls(decoder, failed)
 
@@ -48,8 +48,9 @@ def payloads_to_blocks(
 
 
 class Gathered:
-    """Head of a source stage that takes frames as they were received, gathered into blocks: of
-    frames that are few, a call costs more than the frames do.
+    """Head of a source stage that gathers received frames into blocks.
+
+    A call for few frames costs more than the frames do.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Gathered:
         self._bytes = 0
 
     def feed(self, frames: bytes) -> int:
-        """Take frames; return how many there were."""
+        """Accept frames; return how many there were."""
         count = None if self._count is None else self._count(frames, self._framing)
         if count is None:
             self.flush()
@@ -85,7 +86,7 @@ class Gathered:
         return int(count)
 
     def flush(self) -> None:
-        """Emit what waits."""
+        """Emit the frames that wait."""
         if not self._waiting:
             return
         frames = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
@@ -99,7 +100,7 @@ class Gathered:
 
 
 def keyed_head(kind: Kind, takes_blocks: bool, emit: Emit) -> Keyed:
-    """Head of a stage after a shuffle, where blocks come or are wanted."""
+    """Return the head of a stage after a shuffle to which blocks come, or which accepts blocks."""
     if kind is Kind.COLUMNS:
         return emit if takes_blocks else exploding(emit)
 
@@ -110,7 +111,7 @@ def keyed_head(kind: Kind, takes_blocks: bool, emit: Emit) -> Keyed:
 
 
 def decoded_to_blocks(decoder: Decoder[Any], failed: OnError, emit: Emit) -> Keyed:
-    """Head of a stage that takes blocks, after a shuffle that carries undecoded payloads."""
+    """Return the head of a stage that accepts blocks, after a shuffle of undecoded payloads."""
     own: list[Any] = []
     events: list[Any] = []
 

@@ -1,13 +1,13 @@
-"""The keys of a block's rows, and the numbers that stand for them.
+"""Keys of a block's rows, and the numbers that represent them.
 
 Where it runs: pure (in workers).
 
-Invariant: a column's keys are the keys that the per-event path would see: ``Keys.tolist`` gives
-them, and everything that decides where a key lives (``encode_key``, ``group_of``) is called with
-those. What is vectorized is finding the number of a key that was met before.
+Invariant: a column's keys are those of the per-event path: ``Keys.tolist`` returns them, and
+everything that decides where a key lives (``encode_key``, ``group_of``) is called with those.  Only
+the lookup of the number of a known key is vectorized.
 
-A key of a column of numpy's ``S`` is what numpy shows, without the zero bytes at its end; a key of
-a ``V`` column is all of its bytes.
+A key of a numpy column of kind ``S`` is the value that numpy shows, without the zero bytes at its
+end; a key of a ``V`` column is all of its bytes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PlainKeys:
 
 
 class FieldKeys(PlainKeys):
-    """Keys that are a field of the rows they belong to: they travel with those."""
+    """Keys that are a field of their rows, and travel with those."""
 
     __slots__ = ("name",)
 
@@ -79,7 +79,7 @@ class FieldKeys(PlainKeys):
 
 
 def in_rows(keys: Keys, rows: Any) -> Keys:
-    """Return keys as a field of rows, where they lie in one."""
+    """Return keys as a field of rows, if they are one."""
     if type(keys) is not PlainKeys or not isinstance(rows, np.ndarray) or not rows.dtype.names:
         return keys
     column = keys.column
@@ -97,7 +97,11 @@ def _address(array: Array) -> int:
 
 
 class CodedKeys:
-    """Keys of any kind: different ones in ``values``, and for each row which of them it has."""
+    """Keys of any kind: the distinct ones, and a code per row.
+
+    ``values`` holds the distinct keys; ``codes`` holds for each row the index of its key in
+    ``values``.
+    """
 
     __slots__ = ("codes", "values")
 
@@ -120,8 +124,9 @@ class CodedKeys:
 
 
 class LostKeys:
-    """Where rows have keys no longer: a function returned fewer or more rows than it was given, and
-    did not say which.
+    """Stand-in for the keys of rows that have them no longer.
+
+    A function returned fewer or more rows than it was given, and did not report which.
     """
 
     __slots__ = ("_count", "_why")
@@ -143,12 +148,12 @@ class LostKeys:
         return [None] * self._count
 
     def refuse(self) -> ValueError:
-        """Return what is wrong, for the step that needs the keys."""
+        """Return the error for the step that needs the keys."""
         return ValueError(self._why)
 
 
 def keys_of_list(keys: Iterable[Any]) -> CodedKeys:
-    """Return keys as the per-event path has them, as keys of rows."""
+    """Return keys in the form of the per-event path as keys of rows."""
     numbers: dict[Any, int] = {}
     codes = [numbers.setdefault(normalize_key(key), len(numbers)) for key in keys]
     return CodedKeys(list(numbers), np.array(codes, np.intp))
@@ -160,8 +165,9 @@ def same_key(key: Key, count: int) -> CodedKeys:
 
 
 def keys_of_column(column: Any, count: int) -> Keys:
-    """Return what a key extractor returned as the keys of ``count`` rows.  Raises TypeError or
-    ValueError for what are no keys, RowError for rows that have none.
+    """Return a key extractor's output as the keys of ``count`` rows.
+
+    Raises TypeError or ValueError for invalid keys, RowError for rows that have none.
     """
     column = _as_array(column)
     if len(column) != count:
@@ -206,7 +212,7 @@ def _keys_of_numpy(column: Array) -> Keys:
         return _checked_list(column.tolist())
     if kind not in FIXED or column.dtype.names is not None or column.dtype.itemsize == 0:
         raise TypeError(f"a key must be str, bytes or int, not {column.dtype}")
-    if kind in "iuU":  # of one byte order, so that equal keys have equal bytes
+    if kind in "iuU":  # one byte order, so that equal keys have equal bytes
         return PlainKeys(column.astype(column.dtype.newbyteorder("="), copy=False))
     return PlainKeys(column)
 
@@ -220,7 +226,7 @@ def _checked_list(keys: list[Any]) -> CodedKeys:
 
 
 class Coder:
-    """Numbers keys in the order in which they come: ``keys[code]``."""
+    """A numbering of keys in the order in which they come: ``keys[code]``."""
 
     __slots__ = ("_codes", "_tables", "keys")
 
@@ -238,7 +244,10 @@ class Coder:
         return code
 
     def codes(self, keys: Keys) -> Array:
-        """Return the numbers of a block's keys.  Raises ValueError where its rows have none."""
+        """Return the numbers of a block's keys.
+
+        Raises ValueError if its rows have none.
+        """
         if isinstance(keys, PlainKeys):
             return self._plain(keys.column)
         if isinstance(keys, CodedKeys):
@@ -266,8 +275,9 @@ class Coder:
 
 
 def _distinct(words: list[Array]) -> tuple[Array, Array]:
-    """Return where each different key is met first, in that order, and for each row which it
-    has.
+    """Return the first row of each distinct key, in order of rows, and each row's key.
+
+    The key of a row is an index into the first result.
     """
     if len(words) == 1:
         _, first, inverse = np.unique(words[0], return_index=True, return_inverse=True)

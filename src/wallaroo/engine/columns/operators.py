@@ -1,7 +1,7 @@
 """Operators of vectorized steps, and of the borders between blocks and events.
 
-Where it runs: pure (in workers).  What is called once per block may take its time; nothing here is
-called once per event but where blocks become events, and events blocks.
+Where it runs: pure (in workers).  Code that is called once per block may be slow; nothing here is
+called once per event, except where blocks become events, and events blocks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from wallaroo.engine.operators.interface import Build, Emit, Operator, Site
 from wallaroo.steps import Step
 from wallaroo.vectorized.steps import BatchComputation, BatchStateComputation
 
-# what ``setup`` returned, in this process
+# results of ``setup`` in this process
 _resources: WeakKeyDictionary[Step, Any] = WeakKeyDictionary()
 
 
 def resource_of(step: BatchComputation[Any, Any]) -> Any:
-    """Return what the step's ``setup`` returns; it is called once in a process."""
+    """Return the result of the step's ``setup``, which is called once per process."""
     assert step.setup is not None
     if step not in _resources:
         try:
@@ -101,7 +101,7 @@ def explode(step: Explode, site: Site) -> Operator:
 
 
 def exploding(emit: Emit) -> Emit:
-    """Return what takes blocks and emits their rows as events."""
+    """Return a function that accepts blocks and emits their rows as events."""
 
     def process(keys: Keys | None, rows: Rows) -> None:
         if keys is None:

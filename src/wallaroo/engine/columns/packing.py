@@ -1,9 +1,9 @@
-"""How rows of a block become the bytes of an exchange's block, and rows again.
+"""Conversion of a block's rows to bytes for an exchange, and back.
 
 Where it runs: pure.
 
-What travels of a numpy array is what its dtype names: bytes between the fields do not.  What is
-copied out of a block is a copy: rows that were emitted do not change afterwards.
+Only the fields that its dtype names travel with a numpy array, not the bytes between them.  Rows
+are copied out of a block: rows that were emitted do not change afterwards.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The fields of a dtype without what lies between them: runs of bytes to copy, and the dtype of
-    the copy.
+    """The fields of a dtype without the gaps between them.
+
+    ``runs`` are the bytes to copy, ``packed`` is the dtype of the copy.
     """
 
     runs: tuple[tuple[int, int], ...]  # offset, bytes
@@ -36,8 +37,9 @@ class Layout:
 
 @lru_cache(maxsize=256)
 def layout_of(dtype: np.dtype[Any]) -> Layout:
-    """Return what to copy of rows of a structured dtype.  Raises TypeError where it cannot
-    travel.
+    """Return the layout of rows of a structured dtype.
+
+    Raises TypeError if they cannot travel.
     """
     if dtype.hasobject:
         raise TypeError(f"rows of {dtype} hold Python objects, and cannot travel as columns")
@@ -67,7 +69,7 @@ def layout_of(dtype: np.dtype[Any]) -> Layout:
 
 
 def packed_rows(rows: Array, at: Array | None) -> Array:
-    """Return a copy of the rows (at these indexes), of what their dtype names."""
+    """Return a copy of the fields that the dtype names, of the rows (at these indexes)."""
     if rows.dtype.names is None:
         if rows.dtype.hasobject:
             raise TypeError("an array of Python objects cannot travel; return a list instead")
@@ -92,7 +94,7 @@ def _copied(column: Array, at: Array | None) -> Array:
     return column.copy() if at is None else column[at]
 
 
-# What travels of rows: how to read it, and bytes or what pickles to little else
+# rows in transit: the format, and bytes or objects that pickle to little else
 Packed = tuple[str, Any, Any]
 
 
@@ -108,8 +110,10 @@ def pack_events(events: Sequence[Any], packing: Packing) -> Any:
 
 
 def pack_rows(pieces: list[Any]) -> Packed:
-    """Pack pieces of one block: arrays of one dtype and shape, record batches of one schema, or
-    what ``pack_events`` returned.
+    """Pack the pieces of one block.
+
+    They are arrays of one dtype and shape, record batches of one schema, or results of
+    ``pack_events``.
     """
     first = pieces[0]
     if isinstance(first, np.ndarray):
@@ -155,7 +159,7 @@ def pack_keys(pieces: list[Keys]) -> Any:
 
 
 def _coded(pieces: list[Keys]) -> CodedKeys:
-    """All pieces as one; values that no row has any more are left out."""
+    """Return all pieces as one, without the values that no row has any more."""
     numbers: dict[Any, int] = {}
     parts = []
     for piece in pieces:
@@ -174,7 +178,7 @@ def _coded(pieces: list[Keys]) -> CodedKeys:
 
 
 def unpack_keys(packed: Any, rows: Rows) -> Keys:
-    """Undo ``pack_keys``; ``rows`` are theirs."""
+    """Undo ``pack_keys``; ``rows`` are the rows of the keys."""
     how, what, content = packed
     if how == "field":
         return PlainKeys(rows[what])
@@ -184,7 +188,7 @@ def unpack_keys(packed: Any, rows: Rows) -> Keys:
 
 
 def unpacker(packing: Packing) -> Callable[[bytes], tuple[Any, Any]]:
-    """Return what reads an exchange's block of columns: keys, and rows."""
+    """Return a function that reads an exchange's block of columns: keys, and rows."""
 
     def unpack(packed: bytes) -> tuple[Any, Any]:
         keys, content = pickle.loads(packed)

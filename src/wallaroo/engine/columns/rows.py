@@ -1,10 +1,11 @@
-"""Blocks of rows in their forms: how many rows there are, some of them, each as an event, and the
-same rows in another form.
+"""Blocks of rows in their forms.
+
+Functions to count rows, select some, return each as an event, and convert them to another form.
 
 Where it runs: pure (in workers).
 
-A block belongs to the platform: no operator changes one.  What pandas and polars have goes through
-Arrow on its way to any other form.
+A block belongs to the platform: no operator changes one.  Data of pandas and polars is converted to
+any other form through Arrow.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import pyarrow as pa
 from wallaroo.vectorized.steps import Form
 
 Rows = Any  # a block: an array, a record batch, a data frame, a list
-VALUE = "value"  # the name of the only column, where it has none
+VALUE = "value"  # the name of the only column, if it has none
 
 
 def form_of_rows(rows: Rows) -> Form:
-    """Return a block's form.  Raises TypeError for what is none."""
+    """Return a block's form.
+
+    Raises TypeError for any other type.
+    """
     if isinstance(rows, np.ndarray):
         return Form.NUMPY
     if isinstance(rows, list):
@@ -65,7 +69,7 @@ def part_of(rows: Rows, first: int, end: int) -> Rows:
 
 
 def events_of(rows: Rows) -> Iterable[Any]:
-    """Return the rows as events: dicts where columns have names, otherwise plain values."""
+    """Return the rows as events: dicts if columns have names, otherwise plain values."""
     form = form_of_rows(rows)
     if form is Form.LIST:
         return list(rows)
@@ -85,7 +89,10 @@ def _numpy_events(rows: np.ndarray[Any, Any]) -> Iterable[Any]:
 
 
 def as_form(rows: Rows, form: Form) -> Rows:
-    """Return the rows in a form.  Raises TypeError or ValueError where they cannot have it."""
+    """Return the rows in a form.
+
+    Raises TypeError or ValueError if they cannot have it.
+    """
     found = form_of_rows(rows)
     if found is form:
         return rows

@@ -1,4 +1,6 @@
-"""What a level builds for stages in which blocks flow, in place of what it builds for events.
+"""Stages of a level in which blocks flow.
+
+They replace the level's stages for events.
 
 Where it runs: pure (in workers).  Only a plan with vectorized steps has one of these, and loads
 numpy.
@@ -44,15 +46,15 @@ class BlockStages:
 
     @property
     def stages(self) -> list[Stage]:
-        """The stages, with borders among their steps."""
+        """Return the stages, with borders among their steps."""
         return [flow.stage for flow in self._flows.values()]
 
     def has_blocks(self, stage: int) -> bool:
-        """Whether blocks flow anywhere in a stage."""
+        """Return whether blocks flow anywhere in a stage."""
         return self._flows[stage].has_blocks
 
     def exchange(self, stage: Stage, task: int, owners: tuple[int, ...]) -> ColumnExchange | None:
-        """Return the exchange of a stage that blocks leave through; None where events do."""
+        """Return the exchange of a stage that blocks leave through; None if events do."""
         leave = stage.exit
         if not isinstance(leave, ToExchange) or not self._flows[stage.id].ends_with_blocks:
             return None
@@ -61,7 +63,7 @@ class BlockStages:
     def output(
         self, stage: Stage, exchange: Any, outputs: dict[int, list[bytes]], policy: Policy
     ) -> Emit | None:
-        """Return what takes blocks out of a stage; None where events leave."""
+        """Return the function that takes blocks out of a stage; None if events leave."""
         if not self._flows[stage.id].ends_with_blocks:
             return None
         return block_output(self._plan, stage, exchange, outputs, policy)
@@ -75,19 +77,20 @@ class BlockStages:
     def payloads_head(
         self, decoder: Decoder[Any], emit: Emit, failed: OnError
     ) -> Callable[[Payloads], None] | None:
-        """Return the head of a source stage whose decoder makes blocks; None where it makes
-        events.
+        """Return the head of a source stage whose decoder returns blocks.
+
+        Return None if it returns events.
         """
         if not isinstance(decoder, BatchDecoder):
             return None
         return payloads_to_blocks(decoder, emit, failed)
 
     def frames_head(self, source: int, emit: Emit, failed: OnError) -> Gathered | None:
-        """The same for frames as they were received."""
+        """Return the head of such a source stage for frames as they were received."""
         plan = self._plan.sources[source]
         if not isinstance(plan.decoder, BatchDecoder):
             return None
-        # what comes together has one time of receipt, where time matters
+        # if time matters, frames of one block must share one time of receipt
         bytes_min = 0 if self._plan.has_time else GATHERED_BYTES
         return Gathered(plan.decoder, plan.config.wire_framing, emit, failed, bytes_min)
 
@@ -97,7 +100,7 @@ class BlockStages:
         emit: Emit,
         decoder_of: Callable[[Block], tuple[Decoder[Any], OnError]],
     ) -> Keyed | None:
-        """Return the head for a block; None where events come and are wanted."""
+        """Return the head for a block; None if events come and are wanted."""
         takes_blocks = self._flows[block.stage].begins_with_blocks
         if block.kind is not Kind.COLUMNS and not takes_blocks:
             return None
@@ -106,5 +109,5 @@ class BlockStages:
         return keyed_head(block.kind, takes_blocks, emit)
 
     def unpack(self) -> Callable[[bytes], tuple[Any, Any]]:
-        """Return what reads blocks of columns."""
+        """Return a function that reads blocks of columns."""
         return unpacker(self._packing)

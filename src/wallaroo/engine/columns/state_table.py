@@ -1,11 +1,13 @@
-"""The states of one vectorized state step in one task of one batch: a row of a table for each key.
+"""States of one vectorized state step in one task and batch.
+
+They are a table with a row per key.
 
 Where it runs: pure (in workers).
 
-What is stored of a key is the pickle of a dict of its row's fields, as of any state object: so it
-can be looked at without numpy, and fields may come and go.  Pickles of one dtype differ in their
-values only, if no field's length varies: they are then written and read column by column, through a
-dtype that describes the pickle.
+A key is stored as the pickle of a dict of its row's fields, like any state object: so it can be
+inspected without numpy, and fields may come and go.  Pickles of one dtype differ in their values
+only, if no field's length varies: they are then written and read column by column, through a dtype
+that describes the pickle.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from wallaroo.engine.packing import PICKLED, Packing
 from wallaroo.vectorized.steps import BatchStateComputation
 
 _ROWS_MIN = 1024
-# opcodes of pickle (Lib/pickle.py): what is before a value of each kind of dtype
+# opcodes of pickle (Lib/pickle.py): the bytes before a value of each kind of dtype
 # protocol 5, an empty dict, MARK; SETITEMS, STOP
 _BEGIN = b"\x80\x05}("
 _END = b"u."
@@ -42,7 +44,10 @@ _FALSE = 0x89
 
 @dataclass(frozen=True, slots=True)
 class RowPickle:
-    """A dtype of the pickle of one row: ``constants`` are fields with what is the same in each."""
+    """Dtype of the pickle of one row.
+
+    ``constants`` are the fields whose bytes are the same in each.
+    """
 
     dtype: np.dtype[Any]
     constants: tuple[tuple[str, bytes], ...]
@@ -60,8 +65,9 @@ class RowPickle:
         return list(packed.view(f"V{self.dtype.itemsize}").tolist())
 
     def loads(self, raw: list[bytes], into: Array) -> bool:
-        """Read pickles into rows; return False, and read nothing, where one is not of this
-        dtype.
+        """Read pickles into rows.
+
+        Return False, and read nothing, if one is not of this dtype.
         """
         size = self.dtype.itemsize
         if any(len(each) != size for each in raw):
@@ -83,7 +89,7 @@ class RowPickle:
 
 @lru_cache(maxsize=64)
 def row_pickle(dtype: np.dtype[Any]) -> RowPickle | None:
-    """Return the pickle of a row of a dtype, None where a field's length varies."""
+    """Return the pickle of a row of a dtype, None if a field's length varies."""
     fields: list[tuple[str, str]] = []
     constants: list[tuple[str, bytes]] = []
 
@@ -109,7 +115,7 @@ def row_pickle(dtype: np.dtype[Any]) -> RowPickle | None:
 
 
 def _value_of(dtype: np.dtype[Any]) -> tuple[bytes, str, bytes] | None:
-    """Opcodes before a value, its dtype in the pickle, and what is after it."""
+    """Return the opcodes before a value, its dtype in the pickle, and the bytes after it."""
     if dtype.shape:
         return None
     match dtype.kind:
@@ -128,8 +134,9 @@ def _value_of(dtype: np.dtype[Any]) -> tuple[bytes, str, bytes] | None:
 
 
 class StateTable(KeyedState):
-    """``at`` brings the states of keys in; ``states`` has a row, or an object, for each key
-    touched.
+    """Table of the states of one step.
+
+    ``at`` loads the states of keys; ``states`` has a row, or an object, for each key touched.
     """
 
     step: BatchStateComputation[Any, Any, Any]
@@ -151,17 +158,19 @@ class StateTable(KeyedState):
 
     @property
     def states(self) -> Array:
-        """The states of all keys touched so far."""
+        """Return the states of all keys touched so far."""
         return self._rows[: self._count]
 
     @property
     def keys(self) -> Array:
-        """The keys of ``states``."""
+        """Return the keys of ``states``."""
         return self._keys[: self._count]
 
     def at(self, keys: Keys) -> Array:
-        """Return which of ``states`` each of these keys has; states not met before are as they were
-        stored, or new.  Raises UserCodeError where one cannot be made or read.
+        """Return the index in ``states`` of each of these keys.
+
+        A state not met before is as it was stored, or new.  Raises UserCodeError if one cannot be
+        created or read.
         """
         codes = self._coder.codes(keys)
         if len(self._coder.keys) > self._count:
@@ -204,7 +213,7 @@ class StateTable(KeyedState):
             self._load_by_name(number, each)
 
     def _load_by_name(self, number: int, raw: bytes) -> None:
-        """Take the fields that both the stored row and the dtype have."""
+        """Copy the fields that both the stored row and the dtype have."""
         row = self._rows[number : number + 1]
         try:
             fields = self._loads(raw)
@@ -215,8 +224,9 @@ class StateTable(KeyedState):
             blame(self.step, f"state of key {shorten(self._keys[number])}", error)
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
-        """Yield key and pickled state of every touched key whose bytes differ from what was
-        stored.
+        """Yield key and pickled state of every touched key whose bytes have changed.
+
+        They are compared with the stored ones.
         """
         keys = self._coder.keys
         for number, raw in enumerate(self._pickled()):

@@ -1,4 +1,6 @@
-"""Columns of a fixed width as columns of words, and a hash table from such words to numbers.
+"""Columns of fixed width as words, and a hash table over them.
+
+The table maps words to numbers.
 
 Where it runs: pure (in workers).
 """
@@ -13,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def words_of(column: Array) -> list[Array]:
-    """Return the bytes of a column of a fixed width as columns of 8 bytes, the rest filled up."""
+    """Return the bytes of a column of fixed width as columns of 8 bytes, padded at the end."""
     width = column.dtype.itemsize
     words = []
     for at in range(0, width, 8):
@@ -36,8 +38,9 @@ _FILL_MAX = 4  # slots per key at least: most keys are found at once
 
 
 class WordTable:
-    """From keys of so many words to their numbers: a hash table with linear probing, whose probes
-    are made for all rows at once.
+    """Hash table from keys, a fixed number of words each, to numbers.
+
+    It uses linear probing; probes are made for all rows at once.
     """
 
     __slots__ = ("_codes", "_count", "_shift", "_words")
@@ -49,7 +52,7 @@ class WordTable:
         self._shift = np.uint64(64 - _SLOTS_MIN.bit_length() + 1)
 
     def find(self, words: list[Array]) -> Array:
-        """Return a number for each row, -1 for keys that are not there."""
+        """Return a number for each row, -1 for keys that are absent."""
         slots = self._slots(words)
         codes = self._codes[slots]
         rest = np.flatnonzero(~self._are_at(slots, words) & (codes >= 0))
@@ -65,7 +68,7 @@ class WordTable:
         return codes
 
     def add(self, words: list[Array], codes: Array) -> None:
-        """Put different keys in that are not there."""
+        """Insert distinct keys that are absent."""
         self._count += len(codes)
         size = len(self._codes)
         if self._count * _FILL_MAX > size:

@@ -1,4 +1,4 @@
-"""The heads of stages after a shuffle: from blocks to a stage's first step.
+"""Heads of stages after a shuffle: from blocks to the first step.
 
 Where it runs: pure (in workers, and in the in-process runner).
 """
@@ -29,7 +29,11 @@ Unpacked = tuple[Any, Any]  # keys, values
 
 
 class BlockHeads:
-    """One head for each stage and stage that its blocks come from, built when it is needed."""
+    """Heads by stage and origin of blocks.
+
+    There is one for each pair of a stage and a stage that its blocks come from, built when it is
+    needed.
+    """
 
     def __init__(self, stages: LevelStages):
         self._stages = stages
@@ -85,7 +89,7 @@ class BlockHeads:
 
     @staticmethod
     def _entry(leave: ToExchange, built: BuiltStage) -> Emit:
-        """What takes the events, or what they were made into, at the stage's beginning."""
+        """Return the function that accepts the stage's events, or their accumulators."""
         first = built.operators[0] if built.operators else None
         if first is not None and leave.added_up is not None and first.merge is not None:
             return first.merge

@@ -1,5 +1,6 @@
-"""What the steps of one level read, and what they have done so far: states, ordered entries,
-outputs and failures of one task of one batch.
+"""Inputs and effects of the steps of one level.
+
+They are the states, ordered entries, outputs and failures of one task of one batch.
 
 Where it runs: pure (in workers, and in the in-process runner).
 """
@@ -43,7 +44,10 @@ def _no_keys(step: str) -> Iterable[Key]:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What was committed before the batch, as far as it concerns one task; by default nothing."""
+    """Committed data that one task reads; by default nothing.
+
+    It is as of the commit before the batch.
+    """
 
     read_state: ReadState = _no_state
     open_entries: OpenEntries = _nothing_stored
@@ -54,9 +58,11 @@ NOTHING_COMMITTED = Committed()
 
 
 class Effects:
-    """``outputs[sink]`` collects encoded outputs until the host takes them, dead letters among
-    them; ``failures`` counts the events that failed without stopping the run; ``states[step name]``
-    has the state objects touched, ``stores[step name]`` the ordered entries.
+    """Effects of the steps of one level so far.
+
+    ``outputs[sink]`` collects encoded outputs until the host takes them, dead letters among them;
+    ``failures`` counts the events that failed without stopping the run; ``states[step name]`` has
+    the state objects touched, ``stores[step name]`` the ordered entries.
     """
 
     def __init__(
@@ -76,7 +82,7 @@ class Effects:
         self._level = level
 
     def due_ns(self) -> tuple[int, int]:
-        """Return when the first thing is due that is left, in event and in processing time."""
+        """Return when the first remaining thing is due, in event and in processing time."""
         times: list[int] = []
         clocks: list[int] = []
         for stage in self._plan.stages:

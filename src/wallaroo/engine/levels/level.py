@@ -1,8 +1,10 @@
-"""The work of one task at one level: frames or blocks in, blocks and encoded outputs out.
+"""The work of one task at one level.
+
+Frames or blocks come in, blocks and encoded outputs go out.
 
 Where it runs: pure (in workers, and in the in-process runner).
 
-A level is in four parts: the stages, built once (``stages``); what their steps read and do
+A level is in four parts: the stages, built once (``stages``); the inputs and effects of their steps
 (``effects``); the heads that feed them (``source_heads``, ``block_heads``); and the level's
 watermarks (``time``).
 """
@@ -30,7 +32,10 @@ from wallaroo.plan.model import Plan, SourceEntry, Stage, branches_of
 
 
 class Level:
-    """All stages of one level, at work for one task of one batch; ``effects`` is what they do."""
+    """All stages of one level, for one task of one batch.
+
+    ``effects`` are the effects of their steps.
+    """
 
     def __init__(
         self,
@@ -65,8 +70,10 @@ class Level:
         partition: str | int = "",
         times: Times | None = None,
     ) -> int:
-        """Process a run of whole frames of one partition of a source, received at ``receipt_ms``;
-        return how many there were.  ``times``: when each event happened, where the source knows.
+        """Process a run of whole frames of one partition of a source; return their number.
+
+        They were received at ``receipt_ms``.  ``times``: when each event happened, if the source
+        knows.
         """
         if receipt_ms > self._receipt_ms:
             self._receipt_ms = receipt_ms
@@ -86,8 +93,9 @@ class Level:
         partition: str | int = "",
         times: Times | None = None,
     ) -> int:
-        """Process payloads of one partition of a source, as its decoder takes them; return how many
-        there were.
+        """Process payloads of one partition of a source; return their number.
+
+        They are in the form that the source's decoder accepts.
         """
         if receipt_ms > self._receipt_ms:
             self._receipt_ms = receipt_ms
@@ -118,8 +126,9 @@ class Level:
         partition: str | int = "",
         times: Times | None = None,
     ) -> tuple[int, tuple[StageSample, ...]]:
-        """Like ``feed_frames`` or ``feed_payloads``, with the steps of the first events timed if
-        that can be done.
+        """Process as ``feed_frames`` or ``feed_payloads`` do, with steps timed if possible.
+
+        The steps are timed for the first events only.
         """
         head = self._sources[source]
         stage = head.stage
@@ -141,7 +150,7 @@ class Level:
         return len(payloads), samples
 
     def _twin(self, stage: Stage, timer: StageTimer) -> Emit:
-        """Build a stage again, and its branches, with what measures them."""
+        """Build a stage again, and its branches, with the wrappers that measure them."""
         branches: list[Emit] = []
         for number in branches_of(stage):
             branch = self._plan.stages[number]
@@ -154,7 +163,7 @@ class Level:
         return self._stages.build(stage, time, branches, timer.around).emit
 
     def sample_block(self, block: Block, clock: Clock) -> tuple[StageSample, ...]:
-        """Like ``feed_block``, with the steps of the first events timed if that can be done."""
+        """Process as ``feed_block`` does, with the steps of the first events timed if possible."""
         built = self._stages.built[block.stage]
         is_vectorized = self._stages.has_blocks(block.stage)
         if block.times is not None or is_vectorized or built.has_hooks:
@@ -172,22 +181,23 @@ class Level:
 
     @property
     def observed(self) -> dict[int, ObservedSource]:
-        """What this task has observed of the partitions of each source that it has read."""
+        """Return this task's observations of the partitions of each source that it has read."""
         receipts = {source: head.receipts for source, head in self._sources.items()}
         found = {source: each.observed for source, each in receipts.items() if each is not None}
         return {source: observed for source, observed in found.items() if observed is not None}
 
     def observe(self, observed: Observed) -> None:
-        """Take what all tasks of level 0 have observed, before blocks are fed."""
+        """Accept the observations of all tasks of level 0, before blocks are fed."""
         self._time.observe(observed)
 
     def settled(self, block: Block) -> Block:
-        """Return a block of level 0 with the watermarks that its place in its source gives it."""
+        """Return a block of level 0 with the watermarks of its place in its source."""
         return self._time.settled(block)
 
     def end_batch(self) -> None:
-        """Move time to where it is after the batch's input: operators may emit what was waiting for
-        it, also where no input came.
+        """Advance time to the watermark after the batch's input.
+
+        Operators may emit events that were waiting for it, also if no input came.
         """
         if self.number == 0 or not (self._plan.has_time or self._plan.has_end):
             return
@@ -207,9 +217,7 @@ class Level:
             yield from exchange.drain(self._receipt_ms)
 
     def finish(self) -> Iterator[tuple[int, Block]]:
-        """Let operators emit what they still hold for this batch; yield all blocks that are
-        left.
-        """
+        """Let operators emit what they still hold for this batch; yield all remaining blocks."""
         for head in self._sources.values():
             if head.flush is not None:
                 head.flush()

@@ -1,5 +1,7 @@
-"""The head of a stage that reads a source: from frames or payloads as they were received to the
-stage's first step, and the time of their receipt.
+"""Heads of stages that read a source.
+
+They bring frames or payloads, as they were received, to the stage's first step, and set the time of
+their receipt.
 
 Where it runs: pure (in workers, and in the in-process runner).
 """
@@ -28,8 +30,9 @@ from wallaroo.steps import Decoder, EventTime
 
 
 class Receipts:
-    """The times of what is read from one source: what follows is given the time of its receipt; an
-    extractor, or the records, may replace it.
+    """Times of the records that are read from one source.
+
+    Events have the time of their receipt; an extractor, or the records, may replace it.
     """
 
     def __init__(
@@ -44,11 +47,12 @@ class Receipts:
         self._time = time
         self._partitions = partitions
         self._carried = carried
-        self._received_ns = received_ns  # of all records, where theirs does not count
+        self._received_ns = received_ns  # one for all records, if theirs does not count
 
     def begin(self, receipt_ms: int, partition: str | int, times: Times | None) -> None:
-        """What is read next was received then.  ``times``: when each event happened, where the
-        source knows.
+        """Set the time of receipt of the records that are read next.
+
+        ``times``: when each event happened, if the source knows.
         """
         time = self._time
         self._partitions.turn(ONE if self._how.is_receipt else str(partition))
@@ -61,26 +65,26 @@ class Receipts:
             self._carried.begin(times)
 
     def end(self) -> None:
-        """All of it was read."""
+        """Note that all of these records were read."""
         if self._how.is_receipt:
             self._time.passed_ns = max(self._time.passed_ns, self._time.event_ns)
 
     @property
     def observed(self) -> ObservedSource | None:
-        """What was observed of the source's partitions; None where nothing was read."""
+        """Return the observations of the source's partitions; None if nothing was read."""
         return self._partitions.observed
 
 
 @dataclass(frozen=True, slots=True)
 class SourceHead:
-    """What takes what is read from one source into its stage."""
+    """Entry of one source's frames and payloads into its stage."""
 
     stage: Stage
     framing: Framing
     feed_frames: Callable[[bytes], int]  # a run of whole frames; returns how many there were
     feed_payloads: Callable[[Payloads], None]
     flush: Callable[[], None] | None = None  # emits frames that wait for others
-    receipts: Receipts | None = None  # where the plan has time
+    receipts: Receipts | None = None  # only if the plan has time
 
 
 def source_head(stages: LevelStages, stage: Stage, source: int, batch: BatchTime) -> SourceHead:
@@ -110,7 +114,7 @@ def payloads_head(
     emit: Emit,
     carried: CarriedTimes | None = None,
 ) -> Callable[[Payloads], None]:
-    """Return what decodes payloads and takes them on, to ``emit`` or as they are."""
+    """Return a function that decodes payloads and passes them to ``emit``, or on as they are."""
     policy = stages.policy(stage)
     failed = policy(decoder)
     of_blocks = stages.blocks and stages.blocks.payloads_head(decoder, emit, failed)
@@ -145,7 +149,7 @@ def _split_and_feed(
 
 
 def _carried_times(stages: LevelStages, stage: Stage, source: int) -> CarriedTimes | None:
-    """What gives events the times that their records bring along, where they do."""
+    """Return the setter of event times that records carry, or None if they carry none."""
     _, how = stages.plan.source_times[source]
     if not (stages.plan.has_time and how.is_carried):
         return None
@@ -167,7 +171,10 @@ def _receipts(
 
 
 def _turns(stages: LevelStages, stage: Stage) -> Callable[[str], None]:
-    """Return what says to the exchanges of a stage and its branches where events come from."""
+    """Return a function that reports the partition of events to a stage's exchanges.
+
+    It reports to those of the stage and of its branches.
+    """
     plan = stages.plan
     turns = [
         (stages.adding.get(origin) or exchange).turn

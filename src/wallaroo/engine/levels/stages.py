@@ -1,5 +1,6 @@
-"""What is built once for a task of a batch: the stages of one level, from their exits back, and
-what they need of each other.
+"""Stages of one level, built once per task and batch.
+
+They are built from their exits back, with what they need of each other.
 
 Where it runs: pure (in workers, and in the in-process runner).
 """
@@ -43,8 +44,8 @@ Head = TypeVar("Head", bound=Callable[..., None])
 class LevelStages:
     """The stages of one level, built.
 
-    ``blocks``: what builds stages in which blocks of rows flow; None, without numpy, where a plan
-    has none.  ``stages`` have the borders between blocks and events among their steps.
+    ``blocks`` builds stages in which blocks of rows flow; it is None, and numpy is not loaded, if a
+    plan has none.  ``stages`` have the borders between blocks and events among their steps.
     """
 
     def __init__(
@@ -141,8 +142,9 @@ class LevelStages:
         branches: Sequence[Emit] = (),
         around: Around | None = None,
     ) -> BuiltStage:
-        """Build a stage before its ``branches``; another time, with ``around``, for a twin that is
-        measured.
+        """Build a stage before its ``branches``.
+
+        It is built another time, with ``around``, for a twin that is measured.
         """
         policy = self.policy(stage)
         exchange = self.exchanges.get(stage.id)
@@ -175,7 +177,7 @@ class LevelStages:
         return emit_added_up(leave.extractor, leave.added_up, adding, time, key_failed, failed)
 
     def hold_ns(self, stage: Stage) -> int:
-        """Return how far a stage's watermark is behind that of the stage that is fed."""
+        """Return the delay of a stage's watermark behind that of the stage that is fed."""
         return self.plan.holds_ns[stage.id] - self.plan.holds_ns[self.plan.head_of(stage).id]
 
     def policy(self, stage: Stage) -> Policy:
@@ -185,7 +187,7 @@ class LevelStages:
         return policy if source is None else partial(policy, source=source.config.name)
 
     def decoder_of(self, block: Block) -> tuple[Decoder[Any], OnError]:
-        """Return what decodes the frames of a block, and what is done with those it cannot."""
+        """Return the decoder of a block's frames, and the handler of those it cannot decode."""
         producer = self.plan.stages[block.origin]
         assert isinstance(producer.entry, SourceEntry)
         decoder = self.plan.sources[producer.entry.source].decoder
@@ -196,8 +198,9 @@ class LevelStages:
         return self.blocks is not None and self.blocks.has_blocks(stage)
 
     def fused(self, stage: int, head: Head) -> Head:
-        """Return the head with all that follows it in one function; where blocks flow, calls cost
-        little.
+        """Return the head with all that follows it in one function.
+
+        If blocks flow, return it as it is: calls cost little then.
         """
         return head if self.has_blocks(stage) else fused(head)
 
@@ -211,7 +214,7 @@ def _block_stages(plan: Plan, stages: Iterable[Stage], packing: Packing) -> Bloc
 
 
 def _own_keys(committed: Committed, groups: Groups) -> Callable[[Step], Iterator[Key]]:
-    """Return what lists the keys of this task of which a step has committed state."""
+    """Return a function that lists this task's keys for which a step has committed state."""
     first, end, _ = groups
 
     def keys_of(step: Step) -> Iterator[Key]:

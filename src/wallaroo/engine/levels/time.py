@@ -1,5 +1,7 @@
-"""The watermarks of a level: what all tasks of level 0 have observed of the sources, and what that
-means for its blocks and at the batch's end.
+"""Watermarks of a level.
+
+They follow from what all tasks of level 0 have observed of the sources: for the level's blocks, and
+at the batch's end.
 
 Where it runs: pure (in workers, and in the in-process runner).
 """
@@ -13,23 +15,23 @@ from wallaroo.plan.model import Plan, SourceEntry
 
 
 class LevelTime:
-    """Where time is when a level's blocks are fed, and after them."""
+    """Time of a level when its blocks are fed, and after them."""
 
     def __init__(self, plan: Plan, level: int, batch: BatchTime):
         self._plan = plan
-        self._comes_first = plan.has_time and level == 1  # of those after a shuffle
+        self._comes_first = plan.has_time and level == 1  # the first level after a shuffle
         self._batch = batch
         self._observed: Observed = {}
         self._settled: list[Settled] = []  # by source, once all producers of level 0 are known
 
     def observe(self, observed: Observed) -> None:
-        """Take what all tasks of level 0 have observed, before blocks are fed."""
+        """Accept the observations of all tasks of level 0, before blocks are fed."""
         self._observed = observed
         if self._comes_first:
             self._settled = settled_sources(self._batch, self._plan.source_times, observed)
 
     def settled(self, block: Block) -> Block:
-        """Return a block of level 0 with the watermarks that its place in its source gives it."""
+        """Return a block of level 0 with the watermarks of its place in its source."""
         entry = self._plan.head_of(self._plan.stages[block.origin]).entry
         if not block.partitions or not isinstance(entry, SourceEntry) or not self._comes_first:
             return block
@@ -39,7 +41,7 @@ class LevelTime:
 
     @property
     def is_final(self) -> bool:
-        """Whether all input has ended."""
+        """Return whether all input has ended."""
         return self._batch.is_final
 
     def after_ns(self) -> int:

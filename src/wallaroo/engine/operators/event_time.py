@@ -1,8 +1,8 @@
-"""Event times: an event gets its time, and moves its source's watermark.
+"""Event times: setting an event's time and advancing its source's watermark.
 
 Where it runs: pure (in workers), in stages that read a source.
 
-Invariant: the watermark that an event is given is that of the events before it.
+Invariant: an event carries the watermark of the events before it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ TIME_LIMIT_NS = 1 << 62  # beyond year 2116: arithmetic with times stays within 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-Times = Callable[[], Sequence[int]]  # of records, when they are asked for
+Times = Callable[[], Sequence[int]]  # returns the times of records, on demand
 
 
 def build(step: EventTime[Any], site: Site) -> Operator:
-    """Give each event its time; one too far ahead of its receipt is not let through."""
+    """Set the time of each event; reject one too far ahead of its receipt."""
     if step.extractor is None:
-        return Operator(site.emit)  # the stage gives events the time of their receipt
+        return Operator(site.emit)  # the stage sets the time of receipt
     extract = step.extractor
     emit = site.emit
     failed = site.failed
@@ -60,7 +60,7 @@ def build(step: EventTime[Any], site: Site) -> Operator:
 
 
 class CarriedTimes:
-    """Event times that records bring along, given to events as they are decoded."""
+    """Event times that records carry, set as events are decoded."""
 
     def __init__(self, delay_ns: int, ahead_ns: int, time: StageTime, rejected: OnError):
         self._delay_ns = delay_ns
@@ -70,7 +70,10 @@ class CarriedTimes:
         self._times: Iterator[int] = iter(())
 
     def begin(self, times: Times | None) -> None:
-        """Take the times of the records that are read next; without, that of their receipt."""
+        """Accept the times of the records that are read next.
+
+        Without them, use the time of their receipt.
+        """
         self._times = repeat(self._time.event_ns) if times is None else iter(times())
 
     def decoding(self, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -102,7 +105,7 @@ class AheadError(ValueError):
 
 
 def ahead_of_receipt(ahead_ns: int, allowed_ns: int) -> AheadError:
-    """Return what is wrong with an event that is so far ahead."""
+    """Return the error for an event that is so far ahead."""
     return AheadError(
         f"its time is {ahead_ns / 1e9:.0f} s after it was received; max_ahead allows "
         f"{allowed_ns / 1e9:g} s"
@@ -110,7 +113,7 @@ def ahead_of_receipt(ahead_ns: int, allowed_ns: int) -> AheadError:
 
 
 def no_time(event_ns: int) -> ValueError:
-    """Return what is wrong with a time that cannot be one."""
+    """Return the error for an invalid time."""
     return ValueError(
         f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as "
         "float, or an aware datetime"
@@ -118,8 +121,10 @@ def no_time(event_ns: int) -> ValueError:
 
 
 def as_nanoseconds(given: Any) -> int:
-    """Return a time as nanoseconds since 1970: of an aware datetime, of seconds as float, or of
-    nanoseconds as int.  Raises TypeError or ValueError for anything else.
+    """Return a time as nanoseconds since 1970.
+
+    It is an aware datetime, seconds as float, or nanoseconds as int.  Raises TypeError or
+    ValueError for anything else.
 
     >>> as_nanoseconds(1.5)
     1500000000

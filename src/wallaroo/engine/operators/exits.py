@@ -1,4 +1,6 @@
-"""How events leave a stage: into the buckets of an exchange, to its branches, or encoded to sinks.
+"""Exits of events from a stage: to an exchange, branches or sinks.
+
+An exchange has buckets; events to sinks are encoded.
 
 Where it runs: pure (in workers).  This is the per-event path: no option is looked up here.
 
@@ -62,8 +64,9 @@ def emit_timed_by_key(
     failed: OnError,
     not_packed: OnError,
 ) -> Emit:
-    """Extract the key and put the event into its bucket, with its time: ``emit_by_key`` with what
-    ``StampedKeys.append`` does written out, which saves a call per event.
+    """Extract the key and put the event into its bucket, with its time.
+
+    This is ``emit_by_key`` with ``StampedKeys.append`` inlined, which saves a call per event.
     """
     extract = extractor.function
     routes: dict[Any, Any] = exchange.routes
@@ -126,7 +129,7 @@ def emit_raw_by_key(
 
 
 def emit_with_key(exchange: Exchange, not_packed: OnError) -> Emit:
-    """Route by the key that the event came with."""
+    """Route by the key of the event."""
     routes = exchange.routes
     route = exchange.route
     atomic = exchange.atomic
@@ -151,7 +154,7 @@ def emit_with_key(exchange: Exchange, not_packed: OnError) -> Emit:
 
 
 def emit_collected(key: str, exchange: Exchange, not_packed: OnError) -> Emit:
-    """Give everything one key."""
+    """Route all events by one key."""
     _, keys, values, put = exchange.route(key)
     atomic = exchange.atomic
 
@@ -189,7 +192,7 @@ def emit_encoded(encoder: Encoder[Any], outputs: list[bytes], failed: OnError) -
 
 
 def emit_to_all(emits: list[Emit]) -> Emit:
-    """Give every output to all sinks."""
+    """Emit every event to all sinks."""
     if len(emits) == 1:
         return emits[0]
 
@@ -201,7 +204,7 @@ def emit_to_all(emits: list[Emit]) -> Emit:
 
 
 def emit_branched(split: Branch[Any], where_true: Emit, where_false: Emit, failed: OnError) -> Emit:
-    """Give an event to one of two branches."""
+    """Emit an event to one of two branches."""
     function = split.function
 
     def process(key: Any, event: Any) -> None:
@@ -226,10 +229,10 @@ def emit_to_each(
     loads: Callable[[bytes], Any],
     failed: OnError,
 ) -> Emit:
-    """Give every event to all branches, and what can change to each as a copy of its own: what the
-    steps of one branch do to it, no other sees.
+    """Emit every event to all branches, and a copy to each that may change it.
 
-    Branches that only read come first, and share it; the ``last`` one gets the event itself.
+    Changes by the steps of one branch are not seen by any other.  Branches that only read come
+    first, and share the event; the ``last`` one receives the event itself.
     """
 
     def process(key: Any, event: Any) -> None:

@@ -12,7 +12,7 @@ from wallaroo.steps import Filter
 
 
 def build(step: Filter[Any], site: Site) -> Operator:
-    """Emit the events for which the step's function returns what is true."""
+    """Emit the events for which the step's function returns a true value."""
     function = step.function
     emit = site.emit
     failed = site.failed

@@ -1,4 +1,4 @@
-"""What an operator is, and what it is built from.
+"""Operators, and the sites that they are built at.
 
 Where it runs: pure (in workers).
 
@@ -21,16 +21,16 @@ from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
 from wallaroo.engine.step_store import StepStore
 from wallaroo.steps import Step
 
-Emit = Callable[[Any, Any], None]  # key (None where there is none), event
+Emit = Callable[[Any, Any], None]  # key (None if there is none), event
 
 
 class StageTime:
-    """The time of what a stage is doing now; unix time in nanoseconds.
+    """The current time of a stage, unix time in nanoseconds.
 
     While an event is processed: ``event_ns`` is the event's time, ``watermark_ns`` the watermark of
     its source partition just before it.  An event is late for what ended at or before that
-    watermark: this, and nothing else, decides about lateness, since it does not depend on how the
-    input was cut into batches.
+    watermark: this alone decides about lateness, since it does not depend on how the input was cut
+    into batches.
 
     While ``Operator.advance`` runs, ``watermark_ns`` is the stage's watermark.  An operator calls
     ``fire_at`` before it emits what was due.
@@ -63,20 +63,21 @@ class StageTime:
         self.batch = batch
         self.elapsed_ns = elapsed_ns  # by the clock, since the batch before
         self.began_ns = began_ns  # the stage's watermark when the batch began
-        self.reached_ns = TIME_MIN  # the watermark that the batch's input gives; once it has ended
+        self.reached_ns = TIME_MIN  # the watermark after the batch's input; set once that has ended
         self.event_ns: int = TIME_MIN
         self.watermark_ns: int = TIME_MIN
         self.clock_ns = clock_ns
-        # of a stage that reads a source: the source's watermark so far, and when what is being
-        # processed was received
+        # only in a stage that reads a source: the source's watermark so far, and when the current
+        # event was received
         self.passed_ns: int = TIME_MIN
         self.receipt_ns: int = TIME_MAX
-        self.latest_ns: int = TIME_MAX  # how late an event of that may be (``max_ahead``)
-        self.payload: Any = None  # what the event was decoded from, where that travels
+        self.latest_ns: int = TIME_MAX  # the latest time such an event may have (``max_ahead``)
+        self.payload: Any = None  # the payload of the event, if that travels
 
     def fire_at(self, time_ns: int, added_at_ns: int = TIME_MIN) -> None:
-        """Give what is emitted from here on the time of something due: as if the watermark were
-        just about to pass it.  ``added_at_ns``: ``Due.added_at_ns``.
+        """Set the time of events emitted from here on to that of something due.
+
+        It is as if the watermark were just about to pass it.  ``added_at_ns``: ``Due.added_at_ns``.
         """
         self.event_ns = time_ns
         self.watermark_ns = max(time_ns - 1, added_at_ns)
@@ -101,37 +102,41 @@ def no_keys(step: Step) -> Iterable[Key]:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where an operator is built: what comes after it, and what it has to work with."""
+    """Place at which an operator is built.
+
+    It has the next operator's ``emit``, and all that the operator works with.
+    """
 
     emit: Emit
     failed: OnError
     state_of: Callable[[Step], KeyedState]
     time: StageTime
-    store_of: Callable[[Step], StepStore] = no_store  # of a step that ``keeps_entries``
-    # the keys of which a step has committed state, for what is done when all input has ended
+    store_of: Callable[[Step], StepStore] = no_store  # only for a step that ``keeps_entries``
+    # the keys for which a step has committed state, to process them when all input has ended
     keys_of: Callable[[Step], Iterable[Key]] = no_keys
-    rejected: OnError | None = None  # takes events that a source should not have sent
-    # how far the step's watermark is behind its stage's: the delays of the steps before it
+    rejected: OnError | None = None  # accepts events that a source should not have sent
+    # delay of the step's watermark behind its stage's: the delays of the steps before it
     hold_ns: int = 0
 
     @property
     def began_ns(self) -> int:
-        """The step's watermark when the batch began."""
+        """Return the step's watermark when the batch began."""
         return behind(self.time.began_ns, self.hold_ns)
 
     @property
     def reached_ns(self) -> int:
-        """The step's watermark when the batch has no more input."""
+        """Return the step's watermark when the batch has no more input."""
         return behind(self.time.reached_ns, self.hold_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """``process`` takes each event.  When the batch has no more input, ``advance`` is called with
-    the stage's watermark (``TIME_MAX`` where all input has ended), then ``end`` where all input has
-    ended, then ``flush``.  All may emit, and are not called where they are None.  ``merge`` takes
-    what producers made of events (``engine.adding_up``), ``sided`` the events of each side of a
-    join.
+    """One step of a stage at work.
+
+    ``process`` accepts each event.  When the batch has no more input, ``advance`` is called with
+    the stage's watermark (``TIME_MAX`` if all input has ended), then ``end`` if all input has
+    ended, then ``flush``.  All may emit, and are not called if they are None.  ``merge`` accepts
+    accumulators of producers (``engine.adding_up``), ``sided`` the events of each side of a join.
     """
 
     process: Emit

@@ -1,6 +1,6 @@
 """Joins, ``dedupe`` and ``in_order``: events that meet by key and time.
 
-Where it runs: pure (in workers).  What they do is in ``wallaroo.joins``; this joins them to the
+Where it runs: pure (in workers).  Their logic is in ``wallaroo.joins``; this connects it to the
 engine's entries and time.
 """
 
@@ -32,7 +32,7 @@ MACHINES: dict[type[Any], Callable[..., Any]] = {
 
 
 def build(step: Any, site: Site) -> Operator:
-    """Keep what may still meet something; write what was touched at the end of the batch."""
+    """Keep the events that may still meet others; write the touched ones at the batch's end."""
     late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
     if isinstance(step, LatestJoin):
         return _latest(step, site, late)
@@ -99,7 +99,7 @@ def build_in_order(step: InOrder[Any], site: Site) -> Operator:
 
 
 def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
-    """Windows over the events of both sides, whose results are pairs."""
+    """Build windows over the events of both sides, whose results are pairs."""
     store = site.store_of(step)
     live = Live(store.entries, store.due)
     pairs = Pairs(step, emit_at(site, step.holds_ns), site.failed)

@@ -1,4 +1,4 @@
-"""What functions may return: several outputs, and what a sink can write.
+"""Outputs of functions: lists, and values that a sink can write.
 
 Where it runs: pure (in workers), off the per-event path: only for what is not a list, or not bytes.
 """
@@ -10,8 +10,9 @@ from typing import Any
 
 
 def as_list(outputs: Any) -> list[Any]:
-    """Take None, tuples, sets and generators where a list is wanted; reject what is one value
-    rather than several.
+    """Return None, tuples, sets and generators as the list that is wanted.
+
+    Raises TypeError for one value rather than several.
     """
     if outputs is None:
         return []
@@ -23,7 +24,10 @@ def as_list(outputs: Any) -> list[Any]:
 
 
 def as_bytes(output: Any) -> bytes:
-    """Turn what an encoder returned into bytes, or say what is wrong with it."""
+    """Return an encoder's output as bytes.
+
+    Raises TypeError for anything but bytes or str.
+    """
     if isinstance(output, str):
         return output.encode()
     if isinstance(output, (bytes, bytearray, memoryview)):
@@ -34,8 +38,10 @@ def as_bytes(output: Any) -> bytes:
 
 
 def as_text(event: Any) -> bytes | str:
-    """Return what a sink without an encoder writes: bytes and str as they are, anything else as its
-    ``str()``.  Raises TypeError for an object that has no text but its address.
+    """Return what a sink without an encoder writes.
+
+    Bytes and str are written as they are, anything else as its ``str()``.  Raises TypeError for an
+    object that has no text but its address.
     """
     if isinstance(event, (bytes, str)):
         return event

@@ -1,4 +1,4 @@
-"""A peek: the function looks at each event, which goes on as it is.
+"""A peek: the function sees each event, which is emitted unchanged.
 
 Where it runs: pure (in workers).
 """
@@ -12,7 +12,7 @@ from wallaroo.steps import Peek
 
 
 def build(step: Peek[Any], site: Site) -> Operator:
-    """Call the step's function, whatever it returns, and emit the event."""
+    """Call the step's function, ignore its result, and emit the event."""
     function = step.function
     emit = site.emit
     failed = site.failed

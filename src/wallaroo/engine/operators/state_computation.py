@@ -1,4 +1,6 @@
-"""A state computation: an event and its key's state in, one or nothing out.
+"""A state computation with at most one output.
+
+An event and its key's state come in, one or no event goes out.
 
 Where it runs: pure (in workers).
 """

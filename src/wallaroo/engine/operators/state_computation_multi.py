@@ -1,4 +1,6 @@
-"""A state computation with several outputs: an event and its key's state in, a list out.
+"""A state computation with several outputs.
+
+An event and its key's state come in, a list goes out.
 
 Where it runs: pure (in workers).
 """

@@ -1,4 +1,4 @@
-"""Which operator does a step's work: a table from step classes to operator files.
+"""Table from step classes to the modules of their operators.
 
 Where it runs: pure (in workers).
 """

@@ -1,4 +1,6 @@
-"""A state computation with timers, expiry, or something to do when all input has ended.
+"""A state computation with timers, expiry, or a function for the end.
+
+The function for the end is called when all input has ended.
 
 Where it runs: pure (in workers).
 
@@ -8,11 +10,12 @@ Invariants:
   after the timer's time, and at the latest when a batch ends with such a watermark; a key's timers
   in the order of their times.  So a key's calls come in the same order however input is cut.
 * While a timer is called, time is what the timer was set for.
-* State expires where a timer of that time would be called, after it: what comes then meets a new
-  object.  By event time, what a batch leaves to a later one has no function to call: nothing that
-  is emitted depends on how many keys expire at once.
-* When all input has ended, what the watermark of the input has passed comes first, as it would have
-  come in a batch before: so what expires, and what ends, does not depend on where that batch began.
+* State expires at the point at which a timer of that time would be called, after it: later events
+  meet a new object.  By event time, keys that a batch leaves to a later one have no function to
+  call: nothing that is emitted depends on how many keys expire at once.
+* When all input has ended, whatever the watermark of the input has passed comes first, as it would
+  have come in a batch before: so what expires, and what ends, does not depend on where that batch
+  began.
 """
 
 from __future__ import annotations
@@ -31,16 +34,17 @@ from wallaroo.engine.timers import Timers
 from wallaroo.steps import StateComputationMulti
 
 # keys that a task lets expire per step and second since the batch before: some 15 us of work each
-# (`benchmarks.pending expiry`), so that most of a core is left for events; the next batch goes on
+# (`benchmarks.pending expiry`), so that most of a core is left for events; the next batch continues
 EXPIRED_PER_S = 8_000
 EXPIRED_MIN = 1_000  # in a batch, however soon it comes
 EXPIRED_MAX = 50_000
-PER_NEW_KEY = 2  # more, so that what waits becomes less however many keys come
+PER_NEW_KEY = 2  # in addition, so that the backlog shrinks however many keys come
 
 
 def expiring_at_once(elapsed_ns: int, new_keys: int) -> int:
-    """Return how many keys may expire in a batch, so long after the one before, with so many keys
-    that had no state.
+    """Return how many keys may expire in a batch.
+
+    It began ``elapsed_ns`` after the one before, and had ``new_keys`` keys without state.
 
     >>> [expiring_at_once(seconds * 10**9, 0) for seconds in (0, 1, 60)]
     [1000, 8000, 50000]
@@ -61,7 +65,7 @@ def build(step: Any, site: Site) -> Operator:
 
 
 class _Work:
-    """Calls the step's functions and emits what they return."""
+    """Calls of the step's functions, and emission of their outputs."""
 
     def __init__(self, step: Any, site: Site, timers: Timers | None = None):
         self.step = step
@@ -71,7 +75,7 @@ class _Work:
         self.is_multi = isinstance(step, StateComputationMulti)
 
     def plain(self) -> Emit:
-        """Return what calls the step's own function."""
+        """Return a function that calls the step's own function."""
         function = self.step.function
         if not self.step.takes_context:
             return self._calling(lambda event, own, context: function(event, own))
@@ -104,7 +108,7 @@ class _Work:
         return process
 
     def call(self, key: Any, event: Any, function: Callable[[Any], Any]) -> None:
-        """Call a function of the key's state; emit what it returns."""
+        """Call a function of the key's state; emit its outputs."""
         own = self.state.live[key] if key in self.state.live else self.state.load(key)
         self.context.key = key
         try:
@@ -179,7 +183,7 @@ class _Timed:
         expire = self._expire_before
 
         def expiring(key: Any, event: Any) -> None:
-            now = max(time.event_ns, time.watermark_ns)  # a late event counts as of when it came
+            now = max(time.event_ns, time.watermark_ns)  # a late event counts from its arrival
             used = last_use.get(key)
             if used is None:
                 used = used_ns(key)
@@ -261,7 +265,7 @@ class _Timed:
             else:
                 self._expire_until(due.key, due.time_ns)
             self._call(due.key, name, due.time_ns, due.added_at_ns)
-            timers.write()  # what was set is perhaps due, too
+            timers.write()  # timers set by the call may be due, too
         clock_ns = self._site.time.clock_ns
         for due in self._store.due_processing.take(clock_ns):
             self._timers.taken(due.key, str(due.sub), True)
@@ -278,7 +282,7 @@ class _Timed:
         return state
 
     def _expire_before(self, key: Key, used: int) -> None:
-        """Let the state of a key expire that has an event in hand."""
+        """Let the state of a key expire before its current event is processed."""
         time = self._site.time
         event_ns = time.event_ns
         watermark_ns = time.watermark_ns
@@ -287,7 +291,7 @@ class _Timed:
         time.watermark_ns = watermark_ns
 
     def _expire_until(self, key: Key, time_ns: int) -> None:
-        """Let the state of a key expire if it does before the time of a timer."""
+        """Let the state of a key expire if it does so before the time of a timer."""
         if not self._step.expires_by_event_time:
             return
         used = self._expiring_state.used_ns(key)

@@ -1,7 +1,7 @@
 """Windows: events of a key in, a result per window out.
 
-Where it runs: pure (in workers).  What windows do is in ``wallaroo.windows``; this joins them to
-the engine's entries and time.
+Where it runs: pure (in workers).  Their logic is in ``wallaroo.windows``; this connects it to the
+engine's entries and time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from wallaroo.windows.step import WindowStep
 
 
 def build(step: WindowStep[Any, Any], site: Site) -> Operator:
-    """Fire windows when the stage's watermark passes them; write what was touched at the end of the
-    batch.
+    """Fire windows when the stage's watermark passes them.
+
+    Touched ones are written at the end of the batch.
     """
     store = site.store_of(step)
     live = Live(store.entries, store.due)
@@ -41,7 +42,10 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
 
 
 def late_of(step: Any, site: Site) -> Late | None:
-    """Return what emits late events as such, where they are wanted: with their own times."""
+    """Return a function that emits late events as such, if they are wanted.
+
+    They keep their own times.
+    """
     if not step.gives_late:
         return None
     time = site.time
@@ -54,8 +58,9 @@ def late_of(step: Any, site: Site) -> Late | None:
 
 
 def emit_at(site: Site, holds_ns: int = 0) -> Callable[[Any, Any, int, int], None]:
-    """Emit a result with a time, and the watermark before it, of its own; after the step, that is
-    ``holds_ns`` behind.
+    """Return a function that emits a result with its own time and watermark.
+
+    After the step, the watermark is ``holds_ns`` behind.
     """
     time = site.time
     emit = site.emit

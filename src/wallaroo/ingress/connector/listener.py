@@ -1,7 +1,7 @@
 """One connector source inside the ingress: its port, its clients, its spool.
 
-Where it runs: ingress.  ``connector_protocol.worker`` decides what is said; here are the sockets
-and the disk.
+Where it runs: ingress.  ``connector_protocol.worker`` decides which messages are sent; here are the
+sockets and the disk.
 
 The invariants:
 
@@ -43,7 +43,7 @@ from wallaroo.sources.listening import ConnectorOptions
 from wallaroo.tls_sockets import Address, TlsSocket, keep_alive
 
 READ_BYTES = 64 * 1024
-UNSENT_BYTES_MAX = 1024 * 1024  # of answers that a client does not read
+UNSENT_BYTES_MAX = 1024 * 1024  # in answers that a client does not read
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +61,7 @@ class _Client:
 
 
 class ConnectorListener(Listener):
-    """Reads one source's programs into its spool."""
+    """The reader of one source's programs, into its spool."""
 
     def __init__(self, source: IngressSource, options: ConnectorOptions, context: ListenerContext):
         super().__init__(source, context, partial(StoredStreams, stream_in=stream_in))
@@ -82,7 +82,7 @@ class ConnectorListener(Listener):
             self._answer(client)
 
     def _pause_all(self) -> None:
-        """Give no credits, too."""
+        """Grant no credits, too."""
         for client in self._clients.values():
             client.session.pause()
             self._selector.unregister(client.socket)
@@ -225,6 +225,6 @@ class ConnectorListener(Listener):
             self._selector.unregister(client.socket)
         with contextlib.suppress(OSError):
             client.socket.shutdown(socket.SHUT_WR)
-            client.socket.recv(READ_BYTES)  # what is not read would overtake an ERROR as a reset
+            client.socket.recv(READ_BYTES)  # with unread bytes a reset would overtake an ERROR
         client.socket.close()
         self.is_changed = True

@@ -1,4 +1,4 @@
-"""Closing what was opened, in reverse, whatever goes wrong meanwhile.
+"""Closing of a run's parts in reverse order, whatever goes wrong meanwhile.
 
 Where it runs: driver.
 """
@@ -11,13 +11,13 @@ from wallaroo.errors import InternalError, WallarooError
 
 
 class Closers:
-    """What has to be closed at the end of a run."""
+    """The functions that close a run's parts at its end."""
 
     def __init__(self) -> None:
         self._closers: list[Callable[[], object]] = []
 
     def add(self, close: Callable[[], object]) -> None:
-        """Call this at the end, before all that was added earlier."""
+        """Add a function to call at the end, before all that were added earlier."""
         self._closers.append(close)
 
     def close(self) -> WallarooError | None:
@@ -28,6 +28,6 @@ class Closers:
                 self._closers.pop()()
             except WallarooError as error:
                 first = first or error
-            except Exception as error:  # noqa: BLE001  # closing goes on: the first error is reported
+            except Exception as error:  # noqa: BLE001  # closing continues: the first error is reported
                 first = first or InternalError(f"while closing: {type(error).__name__}: {error}")
         return first

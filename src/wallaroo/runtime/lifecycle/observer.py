@@ -1,4 +1,4 @@
-"""What the watch of a run looks at: how far sources have come and what sinks have sent.
+"""Observation of a run: progress of its sources and sinks.
 
 Where it runs: driver.
 """
@@ -23,19 +23,19 @@ from wallaroo.tracing import trace_point
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen at one look."""
+    """The status of sources and sinks at one poll."""
 
     sources: tuple[SourceStatus, ...]
     sinks: tuple[SinkLine, ...]
 
     @property
     def is_input_done(self) -> bool:
-        """Whether all sources have ended and all their events are committed."""
+        """Return whether all sources have ended and all their events are committed."""
         return all(source.is_ended and source.backlog_events == 0 for source in self.sources)
 
 
 class Observer:
-    """Looks, and passes what it sees to the meter."""
+    """The observer of a run, which passes its observations to the meter."""
 
     def __init__(
         self,
@@ -51,12 +51,15 @@ class Observer:
         self._committers = committers
         self._meter = meter
         self._waits = [Wait(sink.name, sink.config.label) for sink in plan.sinks]
-        self._first = batches.ends  # where this run began
+        self._first = batches.ends  # positions at the beginning of this run
         self._has_time = plan.has_time
-        self._marks = -1, Watermarks()  # of which batch
+        self._marks = -1, Watermarks()  # with the batch that they belong to
 
     def look(self, waiting_for: str = "") -> Observation:
-        """Return what sources and sinks say now; ``waiting_for`` holds the whole run up."""
+        """Return the present status of sources and sinks, and pass it to the meter.
+
+        ``waiting_for``: what holds the whole run up, in words; empty if nothing.
+        """
         ends = self._batches.ends
         heads = [log.head() for log in self._logs]
         times = self._times()
@@ -65,7 +68,7 @@ class Observer:
             self._source(number, head, ends, times) for number, head in enumerate(heads)
         )
         sinks = self._sinks()
-        # what is outside first: the rest may follow from it
+        # external causes first: the rest may follow from them
         words = "; ".join(filter(None, (*(head.error for head in heads), waiting_for)))
         self._meter.observe(sources, sinks, time.time(), words)
         self._meter.set_damaged(self._batches.damaged)
@@ -90,7 +93,7 @@ class Observer:
                 )
             )
             if sink.name == DEAD_LETTERS:
-                continue  # latency is that of results
+                continue  # latency counts results only
             left.append(status.committed_batch)
             for batch, at_ns in status.sent_at_ns.items():
                 if len(results) == 1:

@@ -1,6 +1,8 @@
-"""The phases of a run's start and end: named in the status, timed, and where a stop is honoured.
+"""The phases of a run's start and end.
 
 Where it runs: driver.
+
+A phase is named in the status and timed; each one of the start begins with a check for a stop.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ _log = logging.getLogger("wallaroo.run")
 
 
 class StoppedError(Exception):
-    """The run was asked to stop while it started."""
+    """A request to stop the run while it started."""
 
 
 class Phases:
-    """Knows in which phase a run is."""
+    """The current phase of a run."""
 
     def __init__(self, meter: RunMeter, stop: threading.Event):
         self._meter = meter
@@ -28,7 +30,10 @@ class Phases:
         self._began = time.monotonic()
 
     def enter(self, name: str) -> None:
-        """Begin a phase of the start.  Raises StoppedError where a stop was asked for."""
+        """Begin a phase of the start.
+
+        Raises StoppedError if a stop was requested.
+        """
         if self._stop.is_set():
             raise StoppedError
         self.note(name)

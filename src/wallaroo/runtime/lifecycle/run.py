@@ -1,7 +1,7 @@
-"""One run of an application, from its start to its last batch boundary; and the handle to it.
+"""One run of an application, and the handle to it.
 
-Where it runs: driver.  A thread of its own starts everything, watches it and ends it; the handle
-only asks.
+Where it runs: driver.  A thread of the run's own starts everything, watches it and ends it at the
+last batch boundary; the handle only sends requests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger("wallaroo.run")
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What the run's thread and its handle let each other know."""
+    """Signals between the run's thread and its handle."""
 
     stop: threading.Event = field(default_factory=threading.Event)
     up: threading.Event = field(default_factory=threading.Event)
@@ -78,7 +78,7 @@ class Run(RunHandle):
         self._thread.start()
 
     def start(self) -> None:
-        """Start; return when input is processed, or raise what kept it from that."""
+        """Start; return when input is processed, or raise the error that prevented it."""
         self.begin()
         self.wait_started()
 
@@ -95,24 +95,25 @@ class Run(RunHandle):
 
     @property
     def meter(self) -> RunMeter:
-        """What the run has counted; the status server reads it."""
+        """Return the run's meter, which the status server reads."""
         return self._order.meter
 
     def reset_latency(self) -> None:
-        """Begin the latency figures again, as after a warm-up."""
+        """Reset the latency figures, as after a warm-up."""
         self._order.meter.reset_latency()
 
     @property
     def root(self) -> Path:
-        """The folder of state, spool and outbox: the checkpoint, or a temporary folder that goes
-        away with the run.
+        """Return the folder of state, spool and outbox.
+
+        It is the checkpoint, or a temporary folder that is removed at the end of the run.
         """
         return self._order.site.root
 
     def stop(self) -> None:
         self._signals.stop.set()
         if not self._signals.up.is_set():
-            # the caller need not wait for what the start waits for
+            # in a thread, so that the caller does not wait with the start
             threading.Thread(target=self._order.host.interrupt, daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -190,7 +191,7 @@ class Run(RunHandle):
         )
 
     def _fail(self, error: WallarooError) -> None:
-        """Keep what ended the run, unless it is the consequence of a stop during the start."""
+        """Keep the error that ended the run, unless it follows from a stop during the start."""
         if self._signals.stop.is_set() and not self._signals.up.is_set():
             return
         self.exception = error

@@ -1,6 +1,8 @@
-"""Waits of sinks, with cause and beginning: in the status, and in the log if they last.
+"""Waits of sinks, with cause and beginning.
 
 Where it runs: driver.
+
+They are in the status, and in the log if they last.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field
 
 from wallaroo.sinks.interface import SinkStatus
 
-NAMED_S = 2.0  # without progress: then output waits, rather than being on its way
+NAMED_S = 2.0  # without progress; before that, output counts as on its way
 LOGGED_S = 5.0
 REPEATED_S = 300.0  # between two log lines about one wait
 _log = logging.getLogger("wallaroo.run")
@@ -19,24 +21,24 @@ _log = logging.getLogger("wallaroo.run")
 
 @dataclass(slots=True)
 class Wait:
-    """One sink: since when it has made no progress with output that it has."""
+    """The wait of one sink that has output, but no progress."""
 
     name: str
     label: str
     since: float | None = None  # unix
-    outputs: int = 0  # that had left when it began
+    outputs: int = 0  # sent when the wait began
     logged_at: float | None = None
     _last: tuple[int, int] = (-1, -1)
     _pending: int = 0
     _words: str = field(default="")
 
     def note(self, status: SinkStatus, now: float) -> None:
-        """Take over what the sink reports."""
+        """Update the wait from the sink's report."""
         reached = status.outputs, status.committed_batch
         has_progressed = (
             status.outputs != self._last[0]
             or status.pending_bytes < self._pending
-            # batches without output pass a sink that waits, too
+            # batches without output advance even if a sink waits
             or (reached != self._last and not status.waiting_for)
         )
         self._last = reached
@@ -52,7 +54,7 @@ class Wait:
 
     @property
     def words(self) -> str:
-        """Return the cause of a wait, and its beginning; empty while output leaves."""
+        """Return the cause of a wait and its beginning; empty while output is being sent."""
         return self._words
 
     def _cause(self, status: SinkStatus, now: float) -> str:

@@ -1,6 +1,8 @@
-"""The sink side of a run: a committer per sink, brought to where the checkpoint ends.
+"""The sink side of a run: one committer per sink.
 
 Where it runs: driver.
+
+A committer is recovered from the checkpoint's last commit.
 """
 
 from __future__ import annotations
@@ -25,27 +27,27 @@ class SinkSide:
 
     @property
     def has_sent_everything(self) -> bool:
-        """Whether no committed output waits to leave."""
+        """Return whether no committed output waits to be sent."""
         return not any(committer.backlog() for committer in self.committers.values())
 
     def poll(self) -> None:
-        """Look after what sends, so that none waits for a call that never returns."""
+        """Poll the committers, so that none waits for a call that never returns."""
         for committer in self.committers.values():
             committer.poll()
 
     def is_full(self, bytes_max: int) -> bool:
-        """Whether a sink has more to send than that."""
+        """Return whether a sink has more than ``bytes_max`` bytes to send."""
         return any(committer.backlog() > bytes_max for committer in self.committers.values())
 
     def close(self, drain_s: float) -> None:
-        """Let committed output leave for at most this long, then release everything."""
+        """Let committed output be sent for at most ``drain_s``, then release everything."""
         for committer in self.committers.values():
             committer.close(drain_s)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkClosing:
-    """How a run closes its sinks."""
+    """The closing of a run's sinks."""
 
     closers: Closers
     drain_s: float

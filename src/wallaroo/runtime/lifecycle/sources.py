@@ -1,6 +1,8 @@
-"""The source side of a run: the logs of its sources, and the processes that fill spools.
+"""The source side of a run.
 
 Where it runs: driver.
+
+It has the logs of the sources, and the processes that fill spools.
 """
 
 from __future__ import annotations
@@ -37,24 +39,22 @@ class SourceSide:
         )
         self._feeders = Feeders()
         self.logs = tuple(config.open_log(self._context) for config in self._configs)
-        self._certificate = ""  # of the range server, for workers elsewhere
+        self._certificate = ""  # the range server's, for workers elsewhere
         self.addresses: dict[str, tuple[str, int]] = {}
 
     @property
     def logs_by_name(self) -> dict[str, SourceLog]:
-        """The logs, by source name, as the driver plans with them."""
+        """Return the logs, by source name, as the driver plans with them."""
         return dict(zip(self._names, self.logs, strict=True))
 
     def require(self, positions: Mapping[str, Position]) -> None:
-        """Raise CheckpointError unless the logs hold what follows the positions of the last
-        commit.
-        """
+        """Raise CheckpointError unless the logs hold all input after the committed positions."""
         for name, log in self.logs_by_name.items():
             if name in positions:
                 log.require(positions[name])
 
     def beginnings(self, positions: Mapping[str, Position]) -> dict[str, Position]:
-        """Return where sources begin that have no position."""
+        """Return the beginnings of sources without a position."""
         logs = self.logs_by_name
         return {name: log.beginning() for name, log in logs.items() if name not in positions}
 
@@ -65,8 +65,10 @@ class SourceSide:
         is_stopping: Callable[[], bool],
         wake: Path,
     ) -> None:
-        """Accept input.  ``serve_on``: workers elsewhere fetch it from this address.  ``wake``:
-        the Unix socket that is woken by input.
+        """Accept input.
+
+        ``serve_on``: the address from which workers elsewhere fetch it.  ``wake``: the Unix socket
+        that is woken by input.
         """
         if options.tls is not None and serve_on is not None:
             self._certificate = Path(options.tls.certificate).read_text(encoding="ascii")
@@ -89,7 +91,10 @@ class SourceSide:
         )
 
     def logs_of_workers(self, reachable_as: str) -> tuple[SourceLog, ...]:
-        """What tasks read, by source: on another host, spools through this one's range server."""
+        """Return the logs that tasks read, by source.
+
+        Tasks on another host read spools through this host's range server.
+        """
         if self._feeders.range_address is None:
             return self.logs
         host, port = self._feeders.range_address
@@ -101,15 +106,15 @@ class SourceSide:
 
     @property
     def waiting_for(self) -> str:
-        """Which processes of sources show no sign of life, in words; empty if none."""
+        """Return in words the source processes that show no sign of life; empty if none."""
         return self._feeders.silent
 
     def poll(self) -> None:
-        """Start processes again that were killed; raise what ended one otherwise."""
+        """Restart processes that were killed; raise the error that ended any other."""
         self._feeders.poll()
 
     def stop_feeding(self) -> None:
-        """Accept no more; batches under way may still read."""
+        """Accept no more input; batches under way may still read."""
         self._feeders.stop_feeding()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Starting a run: checkpoint, sources, sinks, host, and the batches between them.
+"""Start of a run: checkpoint, sources, sinks, host, and batches.
 
-Where it runs: driver.  What can refuse to run is opened first: what is quick and cheap before what
-takes long.
+Where it runs: driver.  The parts that can refuse to run are opened first: the quick and cheap ones
+before the slow ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger("wallaroo.run")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be run, how and where."""
+    """The order for a run: plan, options, host and folders."""
 
     plan: Plan
     options: RunOptions
@@ -52,7 +52,7 @@ class Order:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether nothing is to survive the run."""
+        """Return whether nothing is to survive the run."""
         return self.options.checkpoint is None
 
 
@@ -84,7 +84,7 @@ class Found:
 
     @property
     def positions(self) -> dict[str, Position]:
-        """Where the last commit ended in each source."""
+        """Return the ends of the last commit, by source."""
         return _committed(self.checkpoint)
 
 
@@ -93,7 +93,7 @@ def _committed(checkpoint: Checkpoint) -> dict[str, Position]:
 
 
 def open_state(order: Order, phases: Phases, closers: Closers) -> Found:
-    """Open the checkpoint; raise where the application cannot go on from it."""
+    """Open the checkpoint; raise if the application cannot continue from it."""
     phases.enter("opening the checkpoint")
     options = order.options
     checkpoint = open_checkpoint(order.site.root, not order.is_temporary, options.is_fresh)
@@ -112,7 +112,7 @@ def open_state(order: Order, phases: Phases, closers: Closers) -> Found:
 def open_sources(
     order: Order, found: Found, phases: Phases, is_stopping: Callable[[], bool]
 ) -> dict[str, Position]:
-    """Accept input from here on; return where sources begin that have no position yet."""
+    """Accept input from now on; return the beginnings of sources without a position."""
     phases.enter("opening sources")
     wake = order.site.wake
     found.sources.start(order.options, order.host.serve_on, is_stopping, wake)
@@ -126,7 +126,7 @@ def open_parts(
     phases: Phases,
     closers: Closers,
 ) -> Parts:
-    """Open sinks and the host, and put everything together."""
+    """Open sinks and the host, and assemble the run."""
     phases.enter("opening sinks")
     outbox = order.site.root / "outbox"
     closing = SinkClosing(closers, order.options.drain_s)
@@ -142,8 +142,9 @@ def open_parts(
 
 
 def _user_output(order: Order, closers: Closers) -> UserOutput:
-    """Collect what user code prints where workers are on this machine; elsewhere it goes to the
-    logs of their processes.
+    """Collect user code's output if workers are on this machine.
+
+    Elsewhere it goes to the logs of their processes.
     """
     level = order.options.app_log_level
     if not order.host.is_local:

@@ -1,4 +1,4 @@
-"""How far time is in a run: of its sources, and of its steps.
+"""Progress of time in a run's sources and steps.
 
 Where it runs: driver; pure.
 """
@@ -26,7 +26,7 @@ NO_TIMES = RunTimes({})
 
 
 def times_of(plan: Plan, marks: Watermarks, now_ns: int) -> RunTimes:
-    """Return where time is at a reading of the clock."""
+    """Return the progress of time at a reading of the clock."""
     sources = {
         name: _of_source(marks.sources.get(name, SourceMark()), how, marks.clock_ns, now_ns)
         for name, how in plan.source_times
@@ -67,7 +67,7 @@ def _of_source(mark: SourceMark, how: SourceTime, clock_ns: int, now_ns: int) ->
 
 
 def _held_by(plan: Plan, marks: Watermarks, sources: Mapping[str, TimeStatus]) -> str:
-    """Return which source the watermark of all goes by."""
+    """Return the source that determines the watermark of all; empty if none is active."""
     active = {
         name: mark.watermark_ns
         for name, how in plan.source_times

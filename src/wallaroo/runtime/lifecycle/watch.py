@@ -1,10 +1,10 @@
-"""Watching a running application, and stopping it at a batch boundary.
+"""The watch over a run, and its stop at a batch boundary.
 
 Where it runs: driver, in the run's own thread.
 
-A run ends when it is asked to, or when all sources have ended and everything they gave is committed
-and sent.  Stopping always ends: the batch under way gets ``stop_s``, then it is cancelled; it is
-not committed, and the next run begins with it.
+A run ends when it is asked to, or when all sources have ended and all their events are committed
+and all output is sent.  A stop always completes: the batch under way gets ``stop_s``, then it is
+cancelled; it is not committed, and the next run begins with it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from wallaroo.runtime.lifecycle.observer import Observation
 from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.start import Order, Parts
 
-WATCH_S = 0.1  # between two looks at sources, sinks and the host
-WATCH_IDLE_S = 1.0  # where there was no batch for some time, and nothing holds up the next one
+WATCH_S = 0.1  # between two polls of sources, sinks and the host
+WATCH_IDLE_S = 1.0  # if there was no batch for some time, and nothing holds up the next one
 IDLE_AFTER_S = 2.0
 COMMIT_S = 5.0  # for a commit under way when a run has stopped waiting
 _log = logging.getLogger("wallaroo.run")
 
 
 class Ending(Enum):
-    """How a run ended that did not fail; the value is its last state."""
+    """The ending of a run that did not fail.
+
+    The value is the run's last state.
+    """
 
     STOPPED = "stopped"
     FINISHED = "finished"
@@ -37,7 +40,7 @@ class Ending(Enum):
 
 @dataclass(slots=True)
 class Overdue:
-    """Which batch was reported as overdue, and what was said of it."""
+    """The last batch reported as overdue, and the report's words."""
 
     batch: int = -1
     words: str = ""
@@ -45,13 +48,13 @@ class Overdue:
 
 @dataclass(slots=True)
 class Busy:
-    """When there was something to do for the last time."""
+    """The last time at which there was something to do."""
 
     batch: int = -1
     at: float = -IDLE_AFTER_S  # monotonic
 
     def pause_s(self, is_busy: bool, batch: int, now: float) -> float:
-        """Note whether there is something, and the last batch; return how long to wait.
+        """Note whether there is something to do, and the last batch; return the next pause.
 
         >>> busy = Busy()
         >>> [busy.pause_s(False, batch, at) for batch, at in ((7, 10.0), (7, 11.0), (7, 13.0))]
@@ -66,7 +69,7 @@ class Busy:
 
 
 class Watch:
-    """Looks after a run until it ends."""
+    """The watch over a run until its end."""
 
     def __init__(self, order: Order, parts: Parts, phases: Phases, stop: threading.Event):
         self._order = order
@@ -77,7 +80,7 @@ class Watch:
         self._busy = Busy()
 
     def run(self) -> Ending:
-        """Watch until the end; raise what ended the run otherwise."""
+        """Watch the run until its end; raise the error that ended it, if any."""
         ending = self._watch()
         self._order.meter.enter("stopping")
         self._stop.set()
@@ -100,7 +103,7 @@ class Watch:
     def _watch(self) -> Ending:
         while not self._stop.is_set():
             if self._look().is_input_done and self._parts.batches.is_finished:
-                # what is committed is all there will be: it has to leave, too
+                # the committed output is complete: it has to be sent, too
                 self._phases.note("sending the last output")
                 if self._parts.sinks.has_sent_everything:
                     return Ending.FINISHED
@@ -108,7 +111,7 @@ class Watch:
         return Ending.STOPPED
 
     def _pause_s(self) -> float:
-        """How long until the next look: where nothing else happens, looks are most of the work."""
+        """Return the seconds until the next poll: in an idle run, polls are most of the work."""
         batches = self._parts.batches
         last = batches.last
         is_held = self._parts.intake.is_held

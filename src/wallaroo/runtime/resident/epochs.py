@@ -1,4 +1,4 @@
-"""What the driver and resident tasks say to each other.
+"""Messages between the driver and resident tasks.
 
 Where it runs: pure.
 """
@@ -19,25 +19,25 @@ LOST = ""  # in place of an address: the task has died
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A task's first message, or what its successor says of it."""
+    """A task's first message, or its successor's report of its death."""
 
     index: int
-    address: Address  # where it listens for tasks of higher index
+    address: Address  # on which it listens for tasks of higher index
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The driver's answer, once all tasks are there."""
+    """The driver's answer, once all tasks have connected."""
 
-    job: BatchJob  # of nothing: what all epochs have in common
-    addresses: tuple[Address, ...]  # of all tasks
+    job: BatchJob  # without input: the common part of all epochs
+    addresses: tuple[Address, ...]  # by task
     pem: Pem | None = None  # with which tasks listen; None: without TLS
 
 
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """A batch, without what never changes."""
+    """A batch, without the part that never changes."""
 
     batch: int
     committed: int
@@ -49,12 +49,12 @@ class Epoch:
 
     @property
     def version(self) -> Version:
-        """The commit that it follows; without an id where that is not known."""
+        """Return the commit that the epoch follows, without an id if that is not known."""
         return Version(self.committed, self.committed_id)
 
     @staticmethod
     def of(job: BatchJob) -> Epoch:
-        """What of a batch is its own."""
+        """Return the part of a batch that is not common to all."""
         return Epoch(
             job.batch,
             job.committed,
@@ -66,7 +66,7 @@ class Epoch:
         )
 
     def job(self, common: BatchJob) -> BatchJob:
-        """Undo ``of``."""
+        """Return the batch: the inverse of ``of``, but without commits."""
         return replace(
             common,
             batch=self.batch,
@@ -82,8 +82,10 @@ class Epoch:
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What the epoch after the one under way will read, if nothing comes between: a task that is
-    done with the one under way begins with it (``runtime.resident.lookahead``).
+    """The planned input of the epoch after the one under way.
+
+    A task that is done with the one under way begins with it (``runtime.resident.lookahead``).  It
+    is dropped if another epoch is next.
     """
 
     batch: int
@@ -91,11 +93,11 @@ class Ahead:
     is_sampled: bool = True
 
     def is_of(self, epoch: Epoch) -> bool:
-        """Whether that epoch is the one."""
+        """Return whether ``epoch`` is the one that was planned ahead."""
         return self.batch == epoch.batch and self.pieces == epoch.pieces
 
     def job(self, common: BatchJob) -> BatchJob:
-        """Return a batch that has what level 0 needs."""
+        """Return a batch with what level 0 needs."""
         return replace(
             common,
             batch=self.batch,

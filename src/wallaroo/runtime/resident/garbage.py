@@ -1,11 +1,11 @@
-"""When a resident task looks for cyclic garbage: Python's own schedule would stop an epoch for as
-long as a whole heap takes.
+"""Collection of cyclic garbage in a resident task, between epochs.
 
 Where it runs: worker, in a resident task.
 
-What is there when the first epoch begins stays, and is never looked at again.  Between epochs the
-young objects are collected where there are many; all others when no epoch is under way for a while,
-or, under a load that never ends, seldom.
+Python's own schedule would stop an epoch for as long as a collection of the whole heap takes.  The
+objects that exist when the first epoch begins stay, and are never scanned again.  Between epochs
+the young objects are collected if there are many; all others when no epoch is under way for a
+while, or, under a load that never ends, seldom.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from wallaroo.tracing import trace_point
 
 YOUNG_MAX = 5_000  # objects; what epochs leave behind is mostly gone without a collection
 IDLE_S = 0.25  # without an epoch: then there is time for a whole collection
-EVERY_S = 10.0  # at most between two of them
-AT_LEAST_S = 300.0  # also under load
+EVERY_S = 10.0  # at least, between two whole collections of an idle task
+AT_LEAST_S = 300.0  # between two whole collections under load
 OLD_EVERY = 16  # collections of the youngest for one of those that survived a few
 
 
 class Garbage:
-    """Collects by hand."""
+    """The garbage of a resident task, collected on request only."""
 
     def __init__(self, at_least_s: float = AT_LEAST_S) -> None:
         self._at_least_s = at_least_s
@@ -35,7 +35,7 @@ class Garbage:
         self._young = 0  # collections of young objects
 
     def after_epoch(self) -> None:
-        """Collect what is young, where that is much."""
+        """Collect the young objects if there are many, and seldom all others."""
         self._is_due = True
         if gc.get_count()[0] > YOUNG_MAX:
             self._young += 1
@@ -45,7 +45,7 @@ class Garbage:
 
     @property
     def idle_s(self) -> float | None:
-        """How long to wait for an epoch before ``when_idle`` is to be called; None: forever."""
+        """Return the seconds to wait for an epoch before ``when_idle``; None: forever."""
         if not self._is_due:
             return None
         return max(IDLE_S, self._collected_at + EVERY_S - time.monotonic())

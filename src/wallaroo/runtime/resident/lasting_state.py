@@ -1,21 +1,22 @@
-"""State that stays open from epoch to epoch: a view at some commit, and over it what this task
-wrote since.
+"""State that stays open from epoch to epoch.
 
 Where it runs: worker, in a resident task.
+
+It is a view at some commit, and over it the writes of this task since that commit.
 
 The invariants:
 
 * A resident task owns the same key groups as long as it lives: the number of tasks never changes
-  under it.  Where it has to change, or a task is lost, all tasks begin again from the log.
+  under it.  If it has to change, or a task is lost, all tasks begin again from the log.
 * What an epoch wrote counts from the moment that the driver names that epoch as committed; it is
-  dropped where the driver names another one.  A commit that this task knows nothing of makes it
-  begin again from the log.
+  dropped if the driver names another one.  After a commit that this task does not know, it begins
+  again from the log.
 * What was written since the view's commit lies over it, in two layers: ``newer``, and ``older``
   while a thread brings a second view to the commit with which ``older`` ends.  The layer and the
-  old view go together, so a key is never read from a view that lacks one of its commits.
+  old view are dropped together, so a key is never read from a view that lacks one of its commits.
 * The views hold committed versions only, as ever.  ``older`` holds committed epochs only, all from
-  the commit of the view in use to that of the one to come, so the thread writes it where the former
-  is; whatever is at another commit is read out of the log.
+  the commit of the view in use to that of the next one, so the thread writes it to key groups that
+  are at the former commit; key groups at another commit are brought up from the log.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ NEVER = Version(-2, "")
 
 
 class Written(NamedTuple):
-    """What an epoch wrote: states by step, and entries by name."""
+    """The writes of an epoch: states by step, and entries by name."""
 
     states: dict[str, list[tuple[Key, bytes | None]]]
     entries: dict[str, list[Change]]
@@ -58,16 +59,16 @@ class LastingState:
     def __init__(self, views: Views):
         self._views = views
         self._view: TaskState | None = None
-        self._viewed = NEVER  # the commit at which it is
+        self._viewed = NEVER  # the view's commit
         self._newer = Layer()
         self._older = Layer()
-        self._pending = Written({}, {})  # of the epoch under way
+        self._pending = Written({}, {})  # by the epoch under way
         self._under_way = -2  # that epoch
-        self._committed = NEVER  # the last one that counts
+        self._committed = NEVER  # the last commit that counts
         self._snapshots: tuple[SnapshotRef, ...] = ()
 
     def begin(self, epoch: int, committed: Version) -> CatchUp:
-        """Begin an attempt of an epoch after a commit; return what it took to get there."""
+        """Begin an attempt of an epoch after a commit; return the work of catching up with it."""
         done = CatchUp()
         known = (self._under_way, self._committed.batch)
         if self._view is None or committed.batch not in known:
@@ -113,7 +114,7 @@ class LastingState:
         self._newer = Layer()
         self._views.refresh(self._viewed, self._committed, self._older)
 
-    # -- what a task needs
+    # -- for the task
 
     def reader(self, step: str) -> LayeredStates:
         """Return the function that reads one state step's entries."""
@@ -123,13 +124,13 @@ class LastingState:
         return LayeredStates(newer, older, self._view.reader(step))
 
     def open_entries(self, name: str) -> EntryReader:
-        """Return what reads the ordered entries of one name in the step table."""
+        """Return the reader of the ordered entries with one name in the step table."""
         assert self._view is not None
         layers = (self._newer.entries.get(name, {}), self._older.entries.get(name, {}))
         return LayeredEntries(layers, self._view.open_entries(name))
 
     def keys(self, step: str) -> Iterator[Key]:
-        """Yield the keys of which a state step has state."""
+        """Yield the keys for which a state step has state."""
         assert self._view is not None
         written = {**self._older.states.get(step, {}), **self._newer.states.get(step, {})}
         yield from (key for key, raw in written.items() if raw is not None)
@@ -137,7 +138,7 @@ class LastingState:
 
     @property
     def rebuilt_shards(self) -> int:
-        """How many shards of the view were found damaged, and were built again."""
+        """Return the number of damaged shards of the view that were built again."""
         return self._view.rebuilt_shards if self._view is not None else 0
 
     def write_delta(
@@ -148,7 +149,7 @@ class LastingState:
         batch: int,
         stores: Mapping[str, StepStore] = NO_STORES,
     ) -> DeltaRef | None:
-        """Stage what changed, inside the reference where it is little; None where nothing did."""
+        """Stage the changes, inside the reference if they are small; None if there are none."""
         assert self._view is not None
         changes = {step: list(state.changes()) for step, state in states.items()}
         entries = {each: list(rows) for each, rows in entry_changes(stores)}
@@ -159,8 +160,9 @@ class LastingState:
     def write_snapshots(
         self, groups: Iterable[int], batch: int, attempt: str, storage: Storage
     ) -> list[SnapshotRef]:
-        """Return the snapshots that the newest view was written out to; each once.  Which ones are
-        due is decided here, by time.
+        """Return, once each, the snapshots that were written from the newest view.
+
+        The arguments have no effect: time decides here which snapshots are due.
         """
         snapshots = self._snapshots
         self._snapshots = ()
@@ -168,11 +170,11 @@ class LastingState:
 
     @property
     def group_sizes(self) -> GroupSizes:
-        """The sizes of the key groups in the newest snapshots."""
+        """Return the sizes of the key groups in the newest snapshots."""
         return self._view.group_sizes if self._view is not None else NO_SIZES
 
     def close(self) -> None:
-        """Nothing: it stays open."""
+        """Do nothing: the state stays open."""
 
     def release(self) -> None:
         """Close the views."""

@@ -1,8 +1,11 @@
-"""What a resident task wrote since its view's commit: states by key, and ordered entries.
+"""Layers of a resident task's writes since its view's commit.
 
 Where it runs: worker, in a resident task.
 
-Invariant: a layer is changed between epochs only, so that a scan may go on while its epoch reads.
+A layer has states by key, and ordered entries.
+
+Invariant: a layer is changed between epochs only, so that a scan may continue while its epoch
+reads.
 """
 
 from __future__ import annotations
@@ -17,19 +20,19 @@ from wallaroo.engine.keyed_state import BulkRead
 from wallaroo.engine.keys import Key
 from wallaroo.engine.ordered_entries import Change, EntryReader
 
-INSERTED_MAX = 32  # new keys that are put in their places one by one; more are sorted
+INSERTED_MAX = 32  # new keys that are inserted one by one; more are sorted
 _key_of = itemgetter(0)
 
 
 class WrittenEntries:
-    """Entries of one name and key group, in order; None: removed."""
+    """Entries with one name and key group, in order; None: removed."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes | None] = {}
         self._keys: list[bytes] = []
 
     def write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Take changes, the newest ones of their entries."""
+        """Add changes, each newer than its entry here."""
         values = self.values
         added = []
         for stored, value in changes:
@@ -38,7 +41,7 @@ class WrittenEntries:
             values[stored] = value
         if len(added) > INSERTED_MAX:
             self._keys += added
-            self._keys.sort()  # two runs
+            self._keys.sort()  # cheap: it merges runs that are sorted already
             return
         for stored in added:
             insort(self._keys, stored)
@@ -57,7 +60,7 @@ Groups = Mapping[int, WrittenEntries]
 
 
 class Layer:
-    """What was written, by step and by name of entries."""
+    """One layer of writes, by step and by name of entries."""
 
     def __init__(self) -> None:
         self.states: dict[str, dict[Key, bytes | None]] = {}
@@ -65,12 +68,12 @@ class Layer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was written."""
+        """Return whether nothing was written."""
         return not any(self.states.values()) and not any(self.entries.values())
 
     @property
     def all_entries(self) -> dict[str, Iterator[Change]]:
-        """What was written of entries, by name."""
+        """Return the written entries, by name."""
         return {name: _rows(groups) for name, groups in self.entries.items()}
 
     def write(
@@ -78,7 +81,7 @@ class Layer:
         states: Mapping[str, Iterable[tuple[Key, bytes | None]]],
         entries: Mapping[str, Iterable[Change]],
     ) -> None:
-        """Take what an epoch wrote."""
+        """Add the writes of an epoch."""
         for step, written in states.items():
             self.states.setdefault(step, {}).update(written)
         for name, changes in entries.items():
@@ -99,7 +102,10 @@ def _rows(groups: Groups) -> Iterator[Change]:
 
 
 class LayeredStates:
-    """States of one step: layers, the newest first, over those of a view; a ``BulkRead``."""
+    """States of one step: layers, the newest first, over a view's.
+
+    An instance is a ``BulkRead``.
+    """
 
     def __init__(
         self,
@@ -131,7 +137,10 @@ class LayeredStates:
 
 
 class LayeredEntries:
-    """Entries of one name: layers, the newest first, over those of a view; an ``EntryReader``."""
+    """Entries of one name: layers, the newest first, over a view's.
+
+    An instance is an ``EntryReader``.
+    """
 
     def __init__(self, layers: Iterable[Groups], below: EntryReader):
         self._layers = [layer for layer in layers if layer]
@@ -155,7 +164,7 @@ class LayeredEntries:
 def _newest(
     rows: Iterable[tuple[bytes, bytes | None]],
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Of rows with the same key, yield the first; leave out what is removed."""
+    """Yield the first of rows with the same key; omit entries that are removed."""
     last = None
     for stored, value in rows:
         if stored != last:

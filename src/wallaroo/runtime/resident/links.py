@@ -1,14 +1,16 @@
-"""How the driver and resident tasks are connected, and tasks with each other: by Unix sockets on
-one machine, by TCP between several, with TLS where the run has a certificate.
+"""Connections between driver and resident tasks, and among the tasks.
 
 Where it runs: driver and workers.
+
+They are Unix sockets on one machine, TCP between several, with TLS if the run has a certificate.
 
 The invariants:
 
 * Nothing is unpickled from a connection before the other side has proved that it knows the run's
-  secret, and a connecting side says nothing but its proof before the listening one has.  The secret
-  itself never travels here.
-* A host that vanishes is noticed: what is not confirmed for ``SILENT_S`` ends a TCP connection.
+  secret, and a connecting side sends nothing but its proof before the listening one has proved the
+  same.  The secret itself is never sent here.
+* A host that vanishes is noticed: data that is not confirmed for ``SILENT_S`` ends a TCP
+  connection.
 """
 
 from __future__ import annotations
@@ -35,16 +37,17 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where one side listens, and what another one needs to connect."""
+    """The address of a listening side, with the credentials for it."""
 
     address: Address
     secret: bytes = field(repr=False)
-    certificate: str = field(default="", repr=False)  # PEM of who listens; empty: without TLS
+    certificate: str = field(default="", repr=False)  # the listener's, as PEM; empty: without TLS
 
 
 def connect(endpoint: Endpoint) -> socket.socket:
-    """Return a connection on which both sides have proved themselves.  Raises OSError or EOFError
-    where that fails.
+    """Return a connection on which both sides have proved themselves.
+
+    Raises OSError or EOFError if that fails.
     """
     connection = _opened(endpoint.address)
     try:
@@ -79,16 +82,18 @@ def _opened(address: Address) -> socket.socket:
 
 
 def _tune(connection: socket.socket) -> None:
-    """Send at once, and notice a host that has vanished."""
+    """Have the socket send at once, and detect a host that has vanished."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     keep_alive(connection, _PROBES)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux has it
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000)  # ms
 
 
 class Listener:
-    """Waits for connections of this run at ``address``: a path in a private folder, or a host, of
-    which the system gives a port.  ``reachable_as``: what the others call that host.
+    """A listener for connections of this run at ``address``.
+
+    The address is a path in a private folder, or a host, on which the system assigns a port.
+    ``reachable_as``: the name by which the others reach that host.
     """
 
     def __init__(self, address: str, secret: bytes, reachable_as: str = ""):
@@ -110,27 +115,29 @@ class Listener:
         self.close()
 
     def secure(self, pem: Pem | None) -> None:
-        """From here on, accept connections with TLS only; without it where there is no
-        certificate.
-        """
+        """Accept connections with TLS only from now on; without it if there is no certificate."""
         if pem is not None:
             self._context = context_of(pem)
             self._certificate = pem.certificate
 
     @property
     def endpoint(self) -> Endpoint:
-        """What another side needs to connect."""
+        """Return the endpoint for the other sides."""
         return Endpoint(self.address, self._secret, self._certificate)
 
     def accept(self, seconds: float) -> socket.socket:
-        """Return the next connection, which has proved nothing yet.  Raises TimeoutError."""
+        """Return the next connection, which has proved nothing yet.
+
+        Raises TimeoutError.
+        """
         self._socket.settimeout(seconds)
         connection, _ = self._socket.accept()
         return connection
 
     def identified(self, connection: socket.socket, seconds: float) -> socket.socket | None:
-        """Return a connection once the other side has proved itself; None, and close it, where it
-        does not in time.
+        """Return a connection once the other side has proved itself.
+
+        If it does not do so in time, close the connection and return None.
         """
         connection.settimeout(seconds)
         try:
@@ -153,15 +160,17 @@ class Listener:
         return None
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more connections."""
         self._socket.close()
         if self._path:
             Path(self._path).unlink(missing_ok=True)
 
 
 def beside(endpoint: Endpoint, connection: socket.socket, index: int) -> Listener:
-    """Return a listener of task ``index`` that is reached as the driver's ``endpoint`` is: by a
-    path beside it, or on this side of the connection to it.  It has no TLS yet.
+    """Return a listener of task ``index`` that is reached as the driver's ``endpoint`` is.
+
+    It has a path beside that endpoint, or listens on this side's address of the connection to it.
+    It has no TLS yet.
     """
     if isinstance(endpoint.address, str):
         return Listener(f"{endpoint.address}.{index}", endpoint.secret)
@@ -186,7 +195,10 @@ def _listening(host: str) -> socket.socket:
 
 
 def exactly(connection: socket.socket, count: int) -> bytes:
-    """Return so many bytes.  Raises EOFError or OSError where the other end has gone."""
+    """Return ``count`` bytes.
+
+    Raises EOFError or OSError if the other end has closed the connection.
+    """
     parts = []
     while count:
         part = connection.recv(min(count, READ_BYTES))

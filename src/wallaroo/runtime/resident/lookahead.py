@@ -1,13 +1,15 @@
-"""The epoch after the one under way, planned while tasks work on the latter: where input waits,
-they begin with it as soon as they have reported, and do not wait for the commit.
+"""Planning of the next epoch while tasks work on the present one.
 
 Where it runs: driver.
 
+If input waits, tasks begin with the next epoch as soon as they have reported, and do not wait for
+the commit.
+
 The invariants:
 
-* Only level 0 is run ahead, and only of plans in which it has no effects: no state (no plan has any
-  there), no output, no time.  What it gives waits in the task.
-* An epoch is what the driver sends after the commit before it.  Where that is another one than was
+* Only level 0 is run ahead, and only in plans in which it has no effects: no state (no plan has any
+  there), no output, no time.  Its blocks wait in the task.
+* An epoch is what the driver sends after the commit before it.  If that is not the one that was
   planned ahead (another number, other pieces), the task drops what it has run, and runs level 0
   again.  So nothing of an epoch counts before the commit that it follows, as ever.
 """
@@ -23,14 +25,14 @@ from wallaroo.runtime.job import Pieces
 from wallaroo.runtime.resident.epochs import Ahead
 from wallaroo.sources.log import SourceLog
 
-# returns where an epoch ends, by where it begins
+# returns the ends of an epoch, by its start
 Take = Callable[[Ends, Admission], Ends]
-# cuts what lies between two places of the sources into pieces for the tasks
+# cuts the input from a start to the ends into pieces for the tasks
 Cut = Callable[[Ends, Ends], Pieces]
 
 
 def may_run_ahead(plan: Plan) -> bool:
-    """Whether level 0 of a plan has no effects, and an exchange after it."""
+    """Return whether level 0 of a plan has no effects, and an exchange after it."""
     has_time = plan.has_time or plan.has_end
     if plan.levels < 2 or has_time or plan.dead_letters is not None:
         return False
@@ -38,26 +40,30 @@ def may_run_ahead(plan: Plan) -> bool:
 
 
 class Planned(NamedTuple):
-    """Where an epoch begins and ends."""
+    """The start and the ends of an epoch."""
 
     start: Ends
     ends: Ends
 
 
 class Lookahead:
-    """Plans epochs ahead where a whole one waits."""
+    """The planner of epochs ahead.
+
+    It plans one if the input for a whole epoch waits.
+    """
 
     def __init__(self, plan: Plan, logs: Mapping[str, SourceLog], take: Take, cut: Cut):
         self._logs = logs
         self._take = take
         self._cut = cut
         self._is_possible = may_run_ahead(plan)
-        self._under_way: Ends | None = None  # where the epoch under way ends
+        self._under_way: Ends | None = None  # the ends of the epoch under way
         self._planned: Planned | None = None  # the one after it
 
     def planned(self, start: Ends) -> Ends | None:
-        """Return, once, where the epoch ends that begins at ``start``; None where it was not
-        planned ahead.
+        """Return, once, the ends of the epoch that begins at ``start``.
+
+        None if it was not planned ahead.
         """
         planned = self._planned
         self._planned = None
@@ -65,11 +71,11 @@ class Lookahead:
         return planned.ends if planned and is_next else None
 
     def begin(self, ends: Ends) -> None:
-        """Note that an epoch begins, and where it ends."""
+        """Note that an epoch begins, with its ends."""
         self._under_way = ends
 
     def ahead(self, batch: int, is_sampled: bool, admitted: Admission) -> Ahead | None:
-        """Plan the epoch after the one under way; None where tasks are not to begin with it."""
+        """Plan the epoch after the one under way; None if tasks are not to begin with it."""
         start = self._under_way
         if start is None or not self._is_possible or admitted.is_held:
             return None

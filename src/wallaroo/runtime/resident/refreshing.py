@@ -1,4 +1,4 @@
-"""A second view of a resident task, which is brought up to date in the background.
+"""A second view of a resident task, refreshed in the background.
 
 Where it runs: worker, in a resident task; the work itself in a thread.
 """
@@ -23,11 +23,11 @@ from wallaroo.state.task_state import TaskState
 from wallaroo.tracing import trace_point
 from wallaroo.tuning import DEFAULT, Tuning
 
-# a thread that computes gives way to the epochs after this time; Python's own 5 ms are an epoch
+# a thread that computes yields to the epochs after this time; Python's default of 5 ms is an epoch
 SWITCH_S = 0.0005
 
-Make = Callable[[], TaskState]  # not at any commit yet
-ReadLog = Callable[[int], History]  # up to a commit
+Make = Callable[[], TaskState]  # returns a state that is not at any commit yet
+ReadLog = Callable[[int], History]  # returns the log up to a commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Refreshed:
 
 
 class Refresh:
-    """Brings a second view to a commit, in the background."""
+    """A refresh, which brings a second view up in the background."""
 
     def __init__(self, work: Callable[[], Refreshed], background: Background):
         self._work = work
@@ -57,7 +57,7 @@ class Refresh:
         self._is_over.set()
 
     def result(self) -> Refreshed | None:
-        """Return what it made, None while it works; raise what it failed with."""
+        """Return the refreshed view, None while the refresh runs; raise its error."""
         if not self._is_over.is_set():
             return None
         if self._error is not None:
@@ -65,28 +65,31 @@ class Refresh:
         return self._done
 
     def close(self) -> None:
-        """Wait for its end."""
+        """Wait for the refresh to end, and close its view."""
         self._is_over.wait()
         if self._done is not None:
             self._done.state.close()
 
 
 class Background:
-    """A thread that does one thing after the other: starting one in an epoch would hold that up."""
+    """A thread that runs one piece of work after the other.
+
+    It is reused, because the start of a thread would hold up an epoch.
+    """
 
     def __init__(self) -> None:
         self._begun: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._is_running = False
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Have it done; ``work`` raises nothing."""
+        """Queue ``work``, which raises nothing, for the thread."""
         if not self._is_running:
             self._is_running = True
             threading.Thread(target=self._run, name="wallaroo-view", daemon=True).start()
         self._begun.put(work)
 
     def end(self) -> None:
-        """End the thread after what was begun; ``begin`` starts another one."""
+        """End the thread after the queued work; ``begin`` starts another one."""
         if self._is_running:
             self._is_running = False
             self._begun.put(None)
@@ -97,7 +100,7 @@ class Background:
 
 
 class Running(Protocol):
-    """A refresh that was begun."""
+    """A refresh under way."""
 
     def result(self) -> Refreshed | None: ...
 
@@ -108,9 +111,10 @@ BeginRefresh = Callable[[Callable[[], Refreshed], Background], Running]
 
 
 class Views:
-    """Makes the views of one task, and refreshes them: now and then a second one, at a newer
-    commit.  ``make`` makes a state of the task's key groups, ``read_log`` what brings it to a
-    commit.
+    """The views of one task.
+
+    Now and then the first one is refreshed by a second, newer one.  ``make`` returns a state of the
+    task's key groups, ``read_log`` the history that brings it to a commit.
     """
 
     def __init__(
@@ -135,17 +139,18 @@ class Views:
         self._turn = 0
 
     def wait(self) -> None:
-        """Begin no refresh before the time for one has passed again."""
+        """Begin no refresh until the time between two has passed again."""
         self._refresh_at = time.monotonic() + self._tuning.refresh_s
 
     @property
     def is_due(self) -> bool:
-        """Whether a refresh may begin."""
+        """Return whether a refresh may begin."""
         return self._refresh is None and time.monotonic() >= self._refresh_at
 
     def refresh(self, start: Version, committed: Version, written: Layer) -> None:
-        """Begin to bring a second view to ``committed``; ``written`` is what the task wrote since
-        ``start``, the commit of the first one.
+        """Begin to bring a second view to ``committed``.
+
+        ``written`` is what the task wrote since ``start``, the commit of the first view.
         """
         self.wait()
         turns = range(self._turn, self._turn + self._tuning.turns_per_refresh)
@@ -173,8 +178,9 @@ class Views:
         return Refreshed(state, past.version, tuple(snapshots))
 
     def _past(self, state: TaskState, start: Version, committed: Version, written: Layer) -> Past:
-        """Return what brings a view to a commit: what was written since ``start``, or the log where
-        the commit's id is not known.
+        """Return the past that brings a view to a commit.
+
+        It is what was written since ``start``, or the log if the commit's id is not known.
         """
         if not committed.id:
             return self.read_log(committed.batch)
@@ -183,14 +189,14 @@ class Views:
         return Remembered(start, committed, entries, lambda: self.read_log(committed.batch))
 
     def refreshed(self) -> Refreshed | None:
-        """Return, once, what the refresh under way has made; None while it works."""
+        """Return, once, the result of the refresh under way; None while it runs."""
         done = self._refresh.result() if self._refresh is not None else None
         if done is not None:
             self._refresh = None
         return done
 
     def close(self) -> None:
-        """Wait for the end of the refresh under way, and drop what it makes."""
+        """Wait for the end of the refresh under way, and drop its result."""
         if self._refresh is not None:
             self._refresh.close()
             self._refresh = None

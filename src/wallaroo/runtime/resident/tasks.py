@@ -1,9 +1,11 @@
-"""The driver's end of the resident tasks: one generation of them, from their start to their end.
+"""The driver's side of one generation of resident tasks.
 
 Where it runs: driver.
 
+A generation lasts from the start of its tasks to their end.
+
 The invariant: a generation has one number of tasks, each of which owns the same key groups as long
-as it lives.  Where one task is lost the generation is over, and the next one has another address: a
+as it lives.  If one task is lost the generation is over, and the next one has another address: a
 task of an earlier generation finds no driver.
 """
 
@@ -30,20 +32,20 @@ from wallaroo.runtime.resident.wire import receive, send
 from wallaroo.tls import Pem
 from wallaroo.tracing import trace_point
 
-LOOK_S = 0.1  # while tasks start: between two looks at whether they still can
+LOOK_S = 0.1  # while tasks start: between two checks that they still can
 START_S = 120.0  # for all tasks to start, on a crowded machine
-LOSS_S = 0.5  # once a task is lost: for the others to say why
-# of what is sent to a task that does not read yet: it fits the socket, so that the driver never
+LOSS_S = 0.5  # once a task is lost: for the others to report the cause
+# size of a message to a task that does not read yet: it fits the socket, so that the driver never
 # waits for a task that waits for the driver to read its report
 UNREAD_BYTES_MAX = 32 * 1024
 
 
 def _nothing_ahead(epoch: Epoch) -> None:
-    """Plan no epoch."""
+    """Return None: no epoch is planned ahead."""
 
 
 class LostTaskError(Exception):
-    """A task has gone in the middle of an epoch."""
+    """The loss of a task, at its start or in an epoch."""
 
 
 class Arrival(NamedTuple):
@@ -55,16 +57,20 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeetingPoint:
-    """Where the driver listens for the tasks of a generation: at a path in a private folder, or on
-    a network.
+    """The address at which the driver listens for a generation's tasks.
+
+    It is a path in a private folder, or a host on a network.
     """
 
     address: str  # the path, or the host on which to listen
-    reachable_as: str = ""  # what tasks call that host; "": it is a path
+    reachable_as: str = ""  # the name by which tasks reach that host; "": it is a path
     pem: Pem | None = None  # with which driver and tasks listen; None: without TLS
 
     def listen(self) -> Listener:
-        """Begin.  Raises PeerError."""
+        """Begin to listen.
+
+        Raises PeerError.
+        """
         try:
             listener = Listener(self.address, secrets.token_bytes(SECRET_BYTES), self.reachable_as)
         except OSError as error:
@@ -80,7 +86,7 @@ class MeetingPoint:
 
 
 class ResidentTasks:
-    """So many tasks, which connect to this process."""
+    """A generation of ``count`` tasks, which connect to this process."""
 
     def __init__(self, meeting_point: MeetingPoint, count: int):
         self.count = count
@@ -91,12 +97,13 @@ class ResidentTasks:
 
     @property
     def endpoint(self) -> Endpoint:
-        """What tasks need to connect."""
+        """Return the endpoint to which tasks connect."""
         return self._listener.endpoint
 
     def welcome(self, common: BatchJob, look: Callable[[], None]) -> None:
-        """Wait until all tasks are there and know each other; ``look`` raises where they can no
-        longer come.
+        """Wait until all tasks have connected to the driver and to each other.
+
+        ``look`` raises if they cannot connect any more.
         """
         addresses: dict[int, Address] = {}
         until = time.monotonic() + START_S
@@ -117,8 +124,9 @@ class ResidentTasks:
         self._gather()
 
     def _accept(self) -> None:
-        """Let the next connection identify itself in a thread: one that says nothing holds up
-        nothing else.
+        """Let the next connection identify itself in a thread.
+
+        A connection that sends nothing does not hold up any other.
         """
         with contextlib.suppress(TimeoutError):
             connection = self._listener.accept(LOOK_S)
@@ -131,7 +139,7 @@ class ResidentTasks:
         known.settimeout(IDENTIFY_S)
         try:
             hello: Hello = pickle.loads(receive(known))
-        except (EOFError, OSError):  # it has gone; Spark's second attempt at it says so
+        except (EOFError, OSError):  # the task has ended; Spark's second attempt at it reports that
             known.close()
         else:
             self._arrived.put(Arrival(hello, known))
@@ -139,8 +147,10 @@ class ResidentTasks:
     def run(
         self, epoch: Epoch, plan_ahead: Callable[[Epoch], Ahead | None] = _nothing_ahead
     ) -> list[TaskReport]:
-        """Run one epoch; return all reports.  Raises LostTaskError.  ``plan_ahead`` is called while
-        the tasks work, and returns what they may begin with when they have reported.
+        """Run one epoch; return all reports.
+
+        Raises LostTaskError.  ``plan_ahead`` is called while the tasks work, and returns what they
+        may begin with when they have reported.
         """
         self._send_all(pickle.dumps(epoch))
         trace_point("epoch.sent")
@@ -153,7 +163,7 @@ class ResidentTasks:
         if len(message) > UNREAD_BYTES_MAX:
             return
         for connection in self._connections.values():
-            with contextlib.suppress(OSError):  # a task that has gone is noticed by its report
+            with contextlib.suppress(OSError):  # a lost task is noticed by its missing report
                 send(connection, message)
         trace_point("ahead.sent")
 
@@ -166,9 +176,11 @@ class ResidentTasks:
                 raise LostTaskError(f"task {index} has gone") from error
 
     def _gather(self) -> list[TaskReport]:
-        """Return what all tasks report.  Raises LostTaskError where one has gone, unless an error
-        that another one reports explains that; the others get ``LOSS_S`` to report it: they may
-        wait for the one that has gone, or compute for long.
+        """Return the reports of all tasks.
+
+        Raises LostTaskError if a task is lost, unless an error in another task's report explains
+        that; the others get ``LOSS_S`` to report it: they may wait for the lost one, or compute for
+        long.
         """
         found: dict[int, tuple[TaskReport, ...]] = {}
         lost: LostTaskError | None = None
@@ -213,7 +225,10 @@ def _has_failed(reports: list[TaskReport]) -> bool:
 
 
 class Losses:
-    """How often tasks may be lost: again and again by one batch is no accident."""
+    """The bound on lost tasks.
+
+    Repeated losses by one batch are no accident.
+    """
 
     def __init__(self, count_max: int, seconds: float):
         self._count_max = count_max
@@ -221,7 +236,7 @@ class Losses:
         self._at: list[float] = []
 
     def note(self) -> bool:
-        """Note a loss; return whether to go on."""
+        """Note a loss; return whether to continue."""
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < self._seconds] + [now]
         return len(self._at) <= self._count_max

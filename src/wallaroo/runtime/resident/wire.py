@@ -1,11 +1,12 @@
-"""Messages over the connections of ``runtime.resident.links``: between the driver and resident
-tasks, and among the tasks.
+"""Messages over the connections of ``runtime.resident.links``.
 
 Where it runs: driver and workers.
 
+They are sent between the driver and resident tasks, and among the tasks.
+
 The invariant: tasks exchange one message per pair and direction at a time, and send and receive at
-once: blocks of any size never make two tasks wait for each other.  What is held is one message per
-peer, which the receiver needs as a whole anyway.
+once: blocks of any size never make two tasks wait for each other.  One message per peer is held in
+memory, which the receiver needs as a whole anyway.
 """
 
 from __future__ import annotations
@@ -19,24 +20,30 @@ from collections.abc import Iterable, Mapping
 
 from wallaroo.runtime.resident.links import READ_BYTES, exactly
 
-# what a connection that does not block raises where it would, without TLS and with it
+# raised by a connection that does not block if it would have to, without TLS and with it
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _LENGTH = struct.Struct(">Q")
 
 
 def send(connection: socket.socket, message: bytes) -> None:
-    """Send one message.  Raises OSError where the other end has gone."""
+    """Send one message.
+
+    Raises OSError if the other end has closed the connection.
+    """
     connection.sendall(_LENGTH.pack(len(message)) + message)
 
 
 def receive(connection: socket.socket) -> bytes:
-    """Return the next message.  Raises EOFError or OSError where the other end has gone."""
+    """Return the next message.
+
+    Raises EOFError or OSError if the other end has closed the connection.
+    """
     (length,) = _LENGTH.unpack(exactly(connection, _LENGTH.size))
     return exactly(connection, length)
 
 
 class Incoming:
-    """One message while it arrives; reads nothing of the one after it."""
+    """One message while it arrives; the one after it stays unread."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -44,7 +51,7 @@ class Incoming:
         self._has_length = False
 
     def read(self, connection: socket.socket) -> bytes | None:
-        """Read what is there; return the message once it is whole."""
+        """Read the bytes that have arrived; return the message once it is whole."""
         while True:
             while self._missing:
                 try:
@@ -72,8 +79,9 @@ class Mesh:
             connection.setblocking(False)
 
     def exchange(self, outgoing: Mapping[int, bytes], producers: Iterable[int]) -> dict[int, bytes]:
-        """Send these messages and receive one of each producer.  Raises EOFError or OSError where
-        a peer has gone.
+        """Send these messages and receive one from each producer.
+
+        Raises EOFError or OSError if a peer has ended.
         """
         unsent = {
             peer: memoryview(_LENGTH.pack(len(message)) + message)
@@ -118,6 +126,6 @@ class Mesh:
         poll.poll()
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         for connection in self._peers.values():
             connection.close()

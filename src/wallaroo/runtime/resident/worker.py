@@ -1,6 +1,7 @@
-"""One resident task: takes epochs from the driver, exchanges blocks with the other tasks, reports.
+"""One resident task, which runs the driver's epochs.
 
-Where it runs: worker.  It ends when the driver or another task has gone.
+Where it runs: worker.  The task receives epochs, exchanges blocks with the other tasks, and
+reports.  It ends when the driver or another task has ended.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from wallaroo.state.history import History, Version
 from wallaroo.state.task_state import TaskState
 from wallaroo.tracing import trace_point
 
-Given = list[list[Record]] | None  # to each task of the next level; None: nothing was to be done
+Given = list[list[Record]] | None  # by task of the next level; None: nothing was to be done
 
 
 def serve(endpoint: Endpoint, index: int) -> None:
-    """Be task ``index`` of the run whose driver listens at ``endpoint``."""
-    with contextlib.suppress(EOFError, OSError):  # the driver or a peer has gone: so does this one
+    """Run task ``index`` of the run whose driver listens at ``endpoint``."""
+    with contextlib.suppress(EOFError, OSError):  # the driver or a peer has ended: so does this one
         driver = connect(endpoint)
         with driver, beside(endpoint, driver, index) as listener:
             send(driver, pickle.dumps(Hello(index, listener.address)))
@@ -58,15 +59,16 @@ def serve(endpoint: Endpoint, index: int) -> None:
 
 
 def report_loss(endpoint: Endpoint, index: int) -> None:
-    """Say that task ``index`` has died before it connected: the driver would wait for it."""
-    # the driver knows: the generation is over
+    """Report that task ``index`` died before it connected: the driver would wait for it."""
+    # if this fails, the driver knows already: the generation is over
     with contextlib.suppress(EOFError, OSError), connect(endpoint) as driver:
         send(driver, pickle.dumps(Hello(index, LOST)))
 
 
 def connected_tasks(welcome: Welcome, index: int, listener: Listener) -> dict[int, socket.socket]:
-    """Connect to the tasks before this one; let those after it connect.  Return a connection to
-    each of them.
+    """Return a connection to each other task.
+
+    This task connects to those before it, and those after it connect to this one.
     """
     peers: dict[int, socket.socket] = {}
     for peer in range(index):
@@ -100,7 +102,10 @@ def _serve(driver: socket.socket, task: ResidentTask) -> None:
 
 
 class ResidentTask:
-    """Runs its part of epoch after epoch.  ``common`` is a batch of nothing."""
+    """A task that runs its part of one epoch after the other.
+
+    ``common`` is a batch without input.
+    """
 
     def __init__(self, index: int, common: BatchJob, mesh: Mesh):
         self._index = index
@@ -112,20 +117,22 @@ class ResidentTask:
         self._ahead: tuple[Ahead, Given] | None = None
 
     def run_ahead(self, ahead: Ahead) -> None:
-        """Run level 0 of the epoch that comes next, unless something comes between; what it gives
-        waits for that epoch.
+        """Run level 0 of the epoch that is planned next; keep its blocks for that epoch.
+
+        They are dropped if another epoch is next.
         """
         self._ahead = ahead, self._given(ahead.job(self._common), 0, ())
 
     def run(self, epoch: Epoch) -> tuple[TaskReport, ...]:
-        """Run all levels; return the reports that got here.  Raises EOFError or OSError where
-        another task has gone.
+        """Run all levels; return the reports that arrived at this task.
+
+        Raises EOFError or OSError if another task has ended.
         """
         job = epoch.job(self._common)
         error = self._begun(job, epoch.version)
         trace_point("task.begun")
         if error is not None:
-            self._mesh.close()  # the others cannot go on without this task
+            self._mesh.close()  # the others cannot continue without this task
             return (error,)
         received: list[Record] = []
         is_ahead, ahead = self._taken_ahead(epoch)
@@ -142,8 +149,9 @@ class ResidentTask:
         return reports
 
     def _taken_ahead(self, epoch: Epoch) -> tuple[bool, Given]:
-        """Return whether level 0 of the epoch has been run, and what it gave; what was run of
-        another one is dropped.
+        """Return whether level 0 of the epoch was run ahead, and its blocks.
+
+        The blocks of another epoch are dropped.
         """
         ran = self._ahead
         self._ahead = None
@@ -202,8 +210,9 @@ class ResidentTask:
         return self._state, self._caught_up
 
     def _given(self, job: BatchJob, level: int, received: Iterable[Record]) -> Given:
-        """Run a level; return what it gives to each task of the next one, None where this task has
-        no part in the level.
+        """Run a level; return its records by task of the next level.
+
+        None if this task has no part in the level.
         """
         if self._index >= _width(job, level):
             return None

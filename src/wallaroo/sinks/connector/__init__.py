@@ -1,3 +1,4 @@
-"""The sink that speaks Wallaroo's connector protocol: outputs to a sink program, by two-phase
-commit.
+"""The sink that speaks Wallaroo's connector protocol.
+
+Outputs go to a sink program, by two-phase commit.
 """

@@ -18,13 +18,14 @@ from wallaroo.steps import Decoder, Encoder
 
 @dataclass(frozen=True, slots=True)
 class SinkConnectorConfig(SinkConfig):
-    """Send outputs to a sink program at ``host:port``, in order and exactly once.
+    """A sink that sends outputs to a sink program, exactly once.
 
-    Each commit of the application with output is one transaction of the program's, by two-phase
-    commit; each output is a message.  Exactly once needs a program that keeps what it voted for
-    over its own crash.  While the program is away, or votes no, output waits in the outbox.
+    The program is at ``host:port`` and gets outputs in order.  Each commit of the application with
+    output is one transaction of the program's, by two-phase commit; each output is a message.
+    Exactly once needs a program that keeps what it voted for across its own crash.  While the
+    program is unavailable, or votes no, output waits in the outbox.
 
-    ``cookie`` has to be the program's.  ``decoder`` is for the program, where it imports this
+    ``cookie`` has to be the program's.  ``decoder`` is for the program, if it imports this
     configuration.
     """
 
@@ -54,20 +55,20 @@ class SinkConnectorConfig(SinkConfig):
 
     @property
     def label(self) -> str:
-        """What errors and tables call it."""
+        """Return the name of the sink in errors and tables."""
         return f"connector {self.host}:{self.port}"
 
     @property
     def target(self) -> str:
-        """Whose output this sink continues: the program's name, wherever it listens."""
+        """Return the program's name, which identifies its output wherever it listens."""
         return self.name
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Stage one task's outputs of one batch in the outbox."""
+        """Return a writer that stages one task's outputs of one batch in the outbox."""
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Send from the driver."""
+        """Return the committer, which sends from the driver."""
         return open_committer(
             sink, self.name, (self.host, int(self.port)), self.cookie, staging, is_durable
         )

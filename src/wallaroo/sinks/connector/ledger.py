@@ -1,8 +1,8 @@
-"""What is known of a sink program's transactions: ``two_phase.json`` in the outbox.
+"""The ledger of a sink program's transactions: ``two_phase.json`` in the outbox.
 
 Where it runs: driver.
 
-The file is written whole, and is on disk (in durable mode) before `vote` returns.
+The file is written whole, and is on disk (in durable mode) before `write_ledger` returns.
 """
 
 from __future__ import annotations
@@ -22,19 +22,25 @@ NAME = "two_phase.json"
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The newest transaction that the program voted for; with it everything up to ``offset``."""
+    """The newest transaction that the program voted to commit.
+
+    With it the program has everything up to ``offset``.
+    """
 
     last: CommitId
     offset: int = 0  # bytes of output up to and with the transaction
     transaction: str = ""
 
     def voted(self, last: CommitId, offset: int, transaction: str) -> Ledger:
-        """The ledger after the program voted to commit ``transaction``."""
+        """Return the ledger after the program voted to commit ``transaction``."""
         return replace(self, last=last, offset=offset, transaction=transaction)
 
 
 def read_ledger(staging: Path, checkpoint: str) -> Ledger:
-    """Read the ledger of a checkpoint's output.  Raises CheckpointError where it is damaged."""
+    """Read the ledger of a checkpoint's output.
+
+    Raises CheckpointError if it is damaged.
+    """
     path = staging / NAME
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))

@@ -2,8 +2,7 @@
 
 Where it runs: driver, in a committer's thread.
 
-While it sends it reads, so that a program that answers before it reads on is never waited for in
-vain.
+It reads while it sends, so that a program that answers before it reads more causes no deadlock.
 """
 
 from __future__ import annotations
@@ -41,14 +40,17 @@ I = TypeVar("I", bound=Inner)  # noqa: E741  # an inner message
 
 
 class SinkUnavailableError(Exception):
-    """The program cannot be reached, has gone, or does not say what it should."""
+    """A sink program that is unavailable, or breaks the protocol."""
 
 
 class Link:
-    """A socket, what is to be sent, and the frames that have come."""
+    """A socket, the frames to send, and the frames received."""
 
     def __init__(self, address: tuple[str, int]):
-        """Connect.  Raises SinkUnavailableError."""
+        """Connect to the program.
+
+        Raises SinkUnavailableError if that fails.
+        """
         try:
             self._socket = socket.create_connection(address, CONNECT_S_MAX)
         except OSError as error:
@@ -62,12 +64,12 @@ class Link:
         self.sent = 0  # bytes
 
     def send(self, frame: Frame) -> None:
-        """Send a frame, and what is to be sent before it."""
+        """Send a frame, after what is queued."""
         self.send_later(frame)
         self.flush()
 
     def send_later(self, frame: Frame) -> None:
-        """Send a frame with the next ones."""
+        """Queue a frame, to be sent with the next ones."""
         packed = encode(frame)
         self._out.append(packed)
         self._out_bytes += len(packed)
@@ -75,7 +77,7 @@ class Link:
             self.flush()
 
     def flush(self) -> None:
-        """Send everything."""
+        """Send everything that is queued."""
         rest = memoryview(b"".join(self._out))
         self._out.clear()
         self._out_bytes = 0
@@ -85,7 +87,11 @@ class Link:
             rest = rest[sent:]
 
     def await_frame(self, kind: type[F], what: str) -> F:
-        """Wait for a frame; others are passed over, but those that end the connection."""
+        """Return the next frame of ``kind``, which ``what`` names in errors.
+
+        Acks, OKs and messages in between are ignored.  Raises SinkUnavailableError for any other
+        frame.
+        """
         while True:
             while self._came:
                 frame = self._came.popleft()
@@ -95,7 +101,7 @@ class Link:
             self._exchange(memoryview(b""))
 
     def await_inner(self, kind: type[I], what: str) -> I:
-        """Wait for a two-phase message."""
+        """Return the next two-phase message of ``kind``."""
         while True:
             frame = self.await_frame(Message, what)
             try:
@@ -106,7 +112,7 @@ class Link:
                 return inner
 
     def break_off(self) -> None:
-        """Let what another thread does here end with SinkUnavailableError."""
+        """Make a call of another thread end with SinkUnavailableError."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -137,7 +143,7 @@ class Link:
     def _read(self) -> None:
         data = self._socket.recv(READ_BYTES)
         if not data:
-            for frame in self._came:  # the reason, where it was sent
+            for frame in self._came:  # the reason, if it was sent
                 if isinstance(frame, Error | Restart):
                     _check(frame, "")
             raise SinkUnavailableError("it closed the connection")

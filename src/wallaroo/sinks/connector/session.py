@@ -1,4 +1,4 @@
-"""A sink program as the system that a queued committer puts batches into, by two-phase commit.
+"""The two-phase commit of a queued committer's batches to a sink program.
 
 Where it runs: driver, in the committer's thread.
 
@@ -7,13 +7,13 @@ output; then phase 1 names the bytes, the program votes, and phase 2 ends the tr
 
 The invariants:
 
-* A batch is final before any of it is sent.  So a transaction is aborted only where its program
-  voted no or its vote is not known, and what it held is always sent again, from the same offset,
-  under a new name.
-* A yes is in the ledger before phase 2 says commit.  So a transaction that a program lists when it
-  is connected to again, and that is the ledger's, is committed; any other one that it lists was
-  never committed, and is aborted.  One that is in the ledger and not listed has had its phase 2,
-  because a program lists what it voted for until then.
+* A batch is final before any of it is sent.  So a transaction is aborted only if its program voted
+  no or its vote is not known, and what it held is always sent again, from the same offset, under a
+  new name.
+* A yes is in the ledger before phase 2 asks for the commit.  So a transaction that a program lists
+  when it is connected to again, and that is the ledger's, is committed; any other one that it lists
+  was never committed, and is aborted.  One that is in the ledger and not listed has had its phase
+  2, because a program lists what it voted for until then.
 * A batch that is in the ledger is never sent again, and the next one begins at the ledger's offset.
 
 Together: every batch is in the program's output once, if the program keeps what it voted for.
@@ -50,9 +50,9 @@ from wallaroo.sinks.staging import Staged
 from wallaroo.sinks.system import Session, System
 from wallaroo.tls_sockets import Address
 
-VERSION = b"v0.0.1"  # what sink programs ask for
+VERSION = b"v0.0.1"  # the version that sink programs ask for
 PROGRAM = b"wallaroo"
-ABORTS_MAX = 3  # of a batch on one connection; then it is connected again, which is reported
+ABORTS_MAX = 3  # per batch and connection; then a new one is opened, which is reported
 WAYS_ON = (
     "Go on with the checkpoint that wrote the output; or begin with another --checkpoint folder, "
     "which is another instance to the sink program."
@@ -60,11 +60,11 @@ WAYS_ON = (
 
 
 class ConnectorSystem(System):
-    """One sink program."""
+    """The system of one sink program."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (SinkUnavailableError,)
     ways_on: ClassVar[str] = WAYS_ON
-    stalled_s = 2 * SILENT_S_MAX  # for a program that says much and never what it should
+    stalled_s = 2 * SILENT_S_MAX  # for a program that sends much and never the answer
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ConnectorSystem(System):
 
 
 class TwoPhaseSession(Session):
-    """A connection to a sink program; see the module's head."""
+    """A connection to a sink program; the module's docstring has the invariants."""
 
     def __init__(self, link: Link, hello: Hello, checkpoint: str, staging: Path, is_durable: bool):
         self._link = link

@@ -1,6 +1,8 @@
-"""What the committers of both kinds of file sinks share: the order of checks, and staged files.
+"""The common base of the committers of both kinds of file sinks.
 
 Where it runs: driver.
+
+They share the order of checks, and the handling of staged files.
 
 The invariant: what this sink did not write is never truncated, overwritten or taken for its own.
 Every check is made before anything is changed: what is at the target names this checkpoint, this
@@ -36,7 +38,7 @@ from wallaroo.sinks.target_record import (
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """One file sink of one run: where it writes, and how."""
+    """One file sink of one run, with its target and its options."""
 
     sink: str
     target: Path
@@ -46,24 +48,24 @@ class FilePlace:
 
 
 class FileCommitter(SinkCommitter):
-    """Publishes staged output at a target, once per commit."""
+    """A committer that publishes staged output at a target, once per commit."""
 
     def __init__(self, place: FilePlace):
         make_private(place.staging, is_durable=place.is_durable)
         self._place = place
         self._status = SinkStatus()
-        self._record: TargetRecord | None = None  # where output went until now
+        self._record: TargetRecord | None = None  # the target of output until now
 
     @property
     @abstractmethod
     def _folder(self) -> Path:
-        """The folder in which output gets its name."""
+        """Return the folder in which output gets its name."""
 
     @abstractmethod
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
-        """Find out what is at the target; raise where it cannot be continued.  Changes nothing.
+        """Read what is at the target; raise if it cannot be continued.
 
-        ``staged`` is the output of the last commit.
+        Changes nothing.  ``staged`` is the output of the last commit.
         """
 
     @abstractmethod
@@ -72,7 +74,7 @@ class FileCommitter(SinkCommitter):
 
     @abstractmethod
     def _holds(self, commit: CommitId) -> bool:
-        """Whether the commit's output is at the target, as far as it can be seen there."""
+        """Return whether the commit's output is at the target, as far as it can be seen there."""
 
     @abstractmethod
     def _publish(self, commit: CommitId, staged: Sequence[StagedToken]) -> None:
@@ -84,7 +86,7 @@ class FileCommitter(SinkCommitter):
 
     @abstractmethod
     def _inspect_rollback(self, to: CommitId) -> None:
-        """Find out what `_roll_back` would change; raise where it cannot be done."""
+        """Find out what `_roll_back` would change; raise if it cannot be done."""
 
     @abstractmethod
     def _roll_back(self, to: CommitId) -> None:
@@ -102,7 +104,7 @@ class FileCommitter(SinkCommitter):
             self._inspect(history, staged)
             begin_target(place.staging, record, self._target_name, last, place.is_durable)
             self._begin()
-            if place.is_durable:  # what a run that died renamed and had no time to sync
+            if place.is_durable:  # a run may have died between rename and sync
                 sync_folder(place.staging)
                 sync_folder(self._folder)
         if staged and not self._holds(last) and not has_left(place.staging, last):
@@ -111,7 +113,7 @@ class FileCommitter(SinkCommitter):
         remove_orphans(place.staging, set())
 
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
-        """Publish a committed batch; again for the same commit does nothing."""
+        """Publish a committed batch; do nothing for the same commit again."""
         if commit.batch <= self._status.committed_batch:
             return
         staged: list[StagedToken] = [token for token in tokens if token is not None]
@@ -125,7 +127,7 @@ class FileCommitter(SinkCommitter):
         self._status.outputs += sum(token["outputs"] for token in staged)
 
     def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Raise CheckpointError where the output cannot be moved back; change nothing."""
+        """Raise CheckpointError if the output cannot be moved back; change nothing."""
         record = read_target(self._place.staging, CommitHistory(to.checkpoint, (to,)), tokens)
         if record is not None and record.target != self._target_name:
             raise CheckpointError(
@@ -147,18 +149,18 @@ class FileCommitter(SinkCommitter):
             self._roll_back(to)
             left = last_left(self._place.staging)
             if left is not None and to.exists and left.batch > to.batch:
-                note_left(self._place.staging, to)  # also where its output was moved away since
+                note_left(self._place.staging, to)  # also if its output was moved away since
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""
         remove_staged(self._place.staging, tokens)
 
     def status(self) -> SinkStatus:
-        """A snapshot for display."""
+        """Return a snapshot for display."""
         return self._status.copy()
 
     def close(self, drain_s: float) -> None:
-        """Nothing to release: a commit is visible when it returns."""
+        """Do nothing: a commit is visible when it returns, and nothing is held."""
 
     def _left_here(self) -> CommitId | None:
         """Return the last commit whose output is known to have been written to the target."""
@@ -173,7 +175,7 @@ class FileCommitter(SinkCommitter):
         return str(self._place.target.absolute())
 
     def _foreign(self, what: str, history: CommitHistory) -> PeerError:
-        """Make the error for output that is not this checkpoint's."""
+        """Return the error for output that is not this checkpoint's."""
         deleting = "" if history.last.exists else ", or say overwrite=True to delete it"
         return PeerError(
             f"{self._place.target} holds {what}. Nothing was changed. Move it to another place, "
@@ -218,7 +220,7 @@ def _end_of(history: CommitHistory) -> str:
 
 
 def make_folder(path: Path, is_durable: bool) -> None:
-    """Make a folder for users' files and its missing parents; their umask decides who may read."""
+    """Create a folder for users' files and its missing parents, readable as their umask allows."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(exist_ok=True)

@@ -8,8 +8,8 @@ The rule for readers:
   ``part-<batch>-<writer>-<commit>``.  It appears whole, by rename, and never changes.  Read
   ``part-*`` in order of name and nothing else: no batch is ever partial or repeated.
 * A *single file* (the path has a suffix, ``out.txt``) grows by one batch at a time.
-  ``out.txt.committed`` says how long its committed part is (``length``, bytes).  A reader that must
-  be exact reads up to there; what follows may be cut off again after a crash.
+  ``out.txt.committed`` states how long its committed part is (``length``, bytes).  A reader that
+  must be exact reads up to there; what follows may be cut off again after a crash.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FORMS = ("raw", "lines", "frames")
 
 @dataclass(frozen=True, slots=True)
 class FileSinkConfig(SinkConfig):
-    """Write outputs to files, exactly once.
+    """A sink that writes outputs to files, exactly once.
 
     ``path`` with a suffix (``out.txt``) is one growing file; without, a directory with one file per
-    batch.  How to read either exactly is described at the head of this module and in docs/sinks.md.
+    batch.  The head of this module and docs/sinks.md have the rule for reading either exactly.
     ``form`` is ``raw`` (outputs one after the other), ``lines`` (a newline after each) or
     ``frames`` (their length before each, 4 bytes, big endian).  The path is the driver's.  A path
     that holds anything but this checkpoint's output of this sink is refused; with
@@ -58,22 +58,22 @@ class FileSinkConfig(SinkConfig):
 
     @property
     def label(self) -> str:
-        """What errors and tables call it."""
+        """Return the name of the sink in errors and tables."""
         return f"file {self.path}"
 
     @property
     def target(self) -> str:
-        """Where output is that this sink continues."""
+        """Return the path of the output that this sink continues."""
         return str(self.path)
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Stage one task's output of one batch."""
+        """Return a writer that stages one task's output of one batch."""
         from wallaroo.sinks.file.form_writer import FormWriter
 
         return FormWriter(context, self.form)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Publish from the driver."""
+        """Return the committer, which publishes from the driver."""
         from wallaroo.sinks.file.committer import FilePlace
         from wallaroo.sinks.file.directory import DirectoryCommitter
         from wallaroo.sinks.file.single_file import SingleFileCommitter

@@ -4,10 +4,10 @@ Where it runs: driver.
 
 The invariant: a part appears whole, by rename, under a name that is its identity:
 ``part-<batch>-<writer>-<commit>``.  ``writer`` identifies the checkpoint and the sink, ``commit``
-for the commit's id.  So a part is published exactly if its name is there, and a part of another
-run, of another sink or of a commit that was rolled back is never taken for the one with its number.
-``.committed`` says who writes the directory while it has no part yet, and how far it was rolled
-back.
+the commit.  So a part is published if and only if its name is there, and a part of another run, of
+another sink or of a commit that was rolled back is never taken for the one with its number.
+``.committed`` names the writer of the directory while it has no part yet, and states how far it was
+rolled back.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.file.committer import FileCommitter, FilePlace, make_folder
 from wallaroo.sinks.staging import StagedToken, read_staged
 
-FORMAT = 2  # 1 had no marker, and parts named by number only
+FORMAT = 2  # format 1 had no marker, and parts named by number only
 MARKER = ".committed"
 PART = re.compile(r"part-(\d{12,})-([0-9a-f]{12})-([0-9a-f]{12})")
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Who writes a directory; ``rolled_back`` is the newest part that a rollback removed."""
+    """The writer of a directory.
+
+    ``rolled_back`` is the newest part that a rollback removed.
+    """
 
     checkpoint: str
     sink: str
@@ -44,14 +47,14 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a directory holds: own parts by batch, and the names of others."""
+    """The content of a directory: own parts by batch, names of others."""
 
     own: dict[int, list[str]]
     foreign: list[str]
 
 
 def writer_of(checkpoint: str, sink: str) -> str:
-    """Return what identifies a checkpoint's sink in the names of parts."""
+    """Return the id of a checkpoint's sink in the names of parts."""
     return blake2b(f"{checkpoint}\0{sink}".encode(), digest_size=6).hexdigest()
 
 
@@ -62,7 +65,7 @@ def part_name(commit: CommitId, sink: str) -> str:
 
 
 class DirectoryCommitter(FileCommitter):
-    """One file per batch, published by rename."""
+    """The committer of a directory: one file per batch, published by rename."""
 
     def __init__(self, place: FilePlace):
         super().__init__(place)

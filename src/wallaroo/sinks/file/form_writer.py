@@ -29,7 +29,7 @@ WRAPS: dict[str, Wrap] = {"raw": _raw, "lines": _lines, "frames": _frames}
 
 
 class FormWriter(StagedWriter):
-    """Stages outputs in the file's form."""
+    """A writer that stages outputs in the file's form."""
 
     def __init__(self, context: WriteContext, form: str):
         super().__init__(context)

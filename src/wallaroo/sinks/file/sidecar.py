@@ -1,11 +1,13 @@
-"""The sidecar of a single output file: ``out.txt.committed``, how much of ``out.txt`` is committed.
+"""The sidecar of a single output file, which states its committed part.
 
 Where it runs: driver.
 
+``out.txt.committed`` is the sidecar of ``out.txt``.
+
 The invariant: the bytes of a commit are on disk before the sidecar names them.  It names the
-checkpoint and the sink that write the file, and for each of the newest commits with output where it
-ends and a digest of the bytes before that end, so that a file that was replaced, cut or changed
-near its end is noticed, and so that the file can be moved back to any of these commits.
+checkpoint and the sink that write the file, and for each of the newest commits with output its end
+and a digest of the bytes before that end, so that a file that was replaced, cut or changed near its
+end is noticed, and so that the file can be moved back to any of these commits.
 """
 
 from __future__ import annotations
@@ -21,15 +23,18 @@ from wallaroo.durable.whole_file import USER_FILE, write_whole
 from wallaroo.errors import CheckpointError
 from wallaroo.identity import CommitId
 
-FORMAT = 2  # 1 named batches by number only
+FORMAT = 2  # format 1 named batches by number only
 SUFFIX = ".committed"
-TAIL_BYTES = 1 << 16  # before an end, that its digest covers: read at every start, so not the whole
+TAIL_BYTES = 1 << 16  # before an end, in its digest: read at every start, so not the whole file
 ENDS_KEPT = 128  # commits with output that a file can be moved back to; some 130 bytes each
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where the output of one commit ends; ``tail`` is the digest of the bytes before."""
+    """The end of one commit's output.
+
+    ``tail`` is the digest of the bytes before.
+    """
 
     batch: int
     id: str
@@ -44,24 +49,24 @@ class Sidecar:
     checkpoint: str
     sink: str
     ends: tuple[End, ...]
-    # a rollback that cuts the file at the last end: the commit that it ended with, and its end
+    # the file's end, with its commit, before a rollback that cuts it at the last of ``ends``
     rolled_back: End | None = None
 
     @property
     def end(self) -> End:
-        """Where the committed part ends."""
+        """Return the end of the committed part."""
         return self.ends[-1]
 
     @property
     def last(self) -> CommitId:
-        """The last commit with output."""
+        """Return the last commit with output."""
         return self.commit_of(self.end)
 
     def commit_of(self, end: End) -> CommitId:
         return CommitId(self.checkpoint, end.batch, end.id)
 
     def extended(self, end: End) -> Sidecar:
-        """Return what it is after one more commit."""
+        """Return the sidecar after one more commit."""
         return Sidecar(self.checkpoint, self.sink, (*self.ends, end)[-ENDS_KEPT:])
 
 
@@ -81,7 +86,7 @@ def sidecar_of(target: Path) -> Path:
 
 
 def write_sidecar(target: Path, sidecar: Sidecar, is_durable: bool) -> None:
-    """Publish what is committed."""
+    """Publish the committed part."""
     cut = sidecar.rolled_back
     body = {
         "batch": sidecar.end.batch,
@@ -97,8 +102,9 @@ def write_sidecar(target: Path, sidecar: Sidecar, is_durable: bool) -> None:
 
 
 def read_sidecar(target: Path) -> Sidecar | None:
-    """Return what is committed; None without a sidecar.  Raises CheckpointError where it is
-    damaged or of another version.
+    """Return the committed part; None without a sidecar.
+
+    Raises CheckpointError if the sidecar is damaged or of another version.
     """
     path = sidecar_of(target)
     try:

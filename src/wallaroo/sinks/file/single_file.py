@@ -3,7 +3,7 @@
 Where it runs: driver.
 
 The invariant: the bytes of a commit are on disk before the sidecar names them.  Bytes after the
-committed length are removed only where they are known: the beginning of the last commit's staged
+committed length are removed only if they are known: the beginning of the last commit's staged
 output (a crash cut the writing short), or what a rollback began to remove.
 """
 
@@ -35,7 +35,7 @@ COMPARED_BYTES = 1 << 16  # at a time
 
 
 class SingleFileCommitter(FileCommitter):
-    """One growing file, and beside it how much of it is committed."""
+    """The committer of one growing file and its sidecar."""
 
     def __init__(self, place: FilePlace):
         super().__init__(place)
@@ -94,8 +94,9 @@ class SingleFileCommitter(FileCommitter):
             )
 
     def _check_newest(self, found: Sidecar) -> None:
-        """Raise where output was written to this file that it does not have.  One that was rolled
-        back, or was begun again and is empty, has less than has left.
+        """Raise if the file lacks output that was written to it.
+
+        One that was rolled back, or was begun again and is empty, has less than has left.
         """
         left = self._left_here()
         if left is None or found.rolled_back is not None or not found.last.exists:
@@ -167,7 +168,7 @@ class SingleFileCommitter(FileCommitter):
         self._is_unfinished = False
 
     def _open_at(self, length: int) -> int:
-        """Open the file at its committed end; raise where another program changed its length."""
+        """Open the file at its committed end; raise if another program changed its length."""
         flags = os.O_WRONLY | os.O_CLOEXEC | (0 if length else os.O_CREAT)
         try:
             descriptor = os.open(self._place.target, flags, USER_FILE)
@@ -234,7 +235,7 @@ class SingleFileCommitter(FileCommitter):
             self._truncate(end.length)
 
     def _is_cut(self, found: Sidecar, size: int) -> bool:
-        """Whether what follows the committed part is what a rollback had not removed yet."""
+        """Return whether the rest after the committed part is what a rollback has yet to remove."""
         cut = found.rolled_back
         return cut is not None and cut.length == size and self._tail_at(size) == cut.tail
 
@@ -269,13 +270,14 @@ class SingleFileCommitter(FileCommitter):
 
 
 def _end_at(found: Sidecar, to: CommitId) -> End | None:
-    """Return the last end that is not after ``to``; None where it is not kept any more."""
+    """Return the last end that is not after ``to``; None if it is not kept any more."""
     return next((end for end in reversed(found.ends) if end.batch <= to.batch), None)
 
 
 def _begins(file: BinaryIO, parts: Iterator[memoryview]) -> bool:
-    """Whether the rest of ``file`` is the beginning of ``parts``; zeros are what a power cut may
-    have left of it.
+    """Return whether the rest of ``file`` is the beginning of ``parts``.
+
+    Zeros in the file match: a power cut may have left them.
     """
     for part in parts:
         for start in range(0, len(part), COMPARED_BYTES):

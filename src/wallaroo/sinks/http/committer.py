@@ -1,8 +1,8 @@
-"""An HTTP server as the system that a queued committer puts batches into.
+"""An HTTP server as the system of a queued committer.
 
 Where it runs: driver.  It imports urllib3, which is optional.
 
-The invariants are those of ``sinks/slices.py``: a slice is a request, and an answer of 2xx takes
+The invariants are those of ``sinks/slices.py``: a slice is a request, and an answer of 2xx accepts
 it.
 """
 
@@ -29,13 +29,13 @@ from wallaroo.tls_sockets import client_context
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 LOGGER = logging.getLogger("wallaroo.sinks.http")
-TRANSIENT = (408, 425, 429)  # and 5xx: the same request may be taken later
-SHOWN_MAX = 200  # of an answer's body, in errors
+TRANSIENT = (408, 425, 429)  # and 5xx: the same request may be accepted later
+SHOWN_MAX = 200  # characters of an answer's body, in errors
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How outputs are sent, and what happens when they are not taken."""
+    """The form of requests, and the response to a failure."""
 
     url: str = field(repr=False)  # its query may hold a key
     place: str  # the same for errors
@@ -50,7 +50,10 @@ class Request:
 
 
 class AnswerError(DeliveryError):
-    """An answer other than success, with the server's wish for the next try, in seconds."""
+    """An answer other than success.
+
+    ``retry_after_s`` is the delay that the server asks for.
+    """
 
     def __init__(self, status: int, words: str, retry_after_s: float = 0.0):
         is_transient = status in TRANSIENT or status >= 500
@@ -59,7 +62,7 @@ class AnswerError(DeliveryError):
 
 
 class HTTPSession(SlicedSession):
-    """Requests over a connection that stays open."""
+    """A session whose requests share a connection."""
 
     def __init__(self, request: Request, progress: Progress, checkpoint: str):
         super().__init__(checkpoint, progress, request.batch)
@@ -70,7 +73,7 @@ class HTTPSession(SlicedSession):
         )
 
     def deliver(self, part: Slice) -> None:
-        """Make one request.  Raises AnswerError or urllib3's HTTPError where it was not taken."""
+        """Make one request; raise AnswerError or urllib3's HTTPError if it was not accepted."""
         request = self._request
         headers = {**request.headers, IDEMPOTENCY_KEY: part.key}
         fault_point("http.request")
@@ -100,13 +103,13 @@ def _shown(body: bytes) -> str:
 
 
 def _seconds(headers: urllib3.HTTPHeaderDict) -> float:
-    """Return what Retry-After says, where it is a number."""
+    """Return the seconds in Retry-After, at most BACKOFF_S_MAX; 0 if it is no number."""
     given = headers.get("Retry-After", "")
     return min(BACKOFF_S_MAX, float(given)) if given.isascii() and given.isdigit() else 0.0
 
 
 class HTTPSystem(System):
-    """A URL, and how often it is tried again."""
+    """A URL and its retries."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (HTTPError, AnswerError)
     stalled_s = ENDLESS_S  # a request has a bound of its own
@@ -159,7 +162,7 @@ def _sentence(error: Exception) -> str:
 
 
 def open_committer(request: Request, sink: str, staging: Path, is_durable: bool) -> QueuedCommitter:
-    """Open the committer of an HTTP sink.  Raises PeerError for a TLS file that cannot be used."""
+    """Open the committer of an HTTP sink; raise PeerError for a TLS file that cannot be used."""
     if request.tls is not None:
         client_context(request.tls)
     system = HTTPSystem(request, sink)

@@ -27,17 +27,17 @@ JSON_LINES = "application/x-ndjson"
 
 @dataclass(frozen=True, slots=True)
 class HTTPSinkConfig(SinkConfig):
-    """Send outputs to ``url``, in order, one request at a time; at least once.
+    """A sink that sends outputs to ``url``, in order; at least once.
 
-    A request carries one output, or up to ``batch`` of them, each on a line.  Its header
-    ``Idempotency-Key`` is the commit's id and the output's number in it, and is the same whenever
-    that request is made again: a server that remembers keys sees each output once.
+    One request is made at a time.  It carries one output, or up to ``batch`` of them, each on a
+    line.  Its header ``Idempotency-Key`` is the commit's id and the output's number in it, and is
+    the same whenever that request is retried: a server that remembers keys sees each output once.
 
-    An answer of 2xx takes a request.  After a lost connection, no answer within ``timeout_s``, 408,
-    425, 429 and 5xx it is made again: after ``backoff_s``, then twice as long, up to 30 s, or when
-    ``Retry-After`` says so; after ``retries`` of them in a row the run ends (``None``: without
-    end).  Output waits meanwhile.  What is answered otherwise is refused: with
-    ``on_refused="stop"`` the run ends, with ``"skip"`` a line in the log says so.
+    An answer of 2xx accepts a request.  After a lost connection, no answer within ``timeout_s``,
+    408, 425, 429 and 5xx it is retried: after ``backoff_s``, then twice as long, up to 30 s, or
+    after the time in ``Retry-After``; after ``retries`` of them in a row the run ends (``None``:
+    without end).  Output waits meanwhile.  Any other answer is a refusal: with
+    ``on_refused="stop"`` the run ends, with ``"skip"`` it is logged.
 
     ``headers`` are sent along (``Authorization``, say).  ``https://`` verifies the server by the
     system's authorities, or those of ``tls``.  Redirects are not followed.  Needs urllib3 where the
@@ -90,13 +90,13 @@ class HTTPSinkConfig(SinkConfig):
 
     @property
     def place(self) -> str:
-        """The URL without what may be secret."""
+        """Return the URL without the parts that may be secret."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     @property
     def body_type(self) -> str:
-        """What the header ``Content-Type`` says."""
+        """Return the value of the header ``Content-Type``."""
         return self.content_type or (JSON if self.batch == 1 else JSON_LINES)
 
     @property

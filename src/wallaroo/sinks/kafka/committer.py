@@ -1,22 +1,21 @@
-"""Kafka as the system that a queued committer puts batches into.
+"""Kafka as the system of a queued committer.
 
 Where it runs: driver, in the committer's thread.
 
 The invariants, for ``delivery="exactly-once"``:
 
-* A batch is one transaction; batches that wait, after an outage say, go into one together.  In the
-  same transaction the offset of a consumer group that belongs to this checkpoint and sink is
-  committed: the last batch's number plus one, with the commit's id as metadata.  Recovery reads it
-  back; so it knows of every transaction whether it was committed, also of one whose confirmation
-  never came.
+* A batch is one transaction; batches that wait, after an outage say, share one.  The same
+  transaction commits the offset of a consumer group that belongs to this checkpoint and sink: the
+  last batch's number plus one, with the commit's id as metadata.  Recovery reads it back; so it
+  knows of every transaction whether it was committed, even if its confirmation never came.
 * The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones:
-  what a forgotten process still sends is refused by the broker.
-* librdkafka's `send_offsets_to_transaction` ignores its timeout: it may never return where the
+  the broker refuses the records of a forgotten process.
+* librdkafka's `send_offsets_to_transaction` ignores its timeout: it may never return if the
   group's coordinator was lost in the transaction (its issue 5456).  No session can end that; so the
-  committer gives the session up and opens another one, which fences it.
+  committer abandons the session and opens another one, which fences it.
 * Brokers forget the offsets of a group without members after ``offsets.retention.minutes`` (seven
-  days unless configured otherwise).  The outbox's own record of what has left covers that, except
-  for a batch that was in flight at a crash after which nothing ran for so long: it is sent again.
+  days unless configured otherwise).  The outbox's own record of deliveries covers that, except for
+  a batch that was in flight at a crash after which nothing ran for so long: it is sent again.
 
 With ``delivery="at-least-once"`` a batch is sent by an idempotent producer and confirmed by all
 in-sync replicas; one that was in flight at a crash is sent again.
@@ -46,16 +45,16 @@ from wallaroo.sinks.system import Session, System
 
 EXACTLY_ONCE = "exactly-once"
 TOGETHER = 100  # batches in a transaction, at most
-# between the beginnings of two transactions, at least: brokers have a dozen requests and writes to
-# do for each, however small
+# The minimum between the beginnings of two transactions: each costs brokers a dozen requests and
+# writes, however small it is.
 SPACING_S = 0.02
-# of the client, unless the sink's options say otherwise.  A coordinator that has not finished one
-# transaction refuses the next one for some milliseconds; the client would wait 100
+# Defaults of the client, which the sink's options override.  A coordinator that has not finished
+# one transaction refuses the next one for some milliseconds; the client would wait 100.
 TUNING = {"linger.ms": 5, "retry.backoff.ms": 5}
 TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once
-# once fenced, a client answers every call with "fatal"; nothing else makes ours fatal
+# Once fenced, a client answers every call with "fatal"; no other cause makes ours fatal.
 FENCED = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH)
-LEDGER_PARTITION = 0  # of the topic: where the group's offset is kept
+LEDGER_PARTITION = 0  # the topic's partition under which the group's offset is kept
 WAYS_ON = (
     "Go on with the checkpoint that wrote the topic; or begin with another --checkpoint folder and "
     "another topic."
@@ -64,17 +63,17 @@ WAYS_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Bounds of the time that calls may take, seconds."""
+    """Bounds on the duration of calls, seconds."""
 
-    answer_s: float = 10.0  # an answer; after that the session is opened again
-    # without a record confirmed: a commit is asked for again for so long
+    answer_s: float = 10.0  # an answer; after that the session is reopened
+    # the time without a confirmed record; until then a commit is retried
     stalled_s: float = 30.0
     transaction_ms: int = 300_000  # then the broker aborts a transaction that is not finished
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where records go."""
+    """The topic that records are sent to."""
 
     sink: str
     brokers: str
@@ -84,9 +83,7 @@ class Target:
     patience: Patience = Patience()
 
     def group(self, checkpoint: str) -> str:
-        """Return the consumer group, and transactional id, of a checkpoint's output through this
-        sink.
-        """
+        """Return the consumer group, and transactional id, of a checkpoint's output here."""
         return f"wallaroo-sink-{checkpoint}-{self.sink}"
 
 
@@ -112,7 +109,7 @@ class KafkaSystem(System):
         return IdempotentSession(self._target, checkpoint)
 
     def _require_topic(self) -> None:
-        """Raise PeerError for a topic that is not there, and has not appeared for a while."""
+        """Raise PeerError for a topic that does not appear within ``TOPIC_S_MAX``."""
         target = self._target
         deadline = time.monotonic() + TOPIC_S_MAX
         with closing(Inquiry(target.brokers, target.options)) as inquiry:
@@ -172,9 +169,9 @@ class _Sender:
         return self._producer
 
     def send(self, parts: Iterator[Staged]) -> None:
-        """Hand all records over and wait until the brokers have confirmed them.
+        """Produce all records and wait until the brokers have confirmed them.
 
-        Raises KafkaException for the first one that they refused, or where they confirm nothing for
+        Raises KafkaException for the first one that they refused, or if they confirm nothing for
         `Patience.answer_s`.
         """
         self._failure = None
@@ -185,18 +182,18 @@ class _Sender:
         self._wait(0)
 
     def cancel(self) -> None:
-        """Let `send` end with an error."""
+        """Make `send` fail."""
         self.is_cancelled = True
 
     def close(self) -> None:
-        """Drop what was not sent."""
+        """Drop unsent records."""
         self._producer.purge()
 
     def _wait(self, waiting_max: int) -> None:
-        """Wait until at most so many records are not confirmed."""
+        """Wait until at most ``waiting_max`` records are unconfirmed."""
         waiting = len(self._producer)
         moved_at = time.monotonic()
-        # a flush sends at once what would wait for others (``linger.ms``)
+        # a flush does not wait for more records (``linger.ms``)
         serve = self._producer.poll if waiting_max else self._producer.flush
         while waiting > waiting_max:
             serve(0.1)
@@ -231,7 +228,7 @@ class _Sender:
 
 
 class TransactionalSession(Session):
-    """Puts batches in transactions; see the module's head."""
+    """A session that puts batches in transactions; see the module's head."""
 
     batches_max: ClassVar[int] = TOGETHER
 
@@ -246,7 +243,7 @@ class TransactionalSession(Session):
             "transaction.timeout.ms": patience.transaction_ms,
         }
         self._sender = _Sender(target, own)
-        self._sender.producer.init_transactions(patience.answer_s)  # fences what ran before
+        self._sender.producer.init_transactions(patience.answer_s)  # fences earlier sessions
         self._member = Consumer(
             {**settings(target.brokers, target.options), "group.id": self._group}
         )
@@ -300,8 +297,10 @@ class TransactionalSession(Session):
         self._last = last
 
     def _check_fenced(self, error: KafkaError) -> None:
-        """Raise what passes where no other process has fenced this one: brokers refuse a producer
-        whose transaction they have ended in the same words.
+        """Raise a transient error for a timed-out transaction, which looks like a fenced one.
+
+        Brokers refuse a producer whose transaction they have ended, and one that another process
+        has fenced, in the same words.
         """
         took_s = time.time() - self._begun_time
         if error.code() in FENCED and took_s * 1000 >= self._patience.transaction_ms:
@@ -309,9 +308,7 @@ class TransactionalSession(Session):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
 
     def _commit(self) -> None:
-        """Commit; ask again where the answer does not come: the client knows that it is the same
-        transaction.
-        """
+        """Commit; retry if no answer comes: the client knows that it is the same transaction."""
         while True:
             try:
                 self._sender.producer.commit_transaction(self._patience.answer_s)
@@ -352,14 +349,14 @@ class TransactionalSession(Session):
 
 
 class IdempotentSession(Session):
-    """Sends each batch and waits for its confirmation."""
+    """A session that sends each batch and waits for its confirmation."""
 
     def __init__(self, target: Target, checkpoint: str):
         self._checkpoint = checkpoint
         self._sender = _Sender(target, {})
 
     def last(self) -> CommitId:
-        return CommitId(self._checkpoint)  # nothing in the topic says what it holds
+        return CommitId(self._checkpoint)  # the topic does not record its batches
 
     def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
         self._sender.send(parts)

@@ -1,7 +1,7 @@
-"""KafkaSinkConfig: outputs as records of a Kafka topic, exactly once or at least once.
+"""KafkaSinkConfig: outputs as records of a Kafka topic.
 
 Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-Only the driver talks to the brokers.
+Only the driver connects to the brokers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DELIVERIES = ("exactly-once", "at-least-once")
 
 @dataclass(frozen=True, slots=True)
 class KafkaSinkConfig(SinkConfig):
-    """Send outputs to a Kafka topic, in order.
+    """A sink that sends outputs to a Kafka topic, in order.
 
     ``brokers`` is ``"host:9092,..."`` or a sequence of such texts or ``(host, port)`` pairs.  The
     encoder returns the record's value (bytes or str), ``(value, key)``, ``(value, key, partition)``
@@ -32,8 +32,8 @@ class KafkaSinkConfig(SinkConfig):
 
     ``delivery="exactly-once"``: each commit of the application is one transaction; consumers with
     ``isolation.level=read_committed`` see every output once.  ``"at-least-once"``: no transactions,
-    less latency; after a crash what was in flight is sent again.  ``options`` are librdkafka's, for
-    TLS, SASL and tuning.  While the brokers are away output waits in the outbox.  Needs
+    less latency; output in flight at a crash is sent again.  ``options`` are librdkafka's, for
+    TLS, SASL and tuning.  While the brokers are unavailable, output waits in the outbox.  Needs
     confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
 
     In the API of 2017 it is ``KafkaSinkConfig(topic, brokers, log_level, max_produce_buffer_ms,
@@ -69,7 +69,7 @@ class KafkaSinkConfig(SinkConfig):
         inner = self.encoder or AS_IT_IS
         if isinstance(inner, RecordEncoder):
             inner = inner.inner
-        if isinstance(inner, Encoder):  # what is none is a problem that the build reports
+        if isinstance(inner, Encoder):  # the build reports anything else
             object.__setattr__(self, "encoder", RecordEncoder(inner))
 
     def _wrong(self, what: str, fix: str) -> WallarooParameterError:
@@ -79,17 +79,17 @@ class KafkaSinkConfig(SinkConfig):
 
     @property
     def label(self) -> str:
-        """What errors and tables call it."""
+        """Return the sink's name in errors and tables."""
         return f"kafka {self.topic}"
 
     @property
     def target(self) -> str:
-        """Where records are that this sink continues."""
+        """Return the topic that this sink continues."""
         return self.topic
 
     @property
     def address(self) -> str:
-        """Whose topic it is."""
+        """Return the brokers of the topic."""
         return brokers_text(self.brokers)
 
     def writer(self, context: WriteContext) -> SinkWriter:
@@ -97,7 +97,7 @@ class KafkaSinkConfig(SinkConfig):
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Send from the driver; raises PeerError where confluent-kafka is missing."""
+        """Send from the driver; raise PeerError if confluent-kafka is missing."""
         user = f"Sink '{sink}' ({self.label})"
         with optional_library(user, "confluent-kafka", "kafka"):
             from wallaroo.sinks.kafka.committer import Target, open_committer

@@ -1,5 +1,6 @@
-"""Kafka records as staged bytes: what an encoder returns, packed in the worker, unpacked by the
-committer.
+"""Kafka records as staged bytes.
+
+The result of an encoder is packed in the worker and unpacked by the committer.
 
 Where it runs: workers and driver; pure.
 
@@ -26,7 +27,10 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class KafkaOutput(NamedTuple):
-    """One record for Kafka; an encoder may return it, or a shorter tuple, or the value alone."""
+    """One record for Kafka.
+
+    An encoder may return it, or a shorter tuple, or the value alone.
+    """
 
     value: bytes | str | None  # None: a tombstone, which deletes the key in a compacted topic
     key: bytes | str | int | None = None
@@ -35,8 +39,10 @@ class KafkaOutput(NamedTuple):
 
 
 def pack(output: Any) -> bytes:
-    """Return the staged form of what an encoder returned: a value, ``(value, key)``, ``(value, key,
-    partition)`` as in Wallaroo, or a `KafkaOutput`.  Raises TypeError, in words, for anything else.
+    """Return the staged form of an encoder's result.
+
+    That is a value, ``(value, key)``, ``(value, key, partition)`` as in Wallaroo, or a
+    `KafkaOutput`.  Raises TypeError, in words, for anything else.
 
     >>> unpack(memoryview(pack(("v", 7, 2))))
     (b'v', b'7', 2, ())
@@ -117,7 +123,7 @@ def records_in(staged: Staged) -> Iterator[memoryview]:
 
 
 class _RecordFunction:
-    """Calls the user's function and packs what it returns."""
+    """The user's function followed by packing."""
 
     def __init__(self, function: Any):
         self._function = function
@@ -128,7 +134,7 @@ class _RecordFunction:
 
 
 class RecordEncoder(WrappedEncoder):
-    """An encoder whose outputs leave as Kafka records; name and place are the user's."""
+    """An encoder of Kafka records; name and place are the user's."""
 
     def __init__(self, inner: Encoder[Any]):
         super().__init__(_RecordFunction(inner.function), inner)
@@ -138,7 +144,7 @@ class RecordEncoder(WrappedEncoder):
 
 
 def _as_it_is(event: Any) -> Any:
-    """Take the event itself for the record."""
+    """Return the event itself as the record."""
     return event
 
 

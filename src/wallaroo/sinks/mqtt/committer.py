@@ -1,9 +1,9 @@
-"""An MQTT broker as the system that a queued committer puts batches into.
+"""An MQTT broker as the system of a queued committer.
 
 Where it runs: driver.  It imports paho-mqtt, which is optional.
 
 The invariants are those of ``sinks/slices.py``: a slice is done when the broker has acknowledged
-all of its messages.  A session is one connection: where it breaks, the next one publishes the slice
+all of its messages.  A session is one connection: if it breaks, the next one publishes the slice
 again.
 """
 
@@ -23,7 +23,7 @@ from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.system import BROKEN_OFF, DeliveryError, Session
 
-SLICE = 500  # messages that are not acknowledged, at most
+SLICE = 500  # unacknowledged messages, at most
 ANSWER_S_MAX = 30.0
 KEEP_ALIVE_S = 30
 QOS = 1
@@ -31,7 +31,7 @@ QOS = 1
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where messages go, and as whom."""
+    """The broker's address, and the client's identity."""
 
     address: tuple[str, int]
     client_id: str
@@ -40,7 +40,7 @@ class Broker:
 
     @property
     def place(self) -> str:
-        """What errors call it."""
+        """Return the broker's name in errors."""
         return f"MQTT broker {self.address[0]}:{self.address[1]}"
 
 
@@ -48,12 +48,12 @@ class Publisher:
     """One connection; the client's thread calls back."""
 
     def __init__(self, broker: Broker):
-        """Connect.  Raises OSError or DeliveryError where that fails."""
+        """Connect; raise OSError or DeliveryError if that fails."""
         self._changed = threading.Condition()
         self._is_open = False
         self._error: DeliveryError | None = None
         self._unacknowledged: set[int] = set()
-        self._early: set[int] = set()  # acknowledged while others are being published
+        self._early: set[int] = set()  # acknowledged while others were still being published
         self._client: Any = Client(CallbackAPIVersion.VERSION2, client_id=broker.client_id)
         user, password = broker.login
         if user:
@@ -74,7 +74,7 @@ class Publisher:
 
     def publish(self, messages: list[tuple[str, bytes]], *, is_retained: bool) -> None:
         """Publish; return when all are acknowledged."""
-        # not under the lock: the client's thread holds its own when it calls back
+        # without the lock: the client's thread holds its own when it calls back
         sent = {
             self._client.publish(topic, payload, QOS, is_retained).mid
             for topic, payload in messages
@@ -85,7 +85,7 @@ class Publisher:
         self._wait_for(lambda: not self._unacknowledged)
 
     def cancel(self) -> None:
-        """End what is waited for.  Called from another thread."""
+        """End the wait.  Called from another thread."""
         self._fail(BROKEN_OFF, is_transient=True)
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Publisher:
             self._error = self._error or DeliveryError(why, is_transient)
             self._changed.notify_all()
 
-    # -- what paho calls --------------------------------------------------------------------------
+    # -- callbacks of paho ------------------------------------------------------------------------
 
     def _connected(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
         if reason.is_failure:
@@ -150,7 +150,7 @@ class MQTTSession(SlicedSession):
         fault_point("mqtt.acknowledged")
 
     def cancel(self) -> None:
-        """Wait for no acknowledgement any more."""
+        """Stop waiting for acknowledgements."""
         self._publisher.cancel()
 
     def close(self) -> None:
@@ -184,8 +184,9 @@ class MQTTSystem(ConfirmingSystem):
 def open_committer(
     broker: Broker, sink: str, output: tuple[str, bool], staging: Path, is_durable: bool
 ) -> QueuedCommitter:
-    """Open the committer of an MQTT sink; ``output`` is its topic, and whether brokers retain
-    messages.
+    """Open the committer of an MQTT sink.
+
+    ``output`` is its topic, and whether brokers retain messages.
     """
     topic, is_retained = output
     system = MQTTSystem(broker, sink, topic, is_retained=is_retained)

@@ -18,13 +18,14 @@ from wallaroo.steps import Encoder
 
 @dataclass(frozen=True, slots=True)
 class MQTTSinkConfig(SinkConfig):
-    """Publish outputs with quality of service 1, in order; at least once.
+    """A sink that publishes to MQTT, in order; at least once.
 
-    The encoder returns the payload, or ``(payload, topic)``; ``topic`` is that of outputs without
-    one.  An output is done when the broker has acknowledged it; what was not when a process died or
-    a connection broke is published again.  ``retain``: brokers keep a topic's last message for new
-    subscribers.  ``tls`` verifies the broker by the system's authorities.  Needs paho-mqtt where
-    the driver runs: ``pip install 'wallaroo-spark[mqtt]'``.
+    Quality of service is 1.  The encoder returns the payload, or ``(payload, topic)``; ``topic`` is
+    that of outputs without one.  An output is done when the broker has acknowledged it; one that
+    was unacknowledged when a process died or a connection broke is published again.  ``retain``:
+    brokers keep a topic's last message for new subscribers.  ``tls`` verifies the broker by the
+    system's authorities.  Needs paho-mqtt where the driver runs: ``pip install
+    'wallaroo-spark[mqtt]'``.
     """
 
     kind: ClassVar[str] = "mqtt"

@@ -1,4 +1,4 @@
-"""NATS JetStream as the system that a queued committer puts batches into.
+"""NATS JetStream as the system of a queued committer.
 
 Where it runs: driver.  It imports nats-py, which is optional.
 
@@ -26,16 +26,16 @@ from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.system import DeliveryError, Session
 
-SLICE = 500  # messages that are not confirmed, at most
+SLICE = 500  # unconfirmed messages, at most
 ANSWER_S_MAX = 30.0
-LOOK_S = 0.5  # whether the connection is still there
+LOOK_S = 0.5  # between checks that the connection is still open
 MESSAGE_ID = "Nats-Msg-Id"
 EXPECTED_STREAM = "Nats-Expected-Stream"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where outputs go."""
+    """The destination of outputs."""
 
     sink: str
     server: Server
@@ -45,7 +45,7 @@ class Target:
 
 
 class Publisher:
-    """One connection; it lives in the thread of an event loop.
+    """One connection, in the thread of an event loop.
 
     nats-py's own `publish_async` loses answers that are errors.
     """
@@ -55,7 +55,7 @@ class Publisher:
         self._target = target
         self._inbox = client.new_inbox()
         self._published = 0
-        self._subjects: dict[str, str] = {}  # of what is not confirmed, by where it is answered
+        self._subjects: dict[str, str] = {}  # unconfirmed, by reply subject
         self._error: DeliveryError | None = None
         self._changed = asyncio.Event()
 
@@ -64,7 +64,10 @@ class Publisher:
         await self._client.subscribe(f"{self._inbox}.*", cb=self._note)
 
     async def publish(self, part: Slice) -> None:
-        """Publish; return when all are confirmed.  Raises one of ``ERRORS`` or DeliveryError."""
+        """Publish; return when all are confirmed.
+
+        Raises one of ``ERRORS`` or DeliveryError.
+        """
         expected = {EXPECTED_STREAM: self._target.stream} if self._target.stream else {}
         for place, output in enumerate(part.outputs):
             address, payload = unpack(output)
@@ -88,7 +91,7 @@ class Publisher:
 
     async def _note(self, message: Any) -> None:
         error = await self._refusal(message)
-        if error is not None:  # the message stays unconfirmed, also while the reason is asked for
+        if error is not None:  # the message stays unconfirmed, even while the reason is looked up
             self._fail(error)
             return
         self._subjects.pop(message.subject, None)
@@ -96,7 +99,7 @@ class Publisher:
             self._changed.set()
 
     async def _refusal(self, message: Any) -> DeliveryError | None:
-        """Return why an answer is no confirmation; None where it is one."""
+        """Return why an answer is no confirmation; None if it is one."""
         if not message.data:  # no responders
             return await self._unanswered(self._subjects.get(message.subject, ""))
         error = json.loads(message.data).get("error")
@@ -143,7 +146,7 @@ class NATSSession(SlicedSession):
         fault_point("nats.confirmed")
 
     def cancel(self) -> None:
-        """Wait for no confirmation any more."""
+        """Stop waiting for confirmations."""
         self._loop.cancel()
 
     def close(self) -> None:

@@ -21,15 +21,15 @@ from wallaroo.tls_sockets import client_context
 
 @dataclass(frozen=True, slots=True)
 class NATSSinkConfig(SinkConfig):
-    """Publish outputs to JetStream, in order; once, within the stream's deduplication window.
+    """A sink that publishes to JetStream, in order.
 
-    The encoder returns the payload, or ``(payload, subject)``; ``subject`` is that of outputs
-    without one.  An output is done when the server has stored it; what was not confirmed when a
-    process died or a connection broke is published again, with the same ``Nats-Msg-Id``: the
-    stream drops it where the first one came within its ``duplicate_window`` (two minutes, unless
-    the stream says otherwise).
+    Each output is stored once, within the stream's deduplication window.  The encoder returns the
+    payload, or ``(payload, subject)``; ``subject`` is that of outputs without one.  An output is
+    done when the server has stored it; one that was unconfirmed when a process died or a connection
+    broke is published again, with the same ``Nats-Msg-Id``: the stream drops it if the first one
+    came within its ``duplicate_window`` (two minutes, unless the stream is configured otherwise).
 
-    A stream has to take the subjects; with ``stream`` it has to be this one.  ``url`` is
+    A stream has to accept the subjects; with ``stream`` it has to be this one.  ``url`` is
     ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
     ``credentials`` is a ``.creds`` file.  Needs nats-py where the driver runs: ``pip install
     'wallaroo-spark[nats]'``.

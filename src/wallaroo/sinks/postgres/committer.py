@@ -1,4 +1,4 @@
-"""PostgreSQL as the system that a queued committer puts batches into.
+"""PostgreSQL as the system of a queued committer.
 
 Where it runs: driver.
 """
@@ -28,7 +28,7 @@ class PostgresSystem(System):
     is_fencing = True  # by the ledger: see `Table`
 
     def __init__(self, target: Target, is_durable: bool):
-        complete_dsn(target.dsn)  # what cannot be read is reported now, not by the thread
+        complete_dsn(target.dsn)  # an unreadable dsn is reported now, not by the thread
         self._target = target
         self._is_durable = is_durable
 
@@ -55,6 +55,6 @@ class PostgresSystem(System):
 
 
 def open_committer(target: Target, staging: Path, is_durable: bool) -> QueuedCommitter:
-    """Open the committer of a PostgreSQL sink.  Raises PeerError for a dsn that cannot be read."""
+    """Open the committer of a PostgreSQL sink; raise PeerError for a dsn that cannot be read."""
     system = PostgresSystem(target, is_durable)
     return QueuedCommitter(target.sink, system, staging, is_durable=is_durable, points="postgres")

@@ -1,7 +1,7 @@
 """PostgresSinkConfig: outputs as rows of a PostgreSQL table, exactly once.
 
 Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-Only the driver talks to the server, and only it needs psycopg.
+Only the driver connects to the server, and only it needs psycopg.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from wallaroo.steps import Encoder
 
 @dataclass(frozen=True, slots=True)
 class PostgresSinkConfig(SinkConfig):
-    """Append outputs to a PostgreSQL table, each exactly once, in order.
+    """A sink that appends to a PostgreSQL table, in order, exactly once.
 
-    ``dsn`` is what libpq takes: ``host=... dbname=... user=...`` or a ``postgresql://`` address;
-    empty: the PG* environment variables of the driver.  ``table`` may be ``schema.table``; it
-    exists.  ``columns`` are the ones that rows have values for. The encoder returns a tuple with
-    one value per column (``None`` writes nothing); without an encoder the outputs are such tuples.
+    ``dsn`` is a libpq connection string: ``host=... dbname=... user=...`` or a ``postgresql://``
+    address; empty: the PG* environment variables of the driver.  ``table`` may be
+    ``schema.table``; it has to exist.  ``columns`` are the ones that rows have values for.  The
+    encoder returns a tuple with one value per column (``None`` writes nothing); without an encoder
+    the outputs are such tuples.
 
-    A batch is one transaction, with a line in the table ``ledger``, which is made where it is
-    missing.  While the server is away rows wait in the outbox.  Needs psycopg 3 where the driver
-    runs: ``pip install 'wallaroo-spark[postgres]'``.
+    A batch is one transaction, with a line in the table ``ledger``, which is created if it is
+    missing.  While the server is unavailable, rows wait in the outbox.  Needs psycopg 3 where the
+    driver runs: ``pip install 'wallaroo-spark[postgres]'``.
     """
 
     kind: ClassVar[str] = "postgres"
@@ -61,7 +62,7 @@ class PostgresSinkConfig(SinkConfig):
         inner = self.encoder or AS_IT_IS
         if isinstance(inner, RowEncoder):
             inner = inner.inner
-        if isinstance(inner, Encoder):  # what is none is a problem that the build reports
+        if isinstance(inner, Encoder):  # the build reports anything else
             object.__setattr__(self, "encoder", RowEncoder(inner, tuple(columns)))
 
     def _wrong(self, what: str, fix: str) -> WallarooParameterError:
@@ -71,17 +72,17 @@ class PostgresSinkConfig(SinkConfig):
 
     @property
     def label(self) -> str:
-        """What errors and tables call it."""
+        """Return the sink's name in errors and tables."""
         return f"postgres {self.table}"
 
     @property
     def target(self) -> str:
-        """Where rows are that this sink continues."""
+        """Return the table that this sink continues."""
         return self.table
 
     @property
     def address(self) -> str:
-        """In which database the table is."""
+        """Return the database of the table, without secrets."""
         return without_secrets(self.dsn)
 
     def writer(self, context: WriteContext) -> SinkWriter:
@@ -89,8 +90,9 @@ class PostgresSinkConfig(SinkConfig):
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Put rows from the driver; raises PeerError where psycopg is missing or the dsn cannot be
-        read.
+        """Put rows from the driver.
+
+        Raises PeerError if psycopg is missing or the dsn cannot be read.
         """
         user = f"Sink '{sink}' ({self.label})"
         with optional_library(user, "psycopg 3", "postgres"):

@@ -1,11 +1,10 @@
-"""Rows for PostgreSQL: Python values as lines of COPY's text format, the encoder that makes them,
-and where they go.
+"""Rows for PostgreSQL: their text format, encoder and target.
 
 Where it runs: workers (pure).
 
-The format (PostgreSQL's manual, "COPY", text format): columns between tabs, a newline after the
-row, ``\\N`` for NULL; inside of a value backslash, tab, newline and carriage return are preceded by
-a backslash.  A raw tab or newline is therefore always a border.
+Python values become lines of COPY's text format (PostgreSQL's manual, "COPY"): columns between
+tabs, a newline after the row, ``\\N`` for NULL; inside of a value backslash, tab, newline and
+carriage return are escaped by a backslash.  A raw tab or newline is therefore always a border.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ NULL = "\\N"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go and under which name their batches are remembered."""
+    """The rows' table, and the names of their batches in the ledger."""
 
     dsn: str = field(repr=False)  # may hold a password
     table: str
@@ -36,7 +35,7 @@ class Target:
     ledger: str
     sink: str
     checkpoint: str = ""  # its id, known when the committer recovers
-    # lines per sink and checkpoint; needed is one, the rest is for people who look
+    # lines per sink and checkpoint; one is needed, the rest is for people
     ledger_batches: int = 100
 
 
@@ -76,7 +75,7 @@ WRITERS: dict[type[Any], Callable[[Any], str]] = {
 
 
 class _Writers(dict[type[Any], Callable[[Any], str]]):
-    """Finds the writer of a type once; a subclass is written as its nearest base."""
+    """Writers by type, found once; a subclass has its nearest base's."""
 
     def __missing__(self, kind: type[Any]) -> Callable[[Any], str]:
         for base in kind.__mro__:
@@ -98,8 +97,8 @@ def copy_row(values: Sequence[Any]) -> bytes:
     >>> copy_row(("tab\there", None, 3, True))
     b'tab\\there\t\\N\t3\tt\n'
 
-    Dicts and lists become JSON, bytes the hexadecimal form of ``bytea``.  Raises TypeError for what
-    has no form, ValueError for text PostgreSQL cannot hold (NUL, lone surrogates).
+    Dicts and lists become JSON, bytes the hexadecimal form of ``bytea``.  Raises TypeError for a
+    value without a form, ValueError for text PostgreSQL cannot hold (NUL, lone surrogates).
     """
     return ("\t".join([_writers[type(value)](value) for value in values]) + "\n").encode()
 
@@ -112,7 +111,7 @@ class _RowFunction:
         self._columns = columns
         self.__name__ = getattr(function, "__name__", "row")
         if hasattr(function, "__code__"):
-            # an error is looked for in the user's file, not in this one
+            # errors point to the user's file, not to this one
             self.__code__ = function.__code__
 
     def __call__(self, event: Any) -> bytes | None:
@@ -134,9 +133,7 @@ class _RowFunction:
 
 
 class RowEncoder(WrappedEncoder):
-    """An encoder whose tuples leave as rows of the sink's columns; name and place are the
-    user's.
-    """
+    """An encoder of the sink's rows; name and place are the user's."""
 
     def __init__(self, inner: Encoder[Any], columns: tuple[str, ...]):
         super().__init__(_RowFunction(inner.function, columns), inner)
@@ -147,7 +144,7 @@ class RowEncoder(WrappedEncoder):
 
 
 def _as_it_is(event: Any) -> Any:
-    """Take the event itself for the row."""
+    """Return the event itself as the row."""
     return event
 
 
@@ -166,9 +163,9 @@ def row_encoder(
     name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[A], Row | None]], Encoder[A]]: ...
 def row_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make an encoder for a sink that writes rows, of a function of one output.
+    """Create an encoder for a sink that writes rows, from a function of one output.
 
-    It returns a tuple with one value per column; ``None`` writes nothing.
+    The function returns a tuple with one value per column; ``None`` writes nothing.
     """
     if callable(name):
         return Encoder(name)

@@ -4,10 +4,10 @@ Where it runs: driver, in the committer's thread; only ``cancel`` may come from 
 
 The invariant: a batch is one transaction that first writes its line in the ledger and then all its
 rows.  The ledger's key is (sink, checkpoint, batch), so of two transactions for one batch the
-second waits for the first and then finds the line: nothing is put twice, also where a connection
-broke while its COMMIT was on the way and it is unknown whether it arrived.  The line names the
-commit and keeps count and checksum: a line of *another* commit under the same number means that the
-checkpoint was rolled back or copied, and is an error.
+second waits for the first and then finds the line: nothing is put twice, even if a connection broke
+while its COMMIT was on the way and it is unknown whether it arrived.  The line names the commit and
+keeps count and checksum: a line of *another* commit under the same number means that the checkpoint
+was rolled back or copied, and is an error.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Table(Session):
             self._connection.cursor() as cursor,
             cursor.copy(self._copy()),
         ):
-            pass  # no rows: shows that the table is there, has the columns, and that we may insert
+            pass  # no rows: proves that the table exists, has the columns, and that we may insert
 
     def _make_ledger(self) -> None:
         name = identifier(self._target.ledger).as_string(self._connection)
         with self._connection.transaction():
             if columns := self._columns(name):
                 self._check_ledger(columns)
-                return  # so that who may not create tables can use one that is there
+                return  # a user who may not create tables can use an existing one
             self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (name,))
             self._connection.execute(
                 sql.SQL(
@@ -84,7 +84,7 @@ class Table(Session):
             )
 
     def _columns(self, name: str) -> frozenset[str]:
-        """Return a table's columns; none where it does not exist."""
+        """Return a table's columns; none if it does not exist."""
         found = self._connection.execute(
             "SELECT attname FROM pg_attribute "
             "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
@@ -113,7 +113,7 @@ class Table(Session):
         return sql.SQL("COPY {} ({}) FROM STDIN").format(identifier(self._target.table), columns)
 
     def last(self) -> CommitId:
-        """The last commit of this checkpoint that is in the table."""
+        """Return the last commit of this checkpoint that is in the table."""
         found = self._connection.execute(
             sql.SQL(
                 "SELECT batch, commit_id FROM {} WHERE sink = %s AND checkpoint = %s "
@@ -126,8 +126,9 @@ class Table(Session):
         return CommitId(self._target.checkpoint, int(found[0]), str(found[1]))
 
     def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
-        """Put a batch's rows, ``parts`` in order; False where they are there already (then
-        ``parts`` is not touched).
+        """Put a batch's rows, ``parts`` in order; return whether they were new.
+
+        If the table holds them already, ``parts`` is not touched.
         """
         with self._connection.transaction(), self._connection.cursor() as cursor:
             fault_point("postgres.begin")
@@ -143,7 +144,7 @@ class Table(Session):
         return True
 
     def _enter(self, cursor: psycopg.Cursor[Any], batch: PendingBatch) -> bool:
-        """Write the batch's line; False where it is there."""
+        """Write the batch's line; return False if it exists."""
         target = self._target
         ledger = identifier(self._target.ledger)
         key = (target.sink, target.checkpoint, batch.batch)
@@ -175,8 +176,9 @@ class Table(Session):
         return self._written
 
     def cancel(self) -> None:
-        """End what the server does for us at this moment, as far as it can be reached, and the
-        connection; the thread that waits gets an error.
+        """Cancel the running statement, if the server can be reached, and end the connection.
+
+        The thread that waits gets an error.
         """
         with suppress(psycopg.Error, OSError):
             self._connection.cancel_safe(timeout=CANCEL_S)

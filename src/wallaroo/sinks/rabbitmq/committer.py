@@ -1,4 +1,4 @@
-"""RabbitMQ as the system that a queued committer puts batches into.
+"""RabbitMQ as the system of a queued committer.
 
 Where it runs: driver.  It imports pika, which is optional.
 
@@ -22,12 +22,12 @@ from wallaroo.sinks.rabbitmq.publisher import Message, Publisher
 from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.system import DeliveryError, Session
 
-SLICE = 1000  # messages that are not confirmed, at most
+SLICE = 1000  # unconfirmed messages, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where outputs go."""
+    """The destination of outputs."""
 
     sink: str
     url: str = field(repr=False)
@@ -38,7 +38,7 @@ class Target:
 
     @property
     def place(self) -> str:
-        """What errors call the server."""
+        """Return the server's name in errors."""
         return f"RabbitMQ at {place_of(self.url)}"
 
 
@@ -65,7 +65,7 @@ class RabbitMQSession(SlicedSession):
             yield Message(target.exchange, key, body, part.key_of(place))
 
     def cancel(self) -> None:
-        """Wait for no confirmation any more."""
+        """Stop waiting for confirmations."""
         self._publisher.cancel()
 
     def close(self) -> None:
@@ -97,9 +97,7 @@ class RabbitMQSystem(ConfirmingSystem):
 
 
 def open_committer(target: Target, staging: Path, is_durable: bool) -> QueuedCommitter:
-    """Open the committer of a RabbitMQ sink.  Raises PeerError for an address that cannot be
-    read.
-    """
+    """Open the committer of a RabbitMQ sink; raise PeerError for an unreadable address."""
     try:
         parameters_of(target.url, has_heartbeats=False)
     except ValueError as error:

@@ -19,17 +19,17 @@ from wallaroo.steps import Encoder
 
 @dataclass(frozen=True, slots=True)
 class RabbitMQSinkConfig(SinkConfig):
-    """Publish outputs to an exchange, in order; at least once.
+    """A sink that publishes to an exchange, in order; at least once.
 
     The encoder returns the body, or ``(body, routing key)``; ``routing_key`` is that of outputs
     without one.  Without an ``exchange`` it is the name of a queue.  Messages are persistent, and
-    an output is done when the server has confirmed it; what was not confirmed when a process died
+    an output is done when the server has confirmed it; one that was unconfirmed when a process died
     is published again.  ``message_id`` is the commit's id and the output's number in it, the same
-    when it comes again.  A message that no queue takes ends the run; with ``mandatory=False`` it is
-    dropped.
+    when it is published again.  A message that no queue accepts ends the run; with
+    ``mandatory=False`` it is dropped.
 
     ``url`` is ``amqp://user:password@host:port/vhost``, ``amqps://`` with TLS.  Exchange and queues
-    have to be there; they are not declared.  Needs pika where the driver runs: ``pip install
+    have to exist; they are not declared.  Needs pika where the driver runs: ``pip install
     'wallaroo-spark[rabbitmq]'``.
     """
 

@@ -3,10 +3,10 @@
 Where it runs: driver, in the committer's thread.  It imports pika, which is optional.
 
 The invariant: `publish` returns when the server has confirmed every message that it was given, and
-raises where it has not.
+raises if it has not.
 
-The connection lives in the thread only while something is waited for; so it has no heartbeats, and
-a server that does not answer is found by the time that a confirmation takes.
+The connection is served in the thread only during a wait; so it has no heartbeats, and a server
+that does not answer is detected by the timeout of a confirmation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PERSISTENT = 2
 
 
 class Message(NamedTuple):
-    """What is published."""
+    """A message to publish."""
 
     exchange: str
     routing_key: str
@@ -38,7 +38,7 @@ class Publisher:
     """One connection with one channel."""
 
     def __init__(self, parameters: Any, *, is_mandatory: bool):
-        """Connect.  Raises one of pika's errors, or DeliveryError where nothing answers."""
+        """Connect; raise one of pika's errors, or DeliveryError if nothing answers."""
         self._is_mandatory = is_mandatory
         self._error: Exception | None = None
         self._blocked = ""
@@ -46,7 +46,7 @@ class Publisher:
         self._unconfirmed: deque[int] = deque()
         self._channel: Any = None
         self._is_confirming = False
-        self._condition: Callable[[], bool] = bool  # what is waited for
+        self._condition: Callable[[], bool] = bool  # the end of the wait
         self._connection: Any = SelectConnection(
             parameters,
             on_open_callback=self._connected,
@@ -72,12 +72,12 @@ class Publisher:
         self._wait_for(lambda: not self._unconfirmed)
 
     def cancel(self) -> None:
-        """End what is waited for.  Called from another thread."""
+        """End the wait.  Called from another thread."""
         error = DeliveryError(BROKEN_OFF, True)
         self._connection.ioloop.add_callback_threadsafe(lambda: self._fail(error))
 
     def close(self) -> None:
-        """Close the connection; wait for the server's answer for a moment."""
+        """Close the connection; wait up to ``CLOSE_S_MAX`` for the server's answer."""
         connection = self._connection
         if connection.is_open:
             connection.close()
@@ -86,7 +86,7 @@ class Publisher:
         connection.ioloop.close()
 
     def _wait_for(self, condition: Callable[[], bool]) -> None:
-        """Run the connection until something is so.  Raises what went wrong."""
+        """Run the connection until the condition holds; raise the first error."""
         loop = self._connection.ioloop
         timer = loop.call_later(CONFIRM_S_MAX, self._time_out)
         self._condition = condition
@@ -108,7 +108,7 @@ class Publisher:
         why = self._blocked or f"no answer within {CONFIRM_S_MAX:g} s"
         self._fail(DeliveryError(why, True))
 
-    # -- what pika calls --------------------------------------------------------------------------
+    # -- callbacks of pika ------------------------------------------------------------------------
 
     def _connected(self, connection: Any) -> None:
         connection.add_on_connection_blocked_callback(self._note_blocked)

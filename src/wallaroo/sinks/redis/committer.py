@@ -1,9 +1,9 @@
-"""Redis as the system that a queued committer puts batches into.
+"""Redis as the system of a queued committer.
 
 Where it runs: driver.  It imports redis, which is optional.
 
-The invariant: outputs, and how many of their commit there are, are written by one script
-(``sinks/redis/ledger.py``); a large commit by several, which continue at the ledger's count.
+The invariant: one script (``sinks/redis/ledger.py``) writes outputs and their number in the commit;
+several scripts write a large commit, and continue at the ledger's count.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from wallaroo.sinks.redis.ledger import SCRIPT, Line
 from wallaroo.sinks.staging import Staged
 from wallaroo.sinks.system import Session, System
 
-# The bound of one script, during which Redis serves no other client.
+# The bounds of one script, during which Redis serves no other client.
 OUTPUTS_MAX = 5000
 BYTES_MAX = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where outputs go, and under which name commits are remembered."""
+    """The key of outputs, and the names of commits in the ledger."""
 
     url: str = field(repr=False)
     sink: str
@@ -50,7 +50,7 @@ class Place:
 
     @property
     def key(self) -> str:
-        """The key that outputs go to."""
+        """Return the key that outputs go to."""
         return self.stream or self.hash
 
 
@@ -62,7 +62,7 @@ class RedisSession(Session):
         self._checkpoint = checkpoint
         self._field = f"{place.sink}:{checkpoint}"
         self._client: Any = connected(place.url)
-        self._text = ""  # what the ledger holds, as far as this session knows
+        self._text = ""  # the ledger's content, as far as this session knows
         self._line = Line(CommitId(checkpoint))
 
     def last(self) -> CommitId:
@@ -147,7 +147,7 @@ class RedisSystem(System):
     """One key and its ledger."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
-    is_fencing = True  # by the ledger, which each transaction watches
+    is_fencing = True  # by the ledger, which each script compares
     ways_on: ClassVar[str] = (
         "Use the newer checkpoint; or name another stream or hash and another ledger."
     )
@@ -177,7 +177,7 @@ class RedisSystem(System):
 
 
 def open_committer(place: Place, staging: Path, is_durable: bool) -> QueuedCommitter:
-    """Open the committer of a Redis sink.  Raises PeerError for an address that cannot be read."""
+    """Open the committer of a Redis sink; raise PeerError for an address that cannot be read."""
     try:
         connected(place.url).close()
     except ValueError as error:

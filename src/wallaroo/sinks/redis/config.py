@@ -1,4 +1,4 @@
-"""RedisSinkConfig: outputs as entries of a Redis stream, or as fields of a hash; exactly once.
+"""RedisSinkConfig: outputs in a Redis stream or hash, exactly once.
 
 Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
 """
@@ -19,14 +19,14 @@ from wallaroo.steps import Encoder
 
 @dataclass(frozen=True, slots=True)
 class RedisSinkConfig(SinkConfig):
-    """Append outputs to a stream, or put them into a hash; each exactly once, in order.
+    """A sink that writes a stream or hash, in order, exactly once.
 
     For ``stream`` the encoder returns a dict of fields, or a value (bytes, str), which becomes the
     field ``value``.  For ``hash`` it returns ``(field, value)``; a value of None removes the field.
 
-    A commit is put by a script, a large one by several, with its identity and the number of outputs
-    in the hash ``ledger``: as durable as the server is (``appendonly yes``, ``appendfsync
-    always``).  ``max_length`` keeps about that many entries of the stream.
+    A script puts a commit, several put a large one, with its identity and the number of outputs in
+    the hash ``ledger``: as durable as the server is (``appendonly yes``, ``appendfsync always``).
+    ``max_length`` keeps about that many entries of the stream.
 
     While the server is unavailable, output waits in the outbox.  One server, or a primary with
     replicas; not Redis Cluster.  Needs redis where the driver runs: ``pip install

@@ -1,4 +1,6 @@
-"""Outputs for Redis as staged bytes: checked and packed in the worker, unpacked by the committer.
+"""Outputs for Redis as staged bytes.
+
+They are checked and packed in the worker, and unpacked by the committer.
 
 Where it runs: workers and driver; pure.
 """
@@ -17,7 +19,7 @@ Fields = list[tuple[bytes, bytes | None]]  # None: the field is removed (hashes)
 
 
 class EntryEncoder(WrappedEncoder):
-    """Calls the user's encoder, and packs the fields that it returns."""
+    """The user's encoder, whose fields are packed."""
 
     def __init__(self, inner: Encoder[Any], is_hash: bool):
         function = inner.function

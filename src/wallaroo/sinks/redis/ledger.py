@@ -1,12 +1,12 @@
-"""The ledger of a Redis sink, and the script that writes outputs and ledger.
+"""The ledger of a Redis sink, and the script that writes it.
 
 Where it runs: driver; pure.
 
-The invariant: the ledger counts the outputs that were put, not those that were sent.  A script is
-one step to Redis, in its log and for its replicas too, but its commands may fail one by one, as
-those of MULTI may: what a failed one leaves behind stays.  So the script writes the ledger first
-(where that fails nothing is put), and sets it back to the number of outputs before the one that
-failed.  It does nothing where the ledger is not what the caller read.
+The script writes outputs too.  The invariant: the ledger counts the outputs that were put, not
+those that were sent.  A script is one step to Redis, in its log and for its replicas too, but its
+commands may fail one by one, as those of MULTI may: the effects before a failure stay.  So the
+script writes the ledger first (if that fails, nothing is put), and sets it back to the number of
+outputs before the one that failed.  It does nothing if the ledger is not what the caller read.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from wallaroo.identity import CommitId
 
-# KEYS: the ledger, the key of the outputs.  ARGV: the ledger's field, what it holds, what it will
-# hold, the beginning of what it holds where an output fails, the number of outputs before these;
-# then each output's command: how many words, and these.
+# KEYS: the ledger, the key of the outputs.  ARGV: the ledger's field, its content before and after,
+# the beginning of its content if an output fails, the number of outputs before these; then each
+# output's command: the number of words, and the words.
 SCRIPT = """
 local field, before, after, partly = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local number = tonumber(ARGV[5])
@@ -45,8 +45,9 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A checkpoint's line in the ledger: its last commit that is there as a whole, and how many
-    outputs of the one after it are.
+    """A checkpoint's line in the ledger.
+
+    It holds the last commit that was put as a whole, and the number of outputs put of the next one.
     """
 
     last: CommitId
@@ -55,7 +56,7 @@ class Line:
 
     @staticmethod
     def from_text(text: str, checkpoint: str) -> Line:
-        """Read what the ledger holds; empty: nothing yet.
+        """Parse the ledger's content; empty: nothing yet.
 
         >>> whole = Line(CommitId("c", 4, "x"))
         >>> begun = Line(whole.last, CommitId("c", 5, "y"), 700)
@@ -78,8 +79,9 @@ class Line:
 
     @property
     def partly(self) -> str:
-        """Return the beginning of the text, up to the number of outputs, when the next commit
-        begins; a number and ``}`` complete it.
+        """Return the text up to the number of outputs, when the next commit has begun.
+
+        A number and ``}`` complete it.
         """
         assert self.next is not None
         last, begun = (json.dumps(commit.to_json()) for commit in (self.last, self.next))

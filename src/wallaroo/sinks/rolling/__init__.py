@@ -1,1 +1,1 @@
-"""Output in files of a size that others like to read, on disks and in object stores."""
+"""Output in files of convenient size, on disks or in object stores."""

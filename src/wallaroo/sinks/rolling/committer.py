@@ -1,16 +1,15 @@
-"""The committer of rolling output: a thread that gathers committed batches and writes them
-as files.
+"""The committer of rolling output: a thread that gathers batches into files.
 
 Where it runs: driver.
 
 The invariants:
 
-* What a file holds is decided once: ``roll.json`` in the outbox names the last batch of the next
+* A file's content is decided once: ``roll.json`` in the outbox names the last batch of the next
   file, and is on disk, in durable mode, before the file is written.  After a crash the same batches
   are written under the same name, so a file is written again but never twice.
-* A file's name says which batches it holds, who wrote it (checkpoint and sink) and the commit of
-  its last batch.  A name that says something else than the checkpoint's history is refused.
-* Batches are forgotten after ``roll.json`` says that their file is there.
+* A file's name holds its batches, its writer (checkpoint and sink) and the commit of its last
+  batch.  A name that contradicts the checkpoint's history is refused.
+* Batches are forgotten after ``roll.json`` records that their file exists.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where files go, what they are made of and what they are called."""
+    """The place, content and names of files."""
 
     sink: str
     storage: Storage
@@ -59,7 +58,7 @@ class Parts:
         return f"part-{batch.start:012d}-{commit.batch:012d}-{writer}-{commit.id}{self.suffix}"
 
     def names(self) -> list[str]:
-        """Return the names of all files that are there."""
+        """Return the names of all existing files."""
         try:
             return [name.rpartition("/")[2] for name in self.storage.sizes()]
         except FileNotFoundError:
@@ -68,7 +67,7 @@ class Parts:
             raise self._error(error) from error
 
     def write(self, name: str, content: bytes) -> None:
-        """Make a file appear, whole; the same file again changes nothing."""
+        """Write a file so that it appears whole; the same file again changes nothing."""
         fault_point("rolling.write")
         try:
             if self.storage.is_s3:
@@ -89,15 +88,16 @@ class Parts:
 
 
 class PartsSession(Session):
-    """Writes parts for one checkpoint."""
+    """A session that writes parts for one checkpoint."""
 
     def __init__(self, parts: Parts, checkpoint: str):
         self._parts = parts
         self._checkpoint = checkpoint
 
     def last(self) -> CommitId:
-        """Return the commit of the newest part.  Raises PeerError where another checkpoint's or
-        sink's parts are there.
+        """Return the commit of the newest part.
+
+        Raises PeerError for parts of another checkpoint or sink.
         """
         writer = writer_of(self._checkpoint, self._parts.sink)
         newest = CommitId(self._checkpoint)
@@ -120,7 +120,7 @@ class PartsSession(Session):
         return True
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class PartsSystem(System):
@@ -158,7 +158,7 @@ class PartsSystem(System):
 
 
 class RollingCommitter(QueuedCommitter):
-    """Puts several batches at once: all that wait, when they are large or old enough."""
+    """A committer that puts waiting batches together, by size and age."""
 
     def __init__(self, parts: Parts, staging: Path, roll_bytes: int, roll_s: float):
         super().__init__(
@@ -170,26 +170,26 @@ class RollingCommitter(QueuedCommitter):
         )
         self._roll_bytes = roll_bytes
         self._roll_s = roll_s
-        self._waits_since: float | None = None  # since when output waits
+        self._waits_since: float | None = None  # the beginning of the wait
         self._rolled: int | None = None  # the last batch of the file in hand
-        self._is_resumed = False  # whether an earlier run's roll was looked at
+        self._is_resumed = False  # whether an earlier run's roll was finished
         self._is_flushing = False
 
     def backlog(self) -> int:
-        """Bytes that are due; what waits for more is no backlog."""
+        """Return the bytes that are due; output that waits for more is no backlog."""
         pending = super().backlog()
         with self._state:
             return pending if self._is_due() else 0
 
     def status(self) -> SinkStatus:
-        """A snapshot for display."""
+        """Return a snapshot for display."""
         status = super().status()
         with self._state:
             status.is_gathering = not self._is_due()
         return status
 
     def close(self, drain_s: float) -> None:
-        """Write what waits, then stop."""
+        """Write waiting output, then stop."""
         with self._state:
             self._is_flushing = True
             self._state.notify_all()
@@ -219,7 +219,7 @@ class RollingCommitter(QueuedCommitter):
             self._waits_since = time.monotonic() if self._waiting else None
 
     def _is_due(self) -> bool:
-        """Whether what waits is to be written now."""
+        """Return whether waiting output is to be written now."""
         if not self._waiting:
             self._waits_since = None
             return False
@@ -235,7 +235,7 @@ class RollingCommitter(QueuedCommitter):
         return max(0.0, self._waits_since + self._roll_s - time.monotonic())
 
     def _gathered(self) -> PendingBatch:
-        """Return all that waits, or what the file in hand holds, as one batch of many."""
+        """Return all waiting batches, or those of the file in hand, as one."""
         batches = [
             batch
             for batch in self._waiting.in_order()
@@ -255,10 +255,10 @@ class RollingCommitter(QueuedCommitter):
         self._note_committed()
         self._state.notify_all()
 
-    # -- what is decided --------------------------------------------------------------------------
+    # -- decisions --------------------------------------------------------------------------------
 
     def _resume(self) -> None:
-        """Finish what an earlier run decided: write the file, or forget what it holds."""
+        """Resume an earlier run's decision: write the file, or forget its batches."""
         self._is_resumed = True
         path = self._waiting.staging / ROLL
         try:
@@ -287,7 +287,7 @@ class RollingCommitter(QueuedCommitter):
 
 
 def content_of(columns: dict[str, Any] | None, *, is_compressed: bool) -> tuple[str, Content]:
-    """Return the suffix of files and what makes their content."""
+    """Return the suffix of files and the function that creates their content."""
     if columns is not None:
         return ".parquet", as_parquet(columns)
     return (".jsonl.gz", as_gzip) if is_compressed else (".jsonl", as_lines)

@@ -1,4 +1,4 @@
-"""RollingSinkConfig: outputs in files or objects that appear whole, by size and time, exactly once.
+"""RollingSinkConfig: outputs in whole files or objects, exactly once.
 
 Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
 """
@@ -24,7 +24,7 @@ ROLL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RollingSinkConfig(SinkConfig):
-    """Write outputs to files of a folder, or to objects of ``s3://bucket/prefix``; exactly once.
+    """A sink that writes files, or objects of ``s3://bucket/prefix``; exactly once.
 
     A file holds whole batches.  It is written when ``roll_bytes`` of output wait, when the oldest
     of it is ``roll_s`` old, and when the run stops; it appears whole and never changes.  Until then
@@ -93,7 +93,7 @@ class RollingSinkConfig(SinkConfig):
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        # it imports Arrow, which takes long
+        # imported here because Arrow takes long to import
         from wallaroo.clients.storage import Storage
         from wallaroo.sinks.rolling.committer import Parts, RollingCommitter, content_of
 

@@ -26,17 +26,17 @@ def outputs_of(part: Staged) -> Iterator[memoryview]:
 
 
 def as_lines(parts: Iterable[Staged]) -> bytes:
-    """Put a newline after each output."""
+    """Return the outputs, each with a newline after it."""
     return b"".join(bytes(output) + b"\n" for part in parts for output in outputs_of(part))
 
 
 def as_gzip(parts: Iterable[Staged]) -> bytes:
-    """The same, compressed; the same bytes every time."""
+    """Return the lines compressed, reproducibly byte for byte."""
     return gzip.compress(as_lines(parts), compresslevel=6, mtime=0)
 
 
 def as_parquet(columns: dict[str, Any]) -> Content:
-    """Return what makes a Parquet file of rows."""
+    """Return the function that creates a Parquet file from rows."""
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in columns.items()])
 
     def content(parts: Iterable[Staged]) -> bytes:

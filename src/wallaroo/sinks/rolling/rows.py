@@ -1,5 +1,7 @@
-"""Rows for Parquet: what an encoder returned, checked against the columns and packed in the worker,
-unpacked by the committer.
+"""Rows for Parquet as staged bytes.
+
+The result of an encoder is checked against the columns and packed in the worker, and unpacked by
+the committer.
 
 Where it runs: workers and driver; pure.
 """
@@ -55,7 +57,7 @@ class _Pack:
         )
 
     def _checked(self) -> list[Callable[[Any], Any]]:
-        # Arrow takes long to import, and only those who write rows need it
+        # Arrow takes long to import, and only sinks of rows need it
         import pyarrow
 
         types = [arrow_type(kind) for kind in self._columns.values()]
@@ -64,7 +66,7 @@ class _Pack:
 
 
 class ColumnsEncoder(WrappedEncoder):
-    """Calls the user's encoder, and packs the rows that it returns."""
+    """The user's encoder, whose rows are packed."""
 
     def __init__(self, inner: Encoder[Any], columns: dict[str, Any]):
         super().__init__(_Pack(inner.function, columns), inner)
@@ -75,14 +77,14 @@ class ColumnsEncoder(WrappedEncoder):
 
 
 class RowPacker:
-    """Makes the encoder of a sink of rows."""
+    """A factory for the encoder of a sink of rows."""
 
     def __init__(self, inner: Encoder[Any] | None, columns: dict[str, Any]):
         self._inner = inner
         self._columns = columns
 
     def problem(self) -> str:
-        """Return what is wrong with the columns; empty where nothing is."""
+        """Return the problem with the columns; empty if there is none."""
         for name, kind in self._columns.items():
             try:
                 arrow_type(kind)
@@ -91,7 +93,7 @@ class RowPacker:
         return ""
 
     def encoder(self) -> Any:
-        """Return the encoder; what is none is a problem that the build reports."""
+        """Return the encoder; anything else is returned as it is, and the build reports it."""
         inner: Any = AS_IT_IS if self._inner is None else self._inner
         is_packed = isinstance(inner, ColumnsEncoder)  # a copy of a configuration
         if is_packed or not isinstance(inner, Encoder):
@@ -100,8 +102,8 @@ class RowPacker:
 
 
 def arrow_type(kind: Any) -> Any:
-    """Return Arrow's type of a name, or the type given.  Raises ValueError or TypeError."""
-    # Arrow takes long to import, and only those who write rows need it
+    """Return Arrow's type of a name, or the given type; raise ValueError or TypeError."""
+    # Arrow takes long to import, and only sinks of rows need it
     import pyarrow
 
     return kind if isinstance(kind, pyarrow.DataType) else pyarrow.type_for_alias(kind)

@@ -1,4 +1,4 @@
-"""An SQLite database as the system that a queued committer puts batches into.
+"""An SQLite database as the system of a queued committer.
 
 Where it runs: driver.
 """
@@ -49,7 +49,7 @@ class SQLiteSystem(System):
 
 
 def open_committer(target: Target, staging: Path) -> QueuedCommitter:
-    """Open the committer of an SQLite sink.  Raises PeerError where there is no such file."""
+    """Open the committer of an SQLite sink; raise PeerError if the file does not exist."""
     if not target.path.exists():
         raise PeerError(
             f"Sink '{target.sink}': there is no file {target.path}. Create the database with the "

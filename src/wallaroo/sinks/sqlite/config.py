@@ -22,14 +22,14 @@ from wallaroo.steps import Encoder
 
 @dataclass(frozen=True, slots=True)
 class SQLiteSinkConfig(SinkConfig):
-    """Append outputs to a table of an SQLite database, each exactly once, in order.
+    """A sink that appends to an SQLite table, in order, exactly once.
 
-    Database and table exist.  ``columns`` are the ones that rows have values for.  The encoder
-    returns a tuple with one value per column (``None`` writes nothing); without an encoder the
-    outputs are such tuples.
+    Database and table have to exist.  ``columns`` are the ones that rows have values for.  The
+    encoder returns a tuple with one value per column (``None`` writes nothing); without an encoder
+    the outputs are such tuples.
 
-    A commit's rows are put in one transaction, with a line in the table ``ledger``, which is made
-    where it is missing.  While another program holds the database locked, rows wait in the outbox.
+    A commit's rows are put in one transaction, with a line in the table ``ledger``, which is
+    created if it is missing.  While another program locks the database, rows wait in the outbox.
     The file has to be where the driver runs, on a local disk.
     """
 

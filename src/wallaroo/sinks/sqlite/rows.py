@@ -1,4 +1,6 @@
-"""Rows for SQLite as staged bytes: checked and packed in the worker, unpacked by the committer.
+"""Rows for SQLite as staged bytes.
+
+They are checked and packed in the worker, and unpacked by the committer.
 
 Where it runs: workers and driver; pure.
 """
@@ -22,7 +24,7 @@ INT_MAX = 2**63 - 1
 
 
 class RowEncoder(WrappedEncoder):
-    """Calls the user's encoder, and packs the row that it returns."""
+    """The user's encoder, whose rows are packed."""
 
     def __init__(self, inner: Encoder[Any], columns: tuple[str, ...]):
         function = inner.function
@@ -48,8 +50,9 @@ def packing(inner: Any, columns: tuple[str, ...]) -> Any:
 
 
 def packed(row: Any, columns: tuple[str, ...]) -> bytes:
-    """Return the staged form of a row.  Raises TypeError or ValueError, in words, for what is no
-    row of these columns.
+    """Return the staged form of a row.
+
+    Raises TypeError or ValueError, in words, for anything but a row of these columns.
 
     >>> unpacked(memoryview(packed(("tea", True, [1]), ("item", "is_new", "sizes"))))
     ('tea', 1, '[1]')

@@ -2,10 +2,10 @@
 
 Where it runs: driver, in the committer's thread; only ``cancel`` may come from another one.
 
-The invariant: a batch's line in the ledger and all its rows are written by one transaction.  The
-ledger's key is (sink, checkpoint, batch); a batch whose line is there is not put again.  The line
-names the commit and keeps count and checksum: a line of *another* commit under the same number
-means that the checkpoint was rolled back or copied, and is an error.
+The invariant: one transaction writes a batch's line in the ledger and all its rows.  The ledger's
+key is (sink, checkpoint, batch); a batch whose line exists is not put again.  The line names the
+commit and keeps count and checksum: a line of *another* commit under the same number means that
+the checkpoint was rolled back or copied, and is an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WAYS_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go, and under which name their batches are remembered."""
+    """The rows' table, and the names of their batches in the ledger."""
 
     sink: str
     path: Path
@@ -98,7 +98,7 @@ class Table(Session):
             )
 
     def last(self) -> CommitId:
-        """The last commit of this checkpoint that is in the table."""
+        """Return the last commit of this checkpoint that is in the table."""
         found = self._connection.execute(
             f"SELECT batch, commit_id FROM {quoted(self._target.ledger)} "
             "WHERE sink = ? AND checkpoint = ? ORDER BY batch DESC LIMIT 1",
@@ -109,14 +109,15 @@ class Table(Session):
         return CommitId(self._checkpoint, int(found[0]), str(found[1]))
 
     def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
-        """Put a batch's rows, ``parts`` in order; False where they are there already (then
-        ``parts`` is not touched).
+        """Put a batch's rows, ``parts`` in order; return whether they were new.
+
+        If the table holds them already, ``parts`` is not touched.
         """
         (is_new,) = self.put_several([(batch, parts)])
         return is_new
 
     def put_several(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> list[bool]:
-        """Put batches in one transaction."""
+        """Put batches in one transaction; return for each whether it was new."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             fault_point("sqlite.begin")
@@ -142,7 +143,7 @@ class Table(Session):
         return True
 
     def _enter(self, batch: PendingBatch) -> bool:
-        """Write the batch's line; False where it is there."""
+        """Write the batch's line; return False if it exists."""
         target = self._target
         ledger = quoted(target.ledger)
         key = (target.sink, self._checkpoint, batch.batch)
@@ -171,7 +172,7 @@ class Table(Session):
         return True
 
     def cancel(self) -> None:
-        """End the statement that runs at this moment."""
+        """Interrupt the running statement."""
         self._connection.interrupt()
 
     def close(self) -> None:

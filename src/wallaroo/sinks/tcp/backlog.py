@@ -1,10 +1,10 @@
-"""Committed batches whose output has not left, in order, and which of them the egress still has to
-be handed.
+"""Committed batches whose output has not left, in order.
 
 Where it runs: driver; pure.
 
-Pending files count committed bytes, skipped ones too.  The egress counts the bytes that the
-receiver gets.  This is where the one becomes the other.
+The backlog also keeps those that still have to be handed to the egress.  Pending files count
+committed bytes, skipped ones included; the egress counts the bytes that the receiver gets.  The
+backlog converts the one into the other.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from wallaroo.sinks.tcp.egress.pipe import Message
 
 
 def end_of(batch: PendingBatch) -> int:
-    """Return where a batch ends, skipped bytes included."""
+    """Return the offset after a batch, skipped bytes included."""
     return batch.end + batch.skipped_bytes
 
 
 class Backlog:
-    """The batches; ``end`` counts skipped bytes, ``sent_end`` does not."""
+    """The batches of one sink, until they are released.
+
+    ``end`` counts skipped bytes, ``sent_end`` does not.
+    """
 
     def __init__(self, end: int, skipped: int, last: int):
         self.end = end
@@ -38,19 +41,19 @@ class Backlog:
 
     @property
     def sent_end(self) -> int:
-        """Where the output ends as the receiver counts it."""
+        """Return the end of the output as the receiver counts it."""
         return self.end - self._skipped
 
     @property
     def committed(self) -> int:
-        """The last batch whose output left completely."""
+        """Return the last batch up to which all output has left."""
         return next(iter(self._unsent)) - 1 if self._unsent else self.last
 
     def __bool__(self) -> bool:
         return bool(self._pending)
 
     def add(self, batch: PendingBatch) -> None:
-        """Append a batch, and have it handed over."""
+        """Append a batch, and queue it for the egress."""
         handed = replace(batch, start=batch.start - self._skipped)
         message = {"commit": handed.to_json(), "end": end_of(batch)}
         self._pending[batch.batch] = batch
@@ -66,11 +69,14 @@ class Backlog:
         self._listed_to = self.last
 
     def is_listed(self, batch: PendingBatch) -> bool:
-        """Whether a batch has a pending file."""
+        """Return whether a batch has a pending file."""
         return batch.batch <= self._listed_to
 
     def take_unlisted(self, before: int) -> list[PendingBatch]:
-        """Return the batches before ``before`` without a pending file, in order; they get one."""
+        """Return the batches before ``before`` that lack a pending file, in order.
+
+        They count as listed from now on: the caller writes their files.
+        """
         found: list[PendingBatch] = []
         for number, batch in self._pending.items():
             if number >= before:
@@ -82,11 +88,11 @@ class Backlog:
         return found
 
     def start_again(self) -> None:
-        """Have everything handed over, then the egress started."""
+        """Queue all batches for a new egress, then the message that starts it."""
         self._to_hand = deque([*self._messages.values(), {"start": True}])
 
     def pull(self) -> Message | None:
-        """The next message to hand over."""
+        """Return the next message to hand over; None if there is none."""
         return self._to_hand.popleft() if self._to_hand else None
 
     def take_sent(self, batch: int) -> PendingBatch | None:
@@ -94,7 +100,7 @@ class Backlog:
         return self._unsent.pop(batch, None)
 
     def take_released(self, last: int) -> Iterable[PendingBatch]:
-        """Forget the batches up to ``last``, and return them."""
+        """Forget the batches up to ``last``, and yield them."""
         released = [batch for batch in self._pending if batch <= last]
         for batch in released:
             del self._messages[batch]

@@ -1,19 +1,21 @@
-"""The driver's side of a TCP sink: hands committed batches to the egress and knows what has left.
+"""The driver's side of a TCP sink.
 
 Where it runs: driver.
 
+It hands committed batches to the egress and keeps track of what has left.
+
 The invariants:
 
-* A batch is handed to the egress at once, and listed as pending only where it has not left when the
+* A batch is handed to the egress at once, and listed as pending only if it has not left when the
   checkpoint is about to forget its commit.  Until then the commit has the tokens: if the driver
-  dies, ``recover`` hands the batch over again; the egress's own record says how much of it had
+  dies, ``recover`` hands the batch over again; the egress's own record states how much of it had
   left.
 * Offsets are fixed by order alone (a batch begins where the one before it ended), so both runs mean
   the same bytes.
 * Nothing in the outbox is used, changed or removed before `outbox.look_into` has found it to belong
   to the checkpoint.
-* Output that left cannot be taken back: a rollback is followed only where nothing after its commit
-  had begun to leave.
+* Output that left cannot be taken back: a rollback is followed only if nothing after its commit had
+  begun to leave.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ from wallaroo.sinks.tcp.process import EgressProcess, EgressTimeouts
 from wallaroo.sinks.tcp.progress import begin_progress, read_progress
 from wallaroo.tls_sockets import client_context
 
-READY_S = 60.0  # a new process on a crowded machine
+READY_S = 60.0  # a new process on a busy machine
 _LOG = logging.getLogger(__name__)
 
 
 class OutboxCommitter(SinkCommitter):
-    """Commits batches of staged output to one receiver, in order, through one egress."""
+    """The committer of one TCP receiver, in order, through one egress."""
 
     def __init__(self, config: EgressConfig, patience: EgressTimeouts | None = None):
         self._config = config
@@ -66,11 +68,11 @@ class OutboxCommitter(SinkCommitter):
 
     @property
     def egress_pid(self) -> int:
-        """Process id of the egress that runs now."""
+        """Return the process id of the egress that runs now."""
         return self._running().pid
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Take up what an earlier run committed and did not send; remove what was not committed.
+        """Resume with what an earlier run committed and did not send; remove uncommitted output.
 
         Does not wait for an earlier run's egress that still waits for the receiver: the new one
         begins to send when that one has ended.
@@ -95,8 +97,9 @@ class OutboxCommitter(SinkCommitter):
         self._await_start()
 
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
-        """Hand a committed batch over; again for the same commit does nothing.  Returns before the
-        output left, and never waits for the egress.
+        """Hand a committed batch over; do nothing for the same commit again.
+
+        Returns before the output left, and never waits for the egress.
         """
         egress = self._running()
         self._refuse_broken()
@@ -112,8 +115,8 @@ class OutboxCommitter(SinkCommitter):
         egress.wake()
 
     def retain_from(self, batch: int) -> None:
-        """List what has not left of earlier batches."""
-        with self._state:  # else one could leave in the middle of it
+        """List as pending what has not left of earlier batches."""
+        with self._state:  # else a batch could leave in between
             for late in self._backlog.take_unlisted(batch):
                 self._list.add(late)
 
@@ -122,7 +125,7 @@ class OutboxCommitter(SinkCommitter):
         remove_staged(self._staging, tokens)
 
     def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Raise CheckpointError where output of a later commit has begun to leave."""
+        """Raise CheckpointError if output of a later commit has begun to leave."""
         progress = read_progress(self._staging)
         if progress is None:
             return
@@ -158,18 +161,17 @@ class OutboxCommitter(SinkCommitter):
             os.close(lock)
 
     def status(self) -> SinkStatus:
-        """A snapshot for display."""
+        """Return a snapshot for display."""
         with self._state:
             self._status.waiting_for = self._reasons.text
             self._status.pending_bytes = max(0, self._backlog.sent_end - self._left)
             return self._status.copy()
 
     def close(self, drain_s: float) -> None:
-        """Wait until everything has left and is acknowledged, at most so long, then stop; the rest
-        stays in the outbox for the next run.
+        """Wait at most ``drain_s`` until everything has left and is acknowledged, then stop.
 
-        An egress whose receiver has not read everything goes on alone until it has.  Closing again
-        does nothing.
+        The rest stays in the outbox for the next run.  An egress whose receiver has not read
+        everything continues alone until it has.  Closing again does nothing.
         """
         if self._egress is None or self._is_closed:
             return
@@ -262,7 +264,7 @@ class OutboxCommitter(SinkCommitter):
 
 
 class Reasons:
-    """What the sink waits for, as its egress and the absence of its answers say."""
+    """The sink's reasons to wait, from its egress's reports and silence."""
 
     def __init__(self) -> None:
         self.broken = ""
@@ -273,11 +275,11 @@ class Reasons:
 
     @property
     def text(self) -> str:
-        """The most important one; empty if nothing is waited for."""
+        """Return the most important reason; empty if nothing is waited for."""
         return self.broken or self._silent or self.ending or self._waiting
 
     def note(self, message: Message, config: EgressConfig) -> None:
-        """Take over what a message says."""
+        """Note the reasons that a message reports."""
         if "silent" in message:
             self._silent = (
                 f"the sending process {message['pid']}, which has not answered for "

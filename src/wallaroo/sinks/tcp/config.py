@@ -1,4 +1,4 @@
-"""TCPSinkConfig: output as a stream of bytes to one receiver, through the outbox.
+"""TCPSinkConfig: output to one receiver as a stream of bytes.
 
 Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
 """
@@ -18,25 +18,26 @@ from wallaroo.tls import TLS
 
 @dataclass(frozen=True, slots=True)
 class TCPSinkConfig(SinkConfig):
-    """Send outputs to a TCP receiver at ``host:port``, in order; framing is the encoder's business.
+    """A sink that sends outputs to one TCP receiver, in order.
 
-    The application connects to the receiver and tries again every 250 ms while it is absent;
-    nothing is dropped meanwhile.  A receiver that stays up gets everything in order: once while the
-    driver or the egress lives on, at least once where both die in the same instant or a connection
-    breaks; then the next connection begins with the first output that its kernel had not
-    acknowledged.  Where the *receiver* dies, what its kernel had acknowledged and it had not read
-    is lost.  ``resume=True`` is exactly once in all cases, with a receiver that says how many bytes
-    it has (``wallaroo receive --resume``; see docs/sinks.md).
+    The receiver is at ``host:port``; framing is the encoder's business.  The application connects
+    to it and retries every 250 ms while it is unavailable; nothing is dropped meanwhile, output
+    waits in the outbox.  A receiver that stays up gets everything in order: once while the driver
+    or the egress survives, at least once if both die in the same instant or a connection breaks;
+    then the next connection begins with the first output that its kernel had not acknowledged.  If
+    the *receiver* dies, what its kernel had acknowledged and it had not read is lost.
+    ``resume=True`` is exactly once in all cases, with a receiver that reports how many bytes it has
+    (``wallaroo receive --resume``; see docs/sinks.md).
 
     With ``tls=TLS(ca="receivers.pem")`` the connection is encrypted, and the receiver has to show a
-    certificate for ``host`` that one of these signed.  Where the egress dies, an encrypted
+    certificate for ``host`` that one of these signed.  If the egress dies, an encrypted
     connection ends with it, and output may come again.
 
-    ``port`` may be text, as ``tcp_parse_output_addrs`` gives it.
+    ``port`` may be text, as ``tcp_parse_output_addrs`` returns it.
     """
 
     kind: ClassVar[str] = "tcp"
-    can_roll_back: ClassVar[bool] = True  # where nothing after the commit had begun to leave
+    can_roll_back: ClassVar[bool] = True  # if nothing after the commit has begun to leave
     host: str
     port: int | str
     encoder: Encoder[Any] | None = None
@@ -62,20 +63,20 @@ class TCPSinkConfig(SinkConfig):
 
     @property
     def label(self) -> str:
-        """What errors and tables call it."""
+        """Return the name of the sink in errors and tables."""
         return f"tcp {self.host}:{self.port}"
 
     @property
     def target(self) -> str:
-        """The receiver."""
+        """Return the address of the receiver."""
         return f"{self.host}:{self.port}"
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Stage one task's output of one batch in the outbox."""
+        """Return a writer that stages one task's output of one batch in the outbox."""
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Open the outbox."""
+        """Open the outbox, and return its committer."""
         # only a driver needs sockets, processes and logging
         from wallaroo.sinks.tcp.committer import OutboxCommitter
         from wallaroo.sinks.tcp.egress.pipe import EgressConfig

@@ -1,13 +1,13 @@
-"""What a run finds in a sink's outbox, and whether it may go on from it.
+"""The check of a sink's outbox before a run resumes from it.
 
 Where it runs: driver, before a run begins; ``wallaroo sink skip``.  Reads only.
 
 The invariants:
 
-* Nothing in the outbox is trusted because of its name: its record and every pending file state a
+* Nothing in the outbox is trusted because of its name: its record and every pending file name a
   checkpoint and a commit, and both have to belong to the checkpoint at hand.
 * The pending files are one chain: the first begins where the last released batch ended, and each
-  begins where the one before it ended.  A gap is committed output that would be lost.  What comes
+  begins where the one before it ended.  A gap is committed output that would be lost.  Output
   after the last of them is named by retained commits.
 """
 
@@ -29,22 +29,22 @@ from wallaroo.sinks.tcp.progress import NAME, Progress, read_progress
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """What was found, checked."""
+    """The content of an outbox, checked."""
 
     progress: Progress
-    is_new: bool  # the record has to be made
+    is_new: bool  # the record has to be created
     released: tuple[PendingBatch, ...]  # pending files that are not needed any more
     pending: tuple[PendingBatch, ...]
     unlisted: tuple[PendingBatch, ...]  # output of the newest commits, without pending files
 
     @property
     def tokens(self) -> list[StagedToken]:
-        """The staged output that is still needed."""
+        """Return the staged output that is still needed."""
         waiting = (*self.pending, *self.unlisted)
         return [token for batch in waiting for token in batch.tokens]
 
     def backlog(self, last: int) -> Backlog:
-        """What has to be sent; ``last`` is the checkpoint's last batch."""
+        """Return the batches to send; ``last`` is the checkpoint's last batch."""
         progress = self.progress
         backlog = Backlog(progress.released_end + progress.skipped, progress.skipped, last)
         for batch in (*self.pending, *self.unlisted):
@@ -62,11 +62,12 @@ def skip_command(staging: Path, batch: int) -> str:
 def look_into(
     staging: Path, pending: PendingList, history: CommitHistory, tokens: Sequence[Any]
 ) -> Outbox:
-    """Check the outbox in ``staging`` against the checkpoint's history; ``tokens`` are those of its
-    last commit, which is all that is known where the history has none.
+    """Check the outbox in ``staging`` against the checkpoint's history.
 
-    Raises CheckpointError, with nothing changed, where it belongs to another checkpoint or another
-    line of commits, is missing, or has a gap.
+    ``tokens`` are those of its last commit, and all that is known if the history has none.
+
+    Raises CheckpointError, with nothing changed, if the outbox belongs to another checkpoint or
+    another line of commits, is missing, or has a gap.
     """
     progress = read_progress(staging)
     listed = tuple(_listed(staging, pending))
@@ -107,9 +108,9 @@ def _unlisted(history: CommitHistory, newest: int, end: int) -> Iterator[Pending
 
 
 def list_retained(staging: Path, pending: PendingList, history: CommitHistory) -> None:
-    """Give all output that waits a pending file, where others may be damaged.
+    """Write the missing pending files of waiting output; others may be damaged.
 
-    Raises CheckpointError where it cannot be known where in the stream that output begins.
+    Raises CheckpointError if the offset at which that output begins cannot be known.
     """
     progress = read_progress(staging)
     if progress is None:
@@ -133,7 +134,7 @@ def _end_of_listed(
     except CheckpointError:
         if progress.last_batch < newest:
             raise
-    # it is damaged, and how far what was handed over reaches is known
+    # its file is damaged, but the end of what was handed over is known
     handed = [b for b in _unlisted(history, newest, 0) if b.batch <= progress.last_batch]
     return progress.last_end - sum(batch.bytes for batch in handed)
 
@@ -179,7 +180,7 @@ def _require_line(
 
 
 def _require_chain(staging: Path, progress: Progress, waiting: Sequence[PendingBatch]) -> int:
-    """Return where the chain of pending files ends; refuse a gap."""
+    """Return the offset after the chain of pending files; refuse a gap."""
     end = progress.released_end + progress.skipped
     before = progress.released_batch
     for batch in waiting:

@@ -1,15 +1,17 @@
-"""The egress as its committer sees it: a thread starts it, hands messages over, reads its answers,
-and replaces it when it dies or hangs.
+"""The egress process as its committer sees it.
 
 Where it runs: driver.
 
+A thread starts the egress, hands messages over, reads its answers, and replaces it when it dies or
+hangs.
+
 The invariants:
 
-* No caller ever waits for an egress: messages are pulled by the thread when the egress takes them,
-  and its pipe is non-blocking.
+* No caller ever waits for an egress: messages are pulled by the thread when the egress accepts
+  them, and its pipe is non-blocking.
 * An egress that answers no pings is named, then killed.  Its replacement is started after the
-  killed one has been waited for, so two never write to one connection, and takes the connection
-  over through the descriptor that this side holds.
+  killed one has ended, so two never write to one connection, and takes the connection over through
+  the descriptor that this side holds.
 * `close` returns within its time plus ``STOP_S`` twice, whatever the egress does.  An egress that
   still waits for its receiver is left running; it ends by itself (`ending`).
 """
@@ -36,18 +38,18 @@ from wallaroo.processes.environment import python_environment
 from wallaroo.sinks.tcp.egress.pipe import EXIT_BROKEN, EgressConfig, Message
 
 RESTART_S = 0.25  # an egress that dies at once is not started again sooner
-STOP_S = 3.0  # for an egress to say that it ends; twice that if it has to be replaced for it
+STOP_S = 3.0  # for an egress to report that it ends; twice that if it has to be replaced first
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class EgressTimeouts:
-    """How long an egress may be silent."""
+    """The bounds on the silence of an egress."""
 
     ping_s: float = 1.0  # between two pings; an egress answers each
     named_s: float = 3.0  # then it is named in the status
     killed_s: float = 30.0  # then it is replaced
-    start_s: float = 60.0  # instead, until its first word: a new process on a crowded machine
+    start_s: float = 60.0  # instead, until its first message: a new process on a busy machine
 
 
 class Handover(NamedTuple):
@@ -59,7 +61,10 @@ class Handover(NamedTuple):
 
 
 class HandoverSocket:
-    """Takes second descriptors of the egress's connections; only the latest one counts."""
+    """A socket for second descriptors of the egress's connections.
+
+    Only the latest descriptor counts.
+    """
 
     def __init__(self) -> None:
         self._ours, self.child = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -67,7 +72,7 @@ class HandoverSocket:
         self.latest: Handover | None = None
 
     def receive(self) -> None:
-        """Take what has arrived."""
+        """Receive what has arrived; keep the latest descriptor."""
         flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         while True:
             try:
@@ -93,7 +98,7 @@ class HandoverSocket:
 
 
 class Child:
-    """One egress process, its pipes without blocking, and how long it has been silent."""
+    """One egress process, its non-blocking pipes, and its silence so far."""
 
     def __init__(self, process: subprocess.Popen[bytes]):
         assert process.stdin is not None
@@ -110,11 +115,11 @@ class Child:
         self._partial = bytearray()
 
     def queue(self, message: Message) -> None:
-        """Add a message to what is to be written."""
+        """Queue a message to be written."""
         self.outgoing += json.dumps(message).encode() + b"\n"
 
     def write(self) -> None:
-        """Write what the pipe takes."""
+        """Write as much as the pipe accepts."""
         try:
             while self.outgoing:
                 del self.outgoing[: os.write(self.stdin, self.outgoing)]
@@ -124,7 +129,7 @@ class Child:
             self.outgoing.clear()
 
     def read(self) -> list[Message] | None:
-        """Whole messages that have arrived; None at the end."""
+        """Return the whole messages that have arrived; None at the end of the pipe."""
         try:
             while chunk := os.read(self.stdout, 1 << 16):
                 self._partial += chunk
@@ -147,7 +152,7 @@ class Child:
 
 
 class EgressProcess:
-    """Keeps one egress running.
+    """The thread that keeps one egress running.
 
     ``receive`` gets every message and ``pull`` returns the next message to hand over, or None;
     ``restart`` is called before a new egress is handed anything.  All three are called in the
@@ -179,7 +184,7 @@ class EgressProcess:
 
     @property
     def pid(self) -> int:
-        """Process id of the egress that runs now."""
+        """Return the process id of the egress that runs now."""
         return self._child.process.pid
 
     def wake(self) -> None:
@@ -188,15 +193,15 @@ class EgressProcess:
             self._waker.send(b"x", socket.MSG_DONTWAIT)
 
     def close(self, seconds: float) -> None:
-        """Ask it to end in order; return when everything is acknowledged or after ``seconds``.
+        """Ask the egress to end; wait at most ``seconds`` until everything is acknowledged.
 
-        One that hangs is killed and replaced even now: only with its connection in hand its place
-        is known exactly.  One that waits for its receiver is left running.
+        One that hangs is killed and replaced even now, because its exact place is known only with
+        its connection in hand.  One that waits for its receiver is left running.
         """
         self._intent.is_closing = True
         self.wake()
         intent = self._intent
-        if not intent.is_ending.wait(STOP_S):  # it hangs, or it starts
+        if not intent.is_ending.wait(STOP_S):  # it hangs, or is still starting
             self._child.process.kill()
             if not intent.is_ending.wait(STOP_S):
                 intent.is_abandoned = True
@@ -222,7 +227,7 @@ class EgressProcess:
             self._waker.close()
 
     def _serve(self, child: Child) -> bool:
-        """Serve one egress until it ends; start the next one, or return False at the end."""
+        """Serve one egress until it ends; return whether the next one was started."""
         started = time.monotonic()
         tick_at = started + self._patience.ping_s
         messages: list[Message] | None = []
@@ -240,7 +245,7 @@ class EgressProcess:
         return self._replace(child, started)
 
     def _hand_over(self, child: Child) -> None:
-        """Write what the pipe takes; at the end, after everything else, the intent to close."""
+        """Write as much as the pipe accepts; after everything else, the intent to close."""
         child.write()
         while not child.outgoing:
             message = self._pull()
@@ -263,7 +268,7 @@ class EgressProcess:
             self._awake.recv(4096)
 
     def _tick(self, child: Child) -> None:
-        """Once per ping: an egress that answered none for long is named, then killed."""
+        """Ping the egress; name one that answered no ping for long, then kill it."""
         patience = self._patience
         child.silent_ticks += 1
         if len(child.outgoing) == 0:
@@ -303,7 +308,7 @@ class EgressProcess:
             return False
         if intent.is_left:
             return False
-        if code > 0:  # it ended by itself: say where to look, and try again
+        if code > 0:  # it ended by itself: report where to look, and start it again
             log = f"{self._config.staging}/egress.log"
             self._receive(
                 {"waiting": f"the sending process to restart (exit code {code}, see {log})"}
@@ -355,12 +360,12 @@ class EgressProcess:
 
 
 class Intent:
-    """What the owner of the process wants, and how far that is."""
+    """The intent of the process's owner, and how far it is met."""
 
     def __init__(self) -> None:
         self.is_closing = False  # end in order
         self.is_abandoned = False  # killed for good
-        self.is_left = False  # it may go on alone until its receiver has read everything
+        self.is_left = False  # it may continue alone until its receiver has read everything
         self.is_ending = threading.Event()
         self.is_acknowledged = threading.Event()
 

@@ -1,11 +1,14 @@
-"""How far one sink's output has left, and of which checkpoint: a small file that survives a SIGKILL
-between any two instructions.
+"""The progress of one sink's output, in a small file.
 
-Where it runs: egress (one writer, under the outbox's lock); the driver reads it and makes it once.
+Where it runs: egress (one writer, under the outbox's lock); the driver creates it once and
+reads it.
+
+The file states how far the output has left, and of which checkpoint it is.  It survives a SIGKILL
+between any two instructions.
 
 The invariants:
 
-* The file is made before the sink's first commit, with the checkpoint's id.  It names the last
+* The file is created before the sink's first commit, with the checkpoint's id.  It names the last
   commit that an egress was handed: output of a checkpoint that does not contain that commit is
   another run's.
 * ``acked`` decides where the next egress resumes.  What a socket accepted and the other side's
@@ -31,43 +34,46 @@ from wallaroo.faults import fault_point
 from wallaroo.identity import NO_BATCH, CommitId
 
 NAME = "progress"
-FORMAT = 2  # 1 knew no checkpoint
-PLACE_S = 0.05  # between two records of how far the output is, where nothing else changes
+FORMAT = 2  # format 1 had no checkpoint
+PLACE_S = 0.05  # between two records of the place, if nothing else changes
 SYNC_BYTES = 1 << 20  # durable mode: bytes sent between two fsyncs inside one batch
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The record.  Offsets count the bytes that a receiver gets since the checkpoint began."""
+    """The record of an outbox's progress.
+
+    Offsets count the bytes that a receiver gets since the checkpoint began.
+    """
 
     checkpoint: str
-    accepted: int = 0  # taken by the kernel; for people
+    accepted: int = 0  # accepted by the kernel; for people
     acked: int = 0  # acknowledged by the other side, as far as its protocol can
     released_batch: int = NO_BATCH  # last batch that never has to be sent again
-    released_end: int = 0  # where that batch ended
+    released_end: int = 0  # the end of that batch
     skipped: int = 0  # bytes skipped up to there
     resolved_batch: int = NO_BATCH  # a resuming receiver agreed to all skips up to this batch
-    local_port: int = 0  # of the last connection; 0: none yet
+    local_port: int = 0  # the last connection's; 0: none yet
     begun_batch: int = NO_BATCH  # last batch that began to leave
     last_batch: int = NO_BATCH  # last batch with output that was handed over
     last_commit: str = ""  # its commit's id
-    last_end: int = 0  # where it ends, skipped bytes included
+    last_end: int = 0  # its end, skipped bytes included
 
     @property
     def last(self) -> CommitId:
-        """The last commit that was handed over."""
+        """Return the last commit that was handed over."""
         return CommitId(self.checkpoint, self.last_batch, self.last_commit)
 
 
 def read_progress(staging: Path) -> Progress | None:
     """Return the progress recorded in an outbox; None if there is none.
 
-    Raises CheckpointError where the file is damaged or of another format.
+    Raises CheckpointError if the file is damaged or of another format.
     """
     path = staging / NAME
     content = read_slots(path)
     if content is None:
-        # all zero: a start died between making the file and the first record
+        # all zero: a start died after it created the file, before the first record
         if path.exists() and path.read_bytes().strip(b"\0"):
             raise _damaged(path)
         return None
@@ -75,10 +81,10 @@ def read_progress(staging: Path) -> Progress | None:
 
 
 def begin_progress(staging: Path, progress: Progress, is_durable: bool) -> None:
-    """Make the file, or replace what it says, while no egress uses it.
+    """Create the file, or replace its record, while no egress uses it.
 
-    A new one gets its name with its first record in it: without an older record beside it, a torn
-    one could not be distinguished from damage.
+    A new file gets its name once it holds its first record: without an older record beside it, a
+    torn one could not be distinguished from damage.
     """
     path = staging / NAME
     unfinished = path if path.exists() else temporary_name(path)
@@ -100,7 +106,7 @@ def begin_progress(staging: Path, progress: Progress, is_durable: bool) -> None:
 
 
 class ProgressFile:
-    """Reads and writes the progress of one outbox."""
+    """The progress file of one outbox, open for reading and writing."""
 
     def __init__(self, staging: Path, is_durable: bool, place_s: float = PLACE_S):
         path = staging / NAME
@@ -115,13 +121,14 @@ class ProgressFile:
         self._is_durable = is_durable
         self._unsynced = 0
         self._place_s = place_s
-        self._place_at = 0.0  # monotonic seconds of its last record
-        self._place: dict[str, int] = {}  # that is not recorded yet
+        self._place_at = 0.0  # monotonic seconds of the last record of the place
+        self._place: dict[str, int] = {}  # the one that is not recorded yet
         self.progress = _decoded(path, self._file.found)
 
     def note_place(self, accepted: int, acked: int) -> None:
-        """Record how far the output is, some time soon: an older place makes the next egress send
-        more again, and loses nothing.
+        """Record the place, now or with a later call.
+
+        With an older place the next egress sends more again; nothing is lost.
         """
         self._place = {"accepted": accepted, "acked": acked}
         now = time.monotonic()
@@ -136,8 +143,9 @@ class ProgressFile:
             self.note(max(0, place["acked"] - self.progress.acked), **place)
 
     def note(self, unsynced: int = 0, **changes: int | str) -> None:
-        """Record what changed; survives a SIGKILL, not yet a power cut.  ``unsynced`` bytes have
-        left since.
+        """Record changes, so that they survive a SIGKILL, not yet a power cut.
+
+        ``unsynced`` bytes have left since the record before.
         """
         if "acked" in changes:
             self._place = {}  # this one is newer
@@ -151,7 +159,7 @@ class ProgressFile:
             self.sync()
 
     def sync(self) -> None:
-        """Make everything noted survive a power cut, where that was asked for."""
+        """Make everything noted survive a power cut, in durable mode."""
         self._unsynced = 0
         self._write_place()
         if self._is_durable:

@@ -1,11 +1,11 @@
-"""What an egress has to send: committed batches in order as one stream of bytes, and the place it
-is at.
+"""Committed batches as one stream of bytes, and the place in it.
 
 Where it runs: pure (reading staged output is the loader's business).
 
-Every byte of a sink's output has an *offset*, counted from the first byte the checkpoint ever
-committed.  ``offset`` is the next byte to hand to the socket.  Batches stay in the queue until they
-are released, so that the place can go back to what the other side acknowledged.
+An egress sends the batches in order.  Every byte of a sink's output has an *offset*, counted from
+the first byte the checkpoint ever committed.  ``offset`` is the next byte to hand to the socket.
+Batches stay in the queue until they are released, so that the place can go back to what the other
+side acknowledged.
 
 The invariant: every batch begins where the one before it ends.
 """
@@ -27,39 +27,39 @@ Loader = Callable[[StagedToken], Staged]
 
 
 class SendQueue:
-    """Committed batches that are not released yet, and the next byte to send."""
+    """The committed, unreleased batches, and the next byte to send."""
 
     def __init__(self, offset: int, start: int, loader: Loader):
-        """``start`` is where the first batch begins: after the last one that was released."""
+        """Begin at ``offset``; ``start`` is the end of the last batch that was released."""
         self.offset = max(offset, start)
         self._start = start
         self._load = loader
         self._batches: deque[PendingBatch] = deque()
         self._current: PendingBatch | None = None
-        # of the current batch: offset of the part, the part
+        # the current batch's: offset of the part, the part
         self._parts: list[tuple[int, Staged]] = []
 
     @property
     def end(self) -> int:
-        """Offset after the last committed byte."""
+        """Return the offset after the last committed byte."""
         return self._batches[-1].end if self._batches else self._start
 
     @property
     def start(self) -> int:
-        """The lowest offset that can still be sent."""
+        """Return the lowest offset that can still be sent."""
         return self._start
 
     @property
     def batch(self) -> int:
-        """The batch that the last ``views`` belong to; -1 where there were none."""
+        """Return the batch that the last ``views`` belong to; -1 if there were none."""
         return self._current.batch if self._current is not None else NO_BATCH
 
     def has_more(self) -> bool:
-        """Whether something waits to be sent."""
+        """Return whether something waits to be sent."""
         return bool(self._batches) and self.offset < self._batches[-1].end
 
     def add(self, batch: PendingBatch) -> bool:
-        """Append a batch; False where it is known already."""
+        """Append a batch; return False if it is known already."""
         if self._batches and batch.batch <= self._batches[-1].batch:
             return False
         if batch.start != self.end:
@@ -71,8 +71,9 @@ class SendQueue:
         return True
 
     def views(self, limit: int) -> list[memoryview]:
-        """The next bytes to send, at most ``limit``, all of one batch; empty where nothing
-        waits.
+        """Return the next bytes to send, at most ``limit``, all of one batch.
+
+        The list is empty if nothing waits.
         """
         found: list[memoryview] = []
         for start, part in self._around(self.offset):
@@ -91,13 +92,13 @@ class SendQueue:
         return tuple(batch for batch in self._batches if before < batch.end <= self.offset)
 
     def seek(self, offset: int) -> None:
-        """Go to ``offset``, which must be one that is still held."""
+        """Move to ``offset``, which must be one that is still held."""
         if not self.start <= offset <= self.end:
             raise ValueError(f"offset {offset} is outside of {self.start}..{self.end}")
         self.offset = offset
 
     def boundary(self, offset: int) -> int:
-        """The largest offset up to ``offset`` at which an output begins (or the stream's end)."""
+        """Return the largest offset up to ``offset`` that begins an output or ends the stream."""
         offset = max(offset, self.start)
         for start, part in self._around(offset):
             if start <= offset < start + len(part.body):
@@ -106,7 +107,7 @@ class SendQueue:
         return offset
 
     def rest_of_output(self) -> int:
-        """Bytes that are missing to the end of the output in hand; 0 between outputs."""
+        """Return the number of bytes left of the output in hand; 0 between outputs."""
         for start, part in self._around(self.offset):
             place = self.offset - start
             if 0 <= place < len(part.body):
@@ -128,16 +129,17 @@ class SendQueue:
         return released
 
     def skips(self) -> list[PendingBatch]:
-        """The batches that are skipped."""
+        """Return the batches that are skipped."""
         return [batch for batch in self._batches if batch.skipped_bytes]
 
     def is_empty(self) -> bool:
-        """Whether everything is released."""
+        """Return whether everything is released."""
         return not self._batches
 
     def _around(self, offset: int) -> Sequence[tuple[int, Staged]]:
-        """The parts of the batch that holds ``offset``, read and verified when the place comes to
-        it.
+        """Return the parts of the batch that holds ``offset``, each with its own offset.
+
+        They are read and verified when the place comes to the batch.
         """
         if self._current is None or not self._current.start <= offset < self._current.end:
             self._current = next(

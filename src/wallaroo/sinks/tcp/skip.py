@@ -1,15 +1,16 @@
-"""Giving up output that is damaged or missing, so that a run can go on: an explicit record in the
-outbox.
+"""Skips of output that is damaged or missing, recorded in the outbox.
 
 Where it runs: ``wallaroo sink skip``, while no run holds the checkpoint.
 
+A skip gives output up explicitly, so that a run can continue.
+
 The invariants:
 
-* Only output that cannot be sent is skipped.  Where the commit that made it is still retained, its
+* Only output that cannot be sent is skipped.  If the commit that made it is still retained, its
   pending file is written again instead, and nothing is lost.
-* A skip takes the place of a whole batch and says how much is lost.  Receivers never get a part of
-  it from then on: their count of bytes goes on where the batch began.  A receiver that resumes and
-  holds more than that has to be cut back to it, and the sink waits until it is.
+* A skip replaces a whole batch and states how much is lost.  Receivers never get a part of it from
+  then on: their count of bytes continues where the batch began.  A receiver that resumes and holds
+  more than that has to be cut back to it, and the sink waits until it is.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from wallaroo.sinks.tcp.progress import Progress, begin_progress, read_progress
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What became of the batch."""
+    """The outcome for a batch: skipped, or restored from its commit."""
 
     batch: int
     bytes: int
@@ -50,11 +51,13 @@ def skip_batch(
     is_durable: bool = True,
     history: CommitHistory | None = None,
 ) -> Skipped:
-    """Skip the output of ``commit``, or restore it from the commit's ``tokens`` (empty where the
-    commit is not retained).  ``history`` has the tokens of retained commits: what of their output
-    waits is listed first.
+    """Skip the output of ``commit``, or restore it from the commit's ``tokens``.
 
-    Raises CheckpointError, with nothing changed, where it can be sent, has left, or is not there.
+    ``tokens`` is empty if the commit is not retained.  ``history`` has the tokens of retained
+    commits: those whose output waits are listed first.
+
+    Raises CheckpointError, with nothing skipped or restored, if the output can be sent, has left,
+    or is not there.
     """
     try:
         lock = lock_file(staging / "lock")
@@ -115,7 +118,7 @@ def _record(
     start: int,
     known: PendingBatch | None,
 ) -> PendingBatch:
-    """What takes the place of the batch."""
+    """Return the record that replaces the batch."""
     if known is not None:
         if known.skipped_bytes:
             raise CheckpointError(f"The output of batch {commit.batch} is skipped already.")

@@ -1,9 +1,9 @@
-"""A UDP address as the system that a queued committer puts batches into.
+"""A UDP address as the system of a queued committer.
 
 Where it runs: driver.
 
-The invariants are those of ``sinks/slices.py``: a slice is done when the system has taken its
-datagrams; what they become on their way nothing says.
+The invariants are those of ``sinks/slices.py``: a slice is done when the operating system has
+accepted its datagrams; nothing reports their fate on the network.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LASTING = (errno.EMSGSIZE, errno.EACCES, errno.EAFNOSUPPORT)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where outputs go, and how many a second."""
+    """The destination of outputs, and their number per second."""
 
     sink: str
     address: tuple[str, int]
@@ -38,7 +38,7 @@ class Target:
 
     @property
     def place(self) -> str:
-        """What errors call it."""
+        """Return the address's name in errors."""
         return f"UDP {self.address[0]}:{self.address[1]}"
 
 
@@ -53,7 +53,7 @@ class UDPSession(SlicedSession):
         except OSError:
             progress.failures += 1
             raise
-        # not connected: that nothing listens yet is no error
+        # not connected, so that a receiver that does not listen yet is no error
         self._socket = socket.socket(found[0], socket.SOCK_DGRAM)
         self._address: Any = found[-1]
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
@@ -77,7 +77,7 @@ class UDPSystem(System):
     """An address."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    stalled_s = ENDLESS_S  # a datagram is taken at once, or refused
+    stalled_s = ENDLESS_S  # a datagram is accepted at once, or refused
 
     def __init__(self, target: Target):
         self._target = target

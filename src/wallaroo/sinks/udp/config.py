@@ -18,12 +18,12 @@ from wallaroo.steps import Encoder
 
 @dataclass(frozen=True, slots=True)
 class UDPSinkConfig(SinkConfig):
-    """Send each output as a datagram to ``host:port``; best effort.
+    """A sink that sends datagrams to ``host:port``, one per output; best effort.
 
-    An output is done when the system has taken it.  What becomes of it then is not known: networks
-    and receivers lose datagrams, and change their order.  What was sent shortly before the driver
-    died is sent again.  At most ``per_s`` datagrams a second (``None``: as fast as they come).  An
-    output larger than a datagram (65,507 bytes) ends the run.
+    An output is done when the operating system has accepted it.  Its fate is then unknown: networks
+    and receivers lose datagrams, and change their order.  Outputs sent shortly before the driver
+    died are sent again.  At most ``per_s`` datagrams a second are sent (``None``: as fast as they
+    come).  An output larger than a datagram (65,507 bytes) ends the run.
     """
 
     kind: ClassVar[str] = "udp"

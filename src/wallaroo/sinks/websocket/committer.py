@@ -1,4 +1,4 @@
-"""A WebSocket server as the system that a queued committer puts batches into.
+"""A WebSocket server as the system of a queued committer.
 
 Where it runs: driver.  It imports websockets, which is optional.
 
@@ -29,9 +29,9 @@ from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSessi
 from wallaroo.sinks.system import BROKEN_OFF, DeliveryError, Session
 from wallaroo.tls_sockets import keep_alive
 
-SLICE = 1000  # messages that are not answered, at most
+SLICE = 1000  # unanswered messages, at most
 ANSWER_S_MAX = 30.0
-ANSWER_BYTES_MAX = 16 << 20  # of what the server sends, and is dropped
+ANSWER_BYTES_MAX = 16 << 20  # a message of the server, which is dropped
 LOOK_S = 0.05
 DROP_EVERY = 8  # messages sent
 DROPPED_MAX = 1000  # messages of the server at a time
@@ -40,7 +40,7 @@ BACKOFF_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where outputs go."""
+    """The destination of outputs."""
 
     sink: str
     peer: Peer
@@ -74,7 +74,7 @@ class WebSocketSession(SlicedSession):
         fault_point("websocket.answered")
 
     def _wait_for(self, answered: Any) -> None:
-        """Wait for a ping's answer.  Raises one of ``ERRORS``, or DeliveryError."""
+        """Wait for a ping's answer; raise one of ``ERRORS``, or DeliveryError."""
         until = time.monotonic() + ANSWER_S_MAX
         while not answered.wait(LOOK_S):
             if self._is_cancelled:
@@ -84,13 +84,13 @@ class WebSocketSession(SlicedSession):
             self._drop_what_came()
 
     def _drop_what_came(self) -> None:
-        """Make room for what the server sends: while there is none, no answer is read either."""
+        """Drop the server's messages: while their queue is full, no answer is read either."""
         with contextlib.suppress(TimeoutError):
             for _ in range(DROPPED_MAX):
                 self._connection.recv(0, decode=False)
 
     def cancel(self) -> None:
-        """End what is waited for.  Called from another thread."""
+        """End the wait.  Called from another thread."""
         self._is_cancelled = True
         with contextlib.suppress(OSError):
             self._connection.socket.shutdown(socket.SHUT_RDWR)

@@ -21,13 +21,13 @@ from wallaroo.tls_sockets import client_context
 
 @dataclass(frozen=True, slots=True)
 class WebSocketSinkConfig(SinkConfig):
-    """Send outputs to a WebSocket server, in order; at least once as far as its WebSocket library,
-    and the protocol says nothing of what lies behind.
+    """A sink to a WebSocket server, in order; at least once.
 
-    An output is done when the server has answered a ping that was sent after it: so it has received
-    it, and may lose it when it dies.  What was not answered when a process died, or the connection
-    broke, is sent again.  Messages are binary, with ``text`` texts (outputs are UTF-8 then).  What
-    the server sends is dropped.
+    That holds as far as the server's WebSocket library; the protocol has no acknowledgement beyond
+    it.  An output is done when the server has answered a ping that was sent after it: so it has
+    received it, and may lose it when it dies.  Outputs that were unanswered when a process died, or
+    the connection broke, are sent again.  Messages are binary, with ``text`` texts (outputs are
+    UTF-8 then).  Messages from the server are dropped.
 
     ``headers`` go with the first request; ``tls`` replaces the system's authorities of ``wss://``.
     Needs websockets where the driver runs: ``pip install 'wallaroo-spark[websocket]'``.

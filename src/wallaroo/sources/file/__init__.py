@@ -1,1 +1,1 @@
-"""The file source: files are read in place, by the workers."""
+"""The file source: workers read files in place."""

@@ -1,7 +1,7 @@
-"""The file source: lines or frames of files, from their beginning to their end.
+"""The file source: the lines or frames of whole files.
 
-Where it runs: the configuration travels; workers read the files, the driver only looks for
-the places where events begin.
+Where it runs: the configuration travels; workers read the files, the driver only finds the places
+at which events begin.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ text.__qualname__ = "text"  # travels by reference, under the name it has here
 
 @dataclass(frozen=True, slots=True)
 class FileSourceConfig(SourceConfig[Line]):
-    r"""Read a file, or several one after the other, once; then end.
+    r"""A source that reads one or several files in turn, then ends.
 
     ``path`` is a file, a folder (its files, without hidden ones and subfolders) or a pattern such
     as ``logs/*.jsonl.gz`` (``**`` for subfolders).  Several files are read in the order of their
     paths; a last line without a newline ends with its file.  Names that end with ``.gz`` are
-    decompressed.  Workers read the files where they are: on a cluster, the path has to lead every
-    host to them.
+    decompressed.  Workers read the files in place: on a cluster, the path has to be valid on every
+    host.
 
-    Which files there are, and how long they are, is looked up when the run starts: the next start
-    reads what was appended to the last file and new files whose paths come after it.
+    The files and their lengths are looked up when the run starts: the next start reads what was
+    appended to the last file, and new files whose paths come after it.
 
     ``form="lines"``: every line, without its ``\n`` or ``\r\n``, is a payload, empty ones too
-    unless ``skip_empty``.  The decoder's header does not matter then, and the default decoder makes
-    a ``str`` of UTF-8.  ``form="frames"``: the file holds frames as the decoder reads them.
+    unless ``skip_empty``.  The decoder's header does not matter then, and the default decoder
+    returns a ``str`` of UTF-8.  ``form="frames"``: the file holds frames as the decoder reads them.
     """
 
     kind: ClassVar[str] = "file"
@@ -65,7 +65,7 @@ class FileSourceConfig(SourceConfig[Line]):
         return Framing(max_size=PAYLOAD_BYTES_MAX)
 
     def open_log(self, context: LogContext) -> SourceLog:
-        # only a run opens the log, and it needs what `import wallaroo` does without
+        # only a run opens the log, and it imports more than `import wallaroo` does
         from wallaroo.sources.file.log import AHEAD_BYTES, MARKS_AHEAD_MAX, FileLog, FileSource
 
         framing = self.wire_framing if self.form == "frames" else None

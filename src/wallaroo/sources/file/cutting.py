@@ -1,4 +1,4 @@
-"""Where the events of a file begin and end: lines, or frames.
+"""The bounds of events in a file: lines, or frames.
 
 Where it runs: everywhere; pure.
 """
@@ -15,23 +15,27 @@ PAYLOAD_BYTES_MAX = 1 << 30  # one line or frame
 
 
 class Cutter(Protocol):
-    """Cuts parts of a file that begin where an event begins; picklable."""
+    """A picklable cutter of file parts that begin where an event begins."""
 
     def whole(self, part: bytes, is_last: bool) -> tuple[int, int]:
-        """Return the end of the last whole event, and how many events end there or before.
+        """Return the end of the last whole event, and the number of events up to it.
+
         ``is_last``: the file ends with this part.  Raises FrameError.
         """
 
     def payloads(self, part: bytes) -> list[bytes]:
-        """Return the payloads of a part of whole events; none where they travel as frames."""
+        """Return the payloads of a part of whole events; none if they travel as frames."""
 
     def frames(self, part: bytes) -> bytes:
-        """Return the frames of a part of whole events; empty where payloads travel."""
+        """Return the frames of a part of whole events; empty if payloads travel."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineCutter:
-    r"""Lines that end with ``\n`` or ``\r\n``; the last one of a file may end with the file."""
+    r"""A cutter of lines that end with ``\n`` or ``\r\n``.
+
+    The last line of a file may end with the file.
+    """
 
     skips_empty: bool = False
 
@@ -62,7 +66,7 @@ class LineCutter:
 
 @dataclass(frozen=True, slots=True)
 class FrameCutter:
-    """Frames with a header."""
+    """A cutter of frames with a header."""
 
     framing: Framing
 
@@ -77,5 +81,5 @@ class FrameCutter:
 
 
 def cutter_of(framing: Framing | None, *, skips_empty: bool) -> Cutter:
-    """Return the cutter of frames, or of lines where there is no framing."""
+    """Return the cutter of frames, or of lines if there is no framing."""
     return LineCutter(skips_empty) if framing is None else FrameCutter(framing)

@@ -1,4 +1,4 @@
-"""The files of a source: which there are, a place in one of them, and reading from it.
+"""The files of a source, places in them, and reading from them.
 
 Where it runs: everywhere.
 """
@@ -16,13 +16,13 @@ from typing import IO, Any, NamedTuple
 
 from wallaroo.errors import PeerError
 
-READ_BYTES = 256 * 1024  # at once, where nothing else bounds it
+READ_BYTES = 256 * 1024  # at once, unless something else bounds it
 COMPRESSED = ".gz"
 READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
 class Stamp(NamedTuple):
-    """Where these are the same, a file is taken for the same."""
+    """The facts by which a file counts as the same one."""
 
     inode: int
     changed_ns: int
@@ -31,14 +31,17 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file as a run found it: what comes after its size belongs to the next run."""
+    """A file as a run found it.
+
+    What comes after its size belongs to the next run.
+    """
 
     name: str
     stamp: Stamp
 
     @property
     def is_compressed(self) -> bool:
-        """Whether its bytes have to be decompressed."""
+        """Return whether its bytes have to be decompressed."""
         return self.name.endswith(COMPRESSED)
 
 
@@ -47,13 +50,13 @@ class FilePlace:
     """A place between two events in one of a source's files."""
 
     file: str
-    offset: int  # of the uncompressed bytes
-    checksum: int  # of the bytes before it
+    offset: int  # in the uncompressed bytes
+    checksum: int  # covers the bytes before it
     stamp: Stamp
     is_done: bool = field(default=False)  # whether it is the file's end
 
     def to_json(self) -> dict[str, Any]:
-        """Return the place of a position."""
+        """Return the place in the form that a position stores."""
         return {**asdict(self), "stamp": list(self.stamp)}
 
     @staticmethod
@@ -63,8 +66,10 @@ class FilePlace:
 
 
 def find_files(source: str, path: str, folder: str) -> tuple[FileEntry, ...]:
-    """Return the files that a path names, in the order of their paths; a relative one begins in
-    ``folder``.  Raises PeerError if there are none, or one cannot be read.
+    """Return the files that a path names, in the order of their paths.
+
+    A relative path begins in ``folder``.  Raises PeerError if there are no files, or one cannot be
+    read.
     """
     full = os.path.join(folder, path)
     if os.path.isdir(full):
@@ -99,7 +104,7 @@ def _entry(source: str, name: str, full: str) -> FileEntry:
 
 
 def index_of(files: Sequence[FileEntry], name: str) -> int:
-    """Return the index of the first file that is called so or comes after."""
+    """Return the index of the first file with this name or a later one."""
     return next((at for at, file in enumerate(files) if file.name >= name), len(files))
 
 
@@ -107,7 +112,7 @@ class OpenFile:
     """One open file, plain or compressed, read forwards."""
 
     def __init__(self, path: str, size: int | None = None):
-        """Open a file; ``size`` bounds what is read of it, as it is on disk.  Raises OSError."""
+        """Open a file; ``size`` bounds the bytes that are read from disk.  Raises OSError."""
         plain = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by close()
         self._is_compressed = path.endswith(COMPRESSED)
         self._bounded = _Bounded(plain, size)
@@ -118,7 +123,7 @@ class OpenFile:
         self.offset = 0
 
     def read(self, count: int) -> bytes:
-        """Read on; fewer bytes than asked for only at the end.  Raises one of READ_ERRORS."""
+        """Read the next bytes; fewer than asked for only at the end.  Raises one of READ_ERRORS."""
         content = self._file.read(count)
         self.offset += len(content)
         return content

@@ -1,13 +1,13 @@
 """Files as a source log: one sequence of events, read in place.
 
-Where it runs: the driver looks for places between events, workers read the files.
+Where it runs: the driver finds places between events, workers read the files.
 
 A position's place is a file, an offset in its uncompressed bytes, and the checksum of the bytes
 before it.  There is one partition, as files are one sequence: order is kept over all of them.
 
-The invariants: which files there are, and how long they are, is what `beginning` or `require` found
-in the driver when the run began; so all processes see the same end.  A run goes on after a position
-only if the bytes before it are those that were read.
+The invariants: the files and their lengths are those that `beginning` or `require` found in the
+driver when the run began; so all processes see the same end.  A run continues after a position only
+if the bytes before it are those that were read.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from wallaroo.tuning import DEFAULT
 PARTITION = ""  # the only one
 AHEAD_BYTES = (
     32 * 1024 * 1024
-)  # looked at before they are needed: what the head is ahead of batches
-MARKS_AHEAD_MAX = 16_384  # of which there are no more than so many
+)  # scanned before they are needed: the lead of the head over planned batches
+MARKS_AHEAD_MAX = 16_384  # the same bound, in marks
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """What a file source reads, and how."""
+    """The input of a file log, and the way it is cut."""
 
     name: str
     path: str
@@ -55,10 +55,10 @@ class FileSource:
 
 
 class FileLog(SourceLog):
-    """See the module's head."""
+    """The log of a file source; see the module's docstring."""
 
     def __init__(self, source: FileSource, folder: str, files: tuple[FileEntry, ...] | None = None):
-        """``folder``: where relative paths begin; ``files``: as the run found them."""
+        """Create a log; relative paths begin in ``folder``, ``files`` are those the run found."""
         self._source = source
         self._folder = folder
         self._files = files
@@ -70,7 +70,7 @@ class FileLog(SourceLog):
         return FileLog, (self._source, self._folder, self._files)
 
     def beginning(self) -> Position:
-        """Return the beginning of the first file.  Raises PeerError if there is none."""
+        """Return the beginning of the first file.  Raises PeerError if there is no file."""
         self._files = self._found()
         return Position(None, 0)
 
@@ -127,8 +127,9 @@ class FileLog(SourceLog):
     # -- planning ---------------------------------------------------------------------------------
 
     def head(self) -> Head:
-        """Return how far the files were looked at, some way beyond the last batch.  Raises
-        PeerError where all before a place that cannot be read is committed.
+        """Return the end of the scanned part, some way beyond the last batch.
+
+        Raises PeerError if everything before a place that cannot be read is committed.
         """
         with self._lock:
             scanner = self._scanner or self._look(self._done)[0]
@@ -138,7 +139,7 @@ class FileLog(SourceLog):
             return Head(scanner.last.position, is_ended=scanner.is_ended)
 
     def backlog(self, position: Position) -> int:
-        """Return how many events come after a position, as far as it is looked ahead."""
+        """Return the number of scanned events after a position."""
         with self._lock:
             scanner, start = self._look(position)
             scanner.scan_ahead(start, self._source.ahead_bytes)
@@ -202,12 +203,12 @@ class FileLog(SourceLog):
         place = FilePlace.from_json(position.place)
         index = index_of(files, place.file)
         if index == len(files) or files[index].name != place.file:
-            return Mark(position.events, index - 1, place, 0)  # read to its end, and gone
+            return Mark(position.events, index - 1, place, 0)  # read to its end, and removed
         is_done = place.is_done and place.stamp == files[index].stamp
         return Mark(position.events, index, replace(place, is_done=is_done), 0)
 
     def _range(self, low: Mark, high: Mark) -> Range:
-        """Return what lies between two marks that follow each other."""
+        """Return the range between two consecutive marks."""
         assert high.place is not None
         start = low.place if low.file == high.file and low.place else None
         path = os.path.join(self._folder, high.place.file)
@@ -219,7 +220,7 @@ class FileLog(SourceLog):
         )
 
     def _bytes_before(self, position: Position) -> int:
-        """Return about how many bytes on disk lie before a position."""
+        """Return the approximate number of bytes on disk before a position."""
         mark = self._mark(position)
         files = self._files or ()
         before = sum(file.stamp.size for file in files[: max(0, mark.file)])
@@ -239,7 +240,7 @@ _PUT_BACK = "Put the same file back, or start over with an empty checkpoint dire
 
 
 def _add(piece: list[Range], part: Range) -> None:
-    """Append a range; to the one before it where it goes on there."""
+    """Append a range; merge it with the one before if it continues that one."""
     if piece and [piece[-1].start[0], *piece[-1].end] == part.start:
         before = piece.pop()
         part = Range(PARTITION, before.start, part.end, before.events + part.events)
@@ -247,7 +248,7 @@ def _add(piece: list[Range], part: Range) -> None:
 
 
 def _checksum(path: str, size: int) -> tuple[int, int]:
-    """Return how many of a file's first bytes there are, and their checksum."""
+    """Return the number of bytes that a file has, up to ``size``, and their checksum."""
     file = OpenFile(path)
     checksum = 0
     try:

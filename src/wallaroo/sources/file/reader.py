@@ -1,9 +1,10 @@
-"""Reads a part of a file, and sees that it is what was planned.
+"""Reading and checking a part of a file.
 
 Where it runs: workers.
 
 The invariant: a part's bytes have the checksum that they had when the batch was planned, or the
-last of them are not passed on.  So a batch that is processed again sees the same events, wherever.
+last of them are not passed on.  So a batch that is processed again sees the same events, on any
+host.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ class FilePart:
 
     path: str
     start: int
-    start_checksum: int  # of all bytes before
+    start_checksum: int  # covers all bytes before
     end: int
     end_checksum: int
 
 
 def read_part(source: str, part: FilePart, cutter: Cutter) -> Iterator[bytes]:
-    """Yield the part in runs of whole events.  Raises PeerError where the file cannot be read,
-    CheckpointError where it has changed.
+    """Yield the part in runs of whole events.
+
+    Raises PeerError if the file cannot be read, CheckpointError if it has changed.
     """
     try:
         file = _opened(part)
@@ -75,7 +77,7 @@ def _changed(source: str, part: FilePart) -> CheckpointError:
     )
 
 
-_files: OrderedDict[str, OpenFile] = OrderedDict()  # of this process
+_files: OrderedDict[str, OpenFile] = OrderedDict()  # this process's
 
 
 def _opened(part: FilePart) -> OpenFile:

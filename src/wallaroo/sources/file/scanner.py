@@ -1,10 +1,10 @@
-"""Looks for places between events in the files of a source, so that batches can be planned.
+"""Scanning files for places between events, to plan batches.
 
-Where it runs: wherever a run plans: driver.
+Where it runs: driver.
 
-The invariant: where marks lie depends on the files alone, not on where a scan began, as long as it
-began at a mark.  A read ends at a multiple of ``mark_bytes``, and a mark is where the last whole
-event before it ends.
+The invariant: the places of marks depend on the files alone, not on the start of a scan, as long as
+it began at a mark.  A read ends at a multiple of ``mark_bytes``, and a mark is at the end of the
+last whole event before it.
 """
 
 from __future__ import annotations
@@ -27,26 +27,29 @@ class Mark(NamedTuple):
     events: int  # before it, from the log's beginning
     file: int  # its index
     place: FilePlace | None  # None: the beginning of the first file
-    scanned: int  # bytes from where the scan began
+    scanned: int  # bytes since the start of the scan
 
     @property
     def order(self) -> tuple[int, int]:
-        """What sorts marks."""
+        """Return the sort key of marks."""
         return self.file, self.place.offset if self.place else 0
 
     @property
     def is_done(self) -> bool:
-        """Whether it is the end of its file."""
+        """Return whether it is the end of its file."""
         return self.place is not None and self.place.is_done
 
     @property
     def position(self) -> Position:
-        """The mark as the world sees it."""
+        """Return the mark as a position."""
         return Position(self.place.to_json() if self.place else None, self.events)
 
 
 class Scanner:
-    """The marks from one on; ``failure`` says why the last one is the last."""
+    """The marks from one on.
+
+    ``failure`` is the reason why there is no further one.
+    """
 
     def __init__(
         self,
@@ -67,17 +70,17 @@ class Scanner:
 
     @property
     def last(self) -> Mark:
-        """The furthest mark."""
+        """Return the furthest mark."""
         return self._marks[-1]
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing comes after the last mark."""
+        """Return whether nothing comes after the last mark."""
         return self.last.file >= len(self._files) - 1 and (self.last.is_done or not self._files)
 
     @property
     def first(self) -> Mark:
-        """The oldest mark."""
+        """Return the oldest mark."""
         return self._marks[0]
 
     def find(self, wanted: Mark) -> Mark | None:
@@ -95,8 +98,9 @@ class Scanner:
         return [mark for mark in self._marks if start.order < mark.order < end.order]
 
     def furthest(self, start: Mark, events_max: int) -> Mark:
-        """Return the last mark with at most so many events after ``start``; the next one with any
-        where they are too many.
+        """Return the last mark with at most ``events_max`` events after ``start``.
+
+        The next one with any events if they are too many.
         """
         self.scan_to(start.events + events_max + 1)
         at = bisect_right(self._marks, start.events + events_max, key=lambda mark: mark.events) - 1
@@ -105,24 +109,24 @@ class Scanner:
         return next((mark for mark in self._marks if mark.events > start.events), self._marks[at])
 
     def scan_to(self, events: int) -> None:
-        """Scan until so many events lie before the last mark, or there are no more."""
+        """Scan until ``events`` events lie before the last mark, or there are no more."""
         while self.last.events < events and self._step():
             pass
 
     def scan_over(self, order: tuple[int, int]) -> None:
-        """Scan until the last mark is there, or after it."""
+        """Scan until the last mark is at a place, or after it."""
         while self.last.order < order and self._step():
             pass
 
     def scan_ahead(self, start: Mark, bytes_min: int) -> None:
-        """Scan so many bytes from a mark on, and then until there is an event."""
+        """Scan at least ``bytes_min`` bytes from a mark, and then until there is an event."""
         while (
             self.last.scanned - start.scanned < bytes_min or self.last.events == start.events
         ) and self._step():
             pass
 
     def close(self) -> None:
-        """Close the file under way."""
+        """Close the open file."""
         if self._file is not None:
             self._file.close()
         self._file = None
@@ -157,7 +161,7 @@ class Scanner:
             self._file.go_to(place.offset)
         is_last = False
         while not (is_last or self.failure) and len(self._pending) <= PAYLOAD_BYTES_MAX:
-            # up to the next multiple, twice as far where an event is that long
+            # up to the next multiple, twice as far if an event is that long
             wanted = max(self._mark_bytes, len(self._pending))
             wanted -= (place.offset + len(self._pending) + wanted) % self._mark_bytes
             wanted = wanted or self._mark_bytes

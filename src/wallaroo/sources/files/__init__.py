@@ -1,1 +1,1 @@
-"""Many files as one log: read in place and side by side, on disks and in object stores."""
+"""Many files as one log, read in place and in parallel."""

@@ -1,4 +1,4 @@
-"""FilesSourceConfig: the lines or rows of many files, of a folder or of an object store.
+"""FilesSourceConfig: the lines or rows of many files, on disks or S3.
 
 Where it runs: the configuration travels; the driver lists files, workers read them.
 """
@@ -20,18 +20,19 @@ from wallaroo.steps import Decoder
 
 @dataclass(frozen=True, slots=True)
 class FilesSourceConfig(SourceConfig[Event]):
-    """Read all files of a folder, or that match a pattern (``**`` for subfolders), each once;
-    exactly once, and without a copy.
+    """A source that reads a folder's or pattern's files, exactly once.
 
-    ``path`` is on a disk that workers see, too, or ``s3://bucket/key``.  Workers read files side by
-    side; order is kept within a file.  A file has to be complete when it appears under its name:
-    write it elsewhere, or under a name that begins with ``.``, and rename it.
+    All files are read, each once, without a copy.  A pattern may have ``**`` for subfolders.
+
+    ``path`` is on a disk that workers see, too, or ``s3://bucket/key``.  Workers read files in
+    parallel; order is kept within a file.  A file has to be complete when it appears under its
+    name: write it elsewhere, or under a name that begins with ``.``, and rename it.
 
     ``form`` is ``"lines"`` (JSON lines, logs), ``"csv"`` (the first line names the columns) or
-    ``"parquet"``; by default what the path ends with.  The decoder gets a line (bytes), a
-    `wallaroo.serdes.CsvLine`, or a row (a dict); by default it makes a ``str`` or a dict.  Names
-    that end with ``.gz`` are decompressed.  With ``watch`` the source takes files that appear while
-    it runs, and never ends.
+    ``"parquet"``; by default it follows the path's suffix.  The decoder gets a line (bytes), a
+    `wallaroo.serdes.CsvLine`, or a row (a dict); by default it returns a ``str`` or a dict.
+    Names that end with ``.gz`` are decompressed.  With ``watch`` the source reads files that appear
+    while it runs, and never ends.
 
     ``options`` are those of pyarrow's S3FileSystem: ``endpoint_override``, ``region``,
     ``access_key``, ``secret_key``, ``scheme``; without them AWS's own environment decides.
@@ -73,7 +74,7 @@ class FilesSourceConfig(SourceConfig[Event]):
         return self.form == LINES
 
     def open_log(self, context: LogContext) -> SourceLog:
-        # it imports Arrow, which takes long
+        # it imports Arrow, which is slow
         from wallaroo.clients.storage import Storage
         from wallaroo.sources.files.log import FilesLog
 

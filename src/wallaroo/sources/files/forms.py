@@ -1,4 +1,4 @@
-"""The forms that files have: lines, CSV, Parquet.
+"""The forms of files: lines, CSV, Parquet.
 
 Where it runs: everywhere; pure.
 """
@@ -13,7 +13,7 @@ SUFFIXES = {".parquet": PARQUET, ".csv": CSV}
 
 
 def form_of(path: str) -> str:
-    """Return the form that a path's suffix names; lines, where it names none.
+    """Return the form that a path's suffix names; lines if it names none.
 
     >>> form_of("in/*.csv.gz"), form_of("in/*.parquet"), form_of("in")
     ('csv', 'parquet', 'lines')

@@ -3,15 +3,15 @@
 Where it runs: the driver lists files, workers read ranges.
 
 A position's place is ``{"files": {name: [done, size]}, "gone": events}``: how far each file was
-read, in bytes, and about how many events were in files that are not there any more.
+read, in bytes, and about how many events were in files that no longer exist.
 
 The invariants:
 
-* A file does not change once it is there: one whose size is another than at the first look ends the
-  run, before anything more of it is read.
-* A file that was read to its end and is gone is forgotten.  One that is gone before ends the run.
+* A file does not change once it is there: one whose size differs from that of the first listing
+  ends the run, before anything more of it is read.
+* A file that was read to its end and then removed is forgotten.  One removed earlier ends the run.
 * A file that cannot be read in parts (it is compressed) is read in one batch, by one task.
-* An object store that does not answer holds up what reads it, and ends nothing.
+* An object store that does not answer blocks its readers, and ends nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wallaroo.sources.files.reading import is_whole, records
 from wallaroo.sources.log import Head, Position, Range, Records, SourceLog
 
 LOOK_S = 1.0  # how long a list of the files is good for
-EVENT_BYTES = 100  # how many bytes an event is taken for, to say how many are waiting
+EVENT_BYTES = 100  # assumed size of an event, to report how many are waiting
 PIECE_BYTES_MIN = 64 * 1024  # a smaller part of a file is not worth a task
 PATIENCE_S = 30.0  # at the start of a run, for a store that does not answer
 RETRY_S = 1.0
@@ -45,7 +45,7 @@ class _Seen:
 
 
 class FilesLog(SourceLog):
-    """See the module's head."""
+    """The log of many files; see the module's docstring."""
 
     def __init__(
         self,
@@ -55,8 +55,9 @@ class FilesLog(SourceLog):
         is_watching: bool,
         bound: dict[str, int] | None = None,
     ):
-        """``bound`` are the files that a source that does not watch reads; the first look finds
-        them.
+        """Create a log; ``bound`` are the files that a source without ``watch`` reads.
+
+        The first listing finds them.
         """
         self._source = source
         self._storage = storage
@@ -77,7 +78,7 @@ class FilesLog(SourceLog):
         return _position({}, 0)
 
     def require(self, position: Position) -> None:
-        """Raise PeerError where the place cannot be listed, or a file has changed."""
+        """Raise PeerError if the place cannot be listed, or a file has changed."""
         self._find_bound()
         self._checked(position, self._sizes())
         self._gone = int(position.place["gone"])
@@ -100,7 +101,7 @@ class FilesLog(SourceLog):
         self._gone = int(position.place["gone"])
 
     def advance(self, start: Position, events_max: int) -> Position:
-        """Go on file by file, in the order of their names."""
+        """Advance file by file, in the order of their names."""
         files = self._checked(start, self._sizes())
         gone = int(start.place["gone"]) + sum(
             _events(*state) for name, state in start.place["files"].items() if name not in files
@@ -118,7 +119,7 @@ class FilesLog(SourceLog):
         return _position(started, gone)
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
-        """Cut at bytes; a record that lies across a cut belongs to where it begins."""
+        """Cut at bytes; a record that crosses a cut belongs to the range in which it begins."""
         before: Files = start.place["files"]
         parts = [
             (name, before.get(name, [0, 0])[0], done)
@@ -149,8 +150,9 @@ class FilesLog(SourceLog):
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, part: Range) -> Iterator[Records]:
-        """Yield a range's records; wait for an object store that does not answer.  Raises
-        CheckpointError where the file is gone, PeerError where it cannot be read.
+        """Yield a range's records; wait for an object store that does not answer.
+
+        Raises CheckpointError if the file is gone, PeerError if it cannot be read.
         """
         given = 0
         while True:
@@ -173,8 +175,9 @@ class FilesLog(SourceLog):
             time.sleep(RETRY_S)
 
     def _records_after(self, part: Range, count: int) -> Iterator[list[Any]]:
-        """Read the range from its beginning; leave out so many records.  A file does not change, so
-        they are the same ones.
+        """Read the range from its beginning; leave out the first ``count`` records.
+
+        A file does not change, so they are the same ones.
         """
         left_out = 0
         for block in records(self._storage, self._form, part.partition, part.start, part.end):
@@ -191,7 +194,7 @@ class FilesLog(SourceLog):
     # -- the list of files ------------------------------------------------------------------------
 
     def _find_bound(self) -> None:
-        """Look for the first time, patiently.  Raises PeerError where nothing answers."""
+        """List the files for the first time, with retries.  Raises PeerError if nothing answers."""
         until = time.monotonic() + (PATIENCE_S if self._storage.is_s3 else 0.0)
         while self._bound is None:
             sizes = self._sizes()
@@ -223,8 +226,9 @@ class FilesLog(SourceLog):
         return found.sizes
 
     def _checked(self, position: Position, sizes: dict[str, int]) -> Files:
-        """Return what there is to read, with how far it was read.  Raises PeerError where a file
-        has changed or is gone too early.
+        """Return the files that can be read, with how far each was read.
+
+        Raises PeerError if a file has changed, or was removed too early.
         """
         files: Files = {name: [0, size] for name, size in sizes.items()}
         for name, (done, size) in position.place["files"].items():
@@ -250,7 +254,7 @@ def _position(files: Files, gone: int) -> Position:
 
 
 def _events(done: int, size: int) -> int:
-    """Return about how many events were read of a file; more whenever more was read."""
+    """Return the approximate number of events read from a file; more whenever more was read."""
     return done // EVENT_BYTES + (done > 0) + (done == size)
 
 

@@ -1,10 +1,10 @@
-"""Reading a range of a file: lines, rows of CSV, rows of Parquet.
+"""Reading a range of a file: lines, CSV rows, Parquet rows.
 
 Where it runs: workers.
 
 The invariant: a line or a row of CSV belongs to the range in which it begins (`wallaroo.lines`), a
-row of Parquet where its row group begins.  So any cut of a file into ranges of bytes gives each
-record once, in order.  A compressed file is one range.
+row of Parquet to the range in which its row group begins.  So any cut of a file into ranges of
+bytes yields each record once, in order.  A compressed file is one range.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from wallaroo.lines import read_lines
 from wallaroo.serdes.csv import CsvLine
 from wallaroo.sources.files.forms import CSV, LINES, PARQUET
 
-ROWS_MAX = 1024  # given on at a time
+ROWS_MAX = 1024  # passed on at a time
 GZ = ".gz"
 
 Blocks = Iterator[list[Any]]
 
 
 def is_whole(name: str) -> bool:
-    """Whether a file can be read from its beginning only."""
+    """Return whether a file can be read from its beginning only."""
     return name.endswith(GZ)
 
 

@@ -20,14 +20,14 @@ MAX_SIZE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class HTTPSourceConfig(SourceConfig[Event]):
-    """Listen on ``host:port`` for POST requests to ``path``; at least once.
+    """A server on ``host:port`` for POST requests to ``path``; at least once.
 
-    A body is a payload; with ``lines`` each of its lines that is not empty.  The answer is 204 when
-    everything is on disk.  Any other answer, and none, means: send again; what was stored comes
-    twice then.  503: it is not on disk yet, as the backlog is at its bound.
+    A body is a payload; with ``lines`` each of its lines that is not empty.  The response is 204
+    when everything is on disk.  Any other response, or none, means: send again; what was stored
+    comes twice then.  503: it is not on disk yet, as the backlog is at its bound.
 
     With ``token`` requests need ``Authorization: Bearer <token>``.  Bodies larger than ``max_size``
-    are refused (413).  Port 0 takes a free port.  For TLS give ``tls``, or put a proxy in front.
+    are refused (413).  Port 0 picks a free port.  For TLS set ``tls``, or put a proxy in front.
     """
 
     kind: ClassVar[str] = "http"

@@ -1,4 +1,4 @@
-"""The server of an HTTP source: takes bodies, and answers when they are on disk.
+"""The server of an HTTP source, which acknowledges bodies on disk.
 
 Where it runs: feeder processes.
 
@@ -28,16 +28,16 @@ from wallaroo.tls_sockets import server_context
 
 LOGGER = logging.getLogger("wallaroo.sources.http")
 REQUESTS_MAX = 64  # under way at a time
-STORED_S_MAX = 25.0  # for a request to be on disk: clients and proxies often give up after 30
+STORED_S_MAX = 25.0  # for a request to be on disk: clients and proxies often time out after 30
 CONNECTIONS_MAX = 2000
-# for a request's head, and for the next one to begin
+# for a request's header, and for the next request to begin
 REQUEST_S_MAX = 30.0
-BODY_BYTES_PER_S_MIN = 1 << 15  # a body may take longer by its size
+BODY_BYTES_PER_S_MIN = 1 << 15  # allows a body more time by its size
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What is let in."""
+    """The requests that are accepted."""
 
     source: str
     path: str
@@ -47,14 +47,14 @@ class Endpoint:
     stored_s: float = STORED_S_MAX
 
     def is_allowed(self, authorization: str | None) -> bool:
-        """Whether a request has the token."""
+        """Return whether a request has the token."""
         if not self.token:
             return True
         given = (authorization or "").encode("latin-1", "replace")
         return hmac.compare_digest(given, f"Bearer {self.token}".encode())
 
     def payloads(self, body: bytes) -> list[bytes]:
-        """Cut a body."""
+        """Cut a body into payloads."""
         if not self.is_lines:
             return [body]
         return [line for line in split_lines(body) if line]
@@ -69,7 +69,7 @@ class _Server:
         self.requests = Budget(REQUESTS_MAX)
 
     def serve(self, sock: socket.socket, address: Any, visitor: Visitor) -> None:
-        """Take a client's requests until it is gone."""
+        """Accept a client's requests until it disconnects."""
         _Handler(sock, address, self, visitor)
 
 
@@ -85,19 +85,19 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(sock, address, cast(Any, None))  # it asks nothing of its server
 
     def handle_one_request(self) -> None:
-        """Await a request for a bounded time; meanwhile a stranger's connection makes room."""
+        """Await a request for a bounded time; meanwhile an unproved connection may be closed."""
         self._visitor.within(REQUEST_S_MAX)
         super().handle_one_request()
         if not self._own.endpoint.token:
             self._visitor.doubt()
 
     def parse_request(self) -> bool:
-        """Read the head of a request that has begun."""
+        """Read the header of a request that has begun."""
         self._visitor.within(REQUEST_S_MAX)
         return super().parse_request()
 
     def do_POST(self) -> None:
-        """Take a body."""
+        """Accept a body."""
         refused = self._refused()
         if refused is not None:
             self.close_connection = True  # its body is not read
@@ -170,11 +170,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Requests are counted by the status, not logged one by one."""
+        """Do nothing: requests are counted by the status, not logged one by one."""
 
 
 def serve(address: tuple[str, int], endpoint: Endpoint, inbox: Inbox, tls: TLS | None) -> None:
-    """Serve until the process ends.  Raises PeerError where it cannot listen."""
+    """Serve until the process ends.  Raises PeerError if it cannot listen."""
     context = server_context(tls) if tls is not None else None
     with listening(endpoint.source, address, context) as listener:
         LOGGER.info("Source %s listens on %s:%s", endpoint.source, *listener.getsockname()[:2])

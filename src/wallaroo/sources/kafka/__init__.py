@@ -1,1 +1,1 @@
-"""Kafka as a source: offsets live in our commits, workers read ranges from the brokers."""
+"""Kafka as a source: offsets in our commits, ranges read by workers."""

@@ -1,9 +1,8 @@
-"""Questions of a Kafka source to its brokers: which topics there are, which ids they have, and how
-far they go.
+"""Queries of a Kafka source to its brokers: topics, ids and offsets.
 
 Where it runs: driver.
 
-Topics, partitions, ids and first offsets are asked for now and then; at once after an answer that
+Topics, partitions, ids and first offsets are queried now and then; at once after an answer that
 does not fit them.
 """
 
@@ -31,9 +30,9 @@ from wallaroo.errors import PeerError
 from wallaroo.sources.kafka.identity import Topics
 from wallaroo.sources.kafka.offsets import Flat
 
-METADATA_S = 5.0  # between two looks for new topics and partitions
+METADATA_S = 5.0  # between two polls for new topics and partitions
 DOUBT_S = 0.5  # the same, while something does not fit
-# how long topics or records have to be missing until that is believed: brokers that have just
+# topics or records have to be missing for so long before they count as lost: brokers that have just
 # started do not know all of them for a moment
 CONFIRM_S = 10.0
 Answer = TypeVar("Answer")
@@ -59,20 +58,21 @@ class Subscription:
 
 
 class Brokers:
-    """A source's questions, and the last answers, in this process."""
+    """A source's queries, and the last answers, in this process."""
 
     def __init__(self, subscription: Subscription):
         self._subscription = subscription
         self._opened: Inquiry | None = None
-        self._asked_at = float("-inf")  # for topics
+        self._asked_at = float("-inf")  # the last query for topics
         self._first: Flat = {}
         self._ids: dict[str, str] = {}
         self._known: dict[tuple[str, str], dict[int, int]] = {}
-        self.is_doubted = False  # whether something does not fit: then topics are asked for often
+        self.is_doubted = False  # something does not fit: then topics are queried often
 
     def topics(self) -> Topics:
-        """Return how far all topics go now.  Raises PeerError if no broker answers, or a topic is
-        missing that is named.
+        """Return the current extent of all topics.
+
+        Raises PeerError if no broker answers, or a topic is missing that is named.
         """
         ends = self.offsets(NEXT)
         if any(end < self._known_of(topic).get(number, 0) for (topic, number), end in ends.items()):
@@ -83,7 +83,7 @@ class Brokers:
         return Topics(self._first, ends, self._ids, self._known)
 
     def _known_of(self, topic: str) -> dict[int, int]:
-        """The last known ends of a topic, under its present id."""
+        """Return the last known ends of a topic, under its present id."""
         return self._known.setdefault((topic, self._ids.get(topic, "")), {})
 
     def offsets(self, time_ms: int) -> Flat:
@@ -96,12 +96,12 @@ class Brokers:
             raise
 
     def forget(self) -> None:
-        """Ask for topics again at the next question."""
+        """Query topics again at the next call."""
         self._asked_at = float("-inf")
 
     @property
     def ids(self) -> dict[str, str]:
-        """The ids of the topics when they were last asked for."""
+        """Return the ids of the topics at the last query."""
         return self._ids
 
     def stored(self) -> Flat:
@@ -115,8 +115,9 @@ class Brokers:
         self._inquiry().publish(offsets)
 
     def _look(self) -> None:
-        """Ask for topics, now and then: first for ids, so that no offset of a later topic is taken
-        for one of an earlier one.
+        """Query the topics, now and then.
+
+        Ids come first, so that no offset of a later topic is taken for one of an earlier one.
         """
         metadata_s = self._subscription.metadata_s
         wait_s = min(DOUBT_S, metadata_s) if self.is_doubted else metadata_s

@@ -1,7 +1,7 @@
 """KafkaSourceConfig: the records of Kafka topics as events.
 
-Where it runs: the configuration travels; the driver asks the brokers for offsets, workers read the
-records.  Neither the driver's disk nor its network carries them.
+Where it runs: the configuration travels; the driver queries the brokers for offsets, workers read
+the records.  Neither the driver's disk nor its network carries them.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 
 @dataclass(frozen=True, slots=True)
 class KafkaSourceConfig(SourceConfig[Event]):
-    """Read one topic, several, or all whose names match ``^pattern``; exactly once.
+    """A source that reads Kafka topics, exactly once.
+
+    ``topic`` is one, several, or ``^pattern``: all whose names match.
 
     ``brokers`` is ``"host:9092,..."`` or a sequence of such texts or ``(host, port)`` pairs.  The
     decoder is called with a record's value (records without one are passed over), or with a
-    `wallaroo.sources.KafkaRecord` where ``with_metadata`` is true.
+    `wallaroo.sources.KafkaRecord` if ``with_metadata`` is true.
 
-    ``start`` is where an application without a commit begins: ``"earliest"``, ``"latest"``, a time
-    (an aware datetime), or ``"stored"``: the offsets of the consumer group ``group``.  From then on
-    offsets live in the application's commits; they are published to ``group`` (``wallaroo-<name>``
-    by default, ``""``: not at all) for monitoring.  ``on_data_loss`` says what happens if records
-    that were not processed yet are gone, or a topic was made again: ``"stop"``, or ``"skip"``,
-    which reports how many are skipped.  With ``until_now`` the source ends at
-    what the topics hold when the run begins.  ``options`` are librdkafka's, for TLS, SASL and
-    tuning. Needs confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
+    ``start`` is for an application without a commit: ``"earliest"``, ``"latest"``, a time (an aware
+    datetime), or ``"stored"``: the offsets of the consumer group ``group``.  From then on offsets
+    live in the application's commits; they are published to ``group`` (``wallaroo-<name>`` by
+    default, ``""``: not at all) for monitoring.  ``on_data_loss`` applies if records that were not
+    processed yet are gone, or a topic was created again: ``"stop"``, or ``"skip"``, which reports
+    how many are skipped.  With ``until_now`` the source ends at the ends of the topics when the run
+    begins.  ``options`` are librdkafka's, for TLS, SASL and tuning.  Needs confluent-kafka: ``pip
+    install 'wallaroo-spark[kafka]'``.
 
     In the API of 2017, ``KafkaSourceConfig(topic, brokers, log_level, decoder)``, it gets its
     pipeline's name; the log level is not used.
@@ -107,7 +109,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
         return not self.with_metadata
 
     def open_log(self, context: LogContext) -> SourceLog:
-        """Return the log.  Raises PeerError where confluent-kafka is missing."""
+        """Return the log.  Raises PeerError if confluent-kafka is missing."""
         user = f"Source '{self.name}' ({self.label})"
         with optional_library(
             user, "confluent-kafka", "kafka", "wherever the driver and workers run"

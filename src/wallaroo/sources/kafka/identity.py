@@ -1,12 +1,12 @@
-"""Topics as a Kafka position states them, compared with what the brokers state now.
+"""Comparison of a Kafka position's topics with those of the brokers.
 
 Where it runs: driver; pure.
 
 The invariants:
 
-* A topic that was made again (it has another id) is never continued at an offset of the earlier
-  one: it begins at its beginning, or the run refuses.
-* What was not processed and is gone is refused with its number, or skipped and reported with it.
+* A topic that was created again (it has another id) is never continued at an offset of the earlier
+  one: it begins at its beginning, or the run fails.
+* A loss of unprocessed offsets fails the run with their number, or is skipped and reported with it.
 * Brokers that have just started may not know topics, or their last records, for a moment: such a
   loss counts only once it has lasted (`Loss.is_certain`).
 """
@@ -33,12 +33,12 @@ OWN = "give this application a checkpoint of its own"
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """A source's topics as the brokers last stated them."""
+    """A source's topics as the brokers last reported them."""
 
-    first: Flat  # where each partition begins
+    first: Flat  # the beginning of each partition
     ends: Flat
     ids: Mapping[str, str]
-    # how far each partition was known to go, by topic and id: also of topics that are gone
+    # the known ends of each partition, by topic and id: also for topics that are gone
     known: Mapping[tuple[str, str], Mapping[int, int]]
 
 
@@ -47,16 +47,16 @@ class Loss(NamedTuple):
 
     topic: str
     what: str  # a sentence without its end
-    way_out: str  # a sentence, for one who is refused
-    skipping: str  # what skipping does, in words
-    moved: Flat  # where partitions continue
-    gone: frozenset[int] = frozenset()  # the partitions that are not there any more
+    way_out: str  # a sentence, for the error
+    skipping: str  # the effect of skipping, in words
+    moved: Flat  # the offsets at which partitions continue
+    gone: frozenset[int] = frozenset()  # the partitions that no longer exist
     is_certain: bool = False
     is_harmless: bool = False  # everything that is gone was processed
 
 
 def losses(position: Position, now: Topics) -> Iterator[Loss]:
-    """Yield what cannot be continued as the position states it."""
+    """Yield the changes after which the position cannot be continued as it is."""
     unread = entries_of(position.place, UNREAD)
     ids = entries_of(position.place, ID)
     there = {topic for topic, _ in now.ends}
@@ -73,8 +73,9 @@ def losses(position: Position, now: Topics) -> Iterator[Loss]:
 
 
 def settled(position: Position, taken: Sequence[Loss], now: Topics) -> Position:
-    """Return the position to continue from: without what is lost, and with the ids of topics that
-    it has none of.  The very same one if nothing changes.
+    """Return the position to continue from, without what is lost.
+
+    It has the ids of topics that ``position`` has none of.  The very same one if nothing changes.
     """
     ids = entries_of(position.place, ID)
     adopted = {topic: now.ids[topic] for topic in position.place.keys() - ids if topic in now.ids}

@@ -1,10 +1,10 @@
 """A Kafka topic, or several, as a source log.
 
-Where it runs: the driver asks for heads, workers read ranges.
+Where it runs: the driver queries heads, workers read ranges.
 
 The invariants:
 
-* How far an application has come is in its commits alone.  The offsets that are committed to the
+* The progress of an application is in its commits alone.  The offsets that are committed to the
   consumer group are for people and their monitoring; nothing reads them back, unless the source is
   configured to start from them.
 * A partition that a position does not mention begins at offset 0: it was created after the run
@@ -49,7 +49,7 @@ from wallaroo.sources.kafka.reader import (
 from wallaroo.sources.kafka.records import KafkaRecord, record_of
 from wallaroo.sources.log import Head, Position, Range, Records, SourceLog
 
-HEAD_S = 0.005  # a head younger than this is not asked for again
+HEAD_S = 0.005  # a head younger than this is not queried again
 RETRY_S = 1.0  # after a broker has not answered
 PUBLISH_S = 1.0  # between two commits of offsets to the group
 PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
@@ -61,10 +61,10 @@ Answer = TypeVar("Answer")
 
 
 class KafkaLog(SourceLog):
-    """See the module's head."""
+    """The log of a Kafka source; see the module's docstring."""
 
     def __init__(self, subscription: Subscription, bound: Position | None = None):
-        """``bound`` is where a bounded source ends; the first look finds it."""
+        """Create a log; ``bound`` is the end of a bounded source, which the first look finds."""
         self._subscription = subscription
         self._bound = bound
         self._brokers = Brokers(subscription)
@@ -81,8 +81,9 @@ class KafkaLog(SourceLog):
     # -- planning ---------------------------------------------------------------------------------
 
     def beginning(self) -> Position:
-        """Ask the brokers for the start that is configured.  Raises PeerError where they do not
-        answer or a topic is missing.
+        """Return the start that is configured, as the brokers report it.
+
+        Raises PeerError if they do not answer or a topic is missing.
         """
         self._find_bound()
         return self._with_retries(self._beginning)
@@ -104,8 +105,9 @@ class KafkaLog(SourceLog):
         return position_of(offsets, brokers.ids)
 
     def head(self) -> Head:
-        """Return how far the partitions go.  Where no broker answers: what was last known, and
-        why.
+        """Return the ends of the partitions.
+
+        If no broker answers, the last known ones and the error.
         """
         head = self._head
         now = time.monotonic()
@@ -129,7 +131,7 @@ class KafkaLog(SourceLog):
         return step(start, self.head().position, events_max)
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
-        """Cut at offsets.  What was skipped because it is gone is not read."""
+        """Cut at offsets; leave out offsets that were skipped because they are gone."""
         begin, ends = readable(start.place, end.place)
         if self._skips and self._topics is not None:
             first = self._topics.first
@@ -151,7 +153,8 @@ class KafkaLog(SourceLog):
 
     def require(self, position: Position) -> None:
         """Raise CheckpointError if what follows the position is lost, or the topics are others.
-        What may only be missing for a moment is waited for.
+
+        Wait for what may only be missing for a moment.
         """
         self._find_bound()
         self._brokers.forget()
@@ -166,7 +169,7 @@ class KafkaLog(SourceLog):
         return position if self.head().error else self._compared(position)
 
     def _compared(self, position: Position) -> Position:
-        """Return where to continue, as far as was seen at the last look."""
+        """Return the position to continue from, as far as the last look showed."""
         topics = self._topics
         if topics is None:
             return position
@@ -184,7 +187,7 @@ class KafkaLog(SourceLog):
         return time.monotonic() - self._lost_since[topic] >= self._subscription.confirm_s
 
     def _skip(self, loss: Loss) -> None:
-        """Report what is skipped.  Raises CheckpointError if the source may not skip it."""
+        """Report a skipped loss.  Raises CheckpointError if the source may not skip it."""
         own = self._subscription
         if not self._skips and not loss.is_harmless:
             raise CheckpointError(f"source '{own.source}': {loss.what}. {loss.way_out}")
@@ -197,9 +200,7 @@ class KafkaLog(SourceLog):
         return self._subscription.on_data_loss == "skip"
 
     def committed(self, position: Position, released: Position | None) -> None:
-        """Publish the offsets to the consumer group, now and then, without waiting for the
-        answer.
-        """
+        """Publish the offsets to the consumer group, now and then, without awaiting an answer."""
         now = time.monotonic()
         if not self._subscription.group or now - self._published_at < PUBLISH_S:
             return
@@ -210,8 +211,9 @@ class KafkaLog(SourceLog):
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, part: Range) -> Iterator[Records]:
-        """Yield the records of a range of offsets; records without a value are left out unless the
-        decoder gets metadata.
+        """Yield the records of a range of offsets.
+
+        Records without a value are left out unless the decoder gets metadata.
         """
         topic, number, start, *known = part.start
         partition = self._partition(topic, number, *known)
@@ -228,13 +230,13 @@ class KafkaLog(SourceLog):
             raise
 
     def prefetch(self, part: Range) -> None:
-        """Let the client fetch while another range is read; what fails then fails in `read`."""
+        """Let the client fetch while another range is read; failures show in `read`."""
         topic, number, start, *known = part.start
         with contextlib.suppress(KafkaException, PeerError):
             reader_of(self._partition(topic, number, *known)).prepare(start)
 
     def _times(self, messages: list[Any]) -> list[int]:
-        """When the records were made, as their producer or the broker says."""
+        """Return the times of the records, as their producer or the broker set them."""
         if self._subscription.with_metadata:
             return times_ns(messages)
         return times_ns([message for message in messages if message.value() is not None])
@@ -263,7 +265,7 @@ class KafkaLog(SourceLog):
         return Head(position, as_of_ns=asked_ns)
 
     def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer, an error that is not transient, or PATIENCE_S are over."""
+        """Retry until there is an answer, a permanent error, or PATIENCE_S are over."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:

@@ -1,11 +1,11 @@
-"""Kafka positions: an offset for every partition of every topic, and the arithmetic of them.
+"""Kafka positions: an offset per partition of each topic, and their arithmetic.
 
 Where it runs: everywhere; pure.
 
 A position's place is ``{topic: {partition: offset, "id": id, "unread": offsets}}`` with partitions
 as text, since it is stored as JSON; the offset is that of the next record to be read.  ``id`` is
-the topic's, by which one that was made again is known; it is missing where brokers give none, and
-in positions of versions that did not ask.  ``unread`` is how much was known to wait in the topic
+the topic's, which reveals one that was created again; it is missing if brokers have none, and in
+positions of versions that did not query it.  ``unread`` is how much was known to wait in the topic
 when the position was taken, if anything did.  Offsets that hold no event (transaction markers,
 records that compaction removed) count as events: sizes are upper bounds.
 """
@@ -39,7 +39,7 @@ def flat(place: Place) -> Flat:
 
 
 def entries_of(place: Place, name: str) -> dict[str, Any]:
-    """Return what a position states by topic under a name (ID, UNREAD), for those that have it.
+    """Return a position's entries of a name (ID, UNREAD) by topic, for topics that have one.
 
     >>> entries_of({"t": {"0": 5, "id": "an id"}, "u": {"0": 1}}, "id")
     {'t': 'an id'}
@@ -69,8 +69,9 @@ def position_of(
 
 
 def readable(start: Place, end: Place) -> tuple[Flat, Flat]:
-    """Return the offsets of two places between which there are records of the same topics: those of
-    a topic that was made again are no continuation of the earlier one's.
+    """Return the offsets of two places, for topics that are the same in both.
+
+    Those of a topic that was created again are no continuation of the earlier one's.
 
     >>> readable({"t": {"0": 9, "id": "a"}, "u": {"0": 1}}, {"t": {"0": 99, "id": "b"},
     ...     "u": {"0": 4, "1": 2, "id": "c"}})
@@ -90,8 +91,9 @@ def remade(start: Place, end: Place) -> frozenset[str]:
 
 
 def waiting(position: Position, head: Position) -> int:
-    """Return how many offsets lie between a position and a head; all of a topic that was made
-    again.
+    """Return the number of offsets between a position and a head.
+
+    If a topic was created again, all of its offsets count.
 
     >>> waiting(Position({"t": {"0": 9, "id": "a"}}), Position({"t": {"0": 2, "id": "b"}}))
     2
@@ -122,8 +124,9 @@ def step(start: Position, head: Position, events_max: int) -> Position:
 
 
 def split(start: Flat, end: Flat, pieces: int, ids: Mapping[str, str]) -> list[list[Range]]:
-    """Cut everything between two positions into at most ``pieces`` lists of ranges of about the
-    same size; parts of one partition go to pieces in order.
+    """Cut the offsets between two positions into at most ``pieces`` lists of ranges.
+
+    The lists are of about the same size; parts of one partition go to pieces in order.
 
     >>> split({("t", 0): 0, ("t", 1): 0}, {("t", 0): 6, ("t", 1): 2}, 2, {"t": "an id"})
     ... # doctest: +NORMALIZE_WHITESPACE

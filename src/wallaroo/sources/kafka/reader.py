@@ -1,7 +1,8 @@
-"""Reading ranges of a partition: a consumer that stays, so that the next range goes on where the
-last one ended.
+"""Reading ranges of a partition with a consumer that stays open.
 
 Where it runs: workers.
+
+The next range continues where the last one ended.
 
 The invariant: `read` yields exactly the records of the partition with ``start <= offset < end``, in
 order of offset.  A range ends by position, not by count: transaction markers, aborted records and
@@ -32,14 +33,17 @@ from wallaroo.clients.kafka import (
 from wallaroo.errors import CheckpointError, PeerError
 
 MESSAGES_MAX = 8192  # taken from the client at a time
-POLL_S = 0.5  # how long one look at an empty queue waits
-SILENCE_S_MAX = 600.0  # without anything from the brokers: then the task gives up
+POLL_S = 0.5  # the wait of one poll of an empty queue
+SILENCE_S_MAX = 600.0  # without anything from the brokers: then the task fails
 OPEN_MAX = 8  # consumers that a worker keeps
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition as a reader sees it; ``options`` are sorted pairs, so that it can be a key."""
+    """One partition as a reader sees it.
+
+    ``options`` are sorted pairs, so that it can be a key.
+    """
 
     brokers: str
     topic: str
@@ -47,7 +51,7 @@ class Partition:
     isolation: str
     skips_lost: bool
     options: tuple[tuple[str, str], ...]
-    # the topic's id: a client that has read a topic does not read one that was made again
+    # the topic's id: a client that has read a topic does not read one that was created again
     topic_id: str = ""
 
     def __str__(self) -> str:
@@ -58,7 +62,7 @@ class PartitionReader:
     """One partition's consumer, which continues where the last range ended.
 
     ``_continues`` are the offsets at which the next range may begin without a seek: from the last
-    range's end up to the first record that the client will give.
+    range's end up to the first record that the client will return.
     """
 
     def __init__(self, partition: Partition, poll_s: float = POLL_S):
@@ -73,15 +77,17 @@ class PartitionReader:
         self._ahead: list[Message] = []  # taken from the client, after the last range
 
     def prepare(self, start: int) -> None:
-        """Let the client fetch what comes from ``start`` on, unless it does."""
+        """Let the client fetch from ``start`` on, unless it already does."""
         if self._continues is None or not self._continues[0] <= start <= self._continues[1]:
             self._continues = None
             self._seek(start)
             self._continues = (start, start)
 
     def read(self, start: int, end: int) -> Iterator[list[Message]]:
-        """Yield the records of a range in order.  Raises CheckpointError where they are gone,
-        PeerError where the brokers stay silent for SILENCE_S_MAX.
+        """Yield the records of a range in order.
+
+        Raises CheckpointError if they are gone, PeerError if the brokers stay silent for
+        SILENCE_S_MAX.
         """
         self.prepare(start)
         self._continues = None  # until this range has been read to its end
@@ -119,14 +125,17 @@ class PartitionReader:
         try:
             taken: list[Message] = self._consumer.consume(MESSAGES_MAX, 0)
             if not taken:
-                # a call waits until it has as many as it was asked for: it is asked for one
+                # a call waits until it has as many as requested: request one
                 taken = self._consumer.consume(1, self._poll_s)
         except KafkaException as error:
             raise self._failed(error_of(error)) from error
         return taken
 
     def _sorted_out(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
-        """Part records from notices; return the records, and the offset up to which all is seen."""
+        """Separate records from notices; return the records.
+
+        Also return the offset up to which all is seen.
+        """
         records = [message for message in messages if message.error() is None]
         if len(records) < len(messages):
             position = self._position_after(messages, position)
@@ -135,7 +144,7 @@ class PartitionReader:
         return records, position
 
     def _position_after(self, messages: list[Message], position: int) -> int:
-        """Return the offset up to which all is seen, where notices are among the records."""
+        """Return the offset up to which all is seen, if notices are among the records."""
         for message in messages:
             error = message.error()
             if error is None:
@@ -149,8 +158,9 @@ class PartitionReader:
         return position
 
     def _after_lost(self, position: int) -> int:
-        """Continue at the first offset that is there, and report how many are not.  Raises
-        CheckpointError if the source may not skip them.
+        """Continue at the first offset that is there, and report how many are not.
+
+        Raises CheckpointError if the source may not skip them.
         """
         partition = self._partition
         if not partition.skips_lost:
@@ -190,17 +200,15 @@ class PartitionReader:
 
 
 def offset_of(message: Message) -> int:
-    """Return a record's offset; what comes from a broker has one."""
+    """Return a record's offset; a record from a broker has one."""
     return cast(int, message.offset())
 
 
-_readers: OrderedDict[Partition, PartitionReader] = OrderedDict()  # of this process
+_readers: OrderedDict[Partition, PartitionReader] = OrderedDict()  # this process's
 
 
 def reader_of(partition: Partition) -> PartitionReader:
-    """Return this process's reader of a partition; the ones that were not used for longest are
-    closed.
-    """
+    """Return this process's reader of a partition; close the least recently used ones."""
     reader = _readers.pop(partition, None) or PartitionReader(partition)
     _readers[partition] = reader
     while len(_readers) > OPEN_MAX:
@@ -210,8 +218,9 @@ def reader_of(partition: Partition) -> PartitionReader:
 
 
 def drop_reader(partition: Partition) -> None:
-    """Close this process's reader of a partition: after an error its client is in no known
-    state.
+    """Close this process's reader of a partition.
+
+    After an error its client is in no known state.
     """
     reader = _readers.pop(partition, None)
     if reader is not None:
@@ -226,13 +235,13 @@ def close_readers() -> None:
 
 
 def newest_ms(messages: list[Message]) -> int:
-    """Return the time of the last record, in milliseconds; 0 where the topic has none."""
+    """Return the time of the last record, in milliseconds; 0 if the topic has none."""
     kind_and_time: tuple[int, int] = messages[-1].timestamp()
     return max(0, kind_and_time[1])
 
 
 def times_ns(messages: list[Message]) -> list[int]:
-    """Return the records' times in nanoseconds; 0 where the topic has none."""
+    """Return the records' times in nanoseconds; 0 if the topic has none."""
     return [max(0, message.timestamp()[1]) * 1_000_000 for message in messages]
 
 

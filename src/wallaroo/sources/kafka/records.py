@@ -1,4 +1,4 @@
-"""A Kafka record as decoders get it who want more than the value.
+"""A Kafka record for decoders that need more than the value.
 
 Where it runs: workers; needs no client.
 """
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class KafkaRecord(NamedTuple):
-    """One record: what ``KafkaSourceConfig(..., with_metadata=True)`` calls the decoder with."""
+    """One record, the decoder's argument with ``KafkaSourceConfig(..., with_metadata=True)``."""
 
     value: bytes | None  # None: a tombstone, which deletes the key in a compacted topic
     key: bytes | None
@@ -17,7 +17,7 @@ class KafkaRecord(NamedTuple):
     topic: str
     partition: int
     offset: int
-    timestamp_ms: int  # unix time; 0 where the topic has none
+    timestamp_ms: int  # unix time; 0 if the topic has none
 
 
 def record_of(message: Any) -> KafkaRecord:

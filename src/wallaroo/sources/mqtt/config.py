@@ -17,13 +17,16 @@ from wallaroo.steps import Decoder
 
 @dataclass(frozen=True, slots=True)
 class MQTTSourceConfig(SourceConfig[Event]):
-    """Subscribe to a topic, or to all that match a filter (``sensors/+/celsius``); at least once.
+    """A subscription to a topic or topic filter; at least once.
+
+    A filter (``sensors/+/celsius``) covers all topics that match.
 
     The decoder gets a message's payload.  With ``qos`` 1 a message is acknowledged when it is on
     disk, and the broker keeps the session of ``client_id`` (``wallaroo-<name>`` by default; one
-    application, one id): it sends what came while the application was away, and what was not
-    acknowledged again.  With ``qos`` 0 that is lost.  ``tls`` verifies the broker by the system's
-    authorities.  Needs paho-mqtt where the driver runs: ``pip install 'wallaroo-spark[mqtt]'``.
+    application, one id): it sends the messages that came while the application was not connected,
+    and again those that were not acknowledged.  With ``qos`` 0 they are lost.  ``tls`` verifies the
+    broker by the system's authorities.  Needs paho-mqtt on the driver's host: ``pip install
+    'wallaroo-spark[mqtt]'``.
     """
 
     kind: ClassVar[str] = "mqtt"

@@ -1,4 +1,4 @@
-"""A subscription to MQTT topics: messages are acknowledged when they are on disk.
+"""A subscription to MQTT topics that acknowledges messages on disk.
 
 Where it runs: feeder processes.  It imports paho-mqtt, which is optional.
 
@@ -25,7 +25,7 @@ RETRY_S_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is subscribed to, where, and as whom."""
+    """The topics, the broker, and the client's identity."""
 
     source: str
     address: tuple[str, int]
@@ -37,7 +37,7 @@ class Subscription:
 
     @property
     def place(self) -> str:
-        """What errors call the broker."""
+        """Return the broker's name for errors."""
         return f"MQTT broker {self.address[0]}:{self.address[1]}"
 
 
@@ -67,8 +67,9 @@ class Subscriber:
         self._client.reconnect_delay_set(1, RETRY_S_MAX)
 
     def run(self) -> None:
-        """Take messages, connecting again as often as it must.  Raises PeerError where the broker
-        refuses the client or the subscription.
+        """Accept messages, connecting again as often as it must.
+
+        Raises PeerError if the broker refuses the client or the subscription.
         """
         self._inbox.is_away = True
         self._client.connect_async(*self._subscription.address, keepalive=KEEP_ALIVE_S)

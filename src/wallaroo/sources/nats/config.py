@@ -24,10 +24,10 @@ NAME = re.compile(r"[^\s.*>/\\]+")
 
 @dataclass(frozen=True, slots=True)
 class NATSSourceConfig(SourceConfig[Event]):
-    """Read a JetStream stream, all of it or the messages of ``subject`` (which may have wildcards),
-    in order; exactly once.
+    """A source that reads a JetStream stream in order, exactly once.
 
-    A message's number in the stream is stored with it; reading goes on after it.  The decoder gets
+    All of it is read, or the messages of ``subject`` (which may have wildcards).  A message's
+    number in the stream is stored with it; reading continues after it.  The decoder gets
     a message's payload; without one, events are `NATSMessage`.  ``start`` is the number that an
     application without a commit begins with; ``None``: what comes from now on.
 
@@ -37,8 +37,8 @@ class NATSSourceConfig(SourceConfig[Event]):
     when it is on disk.  Any other stream has to keep what was not read yet.
 
     ``url`` is ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
-    ``credentials`` is a ``.creds`` file.  The stream has to be there.  Needs nats-py where the
-    driver runs: ``pip install 'wallaroo-spark[nats]'``.
+    ``credentials`` is a ``.creds`` file.  The stream must exist.  Needs nats-py on the driver's
+    host: ``pip install 'wallaroo-spark[nats]'``.
     """
 
     kind: ClassVar[str] = "nats"

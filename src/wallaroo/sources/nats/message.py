@@ -1,4 +1,4 @@
-"""What a message of a NATS stream is to a pipeline.
+"""A message of a NATS stream as pipelines see it.
 
 Where it runs: everywhere; pure.
 """

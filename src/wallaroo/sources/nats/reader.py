@@ -1,12 +1,12 @@
-"""A reader of a JetStream stream: messages after the last one that is stored.
+"""A reader of a JetStream stream, from the last stored message on.
 
 Where it runs: feeder processes.  It imports nats-py, which is optional.
 
 The invariants:
 
 * Messages enter the inbox in the order of their numbers in the stream, each number once: every
-  connection makes a consumer of its own that begins after the last number that entered.  Numbers of
-  one consumer's deliveries have no gaps; where one is missing the connection is given up.
+  connection creates a consumer of its own that begins after the last number that entered.  Numbers
+  of one consumer's deliveries have no gaps; if one is missing the connection is dropped.
 * A message is acknowledged when its number is not above the last one on disk, never before, however
   often it was delivered.
 * A stream that keeps messages for its consumers is never without one of ours after the first
@@ -34,22 +34,22 @@ from wallaroo.sources.inbox import Inbox, Pushed
 from wallaroo.sources.nats.message import NATSMessage
 
 RETRY_S = 0.5
-IDLE_S = 0.25  # without a message the reader looks after other things
-FULL_S = 0.02  # until the inbox is asked again whether it has room
+IDLE_S = 0.25  # without a message the reader attends to other things
+FULL_S = 0.02  # between two checks whether the inbox has room
 PULL_MESSAGES = 1000
 PULL_BYTES = 8 << 20
 PULL_S = 5.0  # until a request without messages is answered
 ANSWER_S_MAX = 15.0  # beyond that: the server, or the consumer, is gone
 KEPT_S = 24 * 3600.0  # a message waits for its acknowledgement
-ALONE_S_MAX = 300.0  # an ephemeral consumer lives without us
+ALONE_S_MAX = 300.0  # how long an ephemeral consumer outlives its connection
 TOKEN_BYTES = 6
 ENDS = ("404", "408")  # statuses that end a request, and nothing else
-TOO_LARGE = "Message Size Exceeds MaxBytes"  # of what is left of the request's bytes
+TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's bytes does not suffice
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is read, and where."""
+    """The stream to read, and its server."""
 
     source: str
     server: Server
@@ -61,7 +61,7 @@ class Subscription:
 
 
 class Position(NamedTuple):
-    """After the message with a number, of the stream that was created then."""
+    """The place after a message: its number and the stream's creation time."""
 
     created: str
     sequence: int
@@ -79,7 +79,7 @@ class Acknowledgements:
         self._waiting: deque[tuple[int, str]] = deque()
 
     def add(self, sequence: int, reply: str) -> None:
-        """Note where a message is acknowledged."""
+        """Note the reply subject of a message's acknowledgement."""
         self._waiting.append((sequence, reply))
 
     def store(self, sequence: int) -> None:
@@ -94,12 +94,12 @@ class Acknowledgements:
         return due
 
     def forget(self) -> None:
-        """The consumer is gone; the next one delivers again what was not acknowledged."""
+        """Drop all replies: the next consumer delivers again what was not acknowledged."""
         self._waiting.clear()
 
 
 class Reader:
-    """Reads on over as many connections as it takes."""
+    """A reader that continues over as many connections as it needs."""
 
     def __init__(self, subscription: Subscription, inbox: Inbox, position: Position | None):
         self._subscription = subscription
@@ -125,8 +125,9 @@ class Reader:
             await client.close()
 
     async def _new_consumer(self, jetstream: Any) -> tuple[str, bool]:
-        """Make a consumer of what was not read yet; return its name, and whether messages are kept
-        until they are acknowledged.
+        """Create a consumer of the messages that were not read yet; return its name.
+
+        Also return whether messages are kept until they are acknowledged.
         """
         own = self._subscription
         stream = await jetstream.stream_info(own.stream)
@@ -153,7 +154,7 @@ class Reader:
             max_ack_pending=-1,
         )
         earlier = await self._earlier(jetstream)
-        if retention == RetentionPolicy.WORK_QUEUE:  # it takes one consumer at a time
+        if retention == RetentionPolicy.WORK_QUEUE:  # it accepts one consumer at a time
             await self._remove(jetstream, earlier)
             await jetstream.add_consumer(own.stream, self._filtered(config))
         else:  # without a consumer it keeps nothing
@@ -180,11 +181,11 @@ class Reader:
         for name in names:
             try:
                 await jetstream.delete_consumer(self._subscription.stream, name)
-            except NotFoundError:  # another request was quicker
+            except NotFoundError:  # another request was faster
                 continue
 
     def _begin(self, stream: Any, *, is_kept: bool) -> None:
-        """Find the position where there is none; refuse a stream that is not the one of earlier."""
+        """Set the position if there is none; refuse a stream other than the earlier one."""
         own = self._subscription
         created = stream.created.isoformat()
         newest = stream.state.last_seq
@@ -239,7 +240,7 @@ class Reader:
 class Pulls:
     """Requests for messages of one consumer, one at a time.
 
-    nats-py's own `fetch` sets a timer for each message, which takes six times the CPU time.
+    nats-py's own `fetch` sets a timer for each message, which costs six times the CPU time.
     """
 
     def __init__(self, client: Any, stream: str, consumer: str):
@@ -248,8 +249,8 @@ class Pulls:
         self._inbox = client.new_inbox()
         self._came: list[Any] = []
         self._something = asyncio.Event()
-        self._left = 0  # messages of the open request
-        self._delivered = 0  # by the consumer, since it was made
+        self._left = 0  # messages, in the open request
+        self._delivered = 0  # by the consumer, since it was created
         self._answered_at = 0.0
 
     async def open(self) -> None:
@@ -259,7 +260,7 @@ class Pulls:
         )
 
     async def next_messages(self) -> list[Any]:
-        """Return messages that came, perhaps none.  Raises LostError where no more can come."""
+        """Return messages that came, perhaps none.  Raises LostError if no more can come."""
         loop = asyncio.get_running_loop()
         if self._left <= 0:
             await self._ask()
@@ -292,7 +293,7 @@ class Pulls:
         self._something.set()
 
     def _is_delivery(self, message: Any) -> bool:
-        """Whether it is a message of the stream; else it ends the request, or the consumer."""
+        """Return whether it is a message of the stream; if not, end the request or the consumer."""
         if not message.reply:
             headers = message.headers or {}
             status = headers.get("Status", "")
@@ -330,6 +331,6 @@ async def _follow(subscription: Subscription, inbox: Inbox, position: Position |
 def follow(subscription: Subscription, inbox: Inbox, position: Position | None) -> None:
     """Read for as long as the process lives; connect again as often as it must.
 
-    Raises PeerError for what does not pass: a wrong password, a stream that is not there.
+    Raises PeerError for permanent failures: a wrong password, a missing stream.
     """
     asyncio.run(_follow(subscription, inbox, position))

@@ -1,6 +1,6 @@
 """PostgresSourceConfig: the rows of a PostgreSQL table as events.
 
-Where it runs: the configuration travels; the driver looks how far the table goes, workers read it.
+Where it runs: the configuration travels; the driver queries the table's end, workers read it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ POLL_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class PostgresSourceConfig(SourceConfig[Event]):
-    """Read the rows that are inserted into a table, in the order of ``column``; exactly once.
+    """A source of the rows inserted into a table, exactly once.
 
-    ``column`` is an identity or serial column: whole numbers that the server gives out, one by one,
-    by the statement that inserts the row.  A row is read when all transactions that may insert
-    lower numbers have ended, so none is missed, whichever commits first.  Rows are read in place,
-    by the workers, and after a crash the same ones again: they must not change before they are
-    processed, and what is inserted below numbers that were read is not seen.
+    Rows are read in the order of ``column``, an identity or serial column: whole numbers that the
+    server assigns, one by one, in the statement that inserts the row.  A row is read when all
+    transactions that may insert lower numbers have ended, so none is missed, whichever commits
+    first.  Rows are read in place, by the workers, and after a crash the same ones again: they must
+    not change before they are processed, and what is inserted below numbers that were read is not
+    seen.
 
-    Events are dicts of ``columns`` (all, unless given), or what ``decoder`` makes of them
+    Events are dicts of ``columns`` (all, unless given), or the results of ``decoder`` for them
     (`wallaroo.serdes.row_decoder`).  ``start``: an application without a commit begins after this
-    number; ``None``: with the first row.  ``dsn`` is what libpq takes, of the primary.  Needs
+    number; ``None``: with the first row.  ``dsn`` is libpq's, for the primary.  Needs
     psycopg 3 on every host: ``pip install 'wallaroo-spark[postgres]'``.
     """
 

@@ -1,11 +1,11 @@
-"""The identity of a PostgreSQL table: what would be another one if rows had other numbers.
+"""The identity of a PostgreSQL table: facts that show renumbered rows.
 
 Where it runs: driver.  It imports psycopg, which is optional.
 
 A cluster has a system identifier since it was created; a database and a table have object ids,
-which a dropped one does not get again.  ``TRUNCATE ... RESTART IDENTITY`` and ``ALTER SEQUENCE ...
-RESTART`` give the sequence another file, and what sets it back by `setval`, or restores an older
-copy of the cluster, shows in its last number, until it has grown beyond those that were read.
+which are not used again after a drop.  ``TRUNCATE ... RESTART IDENTITY`` and ``ALTER SEQUENCE ...
+RESTART`` give the sequence another file, and a reset by `setval`, or an older copy of the cluster,
+shows in its last number, until it has grown beyond those that were read.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FACTS = """
 
 
 def facts_of(connection: psycopg.Connection[Any], table: str, column: str) -> Facts:
-    """Return what is known of a table, named as SQL; without the rights to see a fact, the others.
+    """Return the known facts of a table, named as SQL; without the rights to a fact, the others.
 
-    The last number of a sequence that has given out none is 0.
+    The last number of a sequence that has assigned none is 0.
     """
     (may,) = connection.execute(SYSTEM).fetchone() or (False,)
     (system,) = (connection.execute(SYSTEM_ID).fetchone() if may else None) or (None,)

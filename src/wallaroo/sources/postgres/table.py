@@ -1,11 +1,11 @@
-"""A table whose rows are read in the order of an identity column.
+"""A table as a source, read by an identity column.
 
-Where it runs: the driver asks how far it goes (`end`), workers read it (`read`).
+Where it runs: the driver queries its end (`end`), workers read it (`read`).
 It imports psycopg, which is optional.
 
-The invariant: below `end` nothing is inserted any more.  A number n is given out by the statement
+The invariant: below `end` nothing is inserted any more.  A number n is assigned by the statement
 that inserts its row, and that statement's transaction holds a lock on the table from before then
-until its end, at which its row is visible or never will be.  Numbers are given out in order.  So
+until its end, at which its row is visible or never will be.  Numbers are assigned in order.  So
 when a row is visible, every transaction that may still insert a lower number holds a lock now; when
 all that hold one have ended, everything up to that row is decided.
 """
@@ -32,10 +32,10 @@ from wallaroo.sources.postgres.identity import facts_of
 from wallaroo.sources.postgres.writers import Waiting, writers_of
 from wallaroo.sources.replayable import ReplayableSource, TableLog
 
-ROWS_MAX = 5000  # asked for at once
+ROWS_MAX = 5000  # requested at once
 RETRY_S = 0.5
-READ_S_MAX = 300.0  # that a worker waits for a server that is away
-HELD_UP_S = 5.0  # by a transaction, before it is reported
+READ_S_MAX = 300.0  # a worker's patience with an unavailable server
+HELD_UP_S = 5.0  # a transaction's delay of rows, before it is reported
 NUMBER = "wallaroo number"  # a name that no column of the user's has
 INTEGERS = ("smallint", "integer", "bigint")
 
@@ -50,7 +50,7 @@ COLUMN = """
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Which rows."""
+    """The table, the columns, and the server."""
 
     source: str
     dsn: str = field(repr=False)
@@ -60,14 +60,14 @@ class Rows:
 
     @property
     def place(self) -> str:
-        """What errors call the server."""
+        """Return the server's name for errors."""
         given = conninfo_to_dict(complete_dsn(self.dsn))
         return f"PostgreSQL at {given.get('host', 'the default host')}"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A number that is visible, and who may still insert lower ones."""
+    """A visible number, and the writers that may still insert lower ones."""
 
     newest: int
     waiting: Waiting
@@ -76,7 +76,10 @@ class Candidate:
 
 
 class TableSource(ReplayableSource[Any]):
-    """Offsets are numbers of the column; there may be gaps between them."""
+    """A table as a replayable source.
+
+    Offsets are numbers of the column; there may be gaps between them.
+    """
 
     def __init__(self, rows: Rows, first: int | None, poll_s: float, held_up_s: float = HELD_UP_S):
         super().__init__(rows.source)
@@ -90,7 +93,7 @@ class TableSource(ReplayableSource[Any]):
         self._identity: Facts = {}
 
     def __reduce__(self) -> tuple[type[TableSource], tuple[Any, ...]]:
-        """Travel without what was seen: another host has another clock."""
+        """Pickle without the last look: another host has another clock."""
         return TableSource, (self._rows, self._first, self._poll_s, self._held_up_s)
 
     @property
@@ -98,7 +101,7 @@ class TableSource(ReplayableSource[Any]):
         return f"table '{self._rows.table}' of {self._rows.place}"
 
     def start(self, partition: str) -> int:
-        """Check the table; return where it begins."""
+        """Check the table; return its first offset."""
         with _connection(self._rows) as connection:
             self._check(connection)
             if self._first is not None:
@@ -107,8 +110,9 @@ class TableSource(ReplayableSource[Any]):
             return 0 if least is None else least
 
     def end(self, partition: str) -> int:
-        """Return the number after the last one below which all is decided.  Raises PeerError where
-        the server is away.
+        """Return the number after the last one below which all is decided.
+
+        Raises PeerError if the server is unavailable.
         """
         now = time.monotonic()
         if self._candidate is not None or now - self._looked_at >= self._poll_s:
@@ -124,7 +128,7 @@ class TableSource(ReplayableSource[Any]):
         return self._identity
 
     def held_up(self) -> str:
-        """Say which transactions have held up rows for long; empty where none has."""
+        """Return, in words, the transactions that have held up rows for long; empty if none has."""
         candidate = self._candidate
         if candidate is None or time.monotonic() - candidate.since < self._held_up_s:
             return ""
@@ -132,7 +136,7 @@ class TableSource(ReplayableSource[Any]):
         return f"rows of '{self._rows.table}' wait for transactions that write to it ({writers})"
 
     def read(self, partition: str, start: int, end: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows with these numbers.  A server that is away is waited for."""
+        """Yield the rows with these numbers; wait for an unavailable server."""
         until = time.monotonic() + READ_S_MAX
         at = start
         while True:
@@ -169,7 +173,7 @@ class TableSource(ReplayableSource[Any]):
             return [(row.pop(NUMBER), row) for row in cursor]
 
     def _settle(self, connection: psycopg.Connection[Any], now: float) -> None:
-        """Look for news; see whether earlier news are decided."""
+        """Look for new rows; check whether earlier ones are decided."""
         breaks = _pools[self._rows.dsn].breaks
         if self._candidate is None or self._candidate.breaks != breaks:
             self._candidate = None
@@ -246,7 +250,7 @@ class WatchedTableLog(TableLog):
         return WatchedTableLog, (self._table,)
 
     def head(self) -> Head:
-        """Return how far the table goes, and what rows wait for."""
+        """Return the table's end, and the transactions that rows wait for."""
         head = super().head()
         return head if head.error else replace(head, error=self._table.held_up())
 
@@ -260,7 +264,7 @@ class _Pool:
     """Connections of this process to one server."""
 
     idle: list[psycopg.Connection[Any]] = field(default_factory=list)
-    breaks: int = 0  # how often one failed
+    breaks: int = 0  # the number of failures
 
 
 _pools: defaultdict[str, _Pool] = defaultdict(_Pool)  # by dsn
@@ -268,8 +272,9 @@ _pools: defaultdict[str, _Pool] = defaultdict(_Pool)  # by dsn
 
 @contextmanager
 def _connection(rows: Rows) -> Iterator[psycopg.Connection[Any]]:
-    """Lend a connection of this process.  Raises UnavailableError where the server is away,
-    PeerError for what is not transient.
+    """Lend a connection of this process.
+
+    Raises UnavailableError if the server is unavailable, PeerError for what is not transient.
     """
     pool = _pools[rows.dsn]
     with _in_words(rows, pool):

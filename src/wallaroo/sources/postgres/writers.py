@@ -1,14 +1,14 @@
-"""The transactions that write to a table, as the server's locks show them.
+"""The transactions that write to a table, by the server's locks.
 
 Where it runs: driver.  It imports psycopg, which is optional.
 
-The invariant: a transaction that is waited for is waited for until it has ended, whatever it is
-called meanwhile.  Until then it holds its lock on the table, and a look at the locks never misses
+The invariant: a transaction that is waited for is waited for until it has ended, even if its name
+changes meanwhile.  Until then it holds its lock on the table, and a look at the locks never misses
 one.  A lock changes hands once: from a session, which has a process, to the prepared transaction
 that PREPARE TRANSACTION makes of it, which has none.  So when a session is gone since the last
 look, its transaction has ended, or it is one of those that were prepared since.  Transaction ids
 would not do: a writer may have its number and its lock, and no id yet.  A crash of the server
-renames prepared transactions; it ends all connections, too, and who looks begins again.
+renames prepared transactions; it ends all connections, too, and the reader starts over.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import psycopg
 
-# what writes takes one of the other modes; a prepared transaction is known by the lock on its id
+# writers use one of the other modes; a prepared transaction is known by the lock on its id
 WRITERS = """
     WITH locks AS MATERIALIZED (SELECT * FROM pg_locks WHERE granted)
     SELECT virtualtransaction, pid,
@@ -54,13 +54,13 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The writers that are waited for, and all that the last look showed."""
+    """The writers that are waited for, and those of the last look."""
 
     writers: frozenset[Writer]
     shown: frozenset[Writer]
 
     def after(self, shown: frozenset[Writer]) -> Waiting:
-        """Return what is waited for after another look.
+        """Return the state after another look.
 
         >>> session, other = Writer("3/45", 812), Writer("-1/700", None)
         >>> waiting = Waiting(frozenset({session}), frozenset({session, other}))
@@ -77,6 +77,6 @@ class Waiting:
 
 
 def writers_of(connection: psycopg.Connection[Any], table: str) -> frozenset[Writer]:
-    """Return those that write to a table, named as SQL, or to one of its partitions."""
+    """Return the writers of a table, named as SQL, and of its partitions."""
     rows = connection.execute(WRITERS, {"table": table})
     return frozenset(Writer(transaction, pid, name or "") for transaction, pid, name in rows)

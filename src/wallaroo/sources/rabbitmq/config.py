@@ -20,13 +20,13 @@ U16_MAX = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class RabbitMQSourceConfig(SourceConfig[Event]):
-    """Consume a queue; at least once.
+    """A consumer of a queue; at least once.
 
     The decoder gets a message's body.  A message is acknowledged when it is on disk; the server
     sends at most ``prefetch`` messages ahead of that.  What was stored and not acknowledged when a
-    process died comes again.  ``url`` is ``amqp://user:password@host:port/vhost``, ``amqps://``
-    with TLS.  The queue has to be there; it is not declared.  Needs pika where the driver runs:
-    ``pip install 'wallaroo-spark[rabbitmq]'``.
+    process died is delivered again.  ``url`` is ``amqp://user:password@host:port/vhost``,
+    ``amqps://`` with TLS.  The queue must exist; it is not declared.  Needs pika on the driver's
+    host: ``pip install 'wallaroo-spark[rabbitmq]'``.
     """
 
     kind: ClassVar[str] = "rabbitmq"

@@ -1,4 +1,4 @@
-"""A consumer of a RabbitMQ queue: messages are acknowledged when they are on disk.
+"""A consumer of a RabbitMQ queue that acknowledges messages on disk.
 
 Where it runs: feeder processes.  It imports pika, which is optional.
 
@@ -6,8 +6,8 @@ The invariants:
 
 * Messages go to the inbox in the order of their delivery tags, so what is stored is a run of tags
   from the first on, and one acknowledgement covers all of them.
-* The thread never waits for room in the inbox: heartbeats go on.  What waits is bounded by the
-  prefetch count.
+* The thread never waits for room in the inbox: heartbeats continue.  The waiting messages are
+  bounded by the prefetch count.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from wallaroo.sources.inbox import Inbox, Pushed
 
 RETRY_S = 1.0
 IDLE_S = 1.0  # without a message
-FULL_S = 0.02  # until the inbox is asked again whether it has room
+FULL_S = 0.02  # between two checks whether the inbox has room
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is consumed, and where."""
+    """The queue to consume, and its server."""
 
     source: str
     queue: str
@@ -44,7 +44,7 @@ class Subscription:
 
     @property
     def place(self) -> str:
-        """What errors call the server."""
+        """Return the server's name for errors."""
         return f"RabbitMQ at {place_of(self.url)}"
 
 
@@ -69,7 +69,7 @@ class Consumer:
             raise
 
     def run(self) -> None:
-        """Take messages until the connection breaks, which raises one of ``ERRORS``."""
+        """Accept messages until the connection breaks, which raises one of ``ERRORS``."""
         self._inbox.problem = ""
         self._inbox.is_away = False
         while True:
@@ -93,7 +93,7 @@ class Consumer:
     def _note(self, tag: int) -> None:
         """Have everything up to a tag acknowledged.  Called by another thread."""
         if self._stored.add(tag):
-            # what is not acknowledged when the connection is lost comes again
+            # messages without acknowledgement are delivered again after a lost connection
             with contextlib.suppress(ConnectionWrongStateError):
                 self._connection.add_callback_threadsafe(self._acknowledge)
 
@@ -109,7 +109,7 @@ class _Stored:
         self._tag = 0
 
     def add(self, tag: int) -> bool:
-        """Note a tag; whether `take` has to be called."""
+        """Note a tag; return whether `take` has to be called."""
         with self._lock:
             is_first = self._tag == 0
             self._tag = tag
@@ -126,7 +126,7 @@ class _Stored:
 def follow(subscription: Subscription, inbox: Inbox) -> None:
     """Consume for as long as the process lives; connect again as often as it must.
 
-    Raises PeerError for what does not pass: a wrong address or password, a queue that is not there.
+    Raises PeerError for permanent failures: a wrong address or password, a missing queue.
     """
     inbox.is_away = True
     while True:

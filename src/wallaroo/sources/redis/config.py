@@ -22,15 +22,15 @@ ID = re.compile(r"\d+(-\d+)?|\$")
 
 @dataclass(frozen=True, slots=True)
 class RedisSourceConfig(SourceConfig[Event]):
-    """Read a Redis stream from entry ``start`` on; exactly once.
+    """A source that reads a Redis stream from ``start`` on, exactly once.
 
     ``url`` is ``redis://[[user]:password@]host:port/db``, ``rediss://`` with TLS.  Events are
     `RedisEntry`, or, with ``field``, that field's value, for the ``decoder``; an entry without it
     is passed over.  ``start`` is an id (``"0"``: from the beginning) or ``"$"``, what comes from
-    now on; it counts for an application without a commit.  ``on_data_loss`` says what happens where
-    entries were removed before they were read, or the stream is not the one that was read (it was
-    made again, or restored from an older copy): the run ends (``"stop"``), or reading continues
-    with what is there (``"skip"``).  Needs redis: ``pip install 'wallaroo-spark[redis]'``.
+    now on; it applies to an application without a commit.  ``on_data_loss`` applies if entries
+    were removed before they were read, or the stream is not the one that was read (it was created
+    again, or restored from an older copy): the run ends (``"stop"``), or reading continues with
+    what is there (``"skip"``).  Needs redis: ``pip install 'wallaroo-spark[redis]'``.
     """
 
     kind: ClassVar[str] = "redis"

@@ -1,4 +1,4 @@
-"""What an entry of a Redis stream is to a pipeline.
+"""An entry of a Redis stream as pipelines see it.
 
 Where it runs: everywhere; pure.
 """

@@ -1,4 +1,4 @@
-"""The feed of a Redis stream: entries after the last one that is stored.
+"""The feed of a Redis stream, from the last stored entry on.
 
 Where it runs: feeder processes.  It imports redis, which is optional.
 
@@ -18,8 +18,8 @@ from wallaroo.sources.feed import Run, framed, framed_event
 from wallaroo.sources.redis.entry import RedisEntry
 from wallaroo.sources.redis.position import BEGINNING, Loss, Position, Seen
 
-ENTRIES_MAX = 1000  # asked for at once
-WAIT_MS = 100  # for an entry, before the feed looks after other things
+ENTRIES_MAX = 1000  # requested at once
+WAIT_MS = 100  # for an entry, before the feed attends to other things
 RETRY_S = 1.0
 NO_STREAM = "no such key"  # in the answer of XINFO
 
@@ -28,17 +28,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream, and where it is."""
+    """A stream, and its server."""
 
     source: str
     stream: str
     url: str = field(repr=False)
     field: bytes
-    is_skipping: bool  # what was lost, rather than ending the run
+    is_skipping: bool  # skip what was lost, rather than end the run
 
 
 class RedisFeed:
-    """Reads on from a position; an unavailable server is waited for."""
+    """The feed that continues from a position.
+
+    It waits for an unavailable server.
+    """
 
     def __init__(self, stream: Stream, position: Position):
         self._stream = stream
@@ -52,8 +55,10 @@ class RedisFeed:
             ) from None
 
     def next_run(self) -> Run:
-        """Return entries that came.  Raises PeerError for what is not transient, and for a stream
-        that is another one or has lost entries.
+        """Return entries that came.
+
+        Raises PeerError for what is not transient, and for a stream that is another one or has lost
+        entries.
         """
         try:
             if not self._is_begun:
@@ -78,8 +83,8 @@ class RedisFeed:
         return Run(b"".join(frames), len(frames), self._position.to_bytes(), problem=problem)
 
     def _begin(self) -> None:
-        """Adopt the stream that is there, or compare it with what was read."""
-        if self._position.after == "$":  # what is there now is not read, whatever happens
+        """Adopt the present stream, or compare it with the one that was read."""
+        if self._position.after == "$":  # entries that exist now are never read
             seen = self._look(BEGINNING)
             self._position = Position(seen.last, seen.added)
         else:
@@ -101,7 +106,7 @@ class RedisFeed:
         return Seen.of(answer, entry)
 
     def _skip(self, loss: Loss) -> str:
-        """Report what is passed over.  Raises PeerError where the source must not."""
+        """Report a skipped loss.  Raises PeerError if the source must not skip it."""
         own = self._stream
         where = f"Redis stream '{own.stream}' at {place_of(own.url)}"
         after = self._position.after

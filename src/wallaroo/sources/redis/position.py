@@ -1,11 +1,11 @@
-"""A position in a Redis stream, and how it is compared with the stream that is there.
+"""Positions in a Redis stream, and their comparison with the present stream.
 
 Where it runs: feeder processes; pure.
 
-A stream has no id of its own.  What shows that it is the one that was read: its last id is not
-below ours; the entry that was read last is the same, or was removed since; and it counts as many
-added entries as were read and wait (Redis 7).  That count shows entries that were removed before
-they were read, too.
+A stream has no id of its own.  Three facts show that it is the one that was read: its last id is
+not below ours; the entry that was read last is the same, or was removed since; and it counts as
+many added entries as were read and wait (Redis 7).  That count shows entries that were removed
+before they were read, too.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ BEGINNING = "0-0"
 
 
 class Loss(NamedTuple):
-    """Why the stream cannot be continued as if nothing had happened."""
+    """The reason why the stream cannot simply be continued."""
 
     why: str
-    entries: int = 0  # that were removed before they were read; 0: it is another stream
+    entries: int = 0  # the number removed before they were read; 0: it is another stream
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A stream, or that there is none, at one moment."""
+    """The state of a stream at one moment; it may be missing."""
 
     exists: bool = False
     length: int = 0
-    last: str = BEGINNING  # the highest id that was given out
+    last: str = BEGINNING  # the highest id that was assigned
     first_entry: str = ""
     last_entry: str = ""
     added: int | None = None  # entries since it was created; None: Redis before 7
     deleted: str = ""  # the highest id that was deleted, other than by trimming
-    digest: str = ""  # that of the entry that was read last, if it is there
+    digest: str = ""  # the digest of the entry that was read last, if it is there
 
     @staticmethod
     def of(answer: Mapping[str, Any], entry: Entries) -> Seen:
@@ -57,7 +57,7 @@ class Seen:
         )
 
     def unread(self, after: str) -> int | None:
-        """Return how many entries come after an id; None where that is not known at once."""
+        """Return the number of entries after an id; None if that is not known at once."""
         if not self.length or _order(self.first_entry) > _order(after):
             return self.length
         return 0 if _order(self.last_entry) <= _order(after) else None
@@ -65,12 +65,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """After an entry; ``read``: how many were added up to it, ``None``: not known."""
+    """The place after an entry.
+
+    ``read`` is the number of entries added up to it, ``None``: unknown.
+    """
 
     after: str
     read: int | None = None
-    digest: str = ""  # that entry's
-    is_known: bool = False  # whether the stream was there when this was compared with it
+    digest: str = ""  # the digest of that entry
+    is_known: bool = False  # the stream existed when this was compared with it
 
     @staticmethod
     def of(resume: bytes, start: str) -> Position:
@@ -92,7 +95,7 @@ class Position:
         return replace(self, after=after, read=read, digest=digest_of(entries[-1:]))
 
     def adopted(self, seen: Seen) -> Position:
-        """Return the position with what it lacks of the stream that is there."""
+        """Return the position, completed by facts of the present stream."""
         read = self.read
         if read is None and seen.exists and seen.added is not None:
             unread = seen.unread(self.after)
@@ -100,8 +103,9 @@ class Position:
         return replace(self, read=read, is_known=self.is_known or seen.exists)
 
     def loss(self, moved: Position, seen: Seen) -> Loss | None:
-        """Compare with a stream as it was seen after entries were read; ``moved`` is the position
-        after these.
+        """Return the loss that the stream shows after entries were read, if any.
+
+        ``moved`` is the position after these entries.
 
         >>> position = Position("5-0", 5, is_known=True)
         >>> position.loss(position, Seen(True, 0, "3-0", added=3)).why
@@ -128,7 +132,7 @@ class Position:
         return Loss(f"{lost:,} entries", lost) if lost and unread is not None else None
 
     def _may_be_removed(self, seen: Seen) -> bool:
-        """Whether the entry that was read last may have been trimmed or deleted."""
+        """Return whether the entry that was read last may have been trimmed or deleted."""
         own = _order(self.after)
         is_trimmed = not seen.length or _order(seen.first_entry) > own
         return is_trimmed or not seen.deleted or _order(seen.deleted) >= own

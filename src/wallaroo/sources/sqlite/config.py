@@ -1,6 +1,6 @@
 """SQLiteSourceConfig: the rows of an SQLite table as events.
 
-Where it runs: the configuration travels; the driver looks how far the table goes, workers read it.
+Where it runs: the configuration travels; the driver queries the table's end, workers read it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ POLL_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class SQLiteSourceConfig(SourceConfig[Event]):
-    """Read the rows that are inserted into a table, in the order of ``column``; exactly once.
+    """A source of the rows inserted into a table, exactly once.
 
-    ``column`` holds whole numbers that grow with every row: ``INTEGER PRIMARY KEY AUTOINCREMENT``,
-    or the ``rowid`` that each table has.  Rows are read in place, by the workers, and after a crash
-    the same ones again: they must not change before they are processed, and what is inserted below
-    numbers that were read is not seen.  The file has to be on every host that runs tasks.
+    Rows are read in the order of ``column``, which holds whole numbers that grow with every row:
+    ``INTEGER PRIMARY KEY AUTOINCREMENT``, or the ``rowid`` that each table has.  Rows are read in
+    place, by the workers, and after a crash the same ones again: they must not change before they
+    are processed, and what is inserted below numbers that were read is not seen.  The file has to
+    be on every host that runs tasks.
 
-    Events are dicts of ``columns`` (all, unless given), or what ``decoder`` makes of them
+    Events are dicts of ``columns`` (all, unless given), or the results of ``decoder`` for them
     (`wallaroo.serdes.row_decoder`).  ``start``: an application without a commit begins after this
-    number; ``None``: with the first row.  The file is looked at every ``poll_s``.
+    number; ``None``: with the first row.  The file is polled every ``poll_s``.
     """
 
     kind: ClassVar[str] = "sqlite"

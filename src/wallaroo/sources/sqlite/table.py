@@ -1,8 +1,8 @@
-"""A table of an SQLite database whose rows are read in the order of a column.
+"""An SQLite table as a source, read by a column.
 
-Where it runs: the driver asks how far it goes (`end`), workers read it (`read`).
+Where it runs: the driver queries its end (`end`), workers read it (`read`).
 
-The invariant: below `end` nothing is inserted any more, as far as writers give out numbers in
+The invariant: below `end` nothing is inserted any more, as far as writers assign numbers in
 order.  SQLite has one writing transaction at a time, so rows become visible in the order in which
 they were inserted: what an earlier transaction inserted is there before a later one begins.
 """
@@ -24,13 +24,13 @@ from wallaroo.sources.replayable import ReplayableSource
 
 ROWS_MAX = 5000  # read in one transaction: an open one holds up writers
 RETRY_S = 0.25
-READ_S_MAX = 300.0  # that a worker waits for a database that is locked
+READ_S_MAX = 300.0  # a worker's patience with a locked database
 ROWIDS = ("rowid", "oid", "_rowid_")
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Which rows."""
+    """The table, the columns, and the database."""
 
     source: str
     path: Path
@@ -40,12 +40,15 @@ class Rows:
 
     @property
     def number(self) -> str:
-        """The column in SQL; a quoted rowid that does not exist would be a text."""
+        """Return the column in SQL; a quoted rowid that does not exist would be a text."""
         return self.column if self.column.lower() in ROWIDS else quoted(self.column)
 
 
 class TableSource(ReplayableSource[Any]):
-    """Offsets are numbers of the column; there may be gaps between them."""
+    """A table as a replayable source.
+
+    Offsets are numbers of the column; there may be gaps between them.
+    """
 
     def __init__(self, rows: Rows, first: int | None, poll_s: float):
         super().__init__(rows.source)
@@ -57,7 +60,7 @@ class TableSource(ReplayableSource[Any]):
         self._identity: Facts = {}
 
     def __reduce__(self) -> tuple[type[TableSource], tuple[Any, ...]]:
-        """Travel without what was seen: another host has another clock."""
+        """Pickle without the last look: another host has another clock."""
         return TableSource, (self._rows, self._first, self._poll_s)
 
     @property
@@ -65,7 +68,7 @@ class TableSource(ReplayableSource[Any]):
         return f"table '{self._rows.table}' of {self._rows.path}"
 
     def start(self, partition: str) -> int:
-        """Check the table; return where it begins."""
+        """Check the table; return its first offset."""
         with _connection(self._rows) as connection:
             self._check(connection)
             if self._first is not None:
@@ -74,7 +77,7 @@ class TableSource(ReplayableSource[Any]):
             return 0 if least is None else least
 
     def end(self, partition: str) -> int:
-        """Return the number after the last one.  Raises PeerError where the database is locked."""
+        """Return the number after the last one.  Raises PeerError if the database is locked."""
         now = time.monotonic()
         if now - self._looked_at >= self._poll_s:
             with _connection(self._rows) as connection:
@@ -90,7 +93,7 @@ class TableSource(ReplayableSource[Any]):
         return self._identity
 
     def read(self, partition: str, start: int, end: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows with these numbers.  A database that is locked is waited for."""
+        """Yield the rows with these numbers; wait for a locked database."""
         until = time.monotonic() + READ_S_MAX
         at = start
         while True:
@@ -133,8 +136,9 @@ class TableSource(ReplayableSource[Any]):
         return found
 
     def _facts(self, connection: sqlite3.Connection) -> Facts:
-        """Return the last number that the table gave out, if it keeps it (AUTOINCREMENT); one that
-        was made again, or comes from an older copy, begins below.
+        """Return the last number that the table assigned, if it keeps it (AUTOINCREMENT).
+
+        That of a table that was created again, or comes from an older copy, begins below.
         """
         rows = self._rows
         query = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
@@ -169,8 +173,9 @@ class UnavailableError(PeerError):
 
 @contextmanager
 def _connection(rows: Rows) -> Iterator[sqlite3.Connection]:
-    """Open the database.  Raises UnavailableError where it is locked, PeerError for what is not
-    transient.
+    """Open the database.
+
+    Raises UnavailableError if it is locked, PeerError for what is not transient.
     """
     try:
         with closing(opened(rows.path, is_writing=False)) as connection:

@@ -19,14 +19,15 @@ BUFFER_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class UDPSourceConfig(SourceConfig[Event]):
-    """Receive datagrams on ``host:port``, each an event; at most once.
+    """A socket on ``host:port`` whose datagrams are events; at most once.
 
-    What the network loses is missed, and so is what comes while the application is away or the
-    system's receive buffer is full: that is counted, reported by the status and logged (on Linux).
-    What had come and was not on disk when the feeder process died is missed, too.
+    Datagrams that the network loses are missed, and so are those that come while the application is
+    down or the system's receive buffer is full: the latter are counted, reported by the status and
+    logged (on Linux).  Those that had come and were not on disk when the feeder process died are
+    missed, too.
 
-    ``buffer_bytes`` are asked for as receive buffer; the system may give less
-    (``net.core.rmem_max``), which is logged.  Port 0 takes a free port.
+    ``buffer_bytes`` is the receive buffer to request; the system may grant less
+    (``net.core.rmem_max``), which is logged.  Port 0 picks a free port.
     """
 
     kind: ClassVar[str] = "udp"

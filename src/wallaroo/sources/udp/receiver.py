@@ -1,9 +1,9 @@
-"""A UDP socket whose datagrams are events, and the count of those that the system dropped.
+"""A UDP socket whose datagrams are events; drops are counted.
 
 Where it runs: feeder processes.
 
-While the inbox is full nothing is received: the socket's buffer fills up, and the system drops what
-has no room.  It counts that, and the count is looked at twice a second.
+While the inbox is full nothing is received: the socket's buffer fills up, and the system drops
+datagrams without room.  It counts them, and the count is polled twice a second.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from wallaroo.sources.inbox import Inbox, Pushed
 
 LOGGER = logging.getLogger("wallaroo.sources.udp")
 DATAGRAM_BYTES_MAX = 1 << 16
-LOOK_S = 0.5  # between two looks at what was dropped
-REPORTED_S = 10.0  # a loss is shown by the status
+LOOK_S = 0.5  # between two polls of the count of drops
+REPORTED_S = 10.0  # for so long the status shows a loss
 # asm-generic/socket.h and linux/sock_diag.h: the counters of a socket, and the place of its drops,
 # the count that SO_RXQ_OVFL sends along with datagrams
 _SO_MEMINFO = 55
@@ -43,7 +43,7 @@ class Receiver:
         self._lost_at = 0.0
 
     def run(self, inbox: Inbox, position: Any = None) -> None:
-        """Receive for as long as the process lives.  Raises PeerError where it cannot listen."""
+        """Receive for as long as the process lives.  Raises PeerError if it cannot listen."""
         buffer = bytearray(DATAGRAM_BYTES_MAX)
         view = memoryview(buffer)
         looked_at = 0.0
@@ -91,7 +91,7 @@ class Receiver:
             )
 
     def _look(self, listening: socket.socket, now: float) -> str:
-        """Return what the status says: what was lost not long ago."""
+        """Return a text for the status: the recent loss, if any."""
         count = dropped(listening) or 0
         if count != self._dropped:
             self._lost += (count - self._dropped) % _COUNT_MAX
@@ -110,11 +110,11 @@ class Receiver:
 
 
 def dropped(listening: socket.socket) -> int | None:
-    """Return how many datagrams the system dropped; None where it does not say."""
+    """Return the number of datagrams that the system dropped; None if it does not report it."""
     if sys.platform != "linux":
         return None
     try:
         found = listening.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
-    except OSError:  # a kernel of another make
+    except OSError:  # another kind of kernel
         return None
     return int(_MEMINFO.unpack(found)[_DROPS]) if len(found) == _MEMINFO.size else None

@@ -1,4 +1,4 @@
-"""WebSocketSourceConfig: the messages that a WebSocket server sends as events.
+"""WebSocketSourceConfig: the messages of a WebSocket server as events.
 
 Where it runs: the configuration travels; a feeder process connects.
 """
@@ -23,17 +23,17 @@ MAX_SIZE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class WebSocketSourceConfig(SourceConfig[Event]):
-    """Connect to a WebSocket server and take what it sends; at most once.
+    """A client that accepts a WebSocket server's messages; at most once.
 
-    The protocol repeats nothing: what is sent while there is no connection is missed, and what had
-    come and was not on disk when the feeder process died.  The decoder gets a message's bytes, of
-    a text its UTF-8.
+    The protocol repeats nothing: messages sent while there is no connection are missed, and those
+    that had come and were not on disk when the feeder process died.  The decoder gets a message's
+    bytes, for a text its UTF-8.
 
     ``subscribe`` is a message, or several, sent after each connection: a ``str`` as a text, bytes
-    as they are.  A lost connection is made again, after 1 s, then twice as long, up to 30 s.
-    ``headers`` go with the first request (``Authorization``, say); messages above ``max_size`` end
-    the connection.  ``tls`` replaces the system's authorities of ``wss://``.  Needs websockets
-    where the driver runs: ``pip install 'wallaroo-spark[websocket]'``.
+    as they are.  A lost connection is opened again, after 1 s, then twice as long, up to 30 s.
+    ``headers`` are sent with the first request (``Authorization``, say); messages above
+    ``max_size`` end the connection.  ``tls`` replaces the system's authorities of ``wss://``.
+    Needs websockets on the driver's host: ``pip install 'wallaroo-spark[websocket]'``.
     """
 
     kind: ClassVar[str] = "websocket"

@@ -1,4 +1,4 @@
-"""A client of a WebSocket server: takes messages, and connects again as often as it must.
+"""A client of a WebSocket server, which reconnects as needed.
 
 Where it runs: feeder processes.  It imports websockets, which is optional.
 
@@ -31,7 +31,7 @@ RETRY_S_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is read, and what is said first."""
+    """The server to read, and the messages to send first."""
 
     source: str
     peer: Peer
@@ -39,9 +39,9 @@ class Subscription:
 
 
 def follow(subscription: Subscription, inbox: Inbox, position: Any) -> None:
-    """Take messages for as long as the process lives.
+    """Accept messages for as long as the process lives.
 
-    Raises PeerError for what does not pass: a wrong path or password, a server of another kind.
+    Raises PeerError for permanent failures: a wrong path or password, a server of another kind.
     """
     pause_s = RETRY_S
     inbox.is_away = True

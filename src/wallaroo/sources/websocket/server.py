@@ -1,4 +1,4 @@
-"""A WebSocket server: takes messages, and counts for each client which are on disk.
+"""A WebSocket server, which counts each client's messages on disk.
 
 Where it runs: feeder processes.  It imports websockets, which is optional.
 
@@ -32,16 +32,16 @@ from wallaroo.sources.inbox import Inbox, Pushed
 
 LOGGER = logging.getLogger("wallaroo.sources.websocket")
 _SERVER_LOG = logging.getLogger("wallaroo.websockets")
-_SERVER_LOG.setLevel(logging.CRITICAL)  # that clients come and go is no news
+_SERVER_LOG.setLevel(logging.CRITICAL)  # connects and disconnects are not worth a line
 CLIENTS_MAX = 1000
-CLIENT_DESCRIPTORS = 4  # a socket, and what the library wakes its thread with
+CLIENT_DESCRIPTORS = 4  # a socket, and those with which the library wakes its thread
 OPEN_S_MAX = 10.0  # for the whole handshake
 PING_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where is listened, and what is let in."""
+    """The address to listen on, and the clients that are accepted."""
 
     source: str
     address: tuple[str, int]
@@ -51,7 +51,7 @@ class Endpoint:
     tls: ssl.SSLContext | None
 
     def is_allowed(self, authorization: str | None) -> bool:
-        """Whether a request has the token."""
+        """Return whether a request has the token."""
         if not self.token:
             return True
         given = (authorization or "").encode("latin-1", "replace")
@@ -59,8 +59,9 @@ class Endpoint:
 
 
 class Acknowledger:
-    """Sends a client how many of its messages are stored, in a thread of its own: one that does not
-    read holds up nothing but itself.
+    """The sender of one client's count of stored messages.
+
+    It has a thread of its own: a client that does not read blocks nothing but itself.
     """
 
     def __init__(self, connection: ServerConnection):
@@ -72,7 +73,7 @@ class Acknowledger:
         self._thread.start()
 
     def store(self, count: int) -> None:
-        """Note that so many messages are stored.  Called by another thread."""
+        """Note that ``count`` messages are stored.  Called by another thread."""
         with self._changed:
             self._stored = count
             self._changed.notify()
@@ -96,7 +97,7 @@ class Acknowledger:
 
 
 class Clients:
-    """Handles connections; each in a thread of its own."""
+    """The handler of connections, each in a thread of its own."""
 
     def __init__(self, endpoint: Endpoint, inbox: Inbox):
         self._endpoint = endpoint
@@ -104,12 +105,12 @@ class Clients:
         self._own = threading.local()  # the visitor of a thread's connection
 
     def serve(self, server: Server, sock: socket.socket, address: Any, visitor: Visitor) -> None:
-        """Shake hands, within the library's time, and take messages until the client is gone."""
+        """Shake hands, within the library's time; accept messages until the client disconnects."""
         self._own.visitor = visitor
         server.handler(sock, address)
 
     def let_in(self, connection: ServerConnection, request: Any) -> Any:
-        """Return an answer that refuses a client, or None."""
+        """Return a response that refuses a client, or None."""
         endpoint = self._endpoint
         if request.path.partition("?")[0] != endpoint.path:
             return connection.respond(HTTPStatus.NOT_FOUND, "no such path\n")
@@ -118,7 +119,7 @@ class Clients:
         return None
 
     def live(self, connection: ServerConnection) -> None:
-        """Take a client's messages until it is gone."""
+        """Accept a client's messages until it disconnects."""
         visitor: Visitor = self._own.visitor
         visitor.within(math.inf)
         if self._endpoint.token:
@@ -139,7 +140,7 @@ class Clients:
 
 
 def follow(endpoint: Endpoint, inbox: Inbox, position: Any) -> None:
-    """Serve for as long as the process lives.  Raises PeerError where it cannot listen."""
+    """Serve for as long as the process lives.  Raises PeerError if it cannot listen."""
     clients = Clients(endpoint, inbox)
     with listening(endpoint.source, endpoint.address, endpoint.tls) as listener:
         server = serve(

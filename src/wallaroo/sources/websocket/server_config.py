@@ -1,4 +1,4 @@
-"""WebSocketServerSourceConfig: the messages that WebSocket clients send as events.
+"""WebSocketServerSourceConfig: the messages of WebSocket clients as events.
 
 Where it runs: the configuration travels; the server is a feeder process.
 """
@@ -22,16 +22,18 @@ MAX_SIZE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class WebSocketServerSourceConfig(SourceConfig[Event]):
-    """Listen on ``host:port`` for WebSocket clients, whose messages are events; at least once for
-    clients that send again what was not acknowledged.
+    """A server on ``host:port`` for WebSocket clients, whose messages are events.
+
+    At least once for clients that send again what was not acknowledged.
 
     The server sends each client the number of its messages that are on disk, as a text (``"17"``),
-    counted from its connection on.  What was not counted when the connection broke may be stored
-    or not: who sends it again sends some twice, who does not may lose it.
+    counted from the start of its connection.  Messages that were not counted when the connection
+    broke may be stored or not: a client that sends them again sends some twice, one that does not
+    may lose them.
 
     Clients connect to ``path``; with ``token`` they need ``Authorization: Bearer <token>``.
-    Messages above ``max_size`` end their connection.  Port 0 takes a free port.  For TLS give
-    ``tls``, or put a proxy in front.  Needs websockets where the driver runs: ``pip install
+    Messages above ``max_size`` end their connection.  Port 0 picks a free port.  For TLS set
+    ``tls``, or put a proxy in front.  Needs websockets on the driver's host: ``pip install
     'wallaroo-spark[websocket]'``.
     """
 

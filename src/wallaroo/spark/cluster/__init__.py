@@ -1,1 +1,1 @@
-"""The hosts of a cluster: which have joined, where tasks should run, how hosts join and leave."""
+"""The hosts of a cluster: joining, leaving, and the placement of tasks."""

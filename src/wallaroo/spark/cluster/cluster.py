@@ -1,14 +1,13 @@
-"""The hosts that are there: who has joined, who has left, and where the next batch's tasks are
-wanted.
+"""The hosts of a run: its cluster's members, and the placement of tasks.
 
 Where it runs: driver.  ``poll`` is called by the watch, many times a second; batches ask for
 ``tasks`` and ``layout``.
 
-How a host joins: Spark has an executor there; a task is sent to it (its Python starts, imports the
-application, sees the checkpoint); then its view is filled with the key groups it is going to own,
-while batches go on elsewhere; only then is it a member, and the next batch has a layout with it.  A
-host that is gone is no member from the next batch on.  With a local master there is nothing to
-place: ``layout`` is None.
+A host joins in three steps: Spark has an executor there; a task is sent to it (its Python starts,
+imports the application, sees the checkpoint); then its view is filled with the key groups it is
+going to own, while batches continue elsewhere; only then is it a member, and the next batch has a
+layout with it.  A host that is gone is no member from the next batch on.  With a local master there
+is nothing to place: ``layout`` is None.
 
 A host that cannot take part (no checkpoint, no library) is excluded, and probed again now and then.
 Should Spark give it a task all the same, the batch is run again.
@@ -43,27 +42,27 @@ from wallaroo.spark.cluster.prober import Prober, cannot_join
 from wallaroo.spark.shuffles import ShuffleCleaner
 from wallaroo.spark.spark_errors import reason_of
 
-LOOK_S = 0.5  # between two looks at Spark's executors
+LOOK_S = 0.5  # between two polls of Spark's executors
 SILENT_S = 5.0  # without any host, until it is logged
-OTHERS_S = 10.0  # for more hosts, where those that came first cannot take part
-NO_WORKERS = "workers: Spark's master gives this application none now"  # what a run waits for
+OTHERS_S = 10.0  # for more hosts, if those that came first cannot take part
+NO_WORKERS = "workers: Spark's master gives this application none now"  # a run waits for them
 _log = logging.getLogger("wallaroo.run")
 WARMINGS = 2  # the second one catches up with what was committed during the first
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How the tasks of a run are to be placed."""
+    """The placement of a run's tasks."""
 
     is_local: bool  # one process on this host: nothing to place
-    tasks: int | None = None  # of every batch; None: as many as there are cores
+    tasks: int | None = None  # per batch; None: as many as there are cores
     is_sticky: bool = True  # False: Spark places tasks as it likes (to compare)
     # whether tasks stay, each with a core of its own, and exchange blocks without Spark
     are_resident: bool = False
 
 
 class Cluster:
-    """Members and layouts; see the module's head."""
+    """The members and layouts of a run; see the module's docstring."""
 
     def __init__(
         self,
@@ -93,17 +92,18 @@ class Cluster:
 
     @property
     def is_local(self) -> bool:
-        """Whether there is but one process, on this host."""
+        """Return whether there is but one process, on this host."""
         return self._place.is_local
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The hosts that take part now."""
+        """Return the hosts that take part now."""
         return self._membership.members
 
     def tasks_max(self) -> int:
-        """Return how many tasks a batch may have: one per core, unless a number was asked for; at
-        most one per key group.
+        """Return how many tasks a batch may have.
+
+        One per core, unless a number was asked for; at most one per key group.
         """
         return self._tasks_of(self._membership.members)
 
@@ -121,7 +121,7 @@ class Cluster:
         return tasks_for(requested, self._membership.members, self.tasks_max())
 
     def layout(self, tasks: int) -> Layout | None:
-        """Return where tasks are preferred; None: anywhere."""
+        """Return the hosts that tasks prefer; None: any."""
         with self._lock:
             self._membership.moves.batch_begins()
             members = self._membership.members
@@ -131,11 +131,12 @@ class Cluster:
         return layout or self._prepared(tasks, members)
 
     def _prepared(self, tasks: int, members: tuple[Member, ...]) -> Layout:
-        """Make a layout and fill it while the hosts' cores are free: where an anchor is once, it
-        stays.
+        """Return a new layout, filled while the hosts' cores are free.
+
+        An anchor stays on the host on which it was first cached.
         """
         layout = self._laid_out(tasks, members)
-        self._prepare(layout)  # without the lock: it waits where no host is left
+        self._prepare(layout)  # without the lock: it waits if no host is left
         with self._lock:
             if self._membership.members == members:
                 self._layouts.put(layout)
@@ -150,8 +151,9 @@ class Cluster:
     def batch_done(
         self, job: BatchJob, reports: Iterable[TaskReport], seconds: float
     ) -> Move | None:
-        """Note where a batch's tasks ran; return what moved, once a batch that began after a change
-        of the cluster is over.
+        """Note where a batch's tasks ran.
+
+        Return what moved, once a batch that began after a change of the cluster is over.
         """
         reports = list(reports)
         with self._lock:
@@ -172,8 +174,9 @@ class Cluster:
     # -- driven by the watch
 
     def start(self, is_waiting: Callable[[], bool]) -> None:
-        """Wait for the first hosts and let them join.  Raises PeerError where none can; returns
-        early when ``is_waiting`` turns false.
+        """Wait for the first hosts and let them join.
+
+        Raises PeerError if none can; returns early when ``is_waiting`` turns false.
         """
         if self.is_local:
             return
@@ -214,7 +217,7 @@ class Cluster:
         return list(seen.values())
 
     def poll(self) -> None:
-        """Look who has come and who has gone."""
+        """Detect hosts that have come or gone."""
         if self.is_local or time.monotonic() - self._looked_at < LOOK_S:
             return
         seen = self.look_now()
@@ -225,7 +228,7 @@ class Cluster:
             self._prober.join(partial(self._join, joining))
 
     def look_now(self) -> dict[str, Seen]:
-        """Take hosts whose executors have gone off the members; return those that are there."""
+        """Remove members whose executors are gone; return the hosts that are there."""
         seen = executors_of(self._context)
         self._looked_at = time.monotonic()
         known = self._membership.seen
@@ -238,8 +241,9 @@ class Cluster:
         return seen
 
     def failure_on_non_member(self, reports: Iterable[TaskReport]) -> str:
-        """Return what a task reports that ran on a host that is no member, "" if none failed
-        there.
+        """Return the error of a task that ran on a host that is no member.
+
+        "" if none failed there.
         """
         if self.is_local:
             return ""
@@ -252,8 +256,10 @@ class Cluster:
         return next(failed, "")
 
     def ask_others(self) -> None:
-        """Let the hosts join that are no members yet, or exclude them: Spark gave one a task that
-        failed there.  What holds tasks to their hosts was perhaps put there too: it is made again.
+        """Let the hosts join that are no members yet, or exclude them.
+
+        Spark gave one of them a task that failed there.  Anchors of tasks may have been put there
+        too: layouts are replaced.
         """
         others = self._others(self.look_now())
         self._asked(others)
@@ -270,7 +276,7 @@ class Cluster:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no host is there to run tasks."""
+        """Return whether no host is there to run tasks."""
         return not self._membership.members
 
     def close(self) -> None:
@@ -301,7 +307,7 @@ class Cluster:
         return error
 
     def _admit(self, seen: Seen, answer: HostProbe) -> None:
-        """Fill the view of a host that is not among the first ones, make it a member."""
+        """Fill the view of a host that is not among the first ones; let it become a member."""
         member = self._membership.named(seen, answer.worker)
         members = self._membership.having(member)
         layout: Layout | None = None
@@ -322,8 +328,9 @@ class Cluster:
         return Layout(self._context, spread(tasks, self._key_groups, members, copies, batch))
 
     def _warm(self, layout: Layout, member: Member) -> None:
-        """Bring the view of a joining host up to date where it is going to own key groups, while
-        batches go on.
+        """Bring the view of a joining host up to date, for the key groups that it is going to own.
+
+        Batches continue meanwhile.
         """
         tasks = len(layout.hosts)
         for _ in range(WARMINGS):
@@ -338,8 +345,8 @@ class Cluster:
             with self._lock:
                 for warmed in found:
                     if warmed.error is not None:
-                        # such as a file that went with its commit meanwhile; what is wrong for
-                        # good, a batch will report
+                        # such as a file that was removed with its commit meanwhile; a batch will
+                        # report a permanent fault
                         continue
                     groups = range(*groups_of_task(warmed.task, tasks, self._key_groups))
                     self._membership.ownership.warmed(warmed.worker, groups, job.committed)

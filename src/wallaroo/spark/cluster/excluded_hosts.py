@@ -1,10 +1,12 @@
-"""Hosts that cannot take part: when they are probed again, and how Spark is kept from using them.
+"""Hosts that cannot take part.
+
+They are probed again later, and Spark is kept from using them.
 
 Where it runs: driver.
 
-Spark does not know of an exclusion: a task whose own host is busy goes, after
-``spark.locality.wait``, wherever a core is free.  So while some host is excluded that wait is long.
-The scheduler reads the setting again for every stage.
+Spark does not know of an exclusion: a task whose own host is busy moves, after
+``spark.locality.wait``, to any host with a free core.  So while some host is excluded that wait is
+long.  The scheduler reads the setting again for every stage.
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ WAIT_PATIENT = "30s"
 @dataclass(frozen=True, slots=True)
 class Exclusion:
     why: str
-    until: float  # when the host may be probed again; monotonic seconds
+    until: float  # the host may be probed again then; monotonic seconds
 
 
 class ExcludedHosts:
-    """Used by the watch and by the thread in which hosts join."""
+    """The excluded hosts.
+
+    Used by the watch and by the thread in which hosts join.
+    """
 
     def __init__(self, context: SparkContext):
-        # the one that the scheduler reads; ``getConf`` gives a copy
+        # the one that the scheduler reads; ``getConf`` returns a copy
         self._settings = context._jsc.sc().conf()
         self._usual = str(context.getConf().get(WAIT, "3s"))
         self._lock = threading.Lock()
@@ -47,7 +52,7 @@ class ExcludedHosts:
         return before is None or before.why != why
 
     def may_join(self, host: str) -> bool:
-        """Whether a host is to be probed, for the first time or again."""
+        """Return whether a host is to be probed, for the first time or again."""
         exclusion = self._by_host.get(host)
         return exclusion is None or time.monotonic() >= exclusion.until
 
@@ -58,7 +63,7 @@ class ExcludedHosts:
             self._set_locality_wait()
 
     def keep(self, hosts: Container[str]) -> None:
-        """Forget all but these: they are gone."""
+        """Forget all hosts but these: they are gone."""
         with self._lock:
             self._by_host = {
                 host: exclusion for host, exclusion in self._by_host.items() if host in hosts

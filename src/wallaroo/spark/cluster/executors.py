@@ -20,8 +20,9 @@ class Seen:
 
 
 def executors_of(context: SparkContext) -> dict[str, Seen]:
-    """Return the hosts on which Spark has executors for us that take tasks, by name; about 10
-    ms.
+    """Return the hosts on which Spark has executors for us that accept tasks, by name.
+
+    It takes about 10 ms.
     """
     spark = context._jsc.sc()
     listed = spark.statusStore().executorList(True)

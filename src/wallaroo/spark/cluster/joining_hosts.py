@@ -1,4 +1,6 @@
-"""What a host does before it owns anything: say which it is, import the application, fill its view.
+"""The work of a host before it owns anything.
+
+It reports which host it is, imports the application, and fills its view.
 
 Where it runs: worker.  Nothing escapes from here but values, as in ``runtime.task``.
 """
@@ -22,13 +24,16 @@ from wallaroo.state.layout import FORMAT
 @dataclass(frozen=True, slots=True)
 class HostProbe:
     worker: str
-    host: str  # of the executor, as Spark names it; "" where that cannot be seen
+    host: str  # the executor's, as Spark names it; "" if that cannot be seen
     error: WallarooError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUpResult:
-    """One task's part of the view, brought up to date; or why it is not."""
+    """The result of one task's warm-up.
+
+    Its part of the view is up to date, or there is an error.
+    """
 
     worker: str
     task: int
@@ -38,7 +43,7 @@ class WarmUpResult:
 
 def probe(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[HostProbe]:
     """Yield a host's answer."""
-    deque(rows, maxlen=0)  # what is not read keeps Spark from using this process again
+    deque(rows, maxlen=0)  # unread rows keep Spark from using this process again
     error: WallarooError | None = None
     try:
         plan_of(deployment)
@@ -70,8 +75,9 @@ def _as_wallaroo_error(error: Exception) -> WallarooError:
 
 
 def executor_host(proc: Path = Path("/proc")) -> str:
-    """Return the host that Spark gave this process's executor: a word of its command line, two
-    processes up.
+    """Return the host that Spark gave this process's executor.
+
+    It is a word of the executor's command line, two processes up.
     """
     try:
         daemon = os.getppid()

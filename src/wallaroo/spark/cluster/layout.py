@@ -1,19 +1,20 @@
-"""Where the tasks of a batch are preferred, in Spark's terms: RDDs whose partitions have preferred
-hosts.
+"""The preferred hosts of a batch's tasks, in Spark's terms.
 
-Where it runs: driver.  Spark places a task where its RDD says it would like to be, if a core is
-free there.  Two kinds of tasks:
+They are RDDs whose partitions have preferred hosts.
+
+Where it runs: driver.  Spark places a task on the host that its RDD prefers, if a core is free
+there.  Two kinds of tasks:
 
 * Level 0 reads the logs of sources: its RDD is one small element per task, each with a preferred
   host (Spark's ``makeRDD``).
-* A level behind a shuffle is made of what Spark's shuffle brings.  To give it hosts it is united,
+* A level behind a shuffle consists of what Spark's shuffle brings.  To give it hosts it is united,
   partition by partition, with an *anchor*: an RDD of the same partitioner whose partitions, one
   ``None`` each, are cached on the hosts they belong to.  Spark prefers the host on which most
   parents of a partition are.  An anchor's partition that was lost with its host is computed again
   wherever the task runs, so the anchor never is in the way.
 
-A layout is made once per placement and number of tasks, and used by all batches until the cluster
-changes.
+A layout is created once per placement and number of tasks, and used by all batches until the
+cluster changes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PICKLE = CPickleSerializer()
 
 
 def own_task(task: int) -> int:
-    """The partition function of all shuffles: a record's key is its task."""
+    """Return the partition of a record in all shuffles: its key, which is its task."""
     return task
 
 
@@ -51,15 +52,17 @@ def located(context: SparkContext, hosts: tuple[str, ...]) -> RDD[tuple[int, Non
 
 
 def shuffled_of(rdd: RDD[Any]) -> Any:
-    """Return the JVM's ShuffledRDD behind what ``partitionBy`` gave: PySpark maps it to its values,
-    one step behind.
+    """Return the JVM's ShuffledRDD behind an RDD that ``partitionBy`` returned.
+
+    PySpark maps it to its values, one step behind.
     """
     return rdd._jrdd.rdd().dependencies().head().rdd()
 
 
 class Layout:
-    """Hosts of the tasks 0, 1, ... of a batch.  Where no level is behind a shuffle of Spark's, no
-    anchor is made.
+    """The hosts of the tasks 0, 1, ... of a batch.
+
+    If no level is behind a shuffle of Spark's, no anchor is created.
     """
 
     def __init__(self, context: SparkContext, hosts: tuple[str, ...]):
@@ -83,8 +86,9 @@ class Layout:
         return self._bases[width]
 
     def anchored(self, rdd: RDD[Any]) -> RDD[Any]:
-        """Return what ``partitionBy`` gave, with the hosts of this layout and a ``None`` more in
-        each partition.
+        """Return an RDD that ``partitionBy`` returned, with the hosts of this layout.
+
+        It has a ``None`` more in each partition.
         """
         jvm = self._context._jvm
         assert jvm is not None

@@ -1,4 +1,4 @@
-"""Who is a member of the cluster, who worked on which key groups, and what changes moved.
+"""The cluster's members, their work on key groups, and what changes moved.
 
 Where it runs: driver.  Guarded by the cluster's lock.
 """
@@ -22,7 +22,7 @@ class Membership:
     def __init__(self, key_groups: int):
         self._key_groups = key_groups
         self.members: tuple[Member, ...] = ()
-        self.seen: dict[str, Seen] = {}  # of the members, by host
+        self.seen: dict[str, Seen] = {}  # the members' hosts, by name
         self.ownership = Ownership(key_groups)
         self.moves = MoveMeter(key_groups)
         # owners of key groups when all tasks last ran where they were preferred
@@ -31,7 +31,7 @@ class Membership:
 
     @property
     def workers(self) -> frozenset[str]:
-        """The names of the members."""
+        """Return the names of the members."""
         return frozenset(member.worker for member in self.members)
 
     def named(self, seen: Seen, worker: str) -> Member:
@@ -45,20 +45,20 @@ class Membership:
         return tuple(sorted((*others, member), key=lambda some: some.host))
 
     def add(self, member: Member, seen: Seen) -> None:
-        """Make a host a member."""
+        """Add a host to the members."""
         self.moves.changed(self.workers, self._settled)
         self.members = self.having(member)
         self.seen[seen.host] = seen
 
     def drop(self, hosts: Iterable[str]) -> None:
-        """Take hosts that are gone off the members."""
+        """Remove members whose hosts are gone."""
         self.moves.changed(self.workers, self._settled)
         for host in hosts:
             self.seen.pop(host, None)
         self.members = tuple(member for member in self.members if member.host in self.seen)
 
     def started(self) -> None:
-        """Note that the first members are there: what comes now is a change."""
+        """Note that the first members are there: later ones are a change."""
         self.moves = MoveMeter(self._key_groups)
 
     def ran(self, job: BatchJob, reports: list[TaskReport]) -> dict[int, str]:
@@ -78,8 +78,10 @@ class Membership:
         return self.moves.batch_done(self.ownership.owners, cold_bytes, seconds, self.workers)
 
     def are_at(self, hosts: tuple[str, ...], workers: Mapping[int, str]) -> bool:
-        """Whether tasks ran on these hosts.  One that was asked to leave takes no more tasks some
-        time before it is dropped; its tasks are elsewhere then.
+        """Return whether tasks ran on these hosts.
+
+        A host that was asked to leave accepts no more tasks some time before it is dropped; its
+        tasks are elsewhere then.
         """
         names = {member.host: member.worker for member in self.members}
         return all(names.get(hosts[task]) == worker for task, worker in workers.items())

@@ -1,4 +1,4 @@
-"""Asks hosts who they are before they join, several at once where a run starts.
+"""The probes of hosts before they join.
 
 Where it runs: driver.
 """
@@ -26,7 +26,10 @@ Answer = Callable[[], HostProbe]
 
 
 class Prober:
-    """Sends a first task to hosts; and does what is needed for them to join, in one thread."""
+    """The sender of a first task to hosts.
+
+    It also does what is needed for them to join, in one thread.
+    """
 
     def __init__(self, context: SparkContext, deployment: Deployment):
         self._context = context
@@ -36,11 +39,14 @@ class Prober:
         self._under_way: Future[None] | None = None
 
     def ask_all(self, hosts: Iterable[Seen]) -> list[tuple[Seen, Answer]]:
-        """Probe hosts side by side; return how to get each one's answer."""
+        """Probe hosts side by side; return, for each, a function that returns its answer."""
         return [(host, self._probing.submit(self.ask, host).result) for host in hosts]
 
     def ask(self, seen: Seen) -> HostProbe:
-        """Ask a host who it is.  Raises PeerError, or Py4JJavaError where the task fails."""
+        """Ask a host who it is.
+
+        Raises PeerError, or Py4JJavaError if the task fails.
+        """
         until = time.monotonic() + PROBE_S
         while True:
             rows = located(self._context, (seen.host,))
@@ -56,7 +62,10 @@ class Prober:
 
     @property
     def is_busy(self) -> bool:
-        """Whether hosts are joining; raises what went wrong when they were."""
+        """Return whether hosts are joining.
+
+        Raises the error with which their joining failed.
+        """
         if self._under_way is None:
             return False
         if not self._under_way.done():
@@ -71,11 +80,11 @@ class Prober:
         self._under_way = self._joining.submit(work)
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel the probes that have not begun, without waiting."""
         self._joining.shutdown(wait=False, cancel_futures=True)
         self._probing.shutdown(wait=False, cancel_futures=True)
 
 
 def cannot_join(seen: Seen, why: object) -> PeerError:
-    """Return why a host cannot join, as it is logged."""
+    """Return the error that a host cannot join, as it is logged."""
     return PeerError(f"worker {seen.host} cannot take part: {why}")

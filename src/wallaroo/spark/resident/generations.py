@@ -1,5 +1,7 @@
-"""The resident tasks of a run, one generation after the other: where a task is lost, or the hosts
-of the cluster change, the Spark job of all of them ends, and another one begins.
+"""The resident tasks of a run, one generation after the other.
+
+If a task is lost, or the hosts of the cluster change, the Spark job of all of them ends, and
+another one begins.
 
 Where it runs: driver.
 """
@@ -19,7 +21,7 @@ from wallaroo.spark.query import GONE, failure_of
 from wallaroo.spark.resident.job import ResidentJob
 
 _log = logging.getLogger("wallaroo.run")
-# of tasks, within these seconds
+# lost tasks, within these seconds
 LOSSES_MAX = 10
 LOSSES_S = 60.0
 
@@ -30,7 +32,7 @@ class _Generation:
     def __init__(self, tasks: ResidentTasks, job: ResidentJob, members: tuple[Member, ...]):
         self.tasks = tasks
         self.job = job
-        self.members = members  # of the cluster when it began
+        self.members = members  # the cluster's when it began
 
     def end(self) -> None:
         """Let the tasks end, or kill them."""
@@ -39,8 +41,10 @@ class _Generation:
 
 
 class Generations:
-    """One generation at a time; ``is_over`` says whether the run ends, ``meeting_point`` where the
-    driver listens for the tasks of a generation, by its number.
+    """The generations of resident tasks, one at a time.
+
+    ``is_over`` returns whether the run ends, ``meeting_point`` the driver's address for the tasks
+    of a generation, by its number.
     """
 
     def __init__(
@@ -55,23 +59,25 @@ class Generations:
         self._meeting_point = meeting_point
         self._is_over = is_over
         self._losses = Losses(LOSSES_MAX, LOSSES_S)
-        self._number = 0  # how many there were
+        self._number = 0  # the number of generations so far
         self._current: _Generation | None = None
 
     @property
     def count(self) -> int:
-        """How many tasks there are; 0 where none are."""
+        """Return the number of tasks; 0 if there are none."""
         return self._current.tasks.count if self._current is not None else 0
 
     @property
     def is_outdated(self) -> bool:
-        """Whether there are tasks, of other members than the cluster has now."""
+        """Return whether there are tasks, of other members than the cluster has now."""
         current = self._current
         return current is not None and current.members != self._cluster.members
 
     def tasks(self, count: int, empty_job: Callable[[int], BatchJob]) -> ResidentTasks:
-        """Return the tasks that are there; where none are, start so many, with what batches have
-        in common.  Raises LostTaskError, or PeerError where the start is interrupted.
+        """Return the present tasks; if there are none, start ``count``, with ``empty_job``.
+
+        ``empty_job`` is what batches have in common.  Raises LostTaskError, or PeerError if the
+        start is interrupted.
         """
         if self._current is None:
             members = self._cluster.members
@@ -84,7 +90,7 @@ class Generations:
         return self._current.tasks
 
     def _look_at_start(self) -> None:
-        """Raise where tasks that are awaited can no longer come."""
+        """Raise if tasks that are awaited can no longer come."""
         assert self._current is not None
         if self._is_over():
             raise PeerError("the start of the tasks was interrupted")
@@ -96,8 +102,9 @@ class Generations:
             raise LostTaskError("the hosts of the cluster changed while tasks started")
 
     def lose(self, batch: int, error: LostTaskError) -> None:
-        """End the generation that a task of a batch was lost of.  Raises PeerError where no other
-        one is to begin.
+        """End the generation of a task that was lost during a batch.
+
+        Raises PeerError if no other one is to begin.
         """
         self.end()
         if self._is_over():
@@ -118,13 +125,13 @@ class Generations:
 
     @property
     def has_gone(self) -> bool:
-        """Whether the tasks have ended with Spark's JVM."""
+        """Return whether the tasks have ended with Spark's JVM."""
         current = self._current
         return current is not None and current.job.is_over and not self.is_alive
 
     @property
     def is_alive(self) -> bool:
-        """Whether Spark's JVM is there."""
+        """Return whether Spark's JVM is there."""
         try:
             return not self._session.context._jsc.sc().isStopped()
         except GONE:

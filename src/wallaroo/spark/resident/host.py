@@ -1,7 +1,8 @@
-"""The resident host: one Spark job lives as long as the run, and its tasks take small batches
-(epochs) from the driver.
+"""The resident host: one Spark job per run, for small batches.
 
-Where it runs: driver.  On a cluster, tasks stay as long as its hosts do: where one joins or leaves,
+Its tasks accept small batches (epochs) from the driver.
+
+Where it runs: driver.  On a cluster, tasks stay as long as its hosts do: if one joins or leaves,
 all tasks end between two epochs, and others begin (docs/decisions/0017).
 """
 
@@ -43,29 +44,29 @@ from wallaroo.tls import TLS
 from wallaroo.tls_sockets import pem_of
 
 _log = logging.getLogger("wallaroo.run")
-# of an epoch whose tasks are lost
-ATTEMPTS = 5  # on a cluster whose hosts go away
+# for an epoch whose tasks are lost
+ATTEMPTS = 5  # on a cluster, whose hosts may leave
 ATTEMPTS_LOCAL = 3
 SAMPLE_S = 0.25  # between epochs in which steps are timed, which costs as much as the events do
 CLOSE_S = 1.0  # for the thread that runs epochs, once its tasks are gone
-LOOK_S = 0.1  # for a worker, while there is none
+LOOK_S = 0.1  # between two polls for a worker, while there is none
 Result = TypeVar("Result")
 
 
 class _OtherCountError(Exception):
-    """A batch was cut for another number of tasks than there can be now."""
+    """A batch cut for a number of tasks that is no longer possible."""
 
 
 @dataclass(slots=True)
 class EpochWork(Work):
-    """With the tasks that stay, and what they are given ahead."""
+    """The work of a resident host, with its resident tasks and lookahead."""
 
     generations: Generations
     lookahead: Lookahead
 
 
 class ResidentHost(SparkHost[EpochWork]):
-    """See ``wallaroo.runtime.host.Host``."""
+    """The ``wallaroo.runtime.host.Host`` of resident tasks."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class ResidentHost(SparkHost[EpochWork]):
             except LostTaskError as error:
                 self._lose(job, error)
                 if attempt and self.is_local:
-                    # a damaged view ends processes: it is made of the checkpoint again
+                    # a damaged view ends processes: it is rebuilt from the checkpoint
                     shutil.rmtree(job.deployment.view_folder(), ignore_errors=True)
             else:
                 failed = work.cluster.failure_on_non_member(reports)
@@ -184,7 +185,7 @@ class ResidentHost(SparkHost[EpochWork]):
         except GONE as error:
             raise failure_of(None, error) from error
         gc.collect()
-        gc.freeze()  # what is there by now stays: a collection in an epoch need not look at it
+        gc.freeze()  # present objects stay: a collection in an epoch need not scan them
         self._thread.start()
         return warm_up
 
@@ -215,7 +216,7 @@ class ResidentHost(SparkHost[EpochWork]):
             self._planned_again(partial(work.batches.run, ends))
 
     def _planned_again(self, run: Callable[[], Result]) -> Result:
-        """Plan and run a batch, once more where there can be another number of tasks by now."""
+        """Plan and run a batch, again whenever the possible number of tasks has changed."""
         while True:
             began = time.monotonic()
             try:
@@ -225,8 +226,9 @@ class ResidentHost(SparkHost[EpochWork]):
                 _log.info("the batch is cut again: the hosts of the cluster have changed")
 
     def _follow_cluster(self) -> None:
-        """Between two epochs: where the hosts have changed, end the tasks, and start others at
-        once: the next event does not wait for them.
+        """End the tasks between two epochs if the hosts have changed, and start others at once.
+
+        The next event does not wait for them.
         """
         work = self._working
         if not work.generations.is_outdated:
@@ -289,8 +291,10 @@ class ResidentHost(SparkHost[EpochWork]):
 def meeting_points(
     serve_on: str | None, reachable_as: str, tls: TLS | None, folder: Path
 ) -> Callable[[int], MeetingPoint]:
-    """Return where the driver listens for the tasks of a generation, by its number: on a network,
-    with TLS where there is a certificate; in ``folder`` where all tasks run on this machine.
+    """Return the driver's address for the tasks of a generation, by its number.
+
+    It is on a network, with TLS if there is a certificate; in ``folder`` if all tasks run on this
+    machine.
     """
     if serve_on is None:
         return lambda number: MeetingPoint(str(folder / f"tasks-{number}"))

@@ -1,4 +1,4 @@
-"""The Spark job in which resident tasks live: Spark places them and ends them.
+"""The Spark job of resident tasks: Spark places them and ends them.
 
 Where it runs: driver; ``_stay`` in workers.
 """
@@ -23,8 +23,8 @@ GROUP = "wallaroo-tasks"  # Spark's group of the job
 
 
 def _stay(endpoint: Endpoint, index: int, rows: Iterable[object]) -> Iterator[int]:
-    """A task that stays; Spark's second attempt at one ends its generation."""
-    list(rows)  # what is not read keeps Spark from using this process again
+    """Serve as a task that stays; Spark's second attempt at one ends its generation."""
+    list(rows)  # unread rows keep Spark from using this process again
     context = TaskContext.get()
     if context is None or context.attemptNumber() == 0:
         serve(endpoint, index)
@@ -34,7 +34,10 @@ def _stay(endpoint: Endpoint, index: int, rows: Iterable[object]) -> Iterator[in
 
 
 class ResidentJob:
-    """One job of ``count`` tasks, in a thread of its own.  ``layout``: where they are preferred."""
+    """One job of ``count`` tasks, in a thread of its own.
+
+    ``layout``: where they are preferred.
+    """
 
     def __init__(
         self, context: SparkContext, endpoint: Endpoint, count: int, layout: Layout | None = None
@@ -50,17 +53,17 @@ class ResidentJob:
         try:
             self._context.setJobGroup(GROUP, "resident tasks", True)
             self._tasks.collect()
-        except BaseException as error:  # noqa: BLE001  # raised by the thread that looks
+        except BaseException as error:  # noqa: BLE001  # raised by the thread that polls
             self._error = error
 
     @property
     def is_over(self) -> bool:
-        """Whether no task is there any more."""
+        """Return whether no task is there any more."""
         return not self._thread.is_alive()
 
     @property
     def error(self) -> BaseException | None:
-        """What Spark ended it with, if that was no end of the tasks' own."""
+        """Return the error with which Spark ended the job, if it was no end of the tasks' own."""
         return self._error
 
     def cancel(self) -> None:

@@ -1,4 +1,4 @@
-"""What a commit says: the record of one batch, and the file that holds it.
+"""The record of one batch's commit, and the file that holds it.
 
 Where it runs: driver writes, driver and workers read.  The invariants are in ``state.commits``.
 """
@@ -23,19 +23,22 @@ VERSION = 2
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class DeltaRef:
-    """A delta file as a commit names it: the key groups of its task, half-open."""
+    """A commit's reference to a delta file, with its key groups.
+
+    The key groups are those of its task, half-open.
+    """
 
     file: str
     first: int
     end: int
     size: int
     entries: int
-    digest: str = ""  # of the content: state.delta
-    inline: str = ""  # the file's content, base64, where it is little: then there is no file
+    digest: str = ""  # the content's: state.delta
+    inline: str = ""  # the file's content, base64, if it is small: then there is no file
 
 
 def packed_inline(content: bytes) -> str:
-    """Return a delta's content as a reference carries it."""
+    """Return a delta's content in the form that a reference carries."""
     return base64.b64encode(content).decode()
 
 
@@ -53,7 +56,7 @@ class SnapshotRef:
 
 
 def content_of(ref: DeltaRef | SnapshotRef) -> bytes:
-    """Return the content that a reference carries; nothing where it is in its file."""
+    """Return the content that a reference carries; nothing if it is in its file."""
     return base64.b64decode(ref.inline) if isinstance(ref, DeltaRef) else b""
 
 
@@ -69,10 +72,10 @@ class Commit:
     steps: tuple[str, ...] = ()  # the step table: names of state steps, by index
     time_ms: int = 0
     checkpoint: str = ""  # its id
-    id: str = ""  # of this commit, never used again
+    id: str = ""  # this commit's, never used again
     parent: str = ""  # id of the commit before it; "" for the first
-    edit: str = ""  # what a command changed; "" for a batch
-    # how far time was, as ``engine.watermarks`` says; empty in an application without event time
+    edit: str = ""  # a command's change; "" for a batch
+    # progress of event time, as in ``engine.watermarks``; empty in an application without it
     watermarks: dict[str, Any] = field(default_factory=dict)
     edits: tuple[int, str] | None = None  # number and id of the batch that an edit follows
 
@@ -82,7 +85,10 @@ class Commit:
 
     @property
     def emitted(self) -> CommitId:
-        """The commit whose output ``sinks`` stages: this one, or the batch that an edit follows."""
+        """Return the commit whose output ``sinks`` stages.
+
+        It is this one, or the batch that an edit follows.
+        """
         return CommitId(self.checkpoint, *self.edits) if self.edits else self.identity
 
 
@@ -92,7 +98,7 @@ _SNAPSHOT = tuple(each.name for each in fields(SnapshotRef))
 
 
 def name_of(batch: int) -> str:
-    """The commit's name in the storage."""
+    """Return the commit's name in the storage."""
     return f"{COMMITS}/{batch:020d}"
 
 
@@ -106,21 +112,23 @@ def body_of(commit: Commit, *, has_snapshots: bool = True) -> bytes:
 
 
 def _stated(value: DeltaRef | SnapshotRef, names: tuple[str, ...]) -> dict[str, Any]:
-    """Do what ``asdict`` does, without copying each value: it is done for every batch."""
+    """Return the named values as ``asdict`` does, but without copying: it runs for every batch."""
     return {name: getattr(value, name) for name in names}
 
 
 def encode(commit: Commit) -> bytes:
-    """Return the file's bytes: one line of facts (version, length, crc32 of the body), then the
-    body as JSON.
+    """Return the file's bytes: a line of facts, then the body as JSON.
+
+    The facts are version, length and crc32 of the body.
     """
     body = body_of(commit)
     return b"%d %d %08x\n" % (VERSION, len(body), zlib.crc32(body)) + body
 
 
 def decode(content: bytes, name: str) -> Commit:
-    """Undo ``encode``.  Raises CheckpointError for another version, a wrong length or a wrong
-    checksum.
+    """Undo ``encode``.
+
+    Raises CheckpointError for another version, a wrong length or a wrong checksum.
     """
     head, _, body = content.partition(b"\n")
     try:
@@ -135,7 +143,7 @@ def decode(content: bytes, name: str) -> Commit:
 
 
 def commit_of(raw: dict[str, Any], snapshots: tuple[SnapshotRef, ...] | None = None) -> Commit:
-    """Return the commit of a decoded body; ``snapshots``: those in force, where it states none."""
+    """Return the commit of a decoded body; ``snapshots``: those in force, if it states none."""
     raw["deltas"] = tuple(DeltaRef(**delta) for delta in raw["deltas"])
     if snapshots is None:
         snapshots = tuple(SnapshotRef(**snapshot) for snapshot in raw["snapshots"])

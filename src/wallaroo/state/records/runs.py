@@ -1,11 +1,12 @@
-"""Runs: many commits in one file, appended one after the other where commits come every few
-milliseconds.
+"""Runs: many commits in one file, appended one after the other.
+
+They are for commits every few milliseconds.
 
 Where it runs: pure (bytes in, bytes out).
 
 A run is the file ``commits/<number of its first commit>.run``.  Each record is a line of facts
 (version, length and crc32 of the body, crc32 of these three), then the body: the commit as JSON,
-whose snapshots are null where they are those of the record before it.
+whose snapshots are null if they are those of the record before it.
 
 The invariants:
 
@@ -14,7 +15,7 @@ The invariants:
 * A power cut may leave zeros in place of bytes that were not synced.  No record holds a zero byte,
   so zeros after the last whole record, or at the end of a record that ends with the file, were
   never committed.  Zeros with anything else behind them are damage.
-* The line of facts has a checksum of its own, so damage is never taken for an unfinished record.
+* The line of facts has a checksum of its own, so damage is never mistaken for an unfinished record.
 * The first record of a run states its snapshots.
 """
 
@@ -34,13 +35,14 @@ HEAD_BYTES_MAX = 64
 
 
 def run_name(first: int) -> str:
-    """The name in the storage of the run that begins with commit ``first``."""
+    """Return the name in the storage of the run that begins with commit ``first``."""
     return f"{COMMITS}/{first:020d}{SUFFIX}"
 
 
 def encode_record(commit: Commit, before: tuple[SnapshotRef, ...] | None) -> bytes:
-    """Return a commit's record; ``before``: the snapshots of the record before it, None where
-    there is none.
+    """Return a commit's record.
+
+    ``before``: the snapshots of the record before it, None if there is none.
     """
     body = body_of(commit, has_snapshots=commit.snapshots != before)
     facts = b"%d %d %08x" % (VERSION, len(body), zlib.crc32(body))
@@ -49,30 +51,33 @@ def encode_record(commit: Commit, before: tuple[SnapshotRef, ...] | None) -> byt
 
 @dataclass(slots=True)
 class Run:
-    """A run as far as it was read; ``ends``: where each of its records ends."""
+    """A run, as far as it was read.
+
+    ``ends``: the end of each of its records.
+    """
 
     first: int
     ends: list[int] = field(default_factory=list)
-    snapshots: tuple[SnapshotRef, ...] | None = None  # of the last record
-    damage: str = ""  # what is wrong after the last record
+    snapshots: tuple[SnapshotRef, ...] | None = None  # the last record's
+    damage: str = ""  # the damage after the last record
 
     @property
     def name(self) -> str:
-        """Its name in the storage."""
+        """Return its name in the storage."""
         return run_name(self.first)
 
     @property
     def next(self) -> int:
-        """The number after its last commit."""
+        """Return the number after its last commit."""
         return self.first + len(self.ends)
 
     @property
     def end(self) -> int:
-        """How many bytes its whole records take."""
+        """Return the size in bytes of its whole records."""
         return self.ends[-1] if self.ends else 0
 
     def end_after(self, batch: int) -> int:
-        """How many bytes its records up to commit ``batch`` take."""
+        """Return the size in bytes of its records up to commit ``batch``."""
         return self.ends[batch - self.first]
 
     def read_on(self, content: bytes) -> list[Commit]:

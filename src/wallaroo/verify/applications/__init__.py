@@ -1,4 +1,4 @@
-"""The applications that ``wallaroo verify`` runs; each is a file that ``wallaroo run`` takes.
+"""The applications of ``wallaroo verify``, each a file for ``wallaroo run``.
 
 Where it runs: driver and workers.
 """

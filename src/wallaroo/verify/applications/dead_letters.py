@@ -1,8 +1,9 @@
-"""Failing events: a decoder, a computation and a state step raise for some events, and each of
-these is to be one dead letter.
+"""Failing events, each of which has to become one dead letter.
 
-Where it runs: driver (building it) and workers.  An event says itself where it fails, so that every
-attempt fails alike.  Dead letters go to one growing file, ``--dead FILE``.
+A decoder, a computation and a state step raise for some events.
+
+Where it runs: driver (building it) and workers.  An event contains the place at which it fails, so
+that every attempt fails alike.  Dead letters go to one growing file, ``--dead FILE``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import struct
 
 import wallaroo
 
-EVENT = struct.Struct(">BIQ")  # where it fails, key, number
+EVENT = struct.Struct(">BIQ")  # place of failure, key, number
 PASSES, IN_DECODER, IN_COMPUTATION, IN_STATE = range(4)
 STEPS = {IN_DECODER: "decode reading", IN_COMPUTATION: "check reading", IN_STATE: "count readings"}
 
@@ -20,7 +21,7 @@ Event = tuple[int, int, int]
 
 
 class Passed:
-    """The state of one key."""
+    """State of one key."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -42,14 +43,14 @@ def application_setup(args: list[str]) -> object:
 
 
 def fail_at(place: int, event: Event) -> None:
-    """Raise where the event says so."""
+    """Raise if the event is to fail at this place."""
     if event[0] == place:
         raise ValueError(f"reading {event[2]} of {event[1]}")
 
 
 @wallaroo.decoder(header_length=4, length_fmt=">I", name=STEPS[IN_DECODER], on_error="dead-letter")
 def decode(payload: bytes) -> Event:
-    """Read an event."""
+    """Decode an event."""
     event = EVENT.unpack(payload)
     fail_at(IN_DECODER, event)
     return event
@@ -57,20 +58,20 @@ def decode(payload: bytes) -> Event:
 
 @wallaroo.computation(name=STEPS[IN_COMPUTATION], on_error="dead-letter")
 def check(event: Event) -> Event:
-    """Pass an event on, in front of the shuffle."""
+    """Pass an event on, before the shuffle."""
     fail_at(IN_COMPUTATION, event)
     return event
 
 
 @wallaroo.key_extractor
 def key_of(event: Event) -> int:
-    """Every key has a counter of its own."""
+    """Return the key, which has a counter of its own."""
     return event[1]
 
 
 @wallaroo.state_computation(name=STEPS[IN_STATE], state=Passed, on_error="dead-letter")
 def count(event: Event, passed: Passed) -> tuple[int, int, int]:
-    """Count one more, behind the shuffle; what fails is not counted."""
+    """Count the event, after the shuffle; failed events are not counted."""
     fail_at(IN_STATE, event)
     passed.count += 1
     return event[1], passed.count, event[2]

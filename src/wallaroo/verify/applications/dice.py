@@ -1,10 +1,10 @@
-"""Code that does something else in every attempt: each event's lane is thrown with a die.
+"""Nondeterministic code: each event's lane is random in every attempt.
 
 Where it runs: driver (building it) and workers.
 
-Where a batch mixed the outputs of two attempts of one task, an event would have gone to one lane in
-the first and to another one in the second: it would come out twice, or not at all, and the lanes
-would have counted another number of events than there were.
+If a batch mixed the outputs of two attempts of one task, an event would go to one lane in the first
+and to a different one in the second: it would be output twice, or not at all, and the lanes would
+count a different number of events than there were.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TABLES = 31
 
 
 class Lane:
-    """How many events a lane had."""
+    """Number of events in a lane."""
 
     def __init__(self) -> None:
         self.lane_events = 0
 
 
 class Table:
-    """How many events a table had: behind a second shuffle."""
+    """Number of events at a table, after a second shuffle."""
 
     def __init__(self) -> None:
         self.table_events = 0
@@ -47,19 +47,19 @@ def application_setup(args: list[str]) -> object:
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
 def decode(payload: bytes) -> int:
-    """Read a number."""
+    """Decode a number."""
     return int(EVENT.unpack(payload)[0])
 
 
 @wallaroo.computation(name="throw")
 def throw(number: int) -> tuple[int, int]:
-    """Give the event a lane, another one in every attempt."""
+    """Return the event with a lane, a different one in every attempt."""
     return random.SystemRandom().randrange(LANES), number
 
 
 @wallaroo.key_extractor
 def lane_of(event: tuple[int, int]) -> int:
-    """The lane."""
+    """Return the lane."""
     return event[0]
 
 
@@ -72,7 +72,7 @@ def count_in_lane(event: tuple[int, int], lane: Lane) -> tuple[int, int]:
 
 @wallaroo.key_extractor
 def table_of(event: tuple[int, int]) -> int:
-    """The lane and the number choose the table: it differs from attempt to attempt as well."""
+    """Return the table, by lane and number: it differs from attempt to attempt as well."""
     return (event[0] + event[1]) % TABLES
 
 

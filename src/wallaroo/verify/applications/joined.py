@@ -1,4 +1,6 @@
-"""The as-of join: each order with the newest quote of its key at its time; both are out of order by
+"""The as-of join of orders with quotes.
+
+Each order is joined with the newest quote of its key at its time; both streams are out of order by
 at most ``DELAY_MS``.
 
 Where it runs: driver (building it) and workers.
@@ -18,24 +20,24 @@ Event = tuple[int, int, int]
 
 
 def time_of(event: Event) -> int:
-    """Read an event's time."""
+    """Return an event's time."""
     return wallaroo.microseconds(event[2])
 
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
 def decode(payload: bytes) -> Event:
-    """Read a key, a number and a time."""
+    """Decode a key, a number and a time."""
     return EVENT.unpack(payload)
 
 
 @wallaroo.key_extractor
 def key_of(event: Event) -> int:
-    """Orders meet quotes of their key."""
+    """Return the key, at which orders meet quotes."""
     return event[0]
 
 
 def quoted(order: Event, quote: Event | None) -> str:
-    """Name both."""
+    """Return a line with the numbers of both, 0 for no quote."""
     return f"{order[0]} {order[1]} {quote[1] if quote else 0}"
 
 

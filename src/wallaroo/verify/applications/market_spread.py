@@ -1,8 +1,10 @@
-"""Market spread: two streams meet at a symbol; where its spread is wide, orders are rejected.
+"""Market spread: two streams meet at a symbol.
+
+If the symbol's spread is wide, orders are rejected.
 
 Where it runs: driver (building it) and workers.  Orders and quotes are numbered per symbol, so that
-a rejection can say which quote was its reason, and an oracle which interleavings of the two streams
-explain the output.
+a rejection can name the quote that caused it, and an oracle can determine which interleavings of
+the two streams explain the output.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ Quote = tuple[bytes, int, float, float]
 
 
 class Market:
-    """The state of one symbol: its latest quote (0: none), and whether orders are rejected."""
+    """State of one symbol.
+
+    It is the latest quote (0: none), and whether orders are rejected.
+    """
 
     def __init__(self) -> None:
         self.quote = 0
@@ -46,21 +51,21 @@ def application_setup(args: list[str]) -> object:
 
 @wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
 def decode_order(payload: bytes) -> Order:
-    """Read an order."""
+    """Decode an order."""
     _, symbol, number = ORDER.unpack(payload)
     return symbol, number
 
 
 @wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
 def decode_quote(payload: bytes) -> Quote:
-    """Read a quote."""
+    """Decode a quote."""
     _, symbol, number, bid, offer = QUOTE.unpack(payload)
     return symbol, number, bid, offer
 
 
 @wallaroo.key_extractor
 def symbol_of(event: Order | Quote) -> bytes:
-    """Orders and quotes of a symbol meet."""
+    """Return the symbol, at which orders and quotes meet."""
     return event[0]
 
 

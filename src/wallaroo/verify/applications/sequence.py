@@ -1,4 +1,4 @@
-"""Windows per key: every event is answered with the last four values of its key.
+"""Windows per key: the key's last four values at every event.
 
 Where it runs: driver (building it) and workers.  The output goes to a resuming TCP receiver, and to
 files with ``--files DIR``; with ``--plain`` the receiver is any TCP receiver.
@@ -17,7 +17,7 @@ WINDOW = 4
 
 
 class Values:
-    """The state of one key."""
+    """State of one key."""
 
     def __init__(self) -> None:
         self.last = [0] * WINDOW
@@ -44,19 +44,19 @@ def application_setup(args: list[str]) -> object:
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
 def decode(payload: bytes) -> tuple[int, int]:
-    """Read a key and a value."""
+    """Decode a key and a value."""
     return EVENT.unpack(payload)
 
 
 @wallaroo.key_extractor
 def key_of(event: tuple[int, int]) -> int:
-    """Every key has a window of its own."""
+    """Return the key, which has a window of its own."""
     return event[0]
 
 
 @wallaroo.state_computation(name="slide window", state=Values)
 def slide(event: tuple[int, int], values: Values) -> tuple[int, list[int]]:
-    """Take the value in, drop the oldest."""
+    """Append the value, drop the oldest."""
     values.last = [*values.last[1:], event[1]]
     return event[0], values.last
 

@@ -1,5 +1,6 @@
-"""Counts by key and second of event time, given out by a timer for each, and a count that expires;
-events are out of order by at most ``DELAY_MS``.
+"""Counts by key and second of event time, and an expiring count.
+
+A timer outputs each second's count.  Events are out of order by at most ``DELAY_MS``.
 
 Where it runs: driver (building it) and workers.
 """
@@ -11,23 +12,23 @@ import struct
 
 import wallaroo
 
-EVENT = struct.Struct(">IQ?")  # key, milliseconds, whether the second's count is called off
+EVENT = struct.Struct(">IQ?")  # key, milliseconds, whether the second's count is cancelled
 SECOND_MS = 1000
-KEPT_MS = 2000  # without an event: a count expires
+KEPT_MS = 2000  # without an event until a count expires
 DELAY_MS = 400
 
 Event = tuple[int, int, bool]
 
 
 class Seconds:
-    """A key's state: events by second."""
+    """State of one key: events by second."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
 
 class Seen:
-    """A key's state: events since its count expired."""
+    """State of one key: events since its count expired."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -35,19 +36,19 @@ class Seen:
 
 
 def time_of(event: Event) -> int:
-    """Read an event's time."""
+    """Return an event's time."""
     return wallaroo.milliseconds(event[1])
 
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
 def decode(payload: bytes) -> Event:
-    """Read a key, a time, and whether a count is called off."""
+    """Decode a key, a time, and whether a count is cancelled."""
     return EVENT.unpack(payload)
 
 
 @wallaroo.key_extractor
 def key_of(event: Event) -> int:
-    """Every key has timers of its own."""
+    """Return the key, which has timers of its own."""
     return event[0]
 
 
@@ -59,7 +60,7 @@ def encode(line: str) -> bytes:
 
 @wallaroo.state_computation(name="By second", state=Seconds)
 def by_second(event: Event, seconds: Seconds, context: wallaroo.Context) -> None:
-    """Count in the event's second, or forget what was counted in it."""
+    """Count the event in its second, or drop that second's count and timer."""
     second = event[1] // SECOND_MS
     name = str(second)
     if event[2]:
@@ -72,7 +73,7 @@ def by_second(event: Event, seconds: Seconds, context: wallaroo.Context) -> None
 
 @by_second.on_timer
 def is_over(seconds: Seconds, context: wallaroo.Context, name: str) -> str:
-    """Give a second's count out."""
+    """Output a second's count."""
     count = seconds.counts.pop(name)
     if not seconds.counts:
         context.drop_state()
@@ -80,7 +81,7 @@ def is_over(seconds: Seconds, context: wallaroo.Context, name: str) -> str:
 
 
 def is_gone(seen: Seen, context: wallaroo.Context) -> str:
-    """Say how many events there were."""
+    """Output the number of events at expiry."""
     return f"{context.key!r}:gone {seen.newest_ms} {seen.count}"
 
 
@@ -92,7 +93,7 @@ def is_gone(seen: Seen, context: wallaroo.Context) -> str:
     on_expire=is_gone,
 )
 def kept(event: Event, seen: Seen) -> None:
-    """Count."""
+    """Count the event."""
     seen.count += 1
     seen.newest_ms = max(seen.newest_ms, event[1])
 

@@ -1,5 +1,6 @@
-"""The window detector: all values of a key in sliding windows of event time, out of order by at
-most ``DELAY_MS``.
+"""The window detector: a key's values in sliding windows of event time.
+
+Values are out of order by at most ``DELAY_MS``.
 
 Where it runs: driver (building it) and workers.
 """
@@ -20,7 +21,7 @@ Event = tuple[int, int, int]
 
 
 def time_of(event: Event) -> int:
-    """Read an event's time."""
+    """Return an event's time."""
     return wallaroo.milliseconds(event[2])
 
 
@@ -60,13 +61,13 @@ def application_setup(args: list[str]) -> object:
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
 def decode(payload: bytes) -> Event:
-    """Read a key, a value and a time."""
+    """Decode a key, a value and a time."""
     return EVENT.unpack(payload)
 
 
 @wallaroo.key_extractor
 def key_of(event: Event) -> int:
-    """Every key has windows of its own."""
+    """Return the key, which has windows of its own."""
     return event[0]
 
 

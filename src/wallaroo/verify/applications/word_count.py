@@ -1,4 +1,4 @@
-"""Word count: every word is answered with how often it has been seen.
+"""Word count: every word with its running count.
 
 Where it runs: driver (building it) and workers.
 """
@@ -9,7 +9,7 @@ import wallaroo
 
 
 class Total:
-    """The state of one word."""
+    """State of one word."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -27,25 +27,25 @@ def application_setup(args: list[str]) -> object:
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
 def decode(payload: bytes) -> str:
-    """Read a line."""
+    """Decode a line."""
     return payload.decode()
 
 
 @wallaroo.computation_multi(name="split")
 def split(line: str) -> list[str]:
-    """Cut a line into words."""
+    """Split a line into words."""
     return line.split()
 
 
 @wallaroo.key_extractor
 def word_of(word: str) -> str:
-    """Every word is a key."""
+    """Return the word, which is its own key."""
     return word
 
 
 @wallaroo.state_computation(name="count", state=Total)
 def count(word: str, total: Total) -> tuple[str, int]:
-    """Count one more."""
+    """Count the word."""
     total.count += 1
     return word, total.count
 

@@ -1,5 +1,6 @@
-"""What disturbs a verified run: deaths, pauses, failing disks, damaged files, wrong clocks, lost
-hosts and networks.
+"""Disturbances of a verified run.
+
+They are deaths, pauses, failing disks, damaged files, wrong clocks, lost hosts and networks.
 
 Where it runs: the verifier.
 """

@@ -1,4 +1,4 @@
-"""What disturbs a run, and what it is given for that.
+"""The interface of disturbances, and the verification they act on.
 
 Where it runs: the verifier.
 """
@@ -17,8 +17,8 @@ from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
 from wallaroo.verify.watch import Watch
 
-# without a batch or an output: the run hangs.  A machine with ten times more to do than cores takes
-# minutes to start Spark.
+# without a batch or an output for this long, the run hangs.  A machine with ten times more to do
+# than cores takes minutes to start Spark.
 PROGRESS_S_MAX = 600.0
 
 Say = Callable[[str], None]
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A verification under way, in ``folder``."""
+    """A verification in progress, in ``folder``."""
 
     options: VerifyOptions
     folder: Path
@@ -38,7 +38,7 @@ class Course:
     say: Say
 
     def await_progress(self, what: str) -> None:
-        """Wait until a batch is committed and output received since the mark."""
+        """Wait until a batch was committed and output received since the mark."""
         self.watch.await_(self.progress.is_made, PROGRESS_S_MAX, what)
 
 
@@ -46,4 +46,4 @@ class Disturbances(Protocol):
     """One way to disturb a run."""
 
     def disturb(self, began: float) -> None:
-        """Do what the options say, one after the other; ``began`` is when output first came."""
+        """Carry out all disturbances in order; ``began`` is the time of the first output."""

@@ -1,7 +1,7 @@
-"""Bits flipped in the files of a run that is not running.
+"""Bits flipped in the files of a stopped run.
 
-Where it runs: the verifier.  Every kind of file of a checkpoint gets its turn.  What users read
-themselves (the output of a file sink) carries no checksum and is left alone.
+Where it runs: the verifier.  Every kind of file of a checkpoint is damaged in turn.  Files that
+users read themselves (the output of a file sink) have no checksum and are left alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wallaroo.verify.result import Result
 
-# kind -> where its files are, below the checkpoint; the order is that of the first turn
+# kind -> its files, below the checkpoint; the order is that of the first turn
 KINDS: dict[str, tuple[str, ...]] = {
     "commit": ("commits/*",),
     "delta": ("deltas/*",),
@@ -43,7 +43,7 @@ class Flip:
     mask: int
 
     def undo(self) -> None:
-        """Flip it back, if the byte is still as it was left."""
+        """Flip the bit back, if the file still exists."""
         try:
             with self.file.open("r+b") as file:
                 _flip(file.fileno(), self.byte, self.mask)
@@ -52,8 +52,9 @@ class Flip:
 
 
 def flip(root: Path, chance: random.Random, seen: set[str]) -> Flip | None:
-    """Flip a bit in a file below ``root``: of a kind that is not in ``seen``, where there is one;
-    None where there is no file.
+    """Flip a bit in a file below ``root``; return None if there is no file.
+
+    The file is of a kind that is not in ``seen``, if there is one.
     """
     files = {kind: _files(root, patterns) for kind, patterns in KINDS.items()}
     kinds = [kind for kind, found in files.items() if found]
@@ -69,17 +70,20 @@ def flip(root: Path, chance: random.Random, seen: set[str]) -> Flip | None:
 
 
 class Flips:
-    """Bits flipped in the checkpoint in ``folder``, until a start of the run names their files."""
+    """Bits flipped in the checkpoint in ``folder``.
+
+    They stay flipped until a start of the run names their files.
+    """
 
     def __init__(self, folder: Path, result: Result, say: Callable[[str], None]):
         self._folder = folder
         self._result = result
         self._say = say
-        self._there: list[Flip] = []  # that are still in the files
+        self._there: list[Flip] = []  # still in the files
         self._flipped: set[str] = set()  # kinds that had their turn
 
     def add(self, chance: random.Random) -> Flip | None:
-        """Flip another bit; None where there is no file."""
+        """Flip another bit; return None if there is no file."""
         flipped = flip(self._folder / "checkpoint", chance, self._flipped)
         if flipped is not None:
             self._there.append(flipped)
@@ -87,8 +91,9 @@ class Flips:
         return flipped
 
     def undo_named(self, said: str) -> bool:
-        """The run ended, and printed this: whether flipped bits explain it, which are flipped back
-        then.
+        """Flip back the bits whose files an ended run named; return whether there are any.
+
+        ``said`` is the run's output; such bits explain its end.
         """
         named = [one for one in self._there if _names(said, one.file)]
         for one in named:
@@ -100,7 +105,7 @@ class Flips:
 
 
 def _names(said: str, file: Path) -> bool:
-    """Whether a text names a file: by its path, or by a name that no other file has."""
+    """Return whether a text names a file, by its path or by its folder's name and its own."""
     return str(file) in said or f"{file.parent.name}/{file.name}" in said
 
 

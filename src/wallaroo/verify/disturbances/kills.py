@@ -1,4 +1,4 @@
-"""Deaths, pauses, failing disks, damaged files and wrong clocks, in the order that a seed drew.
+"""Deaths, pauses, failing disks, damaged files and wrong clocks, by seed.
 
 Where it runs: the verifier.
 """
@@ -30,7 +30,7 @@ class Kills:
         )
 
     def disturb(self, began: float) -> None:
-        """Do what the options say, one after the other."""
+        """Carry out the deeds that the options' seed determines, in order."""
         options = self._course.options
         planned = schedule(
             options.kills,

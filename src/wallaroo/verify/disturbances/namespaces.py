@@ -1,10 +1,10 @@
-"""Several hosts on this machine: network namespaces behind a bridge, whose cables can be pulled.
+"""Several hosts on this machine: network namespaces behind a bridge.
 
 Where it runs: the verifier, as root on Linux.
 
 The driver's host is this machine's own namespace, at the bridge's address.  Every other host has a
-namespace and a cable (a veth pair) to the bridge.  A cable that is pulled drops everything without
-a word: no reset, no error, as when a switch fails.
+namespace and a cable (a veth pair) to the bridge.  A pulled cable drops everything silently: no
+reset, no error, as when a switch fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 def why_not() -> str:
-    """Say why there can be no namespaces here; empty where there can."""
+    """Return why network namespaces are unavailable here, "" if they are available."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         return f"network namespaces need the programs {', '.join(missing)} (iproute2, util-linux)"
@@ -43,7 +43,7 @@ def why_not() -> str:
 
 
 class Hosts:
-    """``workers`` hosts for workers, one for clients, until the end of the ``with`` block."""
+    """Hosts for workers and one for clients, within a ``with`` block."""
 
     def __init__(self, workers: int):
         self._mark = f"wl{os.getpid() % 1_000_000}"
@@ -73,7 +73,7 @@ class Hosts:
 
     @property
     def master_host(self) -> str:
-        """The address of the driver's host, where the Master is, too."""
+        """Return the address of the driver's host, which is also the Master's."""
         return f"{self._net}.1"
 
     def host_of_worker(self, number: int) -> str:
@@ -95,12 +95,12 @@ class Hosts:
         _ip("link", "set", self._cable(name), "down")
 
     def cut_between(self, one: str, other: str) -> None:
-        """Keep two hosts from reaching each other, but no others."""
+        """Disconnect two hosts from each other, but from no others."""
         for name, gone in ((one, other), (other, one)):
             _ip("-n", self._space(name), "route", "add", "blackhole", f"{self.address(gone)}/32")
 
     def heal(self) -> None:
-        """Put all cables in again."""
+        """Reconnect all cables and all hosts."""
         for name in self.names:
             _ip("link", "set", self._cable(name), "up")
             for other in self.names:

@@ -1,10 +1,10 @@
-"""What disturbs a run: deaths, pauses, failing disks, damaged files, wrong clocks.
+"""Disturbances of a run: deaths, pauses, failing disks, damaged files, wrong clocks.
 
 Where it runs: the verifier.
 
-The invariant: what was really struck is counted, and nothing else.  An order that no process took
-is withdrawn; a damaged bit that made the run refuse is flipped back, so that the next start can go
-on from where the files were.
+Invariant: exactly the disturbances that took effect are counted.  An order that no process took is
+withdrawn; a damaged bit that made the run refuse is flipped back, so that the next start can
+continue from the original files.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from wallaroo.verify.processes import Kind, await_end, find, kill, table
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
 
-TARGET_S_MAX = 600.0  # for a process of the kind to be killed to be there
-END_S_MAX = 60.0  # in which a deed ends the run
-GONE_S_MAX = 180.0  # for processes to be gone that end with another one
+TARGET_S_MAX = 600.0  # until a process of the kind to be killed exists
+END_S_MAX = 60.0  # within which a deed ends the run
+GONE_S_MAX = 180.0  # until processes are gone that end together with a killed one
 POLL_S = 0.02
 CLOCK_STEP_S = 7200.0
 FAILED_S_MAX = 40.0  # from a disk fault to the end of the run that it explains
@@ -40,21 +40,21 @@ POINTS = {Deed.ENOSPC: WRITES, Deed.EIO: WRITES + SYNCS, Deed.TORN: WRITES}
 
 
 class Scene(Protocol):
-    """What a nemesis needs of the verification around it."""
+    """The part of a verification that a nemesis uses."""
 
     def pause(self, seconds: float) -> None:
-        """Let the run be for a while, started again where it dies."""
+        """Wait, and restart the run if it dies meanwhile."""
 
     def await_(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """The same until something is so.  Raises PeerError where it is not in time."""
+        """Wait for a condition, as in ``pause``.  Raises PeerError if it is not met in time."""
 
     def expect_end(self, seconds: float) -> None:
-        """A deed explains one end of the run, if it comes within that time."""
+        """Note that a deed explains one end of the run within ``seconds``."""
 
 
 @dataclass(slots=True)
 class Nemesis:
-    """Does the deeds to ``run``."""
+    """The executor of deeds on ``run``."""
 
     run: Supervised
     seed: int
@@ -72,7 +72,7 @@ class Nemesis:
         self.run.environment.update(self.orders.environment)
 
     def do(self, number: int, planned: Kill) -> bool:
-        """Do one deed; whether it struck."""
+        """Carry out one deed; return whether it took effect."""
         if planned.deed in SIGNALS:
             return self._signal(number, planned)
         if planned.deed is Deed.CLOCK:
@@ -94,12 +94,12 @@ class Nemesis:
         self.result.note(planned.kind, planned.deed)
         self.say(f"{planned.deed.value} {number}: {planned.kind.value} {pid}")
         if planned.deed is Deed.KILL:
-            await_end(pid)  # else the next one might strike a dead process
-            _await_gone(workers, "daemon")  # where nothing finds them: they end with their daemon
+            await_end(pid)  # otherwise the next deed might strike a dead process
+            _await_gone(workers, "daemon")  # no longer found, but they end with their daemon
         if planned.deed is Deed.HOLD:
             try:
                 self.scene.pause(planned.held_s)
-            finally:  # it goes on whatever happens here
+            finally:  # it continues whatever happens here
                 kill(pid, signal.SIGCONT)
         return True
 
@@ -136,7 +136,7 @@ class Nemesis:
         )
 
     def _point(self, deed: Deed) -> str:
-        """Choose a point at which this was done least often, so that all get their turn."""
+        """Choose a point at which this was done least often, so that all have their turn."""
         points = self._points(deed)
         least = min(self._tried[deed, point] for point in points)
         fewest = [p for p in points if self._tried[deed, p] == least]
@@ -145,8 +145,9 @@ class Nemesis:
         return point
 
     def _order(self, points: list[str], action: str, seconds: float) -> list[str]:
-        """Have the first process that passes one of the points do it; return where it was done:
-        seldom at two, where processes were quick.
+        """Order an action from the first process that passes one of the points.
+
+        Return the points at which it was done: rarely two, if processes were quick.
         """
         for point in points:
             self.orders.place(point, action)
@@ -165,7 +166,7 @@ class Nemesis:
     # -- files
 
     def _flip_bit(self, number: int) -> bool:
-        """End the run, flip a bit, let it be started again."""
+        """End the run and flip a bit; return whether there was a file.  The scene restarts it."""
         processes = _family(self.run.pid)
         self.scene.expect_end(GONE_S_MAX + GONE_S_MAX)
         kill(self.run.pid, self._chance.choice((signal.SIGKILL, signal.SIGTERM)))
@@ -207,7 +208,7 @@ def _await_gone(processes: list[psutil.Process], whose: str) -> None:
 
 
 def _is_there(process: psutil.Process) -> bool:
-    """Whether it is more than an entry of the process table."""
+    """Return whether a process is more than an entry of the process table."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

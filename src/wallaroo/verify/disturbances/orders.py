@@ -1,7 +1,7 @@
-"""Faults of disk and clock, ordered from the processes of a run while they run.
+"""Faults of disk and clock, ordered from a run's processes.
 
-Where it runs: the verifier.  An order is a file that is named as a fault point; the process that
-passes the point takes it and does what it says (`wallaroo.faults`).
+Where it runs: the verifier, while the processes run.  An order is a file named after a fault point;
+the process that passes the point takes the order and carries it out (`wallaroo.faults`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SYNCS = (
     "outbox.pending.rename",
     "outbox.pending.sync_folder",
 )
-# what batches at low latency write instead
+# points that batches at low latency pass instead
 LOW_LATENCY: Mapping[str, str] = {
     "storage.write": "storage.append",
     "storage.fsync": "storage.append_sync",
@@ -46,8 +46,10 @@ EVERY_S_MAX = 20.0
 
 
 class Orders:
-    """The folder of orders, and the clock of the run's processes.  A process has ``chosen_s`` to
-    take an order at the chosen point, then ``every_s`` to take one of all.
+    """The folder of orders, and the clock of the run's processes.
+
+    A process has ``chosen_s`` to take an order at the chosen point, then ``every_s`` to take one at
+    any point.
     """
 
     def __init__(self, folder: Path, chosen_s: float = CHOSEN_S_MAX, every_s: float = EVERY_S_MAX):
@@ -63,22 +65,22 @@ class Orders:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the run's processes need in theirs."""
+        """Return the environment variables that the run's processes need."""
         return {"WALLAROO_FAULT_ORDERS": str(self.folder)}
 
     def place(self, point: str, action: str) -> None:
-        """Have the next process that passes ``point`` do ``action``."""
+        """Order ``action`` from the next process that passes ``point``."""
         unfinished = self.folder / ".order"
         unfinished.write_text(action, encoding="ascii")
         (self.folder / f"{point}{TAKEN}").unlink(missing_ok=True)
         os.rename(unfinished, self.folder / point)
 
     def is_taken(self, point: str) -> bool:
-        """Whether a process did what was ordered last at this point."""
+        """Return whether a process took the last order at this point."""
         return (self.folder / f"{point}{TAKEN}").exists()
 
     def withdraw(self, point: str) -> bool:
-        """Take an order back; False where it was taken meanwhile."""
+        """Withdraw an order; return False if it was taken meanwhile."""
         try:
             os.unlink(self.folder / point)
         except FileNotFoundError:
@@ -86,6 +88,6 @@ class Orders:
         return True
 
     def step_clock(self, seconds: float) -> None:
-        """Let the clock of all the run's processes jump."""
+        """Step the clock of all the run's processes."""
         self._ahead_ns += int(seconds * 1e9)
         OFFSET.pack_into(self._clock, 0, self._ahead_ns)

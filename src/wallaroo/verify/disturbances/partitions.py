@@ -1,15 +1,15 @@
-"""A verification on several hosts, between which the network fails while events flow.
+"""A verification on several hosts, with network failures while events flow.
 
 Where it runs: the verifier, as root; Spark's Master, the run with its ingress and egress are on one
-host, each worker on one of its own, senders and the receiver on another.
+host, each worker on one of its own, senders and the receiver on a further one.
 
 The partitions, drawn by seed, each healed after seconds:
 
 ``worker``     a worker cannot reach the others: driver, range server, master, other workers
 ``workers``    the same for all workers
 ``between``    two workers cannot reach each other, but all others
-``clients``    senders do not reach the ingress, the egress does not reach the receiver
-``flapping``   a worker's cable is in and out, several times a second
+``clients``    senders cannot reach the ingress, the egress cannot reach the receiver
+``flapping``   a worker's cable is disconnected and reconnected, several times a second
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from wallaroo.verify.disturbances.schedule import Deed
 KINDS = ("worker", "between", "clients", "workers", "flapping")
 CUT_S = (2.0, 25.0)
 EXPLAINED_S = 60.0  # after a partition has healed the run may still end because of it
-FLAP_S = (0.05, 0.5)  # how long a flapping cable is out, or in
+FLAP_S = (0.05, 0.5)  # how long a flapping cable is disconnected, or connected
 MID_BATCH_S = 1.0
 
 
 class Partitions:
-    """Partitions of the network between hosts, each for a time between two ``seconds``."""
+    """Network partitions between hosts, of durations between two ``seconds``."""
 
     def __init__(self, course: Course, hosts: Hosts, seconds: tuple[float, float] = CUT_S):
         self._course = course
@@ -37,7 +37,7 @@ class Partitions:
         self._seconds = seconds
 
     def disturb(self, began: float) -> None:
-        """Do what the options say, one after the other."""
+        """Carry out as many partitions as the options have kills, in order."""
         options = self._course.options
         chance = random.Random(f"partitions {options.seed}")
         workers = [name for name in self._hosts.names if name != CLIENTS]

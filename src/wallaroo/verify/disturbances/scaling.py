@@ -1,21 +1,21 @@
-"""A verification on a cluster that grows, shrinks and breaks while events flow.
+"""A verification on a cluster that changes while events flow.
 
 Where it runs: the verifier; Spark's Master, its Workers and the run are its children.
 
-The changes, in the order given:
+The cluster grows, shrinks and breaks.  The changes, in the order given:
 
 ``grow1``, ``grow2``       one or two workers are added
 ``shrink1``, ``shrink2``   the newest one or two workers are decommissioned and leave
-``kill``, ``kill2``        SIGKILL for the newest worker with all it started while batches run;
-                           ``kill2``: and for the next one at once
-``revive``                 killed workers are started again, under their names
-``master``                 SIGKILL for the Master; batches have to go on without it; then it is
-                           started again
-``driver``                 SIGKILL for the driver, workers are left behind; the run is started again
+``kill``, ``kill2``        SIGKILL for the newest worker and all its processes while batches run;
+                           ``kill2``: and for the next one immediately
+``revive``                 killed workers are restarted, under their names
+``master``                 SIGKILL for the Master; batches have to continue without it; then it is
+                           restarted
+``driver``                 SIGKILL for the driver, workers are left behind; the run is restarted
 
-After every change the run's own status has to name just the workers that are there, every one with
-key groups, all key groups owned once; then output has to flow.  At the end everything is compared
-with the oracle.
+After every change the run's own status has to list exactly the live workers, each with key groups,
+and every key group owned once; then output has to flow.  At the end everything is compared with the
+oracle.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ from wallaroo.verify.processes import Kind, kill
 SIZES = {"grow1": 1, "grow2": 2, "shrink1": -1, "shrink2": -2}
 CHANGES = (*SIZES, "kill", "kill2", "revive", "master", "driver")
 FAILURES = ("kill", "revive", "kill2", "revive", "master", "driver")
-MID_BATCH_S = 0.6  # a kill comes this long after a commit at most: batches take about half a second
+MID_BATCH_S = 0.6  # at most, from a commit to a kill: batches take about half a second
 ANSWER_S_MAX = 5.0  # for the run's status
 MEMBERS_S_MAX = 120.0  # until the run's status shows a change
 
 
 def every_pair(smallest: int, largest: int, start: int) -> tuple[str, ...]:
-    """Return growing and shrinking by one and two in all ordered pairs, each just once, between
-    these numbers of workers.
+    """Return a sequence of changes in which every ordered pair of changes occurs just once.
+
+    Changes grow or shrink the cluster by one or two workers.  Their number starts at ``start`` and
+    stays between ``smallest`` and ``largest``.
 
     >>> walk = every_pair(1, 5, 2)
     >>> len(walk), len(set(zip(walk, walk[1:])))
@@ -77,10 +79,10 @@ class Changes:
         self._course = course
         self._cluster = cluster
         self._changes = changes
-        self._moves: list[str] = []  # what the run said of each change
+        self._moves: list[str] = []  # the run's report on each change
 
     def disturb(self, began: float) -> None:
-        """Make all changes, one after the other."""
+        """Carry out all changes, in order."""
         chance = random.Random(f"changes {self._course.options.seed}")
         self._await_members("at the start")
         for number, change in enumerate(self._changes, 1):
@@ -135,7 +137,7 @@ class Changes:
     def _living(self) -> list[str]:
         return [worker.name for worker in self._cluster.status().workers if worker.state != "dead"]
 
-    # -- what the run says of itself
+    # -- the run's own status
     # ---------------------------------------------------------------------------------------------
 
     def _await_members(self, when: str) -> None:
@@ -166,7 +168,7 @@ class Changes:
         self._course.say(f"  {seen}")
 
     def _has_reported(self) -> bool:
-        """Whether the run says of a new change what it moved."""
+        """Return whether the run reports what a new change moved, and note the report."""
         moved = str(self._status().get("moved", ""))
         if not moved or moved == (self._moves[-1] if self._moves else ""):
             return False
@@ -174,7 +176,7 @@ class Changes:
         return True
 
     def _status(self) -> dict[str, Any]:
-        """Return what the run answers to /status; nothing while it cannot be asked."""
+        """Return the run's answer to /status, {} while it is unavailable."""
         record = run_of(self._course.folder / "checkpoint")
         if record is None or not record.is_alive:
             return {}

@@ -1,5 +1,6 @@
-"""What is done to which process, in which order and after how long: decided by a seed before
-anything runs.
+"""A schedule of deeds, drawn from a seed before anything runs.
+
+It determines the process, the order and the delay of each deed.
 
 Where it runs: pure.
 """
@@ -13,7 +14,7 @@ from enum import Enum
 
 from wallaroo.verify.processes import Kind
 
-# Starting Spark takes seconds, the other processes a fraction of one: many cheap deaths for each
+# Spark takes seconds to start, the other processes a fraction of one: many cheap deaths for each
 # expensive one.
 WEIGHTS: Mapping[Kind, float] = {
     Kind.DRIVER: 1,
@@ -24,29 +25,31 @@ WEIGHTS: Mapping[Kind, float] = {
     Kind.EGRESS: 7,
 }
 CAUSES = (Kind.DRIVER, Kind.JVM)  # their death ends the run
-HURRIED = 0.2  # share of kills that do not wait for the recovery from the one before
+HURRIED = 0.2  # share of kills that do not wait for the recovery from the previous one
 PAUSE_S_MAX = 2.0  # before a kill
 HELD_S = (0.2, 6.0)  # how long a process is held
 
 
 class Deed(Enum):
-    """What is done to a process, its disk or its clock."""
+    """Disturbance of a process, its disk, its clock or its network."""
 
     KILL = "kill"  # SIGKILL
     HOLD = "hold"  # SIGSTOP, and SIGCONT some seconds later
-    STOP = "stop"  # of the driver: SIGTERM, a clean stop; then the run is started again
+    STOP = "stop"  # SIGTERM for the driver, a clean stop; then the run is restarted
     ENOSPC = "enospc"  # the next write somewhere in the protocol finds the disk full
     EIO = "eio"  # the next write, sync or rename fails with a disk error
     TORN = "torn"  # the next write is cut in half, and the process dies
     CLOCK = "clock"  # the clock of all processes jumps
     PARTITION = "partition"  # hosts cannot reach each other for seconds
-    FLIP = "flip"  # the run ends, a bit of one of its files is flipped, and it is started again
+    FLIP = "flip"  # the run ends, a bit of one of its files is flipped, and it is restarted
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill: of which kind, how long after the moment at which it may happen, and whether it
-    waits for recovery first.
+    """One deed, with its kind of process and its timing.
+
+    It happens ``pause_s`` after the moment at which it may; unless ``is_hurried``, it waits for
+    recovery first.
     """
 
     kind: Kind
@@ -54,7 +57,7 @@ class Kill:
     is_hurried: bool
     choice: float  # which of several processes of the kind, 0 to 1
     deed: Deed = Deed.KILL
-    held_s: float = 0.0  # where it is held
+    held_s: float = 0.0  # for Deed.HOLD
 
 
 def schedule(
@@ -65,8 +68,10 @@ def schedule(
     deeds: Sequence[Deed] = (Deed.KILL,),
     together: int = 1,
 ) -> tuple[Kill, ...]:
-    """Draw ``count`` kills of ``kinds``: each kind once first, in random order, then by weight;
-    each deed once first, too.  ``together`` of them come at once, what ends the run last.
+    """Draw ``count`` kills of ``kinds``.
+
+    Each kind occurs once first, in random order, then by weight; each deed once first as well.
+    ``together`` of them happen at once, those that end the run last.
 
     >>> [kill.kind.name for kill in schedule(3, 1, [Kind.EGRESS])]
     ['EGRESS', 'EGRESS', 'EGRESS']
@@ -97,7 +102,10 @@ def schedule(
 
 
 def _possible(deed: Deed, kind: Kind, deeds: Sequence[Deed]) -> Deed:
-    """Only the driver can be stopped; the others get the first of the deeds that fits."""
+    """Return a possible deed for a kind: only the driver can be stopped.
+
+    For the other kinds it is the first of the deeds that fits.
+    """
     if deed is not Deed.STOP or kind is Kind.DRIVER:
         return deed
     return next((other for other in deeds if other is not Deed.STOP), Deed.KILL)

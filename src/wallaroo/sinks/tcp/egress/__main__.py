@@ -1,13 +1,14 @@
-"""The egress: one process per TCP sink that sends committed output, in order, over a connection
-that stays open.
+"""The egress: one process per TCP sink that sends committed output.
 
 Where it runs: a process of its own, started by the sink's committer: ``python -m
 wallaroo.sinks.tcp.egress CONFIG``.
 
+It sends in order, over a connection that stays open.
+
 The invariant: one egress at a time per outbox, by a lock that is released when its process ends. An
 egress that outlives its driver (it waits for its receiver) keeps the lock, and so nothing is sent
-beside it.  Where an egress was killed together with its driver, the next one waits until the kernel
-has ended the connection that was left (`orphan`).  `egress_loop` says what it does.
+beside it.  If an egress was killed together with its driver, the next one waits until the kernel
+has ended the connection that was left (`orphan`).  `loop` describes its work.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from wallaroo.sinks.tcp.egress.orphan import bytes_under_way
 from wallaroo.sinks.tcp.egress.pipe import EXIT_BROKEN, EgressConfig, Pipe
 from wallaroo.sinks.tcp.progress import ProgressFile
 
-LOCK_POLL_S = 0.05  # how often the lock of an earlier run's egress is tried
+LOCK_POLL_S = 0.05  # between two tries of the lock of an earlier run's egress
 
 
 def take_lock(path: Path, pipe: Pipe) -> int:
-    """Take the outbox's lock, waiting for an egress of an earlier run to end; return the descriptor
-    that holds it, or -1 where the committer closed meanwhile.
+    """Take the outbox's lock, waiting for an egress of an earlier run to end.
+
+    Returns the descriptor that holds it, or -1 if the committer closed meanwhile.
     """
     waiting = ""
     while True:
@@ -47,8 +49,9 @@ def take_lock(path: Path, pipe: Pipe) -> int:
 
 
 def await_orphan(config: EgressConfig, local_port: int, pipe: Pipe) -> bool:
-    """Wait until the connection of a killed egress has ended; False where the committer closed
-    meanwhile.
+    """Wait until the connection of a killed egress has ended.
+
+    Returns False if the committer closed meanwhile.
     """
     ending = Ending(time.monotonic())
     while (missing := bytes_under_way(local_port, config.port)) is not None:
@@ -64,7 +67,7 @@ def await_orphan(config: EgressConfig, local_port: int, pipe: Pipe) -> bool:
 
 
 def _wait(pipe: Pipe) -> bool:
-    """Wait a moment and answer pings; False where the committer closed or is gone."""
+    """Wait a moment and answer pings; return False if the committer closed or is gone."""
     select.select([0], [], [], LOCK_POLL_S)
     messages = pipe.receive()
     if any("ping" in message for message in messages):
@@ -75,7 +78,7 @@ def _wait(pipe: Pipe) -> bool:
 
 
 def main(text: str) -> int:
-    """Run one egress; 0 at an orderly end, ``EXIT_BROKEN`` where the outbox cannot be used."""
+    """Run one egress; return 0 at an orderly end, ``EXIT_BROKEN`` if the outbox is unusable."""
     config = EgressConfig.from_json(text)
     pipe = Pipe()
     staging = Path(config.staging)

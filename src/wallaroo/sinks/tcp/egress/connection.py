@@ -1,5 +1,4 @@
-"""One TCP connection to a receiver, and what the kernel knows of it: bytes accepted, bytes
-acknowledged.
+"""A TCP connection to a receiver, with the kernel's byte counts.
 
 Where it runs: egress.
 
@@ -7,7 +6,7 @@ Plain TCP reports nothing of what arrived to an application, but the kernel know
 connection: how many bytes the other side has acknowledged (``tcpi_bytes_acked``) and how many it
 still holds (``SIOCOUTQ``).  Their sum is what ``send`` ever accepted, exact to the byte, and it can
 be read through any descriptor of the connection, also after the process that sent has been killed.
-Where the kernel does not count (anything but Linux), both are None and the egress relies on its own
+If the kernel does not count (anything but Linux), both are None and the egress relies on its own
 record.
 """
 
@@ -64,7 +63,10 @@ else:
 
 
 def _consistent(sock: socket.socket) -> _Counters | None:
-    """All counters of one moment: bytes acknowledged between two readings would be missed."""
+    """Return all counters of one moment, or None.
+
+    Bytes acknowledged between two readings would be missed otherwise.
+    """
     before = _counters(sock)
     while before is not None:
         after = _counters(sock)
@@ -86,19 +88,20 @@ class Connection:
     is_half_closed: bool = False  # the other side will not write any more; it may well still read
     has_ended: bool = False  # this side has ended; it still reads
     stream: TlsStream | None = None  # None: not encrypted
-    said: ResumeStream = field(default_factory=ResumeStream)  # what a resuming receiver says
+    said: ResumeStream = field(default_factory=ResumeStream)  # what a resuming receiver reports
     ending: Ending | None = None  # once it is to end
 
     def encrypt(self, tls: TLS, host: str) -> None:
-        """Shake hands as a client of ``host``, before anything is sent.  Raises OSError where that
-        fails, PeerError for files that cannot be used.
+        """Shake hands as a client of ``host``, before anything is sent.
+
+        Raises OSError if that fails, PeerError for files that cannot be used.
         """
         counters = _consistent(self.sock)
         self.base = counters.acked if counters else 0
         self.stream = connected_stream(self.sock, tls, host)
 
     def send(self, views: Sequence[memoryview]) -> int:
-        """Send of these; return how many bytes."""
+        """Send a part of the views; return how many bytes."""
         return self.sock.sendmsg(views) if self.stream is None else self.stream.sendmsg(views)
 
     def recv(self, count: int) -> bytes:
@@ -107,7 +110,7 @@ class Connection:
 
     @property
     def has_rest(self) -> bool:
-        """Whether something that was taken waits for the kernel's room."""
+        """Return whether output that was accepted waits for the kernel's room."""
         return self.stream is not None and self.stream.has_rest
 
     def flush(self) -> None:
@@ -117,45 +120,47 @@ class Connection:
 
     @property
     def can_be_continued(self) -> bool:
-        """Whether another process could go on with it."""
+        """Return whether another process could continue it."""
         return self.stream is None and self.is_counted
 
     @property
     def is_counted(self) -> bool:
-        """Whether the kernel counts bytes on this connection."""
+        """Return whether the kernel counts bytes on this connection."""
         return _counters(self.sock) is not None
 
     @property
     def is_ended(self) -> bool:
-        """Whether this side has ended it: nothing more can be sent."""
+        """Return whether this side has ended it: nothing more can be sent."""
         counters = _counters(self.sock)
         return counters is not None and counters.is_ended
 
     def begin(self, start: int) -> None:
-        """Note which offset the first byte has; call before the first send."""
+        """Note the offset of the first byte; call before the first send."""
         counters = _consistent(self.sock)
         self.start = start
         if self.stream is None:
             self.base = counters.acked if counters else 0
 
     def hand_over(self, channel: int) -> None:
-        """Send a second descriptor of it through the Unix socket ``channel`` (a descriptor), with
-        what is known of it.
+        """Send a second descriptor of the connection, with what is known of it.
+
+        ``channel`` is the descriptor of the Unix socket that it is sent through.
         """
         facts = json.dumps({"start": self.start, "base": self.base}).encode()
         with socket.socket(fileno=os.dup(channel)) as sender:
             socket.send_fds(sender, [facts], [self.sock.fileno()])
 
     def accepted(self) -> int | None:
-        """Offset after the last byte the kernel accepted; None where it does not count."""
+        """Return the offset after the last byte the kernel accepted; None if it does not count."""
         counters = _consistent(self.sock)
         if counters is None:
             return None
         return self.start + counters.acked + counters.queued - self.base - counters.is_ended
 
     def acked(self) -> int | None:
-        """Offset after the last byte the other side's kernel acknowledged; None where ours does not
-        count.  One more where this side's FIN is acknowledged, too.
+        """Return the offset after the last byte that the other side's kernel acknowledged.
+
+        None if ours does not count; one more if this side's FIN is acknowledged, too.
         """
         counters = _counters(self.sock)
         if counters is None:
@@ -182,8 +187,10 @@ class Connection:
 
 
 def begin_connect(host: str, port: int) -> socket.socket:
-    """Start connecting without waiting; the socket becomes writable when it is decided.  Raises
-    OSError where it is at once.
+    """Start connecting without waiting; return the socket.
+
+    It becomes writable when the attempt has succeeded or failed.  Raises OSError if it fails at
+    once.
     """
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, kind, protocol)

@@ -1,7 +1,8 @@
-"""Reaching the receiver: one attempt to connect at a time, and again after a while where it is
-absent.
+"""Attempts to connect to the receiver, one at a time.
 
 Where it runs: egress.
+
+While the receiver is unavailable, each failed attempt is followed by another one after a while.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ RETRY_S = 0.25  # Wallaroo's figure
 
 
 class Dialer:
-    """``sock`` is the attempt under way, None between two attempts."""
+    """The dialer of one receiver.
+
+    ``sock`` is the attempt under way, None between two attempts.
+    """
 
     def __init__(self, host: str, port: int, tls: TLS | None = None):
         self.sock: socket.socket | None = None
@@ -28,11 +32,11 @@ class Dialer:
         self._retry_at = 0.0
 
     def seconds_left(self) -> float:
-        """How long the next attempt has to wait."""
+        """Return the seconds that the next attempt has to wait."""
         return max(0.0, self._retry_at - time.monotonic())
 
     def dial(self) -> str:
-        """Begin an attempt; return why that failed, empty where it is under way."""
+        """Begin an attempt; return why that failed, empty if it is under way."""
         try:
             self.sock = begin_connect(self._host, self._port)
         except OSError as error:
@@ -40,13 +44,13 @@ class Dialer:
         return ""
 
     def answer(self) -> Connection | str:
-        """End the attempt, whose socket is ready: the connection, or why there is none."""
+        """End the attempt, whose socket is ready; return the connection, or why it failed."""
         assert self.sock is not None
         sock = self.sock
         self.sock = None
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code == 0 and sock.getsockname() == sock.getpeername():
-            # a port in the ephemeral range can connect to itself where no program listens
+            # a port in the ephemeral range can connect to itself if no program listens
             code = errno.ECONNREFUSED
         if code == 0:
             try:
@@ -64,6 +68,6 @@ class Dialer:
         return connection
 
     def absent(self, reason: str, is_patient: bool = True) -> str:
-        """Try again after a while, or at once; return what is waited for, in words."""
+        """Schedule the next attempt, later or at once; return what is waited for, in words."""
         self._retry_at = time.monotonic() + (RETRY_S if is_patient else 0.0)
         return f"{self._host}:{self._port} ({reason[:1].lower()}{reason[1:]})"

@@ -1,4 +1,4 @@
-"""How long the end of a connection is waited for.
+"""The wait for the end of a connection.
 
 Where it runs: egress; pure (time comes in as an argument).
 
@@ -21,7 +21,7 @@ QUIET_S = 5.0
 
 @dataclass(slots=True)
 class Ending:
-    """The end of one connection, from the moment nothing new is sent on it."""
+    """The end of one connection, once nothing new is sent."""
 
     since: float
     _missing: int = -1
@@ -37,7 +37,7 @@ class Ending:
         self.since = now
 
     def is_over(self, now: float) -> bool:
-        """Whether waiting longer is in vain.
+        """Return whether waiting longer is in vain.
 
         >>> ending = Ending(since=0.0)
         >>> ending.note_missing(10, 1.0)

@@ -1,20 +1,21 @@
-"""The egress at work: it takes batches from its committer, keeps one connection, sends, records,
-reports.
+"""The loop of the egress.
 
 Where it runs: egress.
+
+It accepts batches from its committer, keeps one connection, sends, records and reports.
 
 The invariants:
 
 * Only what the committer handed over is sent, in batch order.
 * A connection begins where an output begins.  It resumes from what the receiver's kernel
-  acknowledged (with ``is_resuming``: from the number of bytes the receiver says it has), never from
+  acknowledged (with ``is_resuming``: from the number of bytes the receiver reports), never from
   what our own kernel accepted: at least once, in order.
-* Before the first byte of a connection a second descriptor of it goes to the committer.  Where the
+* Before the first byte of a connection a second descriptor of it goes to the committer.  If the
   egress alone is killed, the next one takes that connection over and asks the kernel how far it is:
   nothing lost, nothing twice, in the middle of an output too.
 * Whatever the receiver writes is read, up to its end: closing a connection with unread bytes, or
   before the receiver has read everything, would reset it and lose what is on its way.
-* At an orderly end, and where the driver is gone (end of stdin), the egress finishes the output in
+* At an orderly end, and if the driver is gone (end of stdin), the egress finishes the output in
   hand, ends its side of the connection, waits until the receiver has acknowledged everything and
   ended its own (`ending` has the bounds), records, and exits.  It keeps the outbox's lock
   meanwhile, so the next run's first byte comes after this connection's last one.  What is not
@@ -46,28 +47,28 @@ from wallaroo.sinks.tcp.progress import ProgressFile
 from wallaroo.sinks.tcp.queue import SendQueue
 from wallaroo.tracing import trace_point
 
-SLICE_BYTES = 128 * 1024  # per send: how long pings and the receiver's words may wait
+SLICE_BYTES = 128 * 1024  # per send, for which pings and the receiver's bytes have to wait
 ACK_POLL_S = 0.01  # how often the kernel is asked for acknowledgements while some are missing
 IDLE_POLL_S = 0.5
-# between two times at which what the receiver has is put on disk, then released: commits, which
-# have that output, too, are retained for longer
+# Between two releases of what the receiver has, each after a sync.  Commits, which have that
+# output, too, are retained for longer.
 RELEASE_S = 0.25
 
 
 class Releases:
-    """When the next release is due."""
+    """The time at which the next release is due."""
 
     def __init__(self) -> None:
         self._due_at = 0.0
 
     @property
     def seconds_left(self) -> float:
-        """Return the seconds until then."""
+        """Return the seconds until the next release is due."""
         return max(0.0, self._due_at - time.monotonic())
 
     @property
     def is_due(self) -> bool:
-        """Whether it is due now."""
+        """Return whether the next release is due now."""
         return not self.seconds_left
 
     def note(self) -> None:
@@ -180,7 +181,7 @@ class Egress:
                 self._pipe.send(sent=batch.batch, t_ns=0)
 
     def _load(self, token: StagedToken) -> Staged:
-        self._pipe.send(alive=True)  # a large part takes its time
+        self._pipe.send(alive=True)  # to read a large part takes time
         staging = Path(self._config.staging)
         try:
             return read_staged(staging, token)
@@ -219,7 +220,7 @@ class Egress:
             self._reports.waiting(reason)
 
     def _take_over(self) -> None:
-        """Go on with the connection that a killed egress left, exactly where it is."""
+        """Continue the connection that a killed egress left, exactly at its place."""
         config = self._config
         connection = Connection(
             socket.socket(fileno=config.inherited_fd),
@@ -240,7 +241,7 @@ class Egress:
             connection.ending = Ending(time.monotonic())
 
     def _begin(self, connection: Connection) -> None:
-        """Before the first byte: begin where an output begins, and hand a descriptor over."""
+        """Prepare the first byte: go to where an output begins, and hand a descriptor over."""
         self._queue.seek(self._queue.boundary(self._queue.offset))
         connection.begin(self._queue.offset)
         self._record.note(local_port=connection.sock.getsockname()[1])
@@ -250,8 +251,9 @@ class Egress:
             self._pipe.send(handed_over=True)
 
     def _lose(self, connection: Connection, reason: str) -> None:
-        """Leave a broken connection; go back to the first output that was not acknowledged in
-        full.
+        """Leave a broken connection.
+
+        Unless the receiver resumes, go back to the first output that was not acknowledged in full.
         """
         if connection.start >= 0 and not self._config.is_resuming:
             self._note_acked(connection)
@@ -320,7 +322,7 @@ class Egress:
             connection.close()
             self._leave("ended")
         elif connection.has_ended or (connection.is_counted and not self._config.is_resuming):
-            # `nc` does that and reads on; if it is gone, the next send finds out
+            # `nc` does that and continues to read; if it is gone, the next send fails
             connection.is_half_closed = True
         else:
             self._lose(connection, "connection closed by the receiver")
@@ -338,7 +340,7 @@ class Egress:
                 return
 
     def _resume_at(self, connection: Connection, has: int) -> bool:
-        """Go on from what the receiver has; False where that cannot be."""
+        """Resume from what the receiver has; return False if that cannot be."""
         if problem := self._problem_with(has):
             self._lose(connection, problem)
             return False
@@ -393,7 +395,7 @@ class Egress:
             self._pipe.send(sent=batch.batch, t_ns=now, accepted=self._queue.offset)
 
     def _settle(self) -> None:
-        """Record what is acknowledged, forget what never has to be sent again, and say so."""
+        """Record what is acknowledged; release and report what is never to be sent again."""
         connection = self._connection
         has_begun = connection is not None and connection.start >= 0
         if connection is not None and has_begun and not self._config.is_resuming:

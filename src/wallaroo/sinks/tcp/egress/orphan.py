@@ -1,11 +1,11 @@
-"""A connection that outlived its egress: the kernel goes on sending what a killed process left.
+"""Connections that outlived their egress.
 
 Where it runs: egress, before it connects.
 
-How much of it arrives cannot be known, so the next connection repeats what was not recorded as
-acknowledged; but it can wait until the old one has ended, so that a receiver that serves
-connections in parallel gets nothing out of order.  Where the system does not list its connections
-(anything but Linux) it does not wait.
+The kernel continues to send what a killed process left.  How much of it arrives cannot be known, so
+the next connection repeats what was not recorded as acknowledged; but it can wait until the old one
+has ended, so that a receiver that serves connections in parallel gets nothing out of order.  If the
+system does not list its connections (anything but Linux), it does not wait.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ ENDING = frozenset([FIN_WAIT_1, FIN_WAIT_2, LAST_ACK, CLOSING])
 
 
 def bytes_under_way(local_port: int, remote_port: int) -> int | None:
-    """Return how many bytes a connection between these ports that no process holds still has to
-    send; None if there is none.
+    """Return how many bytes a connection between these ports still has to send.
+
+    Only one that no process holds counts; None if there is none.
     """
     for table in TABLES:
         try:

@@ -1,7 +1,8 @@
-"""What passes between a committer and its egress (a configuration, then JSON lines), and from a
-resuming receiver.
+"""Messages between a committer and its egress, and from a resuming receiver.
 
 Where it runs: the configuration travels; the pipe runs in the egress.
+
+An egress is started with a configuration, then JSON lines pass in both directions.
 
 To the egress: ``commit`` (a pending batch), ``start`` (everything an earlier run left has been
 handed over: connect), ``ping``, ``close``.  From the egress: ``ready`` (the progress it found),
@@ -26,21 +27,21 @@ Message = dict[str, Any]
 
 EXIT_BROKEN = 3  # the outbox itself is damaged; starting again would not help
 OUT_BYTES_MAX = 64 * 1024  # unread messages to the committer above which places are not reported
-# a resuming receiver: this, then u64 bytes it has, then u64 bytes it has, as often as it likes
+# a resuming receiver: this, then u64 bytes it has, repeated as often as it likes
 GREETING = b"WLRESUM1"
 OFFSET = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
 class EgressConfig:
-    """What an egress is given at its start."""
+    """The configuration that an egress is started with."""
 
     host: str
     port: int
     staging: str
     is_durable: bool
     is_resuming: bool
-    handover_fd: int = -1  # a Unix socket that takes a second descriptor of connections; -1: none
+    handover_fd: int = -1  # a Unix socket for a second descriptor of connections; -1: none
     inherited_fd: int = -1  # the connection that a killed egress left; -1: none
     inherited_start: int = 0
     inherited_base: int = 0
@@ -48,14 +49,14 @@ class EgressConfig:
 
     @classmethod
     def from_json(cls, text: str) -> EgressConfig:
-        """Undo what the committer made of it."""
+        """Return the configuration that the committer wrote as JSON."""
         fields = json.loads(text)
         tls = fields.pop("tls")
         return cls(**fields, tls=TLS(**tls) if tls else None)
 
 
 class Pipe:
-    """JSON lines from and to the committer, never blocking the sending."""
+    """JSON lines from and to the committer, which never block the sending."""
 
     def __init__(self) -> None:
         os.set_blocking(0, False)
@@ -67,22 +68,22 @@ class Pipe:
 
     @property
     def has_output(self) -> bool:
-        """Whether messages wait for the committer."""
+        """Return whether messages wait for the committer."""
         return bool(self._out) and self.is_open
 
     @property
     def is_congested(self) -> bool:
-        """Whether the committer does not read: what it can do without is not worth sending."""
+        """Return whether too much is unread to send what the committer can do without."""
         return len(self._out) > OUT_BYTES_MAX
 
     def send(self, **message: Any) -> None:
-        """Queue one message and write what the pipe takes."""
+        """Queue one message, and write as much as the pipe accepts."""
         if self.is_open:
             self._out += json.dumps(message).encode() + b"\n"
             self.flush()
 
     def flush(self) -> None:
-        """Write what the pipe takes."""
+        """Write as much as the pipe accepts."""
         try:
             while self._out:
                 del self._out[: os.write(1, self._out)]
@@ -92,8 +93,9 @@ class Pipe:
             self.is_open = False
 
     def receive(self) -> list[Message]:
-        """All complete messages that are there; at the end of the pipe ``is_open`` becomes
-        False.
+        """Return all complete messages that have arrived.
+
+        At the end of the pipe ``is_open`` becomes False.
         """
         try:
             while chunk := os.read(0, 1 << 18):
@@ -108,5 +110,5 @@ class Pipe:
         return messages
 
     def hold_back(self, messages: list[Message]) -> None:
-        """Give messages back: the next ``receive`` returns them first."""
+        """Put messages back: the next ``receive`` returns them first."""
         self._held_back += messages

@@ -1,6 +1,8 @@
-"""What an egress says of itself: to its committer, and in its lock file to the next run's.
+"""Reports of an egress on itself.
 
 Where it runs: egress.
+
+They go to its committer, and through its lock file to the next run's egress.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ import time
 
 from wallaroo.sinks.tcp.egress.pipe import Pipe
 
-PLACE_S = 0.05  # how often the place is reported inside a batch
-ENDING_S = 0.25  # how often the end of a connection is reported
+PLACE_S = 0.05  # between two reports of the place inside a batch
+ENDING_S = 0.25  # between two reports of the end of a connection
 
 
 class Reports:
-    """Reports what changed, and no more often than it is read."""
+    """The reports of changes, no more often than they are read."""
 
     def __init__(self, pipe: Pipe, lock: int, address: str):
         self._pipe = pipe
@@ -26,18 +28,18 @@ class Reports:
         self._due_at = 0.0
 
     def waiting(self, reason: str) -> None:
-        """Say what is waited for; empty if nothing is."""
+        """Report what is waited for; empty if nothing is."""
         if reason != self._waiting:
             self._waiting = reason
             self._pipe.send(waiting=reason)
 
     def place(self, accepted: int) -> None:
-        """Say how far the output is."""
+        """Report how far the output is."""
         if self._is_due(PLACE_S) and not self._pipe.is_congested:
             self._pipe.send(accepted=accepted)
 
     def ending(self, missing: int, sent: int) -> None:
-        """Say how many bytes of how many on this connection are not acknowledged at its end."""
+        """Report how many bytes, of how many sent, are not acknowledged at a connection's end."""
         is_first = self._ending == (-1, -1)
         if (missing, sent) == self._ending:
             return

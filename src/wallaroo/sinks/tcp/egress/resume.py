@@ -1,7 +1,8 @@
-"""What a resuming receiver says: a greeting, then offsets: how many bytes it has, as often as it
-likes.
+"""The bytes that a resuming receiver sends: a greeting, then offsets.
 
 Where it runs: pure (in the egress).
+
+An offset is how many bytes the receiver has; it sends one as often as it likes.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET
 
 
 class ResumeStream:
-    """One connection's bytes from the receiver in, offsets out."""
+    """The parser of one connection: bytes from the receiver in, offsets out."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._has_begun = False
 
     def feed(self, chunk: bytes) -> list[int]:
-        """Return the offsets that are whole now, in order; a connection's first one came with its
-        greeting.
+        """Return the offsets that are whole now, in order.
 
-        Raises ValueError with words for people where the other side does not speak this.
+        A connection's first one came with its greeting.  Raises ValueError with words for people if
+        the other side does not speak this protocol.
         """
         self._rest += chunk
         if not self._has_begun:

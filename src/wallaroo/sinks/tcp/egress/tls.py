@@ -1,14 +1,13 @@
-"""The sending end of a TLS connection, of which it is known how much the receiver's kernel has
-acknowledged.
+"""The sending end of a TLS connection, with acknowledged output counted.
 
 Where it runs: egress.
 
 The kernel counts what crosses the network, and that is what TLS made of the output.  So this end
 encrypts by itself, and notes after every piece how many bytes it had made until then: output is
-acknowledged when all bytes made for it are.  The invariant: what `sendmsg` took is encrypted and is
-sent in order; not more than a piece waits for the kernel's room.
+acknowledged when all bytes made for it are.  The invariant: what `sendmsg` accepted is encrypted
+and sent in order; not more than a piece waits for the kernel's room.
 
-A connection cannot be continued by another process, which lacks its keys: where an egress dies, the
+A connection cannot be continued by another process, which lacks its keys: if an egress dies, the
 next one begins a new connection at the last output boundary that is on record.
 """
 
@@ -30,7 +29,10 @@ HANDSHAKE_S = 2.0  # pings wait meanwhile
 
 
 class TlsStream:
-    """Looks like a non-blocking socket to the egress; made with `connected_stream`."""
+    """A TLS connection with the interface of a non-blocking socket.
+
+    The egress creates it with `connected_stream`.
+    """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str):
         self.sock = sock
@@ -44,7 +46,10 @@ class TlsStream:
         self._acked = 0  # bytes of output that are acknowledged
 
     def handshake(self) -> None:
-        """Shake hands.  Raises OSError where the other side speaks no TLS, or is another one."""
+        """Shake hands.
+
+        Raises OSError if the other side speaks no TLS, or is another one.
+        """
         until = time.monotonic() + HANDSHAKE_S
         while True:
             try:
@@ -77,8 +82,9 @@ class TlsStream:
     # -- sending
 
     def sendmsg(self, views: Sequence[memoryview]) -> int:
-        """Take a piece of these; return how many bytes.  Raises BlockingIOError where the one
-        before still waits.
+        """Accept a piece of the views; return how many bytes.
+
+        Raises BlockingIOError if the piece before still waits.
         """
         if not self.flush():
             raise BlockingIOError
@@ -94,7 +100,7 @@ class TlsStream:
         return len(piece)
 
     def flush(self) -> bool:
-        """Send what waits; whether that was all."""
+        """Send what waits; return whether that was all."""
         try:
             while self._unsent:
                 del self._unsent[: self.sock.send(self._unsent)]
@@ -104,11 +110,11 @@ class TlsStream:
 
     @property
     def has_rest(self) -> bool:
-        """Whether something waits for the kernel's room."""
+        """Return whether something waits for the kernel's room."""
         return bool(self._unsent)
 
     def acked(self, counted: int) -> int:
-        """Return how many bytes of output are acknowledged where the kernel counts so many."""
+        """Return how many bytes of output are acknowledged if the kernel counts ``counted``."""
         while self._marks and self._marks[0][0] <= counted:
             self._acked = self._marks.popleft()[1]
         return self._acked
@@ -121,8 +127,9 @@ class TlsStream:
     # -- receiving and ending
 
     def recv(self, count: int) -> bytes:
-        """Return what the receiver wrote, empty at its end; raises BlockingIOError where nothing
-        has come.
+        """Return what the receiver wrote, empty at its end.
+
+        Raises BlockingIOError if nothing has come.
         """
         received = self.sock.recv(count)
         if received:
@@ -159,8 +166,9 @@ class TlsStream:
 
 
 def connected_stream(sock: socket.socket, tls: TLS, host: str) -> TlsStream:
-    """Shake hands over a new connection.  Raises PeerError for files that cannot be used, OSError
-    where that fails.
+    """Shake hands over a new connection, and return its stream.
+
+    Raises PeerError for files that cannot be used, OSError if the handshake fails.
     """
     stream = TlsStream(sock, client_context(tls), host)
     stream.handshake()
