@@ -12,6 +12,8 @@ what they test lies.
 * Every path that ARCHITECTURE.md names is there.
 * Numbers of formats and protocols of our own are big endian.
 * No test replaces a constant of a module: what a test makes small is a parameter.
+* No docstring of the package begins with a question word: a function's begins with an imperative, a
+  module's or class's is a noun phrase.  No comment begins with "of".
 * Every folder of ``tests/unit`` has its namesake in the package, or is listed with its reason.
 
 Where it runs: a check.  Reads files as text; imports nothing of the package.
@@ -33,6 +35,8 @@ POSITIONAL_MAX = 8
 LINES_MAX = 60
 NAMED = re.compile(r"`(\w[\w/.]*/[\w/.]*)(?:`| )")  # a path on a page
 CONSTANT = re.compile(r"([\w.]+\.)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|([\w.]+\.)?[A-Z]{3,}")
+QUESTION = re.compile(r"(What|How|Where|Which|Who|When|Why|That|Of)\b")
+OF_COMMENT = re.compile(r"(^|\s)# +of \w")
 # Classes that may have more attributes: why.
 LARGE = {
     "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's API: programs use its attributes",
@@ -63,6 +67,19 @@ def complaints(name: str, tree: ast.Module) -> Iterator[str]:
             yield f"{name}:{node.lineno}: {what}; name them"
         elif isinstance(node, ast.Assign) and _is_several(node):
             yield f"{name}:{node.lineno}: several assignments in one statement"
+
+
+def wordings(name: str, content: str) -> Iterator[str]:
+    """A complaint for each docstring and comment of the wrong form."""
+    for node in ast.walk(ast.parse(content)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            found = QUESTION.match(ast.get_docstring(node) or "")
+            if found:
+                line = getattr(node, "lineno", 1)
+                yield f"{name}:{line}: a docstring begins with {found[1]!r}"
+    for number, text in enumerate(content.splitlines(), 1):
+        if OF_COMMENT.search(text):
+            yield f"{name}:{number}: a comment begins with 'of'"
 
 
 def _lines(node: ast.FunctionDef) -> int:
@@ -198,7 +215,9 @@ def check(root: Path) -> list[str]:
     wrong: list[str] = []
     for path in sorted(package.rglob("*.py")):
         name = ".".join(path.relative_to(package).with_suffix("").parts)
-        wrong += complaints(name, ast.parse(path.read_text(encoding="utf-8"), str(path)))
+        content = path.read_text(encoding="utf-8")
+        wrong += complaints(name, ast.parse(content, str(path)))
+        wrong += wordings(name, content)
     for path in sorted((root / "tests").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
         wrong += replaced_constants(str(path.relative_to(root)), tree)

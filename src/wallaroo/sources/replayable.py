@@ -173,8 +173,9 @@ class OwnLog(SourceLog):
         return frozenset(_offsets(position))
 
     def unread(self, position: Position, head: Position) -> Collection[str]:
-        known = self._complete(position, head.place)
-        return [name for name, end in head.place.items() if end > known[name]]
+        ends = _offsets(head)
+        known = self._complete(position, ends)
+        return [name for name, end in ends.items() if end > known[name]]
 
     def read(self, part: Range) -> Iterator[Records]:
         receipt_ns = time.time_ns()

@@ -39,6 +39,13 @@ class Numbers(ReplayableSource[str]):
         return self.is_bounded
 
 
+class Identified(Numbers):
+    """The same, in a system that has a name of its own."""
+
+    def identity(self) -> dict[str, str | int]:
+        return {"name of the system": "first"}
+
+
 class Unreadable(Numbers):
     """Its partitions can be counted, not read."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.sources.own import Broken, Numbers, Polled, Unreadable, copying
+from tests.unit.sources.own import Broken, Identified, Numbers, Polled, Unreadable, copying
 from wallaroo.errors import PeerError, UserCodeError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -114,6 +114,19 @@ def test_a_partition_that_is_gone_does_not_hide_what_waits_in_another(tables: Pa
 
     assert copied.backlog(done) == 5
     assert copied.advance(done, 1000).events == done.events + 5
+
+
+@pytest.mark.parametrize("source", [Numbers, Identified])
+def test_partitions_that_are_not_read_to_their_end_are_known(
+    source: type[Numbers], tables: Path
+) -> None:
+    log = source("numbers", tables).open_log(LogContext(tables))
+    done = log.advance(log.beginning(), 1000)
+    (tables / "b").write_text("35")
+
+    head = pickle.loads(pickle.dumps(log)).head().position
+
+    assert log.unread(done, head) == ["b"]
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 50])
