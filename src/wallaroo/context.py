@@ -68,8 +68,8 @@ class Context:
         """Return the watermark of the event's partition just before the event.
 
         An event that is older came late.  Before a source's first event it is less than any time.
-        If events are put in the order of time, it is just before an event's time, or where a late
-        one has its place.
+        If events are put in the order of time, it is just before the event's time, or, for a late
+        event, at its place in that order.
         """
         self._read(self._timed.event_ns)
         return self._timed.watermark_ns

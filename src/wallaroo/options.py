@@ -186,7 +186,7 @@ class RunHandle(Protocol):
     def result(self, timeout: float | None = None) -> RunStatus:
         """Wait for the end; return the last status, or raise what the run failed with.
 
-        Raises TimeoutError if the run takes longer than ``timeout`` seconds.
+        Raises TimeoutError if the run has not ended after ``timeout`` seconds.
         """
         if not self.wait(timeout):
             raise TimeoutError(f"{self!r} goes on after {timeout:g} s; stop() asks it to end.")

@@ -23,7 +23,7 @@ K = TypeVar("K", bound="str | bytes | int", covariant=True)
 STOP = "stop"
 SKIP = "skip"
 DEAD_LETTER = "dead-letter"
-ON_ERROR = (STOP, SKIP, DEAD_LETTER)  # for an event whose function raises
+ON_ERROR = (STOP, SKIP, DEAD_LETTER)  # the policies for an event whose function raises
 
 
 def place_of(function: Callable[..., Any]) -> str:
@@ -159,20 +159,20 @@ class ComputationMulti(Step, Generic[In, Out]):
 
 
 class Filter(Step, Generic[In]):
-    """One event in, which passes unchanged if the function returns true."""
+    """One event in, passed on unchanged if the function returns a true value."""
 
     kind = "filter"
     is_computation = True
 
 
 class Branch(Step, Generic[In]):
-    """One event in, which takes one of two ways by the function's result."""
+    """One event in, passed on one of two ways by the function's result."""
 
     kind = "branch"
 
 
 class Peek(Step, Generic[In]):
-    """One event in, which passes unchanged after the function's call with it."""
+    """One event in, passed on unchanged after the function is called with it."""
 
     kind = "peek"
     is_computation = True
@@ -264,7 +264,7 @@ def _callback_by_value(function: bytes) -> Callback:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The calls of a state step at a time rather than for an event.
+    """A state step's calls at a time rather than for an event.
 
     Spans are nanoseconds.
     """

@@ -3,7 +3,7 @@
 Where it runs: driver.  ``poll`` is called by the watch, many times a second; batches ask for
 ``tasks`` and ``layout``.
 
-A host joins in three steps: Spark has an executor there; a task is sent to it (its Python starts,
+A host joins like this: Spark has an executor there; a task is sent to it (its Python starts,
 imports the application, sees the checkpoint); then its view is filled with the key groups it is
 going to own, while batches continue elsewhere; only then is it a member, and the next batch has a
 layout with it.  A host that is gone is no member from the next batch on.  With a local master there
