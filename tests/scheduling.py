@@ -24,6 +24,9 @@ SHARED = {
     "tests/unit/sinks/kafka/test_kafka_sink.py": KAFKA,
     "tests/unit/sources/test_kafka_log.py": KAFKA,
     "tests/unit/sources/test_kafka_run.py": KAFKA,
+    "tests/unit/sinks/kafka/test_kafka_outages.py": KAFKA,
+    "tests/unit/sources/test_kafka_identity.py": KAFKA,
+    "tests/unit/sources/test_kafka_outage.py": KAFKA,
 }
 LONG = (
     SPARK,

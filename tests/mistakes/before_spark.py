@@ -361,7 +361,7 @@ COMMAND_LINE = (
         arguments=("--chekpoint", "x"),
     ),
     Mistake(
-        "46",
+        "38b",
         "a mistyped framing",
         WORD_COUNT.replace("port, decode)", 'port, decode, framing="line")'),
         ("TCPSourceConfig(name='Lines')", "framing='line' is unknown", "'length' or 'lines'"),

@@ -127,8 +127,8 @@ def plan_under(root: Path, kind: Kind) -> Plan:
     """Build an application; its files are under ``root``."""
     sinks = [
         wallaroo.TCPSinkConfig("127.0.0.1", 9, encode, resume=True),
-        wallaroo.FileSinkConfig(str(root / "parts"), encode),
-        wallaroo.FileSinkConfig(str(root / "lines.txt"), encode),
+        wallaroo.FileSinkConfig(str(root / "parts"), encode, name="parts"),
+        wallaroo.FileSinkConfig(str(root / "lines.txt"), encode, name="lines"),
     ]
     left, right = (
         wallaroo.source(name, wallaroo.TCPSourceConfig(name, "127.0.0.1", 1 + number, decode))

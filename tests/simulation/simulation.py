@@ -490,6 +490,9 @@ class Simulation:
         entries = CheckpointReader(self._place / "checkpoint").at().entries(STEP)
         states = ((entry.key, pickle.loads(entry.raw)) for entry in entries)
         found = {key: (state.count, state.sum) for key, state in states}
+        if self._kind is Kind.TIMERS:  # its steps get events in order: these wait for the watermark
+            found.pop("end", None)
+            wanted.pop("end", None)
         if found != wanted:
             raise Problem(f"state is {found} instead of {wanted}")
 

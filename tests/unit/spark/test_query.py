@@ -47,6 +47,7 @@ def batches() -> Any:
     """Batches of one source with one event, which is committed by the first one."""
     log = SimpleNamespace(
         wakes=False,
+        reconcile=lambda position: position,
         backlog=lambda position: 1 - position.events,
         advance=lambda start, events_max: Position(0, 1),
     )

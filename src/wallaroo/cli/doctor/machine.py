@@ -18,6 +18,7 @@ NEEDED = {
     "pyarrow": (18,),
     "numpy": (2,),
     "lmdb": (1, 4),
+    "msgspec": (0, 19),
     "cloudpickle": (3,),
     "rich": (13,),
     "psutil": (7, 2, 2),
