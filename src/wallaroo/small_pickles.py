@@ -33,5 +33,5 @@ def pickled_by_values(cls: Class) -> Class:
     def reduce(self: Any) -> tuple[type, tuple[Any, ...]]:
         return cls, (getattr(self, names[0]),) if values is None else values(self)
 
-    cls.__reduce__ = reduce  # type: ignore[assignment, method-assign]  # of this class, not of type
+    cls.__reduce__ = reduce  # type: ignore[assignment, method-assign]  # this class's, not type's
     return cls

@@ -76,3 +76,21 @@ def test_each_exception_is_needed() -> None:
         assert (check_structure.PACKAGE / Path(*module.split("."))).with_suffix(".py").exists(), (
             name
         )
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ('def f():\n    """What f does."""\n', "m:1: a docstring begins with 'What'"),
+        ('class A:\n    """Of all a."""\n', "m:1: a docstring begins with 'Of'"),
+        ('"""Where it is."""\n', "m:1: a docstring begins with 'Where'"),
+        ("a = 1  # of b\n", "m:1: a comment begins with 'of'"),
+    ],
+)
+def test_texts_of_the_wrong_form_are_refused(source: str, words: str) -> None:
+    assert list(check_structure.wordings("m", source)) == [words]
+
+
+def test_texts_of_the_right_form_pass() -> None:
+    source = '"""Parts of a whole."""\n\ndef f():\n    """Return what is left."""  # often\n'
+    assert list(check_structure.wordings("m", source)) == []
