@@ -1,7 +1,6 @@
 """Serdes: typed decoders and encoders for JSON, CSV, Avro, Protobuf and MessagePack.
 
-Where it runs: everywhere.  Avro, Protobuf and MessagePack import their libraries when one is
-created.
+Where it runs: everywhere.  Avro imports its library when a serde is created.
 
 A serde has a ``decoder`` for sources and encoders for sinks.  A payload that cannot be decoded, or
 an event that cannot be encoded, is an error of that step: it stops the run, or, with

@@ -135,7 +135,8 @@ class TypedCodec(Codec):
 
     def __init__(self, kind: Any, tag: str | None = None):
         super().__init__(kind, tag)
-        parts = () if kind is None or tag is not None else check_type(kind)
+        classes = [kind] if tag is None else [*by_tag(kind, tag).values()]
+        parts = {part for each in classes if each is not None for part in check_type(each)}
         is_sorted = inspect.SetType in parts or inspect.FrozenSetType in parts
         order: Any = "deterministic" if is_sorted else None
         self._write = self.format.Encoder(enc_hook=written, order=order).encode

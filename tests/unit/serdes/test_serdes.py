@@ -220,6 +220,7 @@ def name(item: Item) -> str:
     ("make", "words"),
     [
         (lambda: Json(complex), "complex is no type that values can be checked against"),
+        (lambda: Json(Item | complex, tag="k"), "complex is no type that values can be checked"),
         (lambda: Json(Order, on_error="ignore"), "on_error='ignore' is unknown"),
         (lambda: Avro({"type": "nothing"}), "The schema cannot be used"),
         (lambda: Avro("{"), "The schema is no JSON"),
