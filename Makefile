@@ -31,13 +31,13 @@ bench: setup  ## Measure the figures of benchmarks/README.md on this machine
 	@$(PYTHON) -m benchmarks $(BENCH)
 
 faults: setup  ## Kill processes under load, 200 times, break disks 100 times, compare with an oracle (FAULTS="--app sequence --kills 20")
-	@$(PYTHON) -m wallaroo verify $(or $(FAULTS),--kills 200)
-	@$(if $(FAULTS),,$(PYTHON) -m wallaroo verify --app sequence --host in-process --deeds all --kills 100)
+	@PYTHONPATH=src $(PYTHON) -m tests.verification $(or $(FAULTS),--kills 200)
+	@$(if $(FAULTS),,PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --host in-process --faults all --kills 100)
 
 partitions: setup  ## Cut the network between hosts (namespaces, as root) under load (PARTITIONS="--kills 2")
-	@reason="$$($(PYTHON) -c 'from wallaroo.verify.disturbances.namespaces import why_not; print(why_not())')"; \
+	@reason="$$(PYTHONPATH=src $(PYTHON) -c 'from tests.verification.namespaces import unsupported_reason; print(unsupported_reason())')"; \
 	if [ -n "$$reason" ]; then echo "skipped: $$reason"; exit 0; fi; \
-	$(PYTHON) -m wallaroo verify --app sequence --deeds partition --rate 500 $(or $(PARTITIONS),--kills 20)
+	PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --faults partition --rate 500 $(or $(PARTITIONS),--kills 20)
 
 simulate: setup  ## Simulate 10,000 histories with failing disks and processes (SIMULATE="--seeds 100000", "--points")
 	@PYTHONPATH=src $(PYTHON) -m tests.simulation $(or $(SIMULATE),--seeds 10000)
@@ -46,9 +46,9 @@ endpoints: setup  ## Kill an application and the systems at its ends, read what 
 	@PYTHONPATH=src $(PYTHON) -m tests.endpoints $(or $(ENDS),--faults 100)
 
 scaling: setup  ## Grow, shrink and break a cluster under load, in all orders, compare with an oracle
-	@$(PYTHON) -m wallaroo verify --app sequence --changes pairs $(SCALING)
-	@$(PYTHON) -m wallaroo verify --app sequence --changes failures --workers 3 $(SCALING)
-	@$(PYTHON) -m wallaroo verify --app dice --changes kill,revive,kill2,revive --workers 3 --rate 1500 $(SCALING)
+	@PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --changes pairs $(SCALING)
+	@PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --changes failures --workers 3 $(SCALING)
+	@PYTHONPATH=src $(PYTHON) -m tests.verification --app dice --changes kill,revive,kill2,revive --workers 3 --rate 1500 $(SCALING)
 
 docs: setup  ## Build the documentation and the API reference into site/
 	@$(PYTHON) scripts/build_docs.py

@@ -16,8 +16,9 @@ import subprocess
 import sys
 import time
 
-from benchmarks import loads, report
-from benchmarks.machine import Machine
+from benchmarks.lib import loads
+from benchmarks.lib.machine import Machine
+from benchmarks.pages import report
 
 SHORT: dict[str, tuple[str, ...]] = {
     "market_spread": ("--rounds", "2", "--events", "6000000", "--plain-batches", "4"),
@@ -54,16 +55,37 @@ FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ()) | {
     "latency_ten_minutes": (*TEN_MINUTES, "--rates", "100,5000"),
     "latency_ten_minutes_100000": (*TEN_MINUTES, "--rates", "100000"),
 }
-# programs that run in another form, too, and what makes that of them
-FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "vectorized_word_count": ("vectorized", ("--application", "word_count")),
-    "pending_timers": ("pending", ("timers",)),
-    "pending_expiry": ("pending", ("expiry",)),
-    "pending_idle": ("pending", ("idle",)),
-    "latency_ten_minutes": ("latency_outside", ()),
-    "latency_ten_minutes_100000": ("latency_outside", ()),
-    "moving_low": ("moving", ("--latency", "low")),
-    "live_tcp_vectorized": ("live_tcp", ("--vectorized", "--rate", "1000000")),
+# The module below `benchmarks` that measures each of them, and the options that select its form.
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "market_spread": ("engine.market_spread",),
+    "word_count": ("engine.word_count",),
+    "event_steps": ("engine.event_steps",),
+    "event_cost": ("engine.event_cost",),
+    "vectorized": ("engine.vectorized",),
+    "vectorized_word_count": ("engine.vectorized", "--application", "word_count"),
+    "live_tcp": ("latency.live_tcp",),
+    "live_tcp_vectorized": ("latency.live_tcp", "--vectorized", "--rate", "1000000"),
+    "latency_outside": ("latency.outside",),
+    "latency_ten_minutes": ("latency.outside",),
+    "latency_ten_minutes_100000": ("latency.outside",),
+    "healing": ("latency.worker_killed",),
+    "latency": ("latency.inside",),
+    "slow_events": ("engine.slow_events",),
+    "metrics_cost": ("engine.metrics_cost",),
+    "state_size": ("state.state_size",),
+    "memory": ("state.memory",),
+    "disk": ("state.disk",),
+    "placement": ("cluster.placement",),
+    "moving": ("cluster.rebalance",),
+    "moving_low": ("cluster.rebalance", "--latency", "low"),
+    "scale_out": ("cluster.scale_out",),
+    "timed_runs": ("event_time.runs",),
+    "pending_timers": ("event_time.pending", "timers"),
+    "pending_expiry": ("event_time.pending", "expiry"),
+    "pending_idle": ("event_time.pending", "idle"),
+    "kafka": ("kafka.throughput",),
+    "kafka_latency": ("kafka.latency",),
+    "kafka_peers": ("kafka.peers",),
 }
 WAIT_S = 2.0  # between two benchmarks: the first one's processes are gone by then
 SECONDS_MAX = 2400.0
@@ -91,7 +113,7 @@ def main() -> int:
     failed = []
     for name in args.names or chosen:
         began = time.monotonic()
-        module, form = FORMS.get(name, (name, ()))
+        module, *form = PROGRAMS[name]
         command = [
             sys.executable,
             "-m",

@@ -6,8 +6,8 @@ ARCHITECTURE.md shows what is.
     check_imports.py --write    write the package graph of ARCHITECTURE.md
 
 An ``importlib.import_module("...")`` counts as an import; so does one under ``TYPE_CHECKING``.  A
-package here is a folder; that a package imports its own sub-package, or is imported by it, is no
-cycle of packages.
+package here is a folder, and one inside another is a package of its own: a folder imports those
+below it or is imported by them, never both.
 
 Where it runs: a check.  Reads src/wallaroo as text; imports nothing of it.
 """
@@ -22,35 +22,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent / "src"
 PACKAGE = "wallaroo"
-MODULES_MAX = 14  # of a package without sub-packages; above, it has more than one subject
+MODULES_MAX = 14  # in a folder; above, it has more than one subject
+TOP_MODULES_MAX = 8
+TOP_PACKAGES_MAX = 26
+ARROWS_MAX = 199  # between the packages of the top level
+LAZY_MAX = 30
 # between these lines of ARCHITECTURE.md the graph is written
 GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph -->"
 
+# Packages that re-export names of others.  Their imports are no arrows; in return nothing of this
+# package imports them.
+FACES = frozenset(
+    f"{PACKAGE}{name}" for name in ("", ".sources", ".sinks", ".experimental", ".testing")
+)
 # What a pure package may know of this package.  Everything it imports must be listed here, or lie
 # outside of this package.
-_BELOW = (
-    "errors",
-    "lines",
-    "references",
-    "steps",
-    "framing",
-    "context",
-    "user_frames",
-    "unpicklable",
-    "signatures",
-    "small_pickles",
-    "vectorized",
-)
-_CONFIGS = ("sources", "sinks")
+_BELOW = ("errors", "protocols", "steps", "user_code", "vectorized")
 KNOWS = {
-    "framing": ("errors", "lines"),
-    "graph": (*_BELOW, "graph"),
-    "windows": (*_BELOW, "windows"),
+    "protocols": ("errors", "protocols"),
+    "steps": ("errors", "user_code", "steps"),
     "vectorized": _BELOW,
-    "joins": (*_BELOW, "windows", "joins"),
-    "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows", "joins"),
-    "plan": (*_BELOW, "graph", "plan", "windows", "joins"),
-    "engine": (*_BELOW, "plan", "engine", "windows", "joins", "gathering"),
+    "dataflow.graph": (*_BELOW, "dataflow.graph"),
+    "dataflow.check": (*_BELOW, "sources", "sinks", "dataflow.graph", "dataflow.check"),
+    "dataflow.plan": (*_BELOW, "dataflow.graph", "dataflow.plan"),
+    "engine": (*_BELOW, "dataflow.plan", "engine"),
 }
 # No clock, no threads, no outside world.
 IMPURE = frozenset(
@@ -86,61 +81,28 @@ HOMES = {"pyspark": ("wallaroo.spark",), "py4j": ("wallaroo.spark",)}
 # The rest of a home imports its library, or a module of the home that does.
 WITHOUT = {
     "wallaroo.spark.cluster.joining_hosts": "runs in the Python workers of Spark's executors",
-    "wallaroo.spark.jvm_process": "the process of Spark's JVM, begun before PySpark is imported",
-    "wallaroo.spark.settings": "the settings of Spark, which its JVM is started with",
-    "wallaroo.spark.stderr": "what Spark's processes print",
+    "wallaroo.spark.jvm": "Spark's JVM, which begins before PySpark is imported",
+    "wallaroo.spark.local_cluster": "a standalone cluster of Spark, started as processes",
 }
 # Imports inside functions: (module, what it imports): why.
 LAZY = {
-    ("wallaroo.steps", "cloudpickle"): "only functions that cannot be imported by name need it",
-    ("wallaroo.windows.step", "cloudpickle"): "only aggregations that are objects need it",
-    ("wallaroo.session", "cloudpickle"): "only interactive sessions need it",
-    ("wallaroo.check.pickling", "cloudpickle"): "only interactive sessions need it",
-    ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
-    (
-        "wallaroo.sinks.tcp.config",
-        "wallaroo.sinks.tcp",
-    ): "import wallaroo stays fast and loads no logging",
-    ("wallaroo.sinks.file.config", "wallaroo.sinks.file"): "only runs write and commit files",
     (
         "wallaroo.api.application",
         "wallaroo.api.building",
     ): "import wallaroo stays fast: only who builds needs checks and planner",
-    ("wallaroo.api.application", "wallaroo.graph"): "only notebooks draw",
-    ("wallaroo.api.pipeline", "wallaroo.graph.svg"): "only notebooks draw",
-    ("wallaroo.api.pipeline", "wallaroo.windows.step"): "only who has windows needs them",
-    (
-        "wallaroo.sinks.postgres.config",
-        "wallaroo.sinks.postgres.committer",
-    ): "it needs psycopg, which is optional",
-    (
-        "wallaroo.sinks.kafka.config",
-        "wallaroo.sinks.kafka.committer",
-    ): "it needs confluent-kafka, which is optional",
-    (
-        "wallaroo.sources.kafka.config",
-        "wallaroo.sources.kafka.brokers",
-    ): "it needs confluent-kafka, which is optional",
-    (
-        "wallaroo.sources.kafka.config",
-        "wallaroo.sources.kafka.log",
-    ): "it needs confluent-kafka, which is optional",
-    (
-        "wallaroo.sources.file.config",
-        "wallaroo.sources.file.log",
-    ): "import wallaroo stays fast: only a run opens the log of a source",
+    ("wallaroo.api.application", "wallaroo.dataflow.graph"): "only notebooks draw",
+    ("wallaroo.api.pipeline", "wallaroo.dataflow.graph.svg"): "only notebooks draw",
+    ("wallaroo.api.pipeline", "wallaroo.steps.windows.step"): "only who has windows needs them",
     (
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
     (
         "wallaroo.engine.levels.stages",
-        "wallaroo.engine.columns",
+        "wallaroo.engine.columnar",
     ): "only vectorized steps need numpy",
-    ("wallaroo.engine.stage", "wallaroo.engine.columns"): "the same",
-    ("wallaroo.engine.columns.rows", "polars"): "only steps that ask for its frames need it",
-    ("wallaroo.check.batches", "numpy"): "only states of a numpy dtype need it",
-    ("wallaroo.testing.block_step", "wallaroo.engine.columns"): "only vectorized steps need numpy",
+    ("wallaroo.engine.columnar.rows", "polars"): "only steps that ask for its frames need it",
+    ("wallaroo.dataflow.check.batches", "numpy"): "only states of a numpy dtype need it",
     ("wallaroo.api.batch", "numpy"): "import wallaroo stays fast: only vectorized steps need it",
     ("wallaroo.api.batch", "wallaroo.vectorized"): "the same",
     (
@@ -151,64 +113,28 @@ LAZY = {
         "wallaroo.cli.receive.command",
         "wallaroo.cli.receive.kafka",
     ): "it needs confluent-kafka, which is optional",
-    (
-        "wallaroo.sources.files.config",
-        "wallaroo.sources.files.log",
-    ): "it imports Arrow, which takes long",
-    (
-        "wallaroo.sources.files.config",
-        "wallaroo.clients.storage",
-    ): "it imports Arrow, which takes long",
-    (
-        "wallaroo.sinks.rolling.config",
-        "wallaroo.sinks.rolling.committer",
-    ): "it imports Arrow, which takes long",
-    (
-        "wallaroo.sinks.rolling.config",
-        "wallaroo.clients.storage",
-    ): "it imports Arrow, which takes long",
-    ("wallaroo.sinks.rolling.rows", "pyarrow"): "it takes long, and only rows need it",
-    (
-        "wallaroo.sources.http.config",
-        "wallaroo.sources.http.server",
-    ): "it imports an HTTP server, which only a feeder needs",
-    ("wallaroo.sources.mqtt.config", "wallaroo.sources.mqtt.subscriber"): "paho-mqtt is optional",
-    ("wallaroo.sources.nats.config", "wallaroo.sources.nats.reader"): "nats-py is optional",
-    ("wallaroo.sources.nats.config", "wallaroo.clients.nats"): "nats-py is optional",
-    ("wallaroo.sinks.nats.config", "wallaroo.sinks.nats.committer"): "nats-py is optional",
-    ("wallaroo.sinks.nats.config", "wallaroo.clients.nats"): "nats-py is optional",
-    (
-        "wallaroo.sources.websocket.config",
-        "wallaroo.sources.websocket.reader",
-    ): "websockets is optional",
-    ("wallaroo.sources.websocket.config", "wallaroo.clients.websocket"): "websockets is optional",
-    (
-        "wallaroo.sinks.websocket.config",
-        "wallaroo.sinks.websocket.committer",
-    ): "websockets is optional",
-    ("wallaroo.sinks.websocket.config", "wallaroo.clients.websocket"): "websockets is optional",
-    (
-        "wallaroo.sources.websocket.server_config",
-        "wallaroo.sources.websocket.server",
-    ): "websockets is optional",
-    ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
-    ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
-    ("wallaroo.sources.rabbitmq.config", "wallaroo.sources.rabbitmq.consumer"): "pika is optional",
-    ("wallaroo.sinks.rabbitmq.config", "wallaroo.sinks.rabbitmq.committer"): "pika is optional",
-    ("wallaroo.sources.postgres.config", "wallaroo.sources.postgres.table"): "psycopg is optional",
-    ("wallaroo.sinks.mqtt.config", "wallaroo.sinks.mqtt.committer"): "paho-mqtt is optional",
-    ("wallaroo.sinks.http.config", "wallaroo.sinks.http.committer"): "urllib3 is optional",
+    ("wallaroo.connectors.files.rows", "pyarrow"): "it takes long, and only rows need it",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.serdes.registry", "confluent_kafka.schema_registry"): "it is optional",
-    ("wallaroo.serdes.registry", "confluent_kafka.schema_registry.error"): "it is optional",
-    ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
-    ("wallaroo.runner", "wallaroo.preflight"): "only a run looks for Java and Pythons",
+    (
+        "wallaroo.instrumentation.tracing",
+        "threading",
+    ): "import wallaroo stays fast: only traced processes need it",
+    ("wallaroo.runner", "wallaroo.spark.jvm.preflight"): "only a run looks for Java and Pythons",
     (
         "wallaroo.cli.doctor.command",
         "wallaroo.cli.doctor.faster_start",
     ): "doctor looks at machines that cannot import Spark",
-    ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",
-    ("wallaroo.runner", "wallaroo.spark.jvm_process"): "only a run starts a JVM",
+    (
+        "wallaroo.runner",
+        "wallaroo.spark.micro_batch.host",
+    ): "import wallaroo stays fast and needs no Spark",
+    ("wallaroo.runner", "wallaroo.spark.jvm.jvm_process"): "only a run starts a JVM",
+    (
+        "wallaroo.user_code.references",
+        "cloudpickle",
+    ): "only functions that cannot be imported by name need it",
+    ("wallaroo.testing.step", "wallaroo.testing.block_step"): "only vectorized steps need numpy",
 }
 
 
@@ -300,6 +226,8 @@ def complaints(item: Import) -> Iterator[str]:
         and item.importer != "wallaroo.__main__"
     ):
         yield "the command line is imported by no module"
+    if item.target in FACES - {PACKAGE} and item.importer not in FACES:
+        yield f"{item.target} is a face: import from the module that has the name"
     if item.is_lazy and not any(
         item.importer == who and is_under(item.target, what) for who, what in LAZY
     ):
@@ -350,28 +278,28 @@ def package_of(module: str, paths: dict[str, Path]) -> str:
 
 
 def package_edges(edges: dict[str, set[str]], paths: dict[str, Path]) -> dict[str, set[str]]:
-    """The same imports, package by package; none from a package to itself or within its family."""
-    found: dict[str, set[str]] = {}
+    """The same imports, package by package, without those of faces."""
+    packages: dict[str, set[str]] = {package_of(module, paths): set() for module in edges}
     for module, targets in edges.items():
-        package = package_of(module, paths)
-        others = {package_of(target, paths) for target in targets}
-        found.setdefault(package, set()).update(
-            other
-            for other in others
-            if not is_under(other, package) and not is_under(package, other)
-        )
-    return found
+        if module not in FACES:
+            package = package_of(module, paths)
+            others = {package_of(target, paths) for target in targets} - {package, PACKAGE}
+            packages[package].update(others)
+    return packages
 
 
-def graph_lines(edges: dict[str, set[str]]) -> list[str]:
-    """The graph of the top-level packages, lowest first: a line per package, and what it
-    imports.
-    """
+def top_edges(edges: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The same imports, between entries of the top level."""
     tops: dict[str, set[str]] = {}
     for package, targets in edges.items():
         top = _top(package)
         tops.setdefault(top, set()).update(t for t in map(_top, targets) if t != top)
-    tops.pop(PACKAGE, None)
+    return {top: targets for top, targets in tops.items() if top != PACKAGE}
+
+
+def graph_lines(edges: dict[str, set[str]]) -> list[str]:
+    """The graph of the top level, lowest first: a line per package, and what it imports."""
+    tops = top_edges(edges)
     lines: list[str] = []
     done: set[str] = {PACKAGE}
     while tops:
@@ -390,19 +318,30 @@ def _top(package: str) -> str:
     return parts[1] if len(parts) > 1 else package
 
 
-def crowded(paths: dict[str, Path]) -> Iterator[str]:
-    """Packages without sub-packages that hold too many modules."""
+def crowded(paths: dict[str, Path], edges: dict[str, set[str]], lazy: int) -> Iterator[str]:
+    """Folders that hold too many modules, and a top level that has too many entries or arrows."""
     folders: dict[Path, int] = {}
     for path in paths.values():
         if path.name != "__init__.py":
             folders[path.parent] = folders.get(path.parent, 0) + 1
-    for folder, count in sorted(folders.items()):
-        has_below = any(other != folder and folder in other.parents for other in folders)
-        if count > MODULES_MAX and not has_below:
-            yield (
-                f"{folder.name}: {count} modules in a package without sub-packages; at most "
-                f"{MODULES_MAX}"
-            )
+    yield from (
+        f"{folder.name}: {count} modules; at most {MODULES_MAX}"
+        for folder, count in sorted(folders.items())
+        if count > MODULES_MAX and folder.name != PACKAGE
+    )
+    tops = top_edges(edges)
+    files = {f"{path.parent.name}.{path.stem}" for path in paths.values()}
+    modules = sum(f"{PACKAGE}.{top}" in files for top in tops) + 1
+    packages = len(tops) - modules + 1
+    arrows = sum(map(len, tops.values()))
+    for count, most, noun in (
+        (packages, TOP_PACKAGES_MAX, "packages at the top"),
+        (modules, TOP_MODULES_MAX, "modules at the top"),
+        (arrows, ARROWS_MAX, "arrows between packages"),
+        (lazy, LAZY_MAX, "imports inside functions"),
+    ):
+        if count > most:
+            yield f"{count} {noun}; at most {most}"
 
 
 def without_library(tree: Tree) -> Iterator[str]:
@@ -413,8 +352,9 @@ def without_library(tree: Tree) -> Iterator[str]:
         need = inside & tree.at_home
         while more := {name for name in inside - need if tree.edges[name] & need}:
             need |= more
-        for name in sorted(inside - need - set(WITHOUT)):
-            if tree.paths[name].name != "__init__.py":
+        for name in sorted(inside - need):
+            is_listed = any(is_under(name, listed) for listed in WITHOUT)
+            if tree.paths[name].name != "__init__.py" and not is_listed:
                 yield f"{name} needs nothing that {home} is the home of; move it"
 
 
@@ -426,6 +366,7 @@ class Tree:
     edges: dict[str, set[str]]
     wrong: tuple[str, ...]
     at_home: frozenset[str]  # modules that import a library whose home they lie in
+    lazy: frozenset[tuple[str, int]]  # module and line of each import inside a function
 
 
 def read_tree(root: Path) -> Tree:
@@ -434,17 +375,20 @@ def read_tree(root: Path) -> Tree:
     edges: dict[str, set[str]] = {name: set() for name in paths}
     wrong: list[str] = []
     at_home: set[str] = set()
+    lazy: set[tuple[str, int]] = set()
     for name, path in paths.items():
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
         for item in imports_of(name, tree, frozenset(paths), path.name == "__init__.py"):
             wrong += [
                 f"{path.relative_to(root.parent)}:{item.line}: {text}" for text in complaints(item)
             ]
+            if item.is_lazy:
+                lazy.add((name, item.line))
             if item.target in paths:
                 edges[name].add(item.target)
             if any(is_under(item.target, library) for library in HOMES):
                 at_home.add(name)
-    return Tree(paths, edges, tuple(wrong), frozenset(at_home))
+    return Tree(paths, edges, tuple(wrong), frozenset(at_home), frozenset(lazy))
 
 
 def check(root: Path) -> list[str]:
@@ -459,7 +403,7 @@ def check(root: Path) -> list[str]:
             for group in cycles(packages)
             if any(tree.paths[name].name == "__init__.py" for name in group)
         ),
-        *crowded(tree.paths),
+        *crowded(tree.paths, packages, len(tree.lazy)),
         *without_library(tree),
         *_page_differs(root, graph_lines(packages)),
     ]

@@ -39,10 +39,10 @@ QUESTION = re.compile(r"(What|How|Where|Which|Who|When|Why|That|Of)\b")
 OF_COMMENT = re.compile(r"(^|\s)# +of \w")
 # Classes that may have more attributes: why.
 LARGE = {
-    "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's API: programs use its attributes",
+    "compat.programs.client.AtLeastOnceSourceConnector": "Wallaroo's API: programs use them",
 }
 # Modules that read and write a format of others, whose least byte comes first: which.
-LITTLE = {"engine.expiring_state": "pickles"}
+LITTLE = {"engine.stores.ttl_state": "pickles", "engine.stores.evolution": "pickles"}
 # Folders of tests/unit without a namesake in the package: why.
 TESTS_ONLY = {
     "benchmarks": "of benchmarks/",

@@ -44,7 +44,7 @@ from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first  # noqa: 
 from market_spread_oracle import Judgement, Oracle  # noqa: E402
 from market_spread_send import OPENING  # noqa: E402
 
-from wallaroo.local_cluster.hosts import free_ports  # noqa: E402
+from wallaroo.spark.local_cluster.hosts import free_ports  # noqa: E402
 
 HOST = "127.0.0.1"
 # messages a second and core, both streams together: where pacing begins and ends; the most leaves

@@ -21,7 +21,7 @@ from wallaroo import options
 from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
-from wallaroo.spark.session import open_session
+from wallaroo.spark.session.session import open_session
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [

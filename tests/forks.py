@@ -133,7 +133,7 @@ def _choose_faults() -> None:
     """Have this process pass the fault points that its environment says, as if it imported them
     now.
     """
-    from wallaroo import faults
+    from wallaroo.instrumentation import faults
 
     none, chosen = faults.fault_point, faults._choose(os.environ)
     for module in list(sys.modules.values()):

@@ -57,7 +57,7 @@ def word_count(chunks: dict[str, list[bytes]]) -> int:
     """Return how many words there were."""
     import word_count_vectorized as example
 
-    from wallaroo.framing import Framing, frame_splitter
+    from wallaroo.protocols.framing import Framing, frame_splitter
 
     split = frame_splitter(Framing())
     known: dict[str, int] = {}

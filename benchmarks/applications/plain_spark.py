@@ -1,8 +1,8 @@
 """Market Spread in plain PySpark: ``transformWithState``, one row per event, Spark's own state
 store.
 
-The yardstick of ``benchmarks.market_spread``: the same frames, the same decisions, the same encoded
-rejections, and everything in its favour that does not change what it is:
+The yardstick of ``benchmarks.engine.market_spread``: the same frames, the same decisions, the same
+encoded rejections, and everything in its favour that does not change what it is:
 
 * the source slices files of frames at known places, hands over Arrow batches, and the sink throws
   the output away;

@@ -68,7 +68,11 @@ def payloads_of(events: int, seed: int = 7) -> list[bytes]:
 
 def _timed(name: str) -> wallaroo.KeyedPipeline[int, Event]:
     config = wallaroo.TCPSourceConfig(name, "127.0.0.1", "0", decode)
-    return wallaroo.source(name, config).with_event_time(time_of, delay=SECOND).key_by(key_of)
+    return (
+        wallaroo.source(name, config)
+        .with_event_time(time_of, delay=SECOND, allow_before_1980=True)
+        .key_by(key_of)
+    )
 
 
 def application_of(kind: str, out_port: int) -> Any:

@@ -88,7 +88,11 @@ def _sink(out_port: int) -> Any:
 def timers(out_port: int) -> Any:
     """A timer per key."""
     config = wallaroo.TCPSourceConfig("Keys", "127.0.0.1", "0", decode)
-    keyed = wallaroo.source("Keys", config).with_event_time(time_of).key_by(key_of)
+    keyed = (
+        wallaroo.source("Keys", config)
+        .with_event_time(time_of, allow_before_1980=True)
+        .key_by(key_of)
+    )
     return wallaroo.build_application("timers", keyed.to(pending).to_sink(_sink(out_port)))
 
 

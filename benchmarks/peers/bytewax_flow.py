@@ -3,7 +3,7 @@
     PYTHON -m benchmarks.peers.bytewax_flow APPLICATION EVENTS [FORM]
 
 Where it runs: a Python of its own in which Bytewax is installed, started by
-``benchmarks.event_cost``.  It prints one line of JSON.
+``benchmarks.engine.event_cost``.  It prints one line of JSON.
 
 Bytewax gets what is in its favour: one worker (a second one makes it slower), no recovery store,
 payloads that are cut already and come in batches, and a sink that throws away.  FORM is how the
@@ -27,10 +27,11 @@ from bytewax.operators import StatefulBatchLogic
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import run_main
 
-from benchmarks import bare, loads
+from benchmarks.engine import bare_loop
+from benchmarks.lib import loads
 
 WARM_UP = 0.1  # of the events
-WORKLOADS = {"Market Spread": bare.market_spread, "Word Count": bare.word_count}
+WORKLOADS = {"Market Spread": bare_loop.market_spread, "Word Count": bare_loop.word_count}
 
 
 class Clock:
@@ -51,7 +52,7 @@ class Clock:
 class Batches(StatelessSourcePartition[Any]):
     """Gives decoded events with their keys, a chunk at a time."""
 
-    def __init__(self, workload: bare.Workload, events: int, clock: Clock):
+    def __init__(self, workload: bare_loop.Workload, events: int, clock: Clock):
         self._workload = workload
         self._runs = [
             (source.decode, payloads)
@@ -81,7 +82,7 @@ class Batches(StatelessSourcePartition[Any]):
         return batch
 
 
-def _runs(source: bare.Input) -> list[tuple[bare.Input, list[bytes]]]:
+def _runs(source: bare_loop.Input) -> list[tuple[bare_loop.Input, list[bytes]]]:
     return [(source, payloads) for payloads in source.payloads()]
 
 
@@ -113,7 +114,7 @@ class Sink(DynamicSink[Any]):
         return Counting()
 
 
-def flow_of(workload: bare.Workload, source: Source) -> Dataflow:
+def flow_of(workload: bare_loop.Workload, source: Source) -> Dataflow:
     """Source, state step, sink."""
     compute, encode, make = workload.compute, workload.encode, workload.make
 
@@ -140,7 +141,7 @@ class Payloads(StatelessSourcePartition[Any]):
     that are made of a payload by splitting are counted there.
     """
 
-    def __init__(self, source: bare.Input, events: int, clock: Clock, *, are_split: bool):
+    def __init__(self, source: bare_loop.Input, events: int, clock: Clock, *, are_split: bool):
         self._runs = source.payloads()
         self._events = events
         self._at = 0
@@ -158,7 +159,7 @@ class Payloads(StatelessSourcePartition[Any]):
         return payloads
 
 
-def flow_of_operators(workload: bare.Workload, events: int, clock: Clock) -> Dataflow:
+def flow_of_operators(workload: bare_loop.Workload, events: int, clock: Clock) -> Dataflow:
     """Sources, decoders, split, key, state, encoder, sink: an operator each."""
     split, key_of, make = workload.split, workload.key_of, workload.make
     compute, encode = workload.compute, workload.encode

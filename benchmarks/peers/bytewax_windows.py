@@ -4,7 +4,7 @@
     PYTHON -m benchmarks.peers.bytewax_windows PROCESSES EVENTS
 
 Where it runs: a Python of its own in which Bytewax is installed, started by
-``benchmarks.timed_runs``.  It prints one line of JSON.
+``benchmarks.event_time.runs``.  It prints one line of JSON.
 
 Each process reads its share of the events from memory; they are decoded in the source, in batches.
 There is no recovery store, and what comes out is counted and forgotten.
@@ -27,7 +27,7 @@ from bytewax.operators import windowing
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import cluster_main
 
-from benchmarks import loads
+from benchmarks.lib import loads
 
 BATCH = 2_500
 FIRST_PORT = 24_101

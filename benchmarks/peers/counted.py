@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks import loads
+from benchmarks.lib import loads
 
 WARM_UP = 0.2  # of the records
 WORD_COUNT = "Word Count"

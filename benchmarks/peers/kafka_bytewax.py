@@ -3,7 +3,7 @@
     PYTHON -m benchmarks.peers.kafka_bytewax APPLICATION BROKERS TOPIC RECORDS EVENTS
 
 Where it runs: a Python of its own in which Bytewax and confluent-kafka are installed,
-started by ``benchmarks.kafka_peers``.  It prints one line of JSON.
+started by ``benchmarks.kafka.peers``.  It prints one line of JSON.
 
 Bytewax gets what is in its favour: one worker (a second one makes it slower), no recovery store,
 its own Kafka source with large batches, one operator that decodes and keys a whole batch, encoding

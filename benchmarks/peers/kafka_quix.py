@@ -4,7 +4,7 @@ examples.
     PYTHON -m benchmarks.peers.kafka_quix APPLICATION BROKERS TOPIC RECORDS EVENTS
 
 Where it runs: a Python of its own in which quixstreams is installed, started by
-``benchmarks.kafka_peers``.  It prints one line of JSON.
+``benchmarks.kafka.peers``.  It prints one line of JSON.
 
 State belongs to a record's key.  Market Spread's records have the symbol as their key, so nothing
 has to be moved; Word Count groups by word, as Quix does it, through a topic.  At least once, in one

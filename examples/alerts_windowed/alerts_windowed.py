@@ -28,7 +28,7 @@ def application_setup(args: list[str]) -> object:
     )
     windows = wallaroo.range_windows(wallaroo.seconds(9)).with_slide(wallaroo.seconds(3))
     pipeline = (
-        transactions.with_event_time(time_of)
+        transactions.with_event_time(time_of, allow_before_1980=True)
         .key_by(extract_user)
         .to(windows.over(TotalAggregation))
         .to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_alert))

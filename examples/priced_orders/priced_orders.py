@@ -42,10 +42,12 @@ def application_setup(args: list[str]) -> object:
     quotes = wallaroo.source("Quotes", wallaroo.FileSourceConfig("Quotes", options.quotes))
     pipeline = (
         orders.map(read_order)
-        .with_event_time(second_of)
+        .with_event_time(second_of, allow_before_1980=True)
         .key_by(order_symbol)
         .join_latest(
-            quotes.map(read_quote).with_event_time(second_of).key_by(quote_symbol),
+            quotes.map(read_quote)
+            .with_event_time(second_of, allow_before_1980=True)
+            .key_by(quote_symbol),
             price,
             max_age=wallaroo.minutes(1),
         )

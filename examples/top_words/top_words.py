@@ -31,7 +31,7 @@ def application_setup(args: list[str]) -> object:
     messages = wallaroo.source("Messages", wallaroo.FileSourceConfig("Messages", options.messages))
     minutes = wallaroo.range_windows(wallaroo.minutes(1))
     pipeline = (
-        messages.with_event_time(second_of, delay=wallaroo.seconds(10))
+        messages.with_event_time(second_of, delay=wallaroo.seconds(10), allow_before_1980=True)
         .flat_map(words_of)
         .key_by(word_itself)
         .to(minutes.over(WordCount))

@@ -31,7 +31,7 @@ def application_setup(args: list[str]) -> object:
     visits = wallaroo.session_windows(wallaroo.seconds(30)).over(Visit)
     pipeline = (
         clicks.map(read_click)
-        .with_event_time(second_of, delay=wallaroo.seconds(10))
+        .with_event_time(second_of, delay=wallaroo.seconds(10), allow_before_1980=True)
         .key_by(visitor_of)
         .to(visits)
         .to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_line))

@@ -23,8 +23,11 @@ from wallaroo.api.decorators import (
 from wallaroo.api.pipeline import KeyedPipeline, Pipeline, source
 from wallaroo.api.serialization import deserialize, serialize
 from wallaroo.api.times import hours, microseconds, milliseconds, minutes, nanoseconds, seconds
-from wallaroo.context import Context
-from wallaroo.deferred import deferred
+from wallaroo.api.upgrades import upgrade
+from wallaroo.connectors.file.sink import FileSinkConfig
+from wallaroo.connectors.file.source import FileSourceConfig
+from wallaroo.connectors.tcp.sink import TCPSinkConfig
+from wallaroo.connectors.tcp.source import TCPSourceConfig
 from wallaroo.errors import (
     CheckpointError,
     InternalError,
@@ -36,11 +39,8 @@ from wallaroo.errors import (
     WallarooError,
     WallarooParameterError,
 )
-from wallaroo.sinks.file.config import FileSinkConfig
-from wallaroo.sinks.tcp.config import TCPSinkConfig
-from wallaroo.sources.file.config import FileSourceConfig
-from wallaroo.sources.tcp import TCPSourceConfig
-from wallaroo.steps import (
+from wallaroo.steps.context import Context
+from wallaroo.steps.kinds import (
     Computation,
     ComputationMulti,
     Decoder,
@@ -50,6 +50,8 @@ from wallaroo.steps import (
     StateComputationMulti,
     Step,
 )
+from wallaroo.user_code import moved_modules
+from wallaroo.user_code.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
@@ -63,7 +65,6 @@ if TYPE_CHECKING:
         fixed_layout,
         json_lines,
     )
-    from wallaroo.api.classic.builder import ApplicationBuilder
     from wallaroo.api.kafka import (
         CustomKafkaSinkCLIParser,
         CustomKafkaSourceCLIParser,
@@ -80,13 +81,17 @@ if TYPE_CHECKING:
         range_windows,
         session_windows,
     )
+    from wallaroo.compat.classic.builder import ApplicationBuilder
+    from wallaroo.connectors.kafka.sink import KafkaSinkConfig
+    from wallaroo.connectors.kafka.source import KafkaSourceConfig
+    from wallaroo.connectors.stdout.sink import StdoutSinkConfig
+    from wallaroo.network.tls import TLS
     from wallaroo.options import RunHandle, RunOptions
     from wallaroo.runner import run
-    from wallaroo.sinks.kafka.config import KafkaSinkConfig
-    from wallaroo.sinks.stdout import StdoutSinkConfig
-    from wallaroo.sources.generator import GenSourceConfig
-    from wallaroo.sources.kafka.config import KafkaSourceConfig
-    from wallaroo.tls import TLS
+    from wallaroo.sources.feeds.generator import GenSourceConfig
+    from wallaroo.steps.windows.aggregation import Aggregation
+    from wallaroo.steps.windows.spec import Firing, Window
+    from wallaroo.steps.windows.step import WindowStep
     from wallaroo.vectorized.row_error import RowError
     from wallaroo.vectorized.steps import (
         BatchComputation,
@@ -95,67 +100,55 @@ if TYPE_CHECKING:
         BatchKeyExtractor,
         BatchStateComputation,
     )
-    from wallaroo.windows.aggregation import Aggregation
-    from wallaroo.windows.spec import Firing, Window
-    from wallaroo.windows.step import WindowStep
 else:
-    __getattr__ = deferred(
+    __getattr__ = lazy_exports(
         __name__,
         {
-            "wallaroo.api.addresses": ("tcp_parse_input_addrs", "tcp_parse_output_addrs"),
-            "wallaroo.api.batch": (
-                "arrow_ipc",
-                "batch_computation",
-                "batch_decoder",
-                "batch_encoder",
-                "batch_key_extractor",
-                "batch_state_computation",
-                "fixed_layout",
-                "json_lines",
-            ),
-            "wallaroo.api.classic.builder": ("ApplicationBuilder",),
-            "wallaroo.api.kafka": (
-                "CustomKafkaSinkCLIParser",
-                "CustomKafkaSourceCLIParser",
-                "DefaultKafkaSinkCLIParser",
-                "DefaultKafkaSourceCLIParser",
-                "kafka_parse_sink_options",
-                "kafka_parse_source_options",
-            ),
-            "wallaroo.api.windows": (
-                "CountWindows",
-                "RangeWindows",
-                "SessionWindows",
-                "count_windows",
-                "range_windows",
-                "session_windows",
-            ),
-            "wallaroo.sinks.kafka.config": ("KafkaSinkConfig",),
-            "wallaroo.sources.kafka.config": ("KafkaSourceConfig",),
-            "wallaroo.options": (
-                "RunHandle",
-                "RunOptions",
-            ),
-            "wallaroo.runner": ("run",),
-            "wallaroo.sources.generator": ("GenSourceConfig",),
-            "wallaroo.tls": ("TLS",),
-            "wallaroo.windows.aggregation": ("Aggregation",),
-            "wallaroo.windows.spec": (
-                "Firing",
-                "Window",
-            ),
-            "wallaroo.windows.step": ("WindowStep",),
-            "wallaroo.sinks.stdout": ("StdoutSinkConfig",),
-            "wallaroo.vectorized.row_error": ("RowError",),
-            "wallaroo.vectorized.steps": (
-                "BatchComputation",
-                "BatchDecoder",
-                "BatchEncoder",
-                "BatchKeyExtractor",
-                "BatchStateComputation",
-            ),
+            "tcp_parse_input_addrs": "wallaroo.api.addresses",
+            "tcp_parse_output_addrs": "wallaroo.api.addresses",
+            "arrow_ipc": "wallaroo.api.batch",
+            "batch_computation": "wallaroo.api.batch",
+            "batch_decoder": "wallaroo.api.batch",
+            "batch_encoder": "wallaroo.api.batch",
+            "batch_key_extractor": "wallaroo.api.batch",
+            "batch_state_computation": "wallaroo.api.batch",
+            "fixed_layout": "wallaroo.api.batch",
+            "json_lines": "wallaroo.api.batch",
+            "ApplicationBuilder": "wallaroo.compat.classic.builder",
+            "CustomKafkaSinkCLIParser": "wallaroo.api.kafka",
+            "CustomKafkaSourceCLIParser": "wallaroo.api.kafka",
+            "DefaultKafkaSinkCLIParser": "wallaroo.api.kafka",
+            "DefaultKafkaSourceCLIParser": "wallaroo.api.kafka",
+            "kafka_parse_sink_options": "wallaroo.api.kafka",
+            "kafka_parse_source_options": "wallaroo.api.kafka",
+            "CountWindows": "wallaroo.api.windows",
+            "RangeWindows": "wallaroo.api.windows",
+            "SessionWindows": "wallaroo.api.windows",
+            "count_windows": "wallaroo.api.windows",
+            "range_windows": "wallaroo.api.windows",
+            "session_windows": "wallaroo.api.windows",
+            "KafkaSinkConfig": "wallaroo.connectors.kafka.sink",
+            "KafkaSourceConfig": "wallaroo.connectors.kafka.source",
+            "RunHandle": "wallaroo.options",
+            "RunOptions": "wallaroo.options",
+            "run": "wallaroo.runner",
+            "GenSourceConfig": "wallaroo.sources.feeds.generator",
+            "TLS": "wallaroo.network.tls",
+            "Aggregation": "wallaroo.steps.windows.aggregation",
+            "Firing": "wallaroo.steps.windows.spec",
+            "Window": "wallaroo.steps.windows.spec",
+            "WindowStep": "wallaroo.steps.windows.step",
+            "StdoutSinkConfig": "wallaroo.connectors.stdout.sink",
+            "RowError": "wallaroo.vectorized.row_error",
+            "BatchComputation": "wallaroo.vectorized.steps",
+            "BatchDecoder": "wallaroo.vectorized.steps",
+            "BatchEncoder": "wallaroo.vectorized.steps",
+            "BatchKeyExtractor": "wallaroo.vectorized.steps",
+            "BatchStateComputation": "wallaroo.vectorized.steps",
         },
     )
+
+moved_modules.install()
 
 OctetDecoder = Decoder
 OctetEncoder = Encoder
@@ -193,6 +186,8 @@ __all__ = [
     "nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours",
     # packing
     "serialize", "deserialize",
+    # state of an earlier version
+    "upgrade",
     # run
     "run", "RunOptions", "RunHandle",
     # errors

@@ -22,8 +22,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from wallaroo.windows.aggregation import Aggregation, calls_of
-from wallaroo.windows.spec import Window
+from wallaroo.steps.windows.aggregation import Aggregation, calls_of
+from wallaroo.steps.windows.spec import Window
 
 # fmt: off
 __all__ = [
@@ -105,10 +105,7 @@ class Mean(_OfValue):
 
 
 class Min(_OfValue):
-    """The smallest value; None if there is none.
-
-    NaN counts only if there is nothing else.
-    """
+    """The smallest value; None if there is none.  NaN counts only if there is nothing else."""
 
     adds_up_exactly = True
 
@@ -132,10 +129,7 @@ class Min(_OfValue):
 
 
 class Max(_OfValue):
-    """The greatest value; None if there is none.
-
-    NaN counts only if there is nothing else.
-    """
+    """The greatest value; None if there is none.  NaN counts only if there is nothing else."""
 
     adds_up_exactly = True
 
@@ -230,10 +224,7 @@ class TopN(_Named, Generic[Event]):
 
 
 class Collect(_OfValue):
-    """All values, in the order in which they came.
-
-    Memory and state grow with them.
-    """
+    """All values, in the order in which they came.  Memory and state grow with them."""
 
     def initial_accumulator(self) -> list[Any]:
         return []

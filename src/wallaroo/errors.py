@@ -17,10 +17,7 @@ class WallarooError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that keeps a pipeline from running.
-
-    It consists of the step, the place where it was written, what is wrong, and the fix.
-    """
+    """A fault of a pipeline: its step, the place in the code, what is wrong, and the fix."""
 
     step: str
     place: str
@@ -33,10 +30,7 @@ class Problem:
 
 
 class PipelineError(WallarooError):
-    """A graph that cannot run.
-
-    ``problems`` lists everything that is wrong, not just the first.
-    """
+    """A graph that cannot run.  ``problems`` lists everything that is wrong, not just the first."""
 
     def __init__(self, *problems: Problem):
         super().__init__(*problems)
@@ -76,18 +70,16 @@ class UserCodeError(WallarooError):
         self.trace = trace
 
     def __str__(self) -> str:
+        where = f" at {self.place}" if self.place else ""  # functions of this package have none
         return (
-            f"step '{self.step}' failed at {self.place}: {self.cause}\n"
+            f"step '{self.step}' failed{where}: {self.cause}\n"
             f"  event: {self.event}\n"
             f"  The batch was not committed. Correct the function and run again."
         )
 
 
 class PeerError(WallarooError):
-    """A fault outside of the application.
-
-    A port, a disk, a server or a file is missing, busy, full or wrong.
-    """
+    """A fault outside of the application: a missing, busy, full or wrong port, disk, ..."""
 
 
 @contextmanager
@@ -105,10 +97,7 @@ def optional_library(
 
 
 class CheckpointError(WallarooError):
-    """A checkpoint that cannot be used as it is.
-
-    The text names the file and the ways out.
-    """
+    """A checkpoint that cannot be used as it is.  The text names the file and the ways out."""
 
 
 class InternalError(WallarooError):

@@ -5,28 +5,53 @@ Where it runs: everywhere.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict
 
+from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.errors import WallarooError
-from wallaroo.plan.model import KEY_GROUPS_DEFAULT
-from wallaroo.tls import TLS
-from wallaroo.tuning import HUNG_S, Tuning
+from wallaroo.instrumentation.tuning import HUNG_S, Tuning
+from wallaroo.network.tls import TLS
 
 if TYPE_CHECKING:
-    from wallaroo.metrics.status import RunStatus
+    from wallaroo.monitoring.metrics.status import RunStatus
 
 KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
 # The least number of commits at low latency: an egress writes to disk several times a second what
 # has left, and until then the commit is the only list of it.
 RETAINED_FREQUENT = 128
-EPOCH_TIME_S = 0.05  # the target of a batch at low latency; only a backlog has larger ones
+EPOCH_TIME_S = 0.05  # the least target of an epoch; only a backlog has larger ones
+LATENCY_MS = 50.0  # the default target of resident tasks (docs/decisions/0047)
+# On a cluster, resident tasks are the default for targets below: a batch of Spark's takes longer.
+MICRO_BATCH_LEAST_MS = 500.0
 
-Latency = Literal["normal", "low"]
+
+class HostKind(StrEnum):
+    """Kinds of hosts on Spark."""
+
+    MICRO_BATCH = "micro-batch"
+    RESIDENT = "resident"
+
+
+HostName = Literal["micro-batch", "resident"]
+
+
+class Latency(StrEnum):
+    """Former modes: the micro-batch host, and resident tasks that commit as often as they can."""
+
+    NORMAL = "normal"
+    LOW = "low"
+
+
+LatencyName = Literal["normal", "low"]
+_HOSTS = {Latency.NORMAL: HostKind.MICRO_BATCH, Latency.LOW: HostKind.RESIDENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +71,15 @@ class RunOptions:
     speed: float | None = None
     """Replay recorded input by its event times: 1.0 as it came, 10.0 ten times as fast; None: as
     fast as it can be read."""
-    latency: Latency = "normal"
-    """``low``: tasks stay, and batches are as small as the load permits: milliseconds instead of
-    hundreds of them, on one machine (docs/scaling.md)."""
+    latency: timedelta | float | Latency | LatencyName | None = None
+    """How long an event may take from its receipt to its results: a timedelta or milliseconds.
+    Commits are as rare as that allows.  None: 50 ms with resident tasks, no target with
+    micro-batches.  Deprecated: ``low`` (resident tasks that commit as often as they can) and
+    ``normal`` (the micro-batch host)."""
+    host: HostKind | HostName | None = None
+    """``resident``: tasks stay, and take small batches as input comes; ``micro-batch``: each batch
+    is a job of Spark.  None: resident on one machine, micro-batch on a cluster unless ``latency``
+    is below half a second (docs/scaling.md)."""
     log_level: str = "error"
     """Of Spark: debug, info, warning, error, off."""
     app_log_level: str = "info"
@@ -92,23 +123,77 @@ class RunOptions:
     allow_incompatible: bool = False
     """Go on with a checkpoint of a changed application, dropping what no longer fits."""
     tuning: Tuning = field(default_factory=Tuning, repr=False)
-    """Figures that decide how fast something is, never what comes out (``wallaroo.tuning``)."""
+    """Figures that decide how fast something is, never what comes out
+    (``wallaroo.instrumentation.tuning``)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "latency", _latency_of(self.latency))
+        if self.host is None:
+            return
+        if self.host not in tuple(HostKind):
+            names = " or ".join(f"'{kind}'" for kind in HostKind)
+            raise ValueError(f"host={self.host!r} is not a host. Choose {names}.")
+        object.__setattr__(self, "host", HostKind(self.host))
+        if isinstance(self.latency, Latency) and _HOSTS[self.latency] is not self.host:
+            raise ValueError(
+                f"latency='{self.latency}' is the {_HOSTS[self.latency]} host, and host="
+                f"'{self.host}' is another. Give latency in milliseconds, or leave it out."
+            )
+
+    def on(self, *, is_one_machine: bool) -> RunOptions:
+        """Return the options with the host that they choose, by default or by name."""
+        if isinstance(self.latency, Latency) or self.host is not None:
+            return self
+        is_quick = 0 < self.latency_s < MICRO_BATCH_LEAST_MS / 1e3
+        is_resident = is_one_machine or is_quick
+        return replace(self, host=HostKind.RESIDENT if is_resident else HostKind.MICRO_BATCH)
+
+    @property
+    def is_resident(self) -> bool:
+        """Return whether tasks stay, for batches of milliseconds."""
+        if isinstance(self.latency, Latency):
+            return self.latency is Latency.LOW
+        return self.host is HostKind.RESIDENT
+
+    @property
+    def latency_s(self) -> float:
+        """Return the target from an event's receipt to its results; 0 if there is none."""
+        if isinstance(self.latency, int | float):
+            return self.latency / 1e3
+        return LATENCY_MS / 1e3 if self.latency is None and self.is_resident else 0.0
 
     @property
     def batch_target_s(self) -> float:
         """Return how long a batch of a backlog may take."""
-        is_low = self.latency == "low"
-        return min(self.batch_time_s, EPOCH_TIME_S) if is_low else self.batch_time_s
+        if self.is_resident:
+            return min(self.batch_time_s, max(self.latency_s, EPOCH_TIME_S))
+        return self.batch_time_s
 
     @property
     def retained(self) -> int:
         """Return how many commits stay at least."""
-        return max(self.retain_commits, RETAINED_FREQUENT if self.latency == "low" else 1)
+        return max(self.retain_commits, RETAINED_FREQUENT if self.is_resident else 1)
 
     @property
     def batch_deadline_s(self) -> float:
         """Return how long a batch may take before it is reported."""
         return 30 * self.batch_time_s if self.overdue_s is None else self.overdue_s
+
+
+def _latency_of(value: object) -> Latency | float | None:
+    """Return a target in milliseconds, a mode, or None.  Raises ValueError."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if value in tuple(Latency):
+            return Latency(value)
+    elif isinstance(value, timedelta) and value > timedelta():
+        return value / timedelta(milliseconds=1)
+    elif isinstance(value, int | float) and 0 < value < math.inf:
+        return float(value)
+    raise ValueError(
+        f"latency={value!r} is no target. Give milliseconds above 0 (50), or a timedelta."
+    )
 
 
 class RunChanges(TypedDict, total=False):
@@ -120,7 +205,8 @@ class RunChanges(TypedDict, total=False):
     tasks: int | None
     batch_time_s: float
     speed: float | None
-    latency: Latency
+    latency: timedelta | float | Latency | LatencyName | None
+    host: HostKind | HostName | None
     log_level: str
     app_log_level: str
     key_groups: int
@@ -171,10 +257,7 @@ class RunHandle(Protocol):
 
     @abstractmethod
     def stop(self) -> None:
-        """Ask for a stop, at the next batch boundary or in the middle of the start.
-
-        Returns at once.
-        """
+        """Ask for a stop at the next batch boundary, or during the start; return at once."""
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from wallaroo.api.application import Application
-from wallaroo.check.pickling import interactive_problems
+from wallaroo.dataflow.check.pickling import interactive_problems
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.options import (
     KEY_GROUPS_MAX,
@@ -21,7 +21,7 @@ from wallaroo.options import (
     RunOptions,
     is_run_forbidden,
 )
-from wallaroo.user_frames import user_files
+from wallaroo.user_code.user_frames import user_files
 
 
 def run(
@@ -56,11 +56,11 @@ def launch(
     ``wait_started`` of the handle raises the rest.
     """
     chosen = _checked(application, options, changes, session)
-    from wallaroo.spark.jvm_process import begin_jvm
+    from wallaroo.spark.jvm.jvm_process import begin_jvm
 
     begun = begin_jvm(application.name, chosen) if session is None else None
     try:
-        from wallaroo.spark.host import new_run  # while the JVM starts
+        from wallaroo.spark.micro_batch.host import new_run  # while the JVM starts
 
         made: RunHandle = new_run(application, chosen, session, begun)
     except BaseException:
@@ -95,9 +95,10 @@ def _checked(
         raise PipelineError(
             Problem(title, "", what, f"Choose 1 to {KEY_GROUPS_MAX}; 128 suits most.")
         )
-    from wallaroo.preflight import check_before_spark
+    from wallaroo.spark.jvm.preflight import check_before_spark, with_host
 
     check_before_spark(application.plan, chosen, has_session=session is not None)
+    chosen = with_host(chosen, session)
     if not chosen.module_paths:
         chosen = replace(chosen, module_paths=_callers_folders())
     return chosen

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from wallaroo.windows.aggregation import Aggregation
+from wallaroo.steps.windows.aggregation import Aggregation
 
 try:
     from datasketches import hll_sketch, hll_union, tdigest_double

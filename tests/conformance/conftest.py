@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.runners import LocalRunner, SparkRunner
-from wallaroo.tuning import Pace, Tuning
+from wallaroo.instrumentation.tuning import Pace, Tuning
 
 
 @pytest.fixture

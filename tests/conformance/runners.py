@@ -12,9 +12,9 @@ from typing import Any
 
 from wallaroo import run
 from wallaroo.api.application import Application
-from wallaroo.options import Latency
+from wallaroo.instrumentation.tuning import DEFAULT, Tuning
+from wallaroo.options import LatencyName
 from wallaroo.testing import run_local
-from wallaroo.tuning import DEFAULT, Tuning
 
 Build = Callable[[Path, Path], Application]
 Lines = Mapping[str, Sequence[bytes]]
@@ -44,13 +44,19 @@ class SparkRunner:
     """
 
     session: Any
-    latency: Latency = "normal"
+    latency: LatencyName = "normal"
     tuning: Tuning = DEFAULT
 
     def __call__(
-        self, build: Build, lines: Lines, batches: list[int] | None = None
+        self,
+        build: Build,
+        lines: Lines,
+        batches: list[int] | None = None,
+        dropped: dict[str, Any] | None = None,
     ) -> dict[str, list[bytes]]:
-        """Run; ``batches`` gets the number of batches that the run took."""
+        """Run; ``batches`` gets the number of batches that the run took, ``dropped`` what its steps
+        left out.
+        """
         with tempfile.TemporaryDirectory(prefix="wallaroo-conformance-") as name:
             folder = Path(name)
             for source, some in lines.items():
@@ -71,6 +77,8 @@ class SparkRunner:
                 raise handle.exception
             if batches is not None:
                 batches.append(handle.status().batches)
+            if dropped is not None:
+                dropped.update({each.step: each.counts for each in handle.status().losses})
             written = {sink: folder / f"{sink}.txt" for sink in SINKS}
             return {
                 sink: file.read_bytes().split(b"\n")[:-1]

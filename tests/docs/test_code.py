@@ -17,8 +17,8 @@ import yaml
 from wallaroo.cli.main import build_parser
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-RUN = PAGES
+RUN = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = [*RUN, ROOT / "CONTRIBUTING.md", *(ROOT / "benchmarks").glob("*.md")]
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingress.test_tls import make_certificate
-from wallaroo import tracing
-from wallaroo.local_cluster import LocalCluster
+from wallaroo.instrumentation import tracing
+from wallaroo.spark.local_cluster import LocalCluster
 
 Eventually = Callable[..., None]
 RUN_S_MAX = 500

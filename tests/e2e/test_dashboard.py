@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from wallaroo.cli.targets import target_of
-from wallaroo.local_cluster.hosts import free_ports
-from wallaroo.verify.processes import Kind, find, kill
+from wallaroo.cli.application.targets import target_of
+from wallaroo.spark.local_cluster.hosts import free_ports
+from wallaroo.testing.verify.trial.processes import Kind, find, kill
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -84,7 +84,7 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
             command(
                 tmp_path, "run", "--no-live", "--master", "local[2]", "--status",
                 f"127.0.0.1:{status_port}", "--checkpoint", tmp_path / "state",
-                "wallaroo.verify.applications.word_count",
+                "tests.verification.applications.word_count",
                 "--in", f"Lines@127.0.0.1:{in_port}", "--out", f"127.0.0.1:{out_port}",
             )
         )  # fmt: skip

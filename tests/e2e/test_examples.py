@@ -24,7 +24,7 @@ import pytest
 import wallaroo
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.receive.receiver import Receiver
-from wallaroo.local_cluster.hosts import free_ports
+from wallaroo.spark.local_cluster.hosts import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

@@ -14,16 +14,16 @@ import pytest
 import redis
 
 import wallaroo
-from tests.redis.server import RedisServer
+from tests.connectors.redis.server import RedisServer
 from wallaroo.cli.send.sending import of_lines, send
-from wallaroo.framing import line_framing
-from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.options import RunOptions
+from wallaroo.protocols.framing import line_framing
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Json
 from wallaroo.sinks import RedisSinkConfig, RollingSinkConfig
 from wallaroo.sources import FilesSourceConfig, IteratorSource
+from wallaroo.spark.local_cluster.hosts import free_ports
 
 pytestmark = [
     pytest.mark.redis,

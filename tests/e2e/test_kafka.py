@@ -17,9 +17,9 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from tests.kafka.broker import Broker
-from tests.kafka.fixtures import broker, committed_records
-from wallaroo.verify.processes import Kind, find
+from tests.connectors.kafka.broker import Broker
+from tests.connectors.kafka.fixtures import broker, committed_records
+from wallaroo.testing.verify.trial.processes import Kind, find
 
 __all__ = ["broker"]
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java]
@@ -37,12 +37,12 @@ def topics(broker: Broker) -> None:
 
 
 class Application:
-    """The application of docs/kafka.md, as a user runs it."""
+    """The application of docs/connectors/kafka.md, as a user runs it."""
 
     def __init__(self, folder: Path, broker: Broker):
         self._folder = folder
         self._broker = broker
-        page = (ROOT / "docs" / "kafka.md").read_text()
+        page = (ROOT / "docs" / "connectors" / "kafka.md").read_text()
         found = re.search(r"^```python\n(# kafka_count\.py\n.*?)^```$", page, re.M | re.S)
         assert found is not None
         self.file = folder / "kafka_count.py"

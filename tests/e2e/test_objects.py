@@ -13,7 +13,7 @@ import pytest
 from pyarrow import fs
 
 import wallaroo
-from tests.s3.server import S3Server, running_s3
+from tests.connectors.files.s3.server import S3Server, running_s3
 from tests.unit.serdes.orders import Item
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost

@@ -14,12 +14,12 @@ import pytest
 
 from tests.unit.sources.own import Numbers, copying
 from wallaroo.options import RunOptions
-from wallaroo.spark.host import new_run
+from wallaroo.spark.micro_batch.host import new_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 EVENTS, MORE = 20_000, 500
-DAEMON = "wallaroo.spark.worker_daemon"
+DAEMON = "wallaroo.spark.session.worker_daemon"
 
 
 def test_workers_are_killed_and_every_number_comes_once(

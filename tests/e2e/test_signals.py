@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli.targets import as_target
+from wallaroo.cli.application.targets import as_target
 from wallaroo.errors import PeerError
-from wallaroo.status_api.discovery import running
+from wallaroo.monitoring.status_api.discovery import running
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def parity(number):
     return number % 2
 
 @wallaroo.state_computation(state=dict)
-def count(number, state):
+def count(number, state) -> None:
     state["count"] = state.get("count", 0) + 1
 
 def application_setup(args):
@@ -115,13 +115,13 @@ def test_sigterm_to_the_whole_process_group_while_workers_warm_up_is_a_clean_sto
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [(), ("--latency", "low")], ids=["normal", "low"])
+@pytest.mark.parametrize("host", ["micro-batch", "resident"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_signal_in_any_phase_of_the_start_ends_it_at_once_and_cleanly(
-    phase: str, number: signal.Signals, options: tuple[str, ...], tmp_path: Path
+    phase: str, number: signal.Signals, host: str, tmp_path: Path
 ) -> None:
-    with started(tmp_path, *options) as run:
+    with started(tmp_path, "--host", host) as run:
         run.reach(phase)
         os.killpg(run.process.pid, number)
         run.ends_cleanly()

@@ -20,9 +20,9 @@ from pathlib import Path
 from random import Random
 
 from wallaroo.cli.receive.receiver import Receiver
-from wallaroo.framing import Framing, framer
-from wallaroo.local_cluster.hosts import free_ports
-from wallaroo.state.storage import LocalStorage
+from wallaroo.protocols.framing import Framing, framer
+from wallaroo.spark.local_cluster.hosts import free_ports
+from wallaroo.state.log.storage import LocalStorage
 
 SOURCES = str(Path(__file__).resolve().parents[2] / "src")
 RETAIN = 24
@@ -113,9 +113,9 @@ def exported(text: str) -> Counts:
 
 @contextmanager
 def running(folder: Path, port: int, out_port: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "wallaroo.cli.run.in_process", "--no-live"]
+    command = [sys.executable, "-m", "wallaroo.cli.in_process", "--no-live"]
     command += ["--checkpoint", str(folder / "state"), "--retain-commits", str(RETAIN)]
-    command += ["wallaroo.verify.applications.word_count"]
+    command += ["tests.verification.applications.word_count"]
     command += ["--in", f"Lines@127.0.0.1:{port}", "--out", f"127.0.0.1:{out_port}"]
     with (folder / "log").open("wb") as log:
         environment = {**os.environ, "PYTHONPATH": SOURCES}

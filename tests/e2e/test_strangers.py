@@ -21,10 +21,10 @@ import pytest
 
 from tests import strangers
 from tests.strangers import CHUNK, RPC_RESPONSE, STREAM, answers_of, as_stranger, listening
-from wallaroo.cli.targets import as_target
+from wallaroo.cli.application.targets import as_target
 from wallaroo.errors import PeerError
-from wallaroo.local_cluster import LocalCluster
-from wallaroo.status_api.discovery import RunRecord, running
+from wallaroo.monitoring.status_api.discovery import RunRecord, running
+from wallaroo.spark.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.spark,
@@ -94,7 +94,7 @@ def victim(
     folder = tmp_path_factory.mktemp("run")
     (folder / "application.py").write_text(APPLICATION.replace("OUT", str(folder / "out")))
     options = {
-        "micro-batch": ("--master", "local[2]"),
+        "micro-batch": ("--master", "local[2]", "--host", "micro-batch"),
         "low latency": ("--master", "local[2]", "--latency", "low"),
     }
     with ExitStack() as stack:
@@ -165,7 +165,7 @@ def _workers(run: psutil.Process) -> list[psutil.Process]:
     """Return the Python workers of a run on this machine."""
     for process in run.children(recursive=True):
         with suppress(psutil.Error):  # one that ends meanwhile
-            if "wallaroo.spark.worker_daemon" in process.cmdline() and process.children():
+            if "wallaroo.spark.session.worker_daemon" in process.cmdline() and process.children():
                 return list(process.children())
     return []
 

@@ -18,33 +18,39 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.endpoints.feeding import Feeding
 from tests.endpoints.interface import Output
 from tests.endpoints.report import Result, record
-from tests.endpoints.systems import ENDS, Feeding, opened
+from tests.endpoints.systems import ENDS, Ends, opened
 from tests.endpoints.trial import HOSTS, Trial
-from wallaroo.inspection.reader import CheckpointReader
-from wallaroo.state.commits import CommitLog
-from wallaroo.state.storage import LocalStorage
-from wallaroo.verify.cases import Sequence
-from wallaroo.verify.ledger import Faults
-from wallaroo.verify.supervised import Supervised
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.state.log.commits import CommitLog
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.supervised import Supervised
 
 
 def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
     """Disturb one pair of ends; return what was found."""
     began = time.monotonic()
-    case = Sequence(options.seed)
     checkpoint = folder / "checkpoint"
-    with opened(ends, folder) as (source, sink, systems):
+    with opened(ends, folder, options.seed) as there:
         arguments = ["--no-live", "--checkpoint", str(checkpoint), *HOSTS[options.host].options]
-        arguments += ["--batch-time", "0.5", "tests.endpoints.application"]
-        arguments += [*source.arguments, *sink.arguments]
+        arguments += ["tests.endpoints.application", *there.arguments]
         program = HOSTS[options.host].program
         run = Supervised(arguments, folder / "run.log", _quiet, program=program)
         commits = CommitLog(LocalStorage(str(checkpoint), False))
-        feeding = Feeding(source, case, options.rate)
-        chance = random.Random(options.seed)
-        trial = Trial(run, commits, feeding, systems, HOSTS[options.host].weights, chance)
+        feeding = Feeding(there.source, there.oracle, options.rate)
+        trial = Trial(
+            run,
+            commits,
+            feeding,
+            there.systems,
+            there.deeds,
+            HOSTS[options.host].weights,
+            random.Random(options.seed),
+            options.away,
+        )
         run.start()
         feeding.start()
         try:
@@ -52,16 +58,20 @@ def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
             trial.disturb(options.faults, time.monotonic() + options.seconds)
             trial.progress()
             feeding.finish()
-            trial.wait_for(lambda: _count(sink) >= feeding.sent, "output of everything")
+            with trial.noting():  # what is missing is judged
+                trial.wait_for_output(lambda: _is_out(there), "output of everything")
             code = run.stop()
             if code:
                 trial.unexplained.append(f"exit code {code} when it was asked to stop")
         finally:
             run.kill()
         found = Faults()
-        outputs = case.judge(sink.lines(), found)
+        outputs = sum(
+            there.oracle.judge(number, sink.lines(), found)
+            for number, sink in enumerate(there.sinks)
+        )
     stored = CheckpointReader(checkpoint).at().entries()
-    case.judge_state(((entry.key, pickle.loads(entry.raw)) for entry in stored), found)
+    there.oracle.judge_state(((entry.key, pickle.loads(entry.raw)) for entry in stored), found)
     return Result(
         ends=ends,
         host=options.host,
@@ -95,6 +105,11 @@ def _tried(ends: str, options: argparse.Namespace) -> Result:
     return result
 
 
+def _is_out(ends: Ends) -> bool:
+    counted = zip(ends.sinks, ends.oracle.due(), strict=True)
+    return all(_count(sink) >= due for sink, due in counted)
+
+
 def _count(sink: Output) -> int:
     return sum(1 for _ in sink.lines())
 
@@ -112,7 +127,10 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="after the first commit"
     )
-    parser.add_argument("--rate", type=float, default=400.0, help="events per second")
+    parser.add_argument(
+        "--away", type=float, default=3.0, help="seconds that a system is away at most"
+    )
+    parser.add_argument("--rate", type=float, default=200.0, help="events per second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--record", action="store_true", help="add it to the table in docs/")
     options = parser.parse_args()

@@ -11,23 +11,33 @@ from pathlib import Path
 from typing import Any
 
 import wallaroo
+from tests.connectors.files.s3.server import options_of
 from tests.endpoints.interface import PARTITIONS
+from tests.endpoints.oracles import DELAY_MS, GAP_MS, TIMED
 from tests.endpoints.sink_program import COOKIE
-from tests.s3.server import options_of
+from tests.verification.applications.sequence import EVENT, key_of, slide
+from tests.verification.applications.sequence import decode as decode_window
 from wallaroo.experimental import SinkConnectorConfig, SourceConnectorConfig
 from wallaroo.sinks import (
     NATSSinkConfig,
     PostgresSinkConfig,
+    RedisSinkConfig,
     RollingSinkConfig,
     SQLiteSinkConfig,
 )
-from wallaroo.sources import NATSSourceConfig, ReplayableSource
-from wallaroo.verify.applications.sequence import EVENT, decode, key_of, slide
+from wallaroo.sources import (
+    NATSSourceConfig,
+    PostgresSourceConfig,
+    RedisSourceConfig,
+    ReplayableSource,
+)
 
 COLUMNS = ("key", "line")
 ROLL_S = 1.0
 CREDITS = 1000
+IDLE_S = 10  # less than systems are away, more than clients take to connect again
 Window = tuple[int, list[int]]
+Timed = tuple[int, int, int]  # key, number, milliseconds
 
 
 class Logs(ReplayableSource[tuple[int, int]]):
@@ -50,37 +60,81 @@ class Logs(ReplayableSource[tuple[int, int]]):
             yield from EVENT.iter_unpack(file.read((end - start) * EVENT.size))
 
 
-def line_of(window: Window) -> str:
-    return f"{window[0]} {window[1]}"
+@wallaroo.decoder(header_length=4, length_fmt=">I")
+def decode_timed(payload: bytes) -> Timed:
+    return TIMED.unpack(payload)
+
+
+@wallaroo.decoder(header_length=4, length_fmt=">I")
+def decode_row(row: dict[str, bytes]) -> Timed:
+    return TIMED.unpack(row["payload"])
+
+
+def time_of(event: Timed) -> int:
+    return wallaroo.milliseconds(event[2])
+
+
+@wallaroo.key_extractor
+def timed_key_of(event: Timed) -> int:
+    return event[0]
+
+
+class Session(wallaroo.Aggregation[Timed, list[tuple[int, int]], Window]):
+    """The numbers of a session, in the order of their times."""
+
+    def initial_accumulator(self) -> list[tuple[int, int]]:
+        return []
+
+    def update(self, event: Timed, events: list[tuple[int, int]], /) -> None:
+        events.append((event[2], event[1]))
+
+    def combine(
+        self, left: list[tuple[int, int]], right: list[tuple[int, int]], /
+    ) -> list[tuple[int, int]]:
+        return left + right
+
+    def output(self, key: int, events: list[tuple[int, int]]) -> Window:  # type: ignore[override]
+        return key, [number for _, number in sorted(events)]
+
+
+def line_of(event: Window | Timed) -> str:
+    return " ".join(map(str, event))
 
 
 @wallaroo.encoder
-def as_line(window: Window) -> str:
+def as_line(window: Window | Timed) -> str:
     return f"{line_of(window)}\n"
 
 
 @wallaroo.encoder
-def as_message(window: Window) -> str:
+def as_message(window: Window | Timed) -> str:
     return line_of(window)
 
 
 @wallaroo.encoder
-def as_record(window: Window) -> Any:
+def as_record(window: Window | Timed) -> Any:
     return line_of(window), window[0]
 
 
 @wallaroo.encoder
-def as_row(window: Window) -> Any:
+def as_row(window: Window | Timed) -> Any:
     return window[0], line_of(window)
 
 
 def source_of(options: argparse.Namespace) -> Any:
     """Return the source that is asked for."""
     cookie = COOKIE.decode()
+    decode = decode_timed if options.app == "sessions" else decode_window
     sources = {
         "logs": lambda: Logs("Sequence", Path(options.folder)),
-        "kafka": lambda: wallaroo.KafkaSourceConfig("Sequence", "in", options.brokers, decode),
+        "kafka": lambda: wallaroo.KafkaSourceConfig(
+            "Sequence", options.topic, options.brokers, decode, on_data_loss="skip"
+        ),
+        "postgres": lambda: PostgresSourceConfig(
+            "Sequence", options.dsn, "input", "id", decode_row, ("payload",)
+        ),
         "nats": lambda: NATSSourceConfig("Sequence", "IN", options.nats, decode),
+        "redis": lambda: RedisSourceConfig("Sequence", "in", options.redis, decode, "payload"),
         "connector": lambda: SourceConnectorConfig(
             "Sequence", None, decode, options.port, cookie, CREDITS, CREDITS // 2
         ),
@@ -88,14 +142,15 @@ def source_of(options: argparse.Namespace) -> Any:
     return sources[options.source]()
 
 
-def sink_of(options: argparse.Namespace) -> Any:
-    """Return the sink that is asked for."""
+def sink_of(options: argparse.Namespace, target: str) -> Any:
+    """Return a sink of the kind that is asked for."""
     cookie = COOKIE.decode()
     sinks = {
         "file": lambda: wallaroo.FileSinkConfig(Path(options.folder) / "files", as_line),
-        "kafka": lambda: wallaroo.KafkaSinkConfig("out", options.brokers, as_record),
-        "postgres": lambda: PostgresSinkConfig(options.dsn, "output", COLUMNS, as_row),
-        "nats": lambda: NATSSinkConfig(options.nats, "OUT.windows", as_message),
+        "kafka": lambda: wallaroo.KafkaSinkConfig(target, options.brokers, as_record),
+        "postgres": lambda: PostgresSinkConfig(options.dsn, target, COLUMNS, as_row),
+        "nats": lambda: NATSSinkConfig(options.nats, target, as_message),
+        "redis": lambda: RedisSinkConfig(options.redis, as_message, stream=target),
         "sqlite": lambda: SQLiteSinkConfig(
             Path(options.folder) / "output.db", "output", COLUMNS, as_row
         ),
@@ -112,10 +167,25 @@ def sink_of(options: argparse.Namespace) -> Any:
 
 
 def application_setup(args: list[str]) -> wallaroo.Application:
-    """Build the application: ``--source KIND --sink KIND`` and where they are."""
+    """Build the application: ``--app``, ``--source``, ``--sink`` and where they are."""
     parser = argparse.ArgumentParser()
-    for name in ("source", "sink", "brokers", "dsn", "folder", "nats", "port", "sink-port"):
+    places = ("brokers", "topic", "dsn", "folder", "nats", "redis", "port", "sink-port")
+    for name in ("app", "source", "sink", *places):
         parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--target", action="append", default=[])
     options = parser.parse_known_args(args)[0]
-    windows = wallaroo.source("Sequence", source_of(options)).key_by(key_of).to(slide)
-    return wallaroo.build_application("Ends", windows.to_sink(sink_of(options)))
+    sinks = [sink_of(options, target) for target in options.target or [""]]
+    events = wallaroo.source("Sequence", source_of(options))
+    if options.app == "sessions":
+        timed = events.with_event_time(
+            time_of,
+            delay=wallaroo.milliseconds(DELAY_MS),
+            idle_after=wallaroo.seconds(IDLE_S),
+            allow_before_1980=True,
+        )
+        windows = wallaroo.session_windows(int(GAP_MS * wallaroo.milliseconds(1))).over(Session)
+        sessions, late = timed.key_by(timed_key_of).to(windows).with_late_events()
+        return wallaroo.build_application(
+            "Ends", sessions.to_sink(sinks[0]), late.to_sink(sinks[1])
+        )
+    return wallaroo.build_application("Ends", events.key_by(key_of).to(slide).to_sinks(sinks))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.endpoints.interface import PARTITIONS, Input, Output
-from wallaroo.verify.applications.sequence import EVENT
+from tests.endpoints.oracles import key_of
 
 
 class LogInput(Input):
@@ -24,7 +24,7 @@ class LogInput(Input):
 
     def put(self, payloads: list[bytes]) -> None:
         for number in range(PARTITIONS):
-            own = [p for p in payloads if EVENT.unpack(p)[0] % PARTITIONS == number]
+            own = [p for p in payloads if key_of(p) % PARTITIONS == number]
             with (self._folder / f"{number}.log").open("ab") as file:
                 file.write(b"".join(own))
 

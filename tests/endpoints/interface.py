@@ -7,14 +7,14 @@ Where it runs: the verifier.
 from __future__ import annotations
 
 import signal
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from wallaroo.verify.processes import kill
+from wallaroo.testing.verify.trial.processes import kill
 
 PARTITIONS = 3
-DELIVERY_S_MAX = 300.0
+DELIVERY_S_MAX = 900.0  # systems may be away for minutes
+Pause = Callable[[float], None]
 
 
 class Input(ABC):
@@ -25,6 +25,9 @@ class Input(ABC):
     @abstractmethod
     def put(self, payloads: list[bytes]) -> None:
         """Put events; return when they are safe."""
+
+    def finish(self) -> None:  # noqa: B027  # most have nothing to do
+        """Let everything that was put be seen."""
 
 
 class Output(ABC):
@@ -54,21 +57,19 @@ class Disturbed(ABC):
     def stop(self, *, is_killed: bool) -> None:
         """Kill it, or end it in order."""
 
-    def kill(self) -> None:
-        """Kill it and start it again on the same data."""
-        self.stop(is_killed=True)
-        self.start()
+    def leave(self, pause: Pause, away_s: float, *, is_killed: bool) -> None:
+        """Kill it, or end it in order, and start it again on the same data after a while."""
+        self.stop(is_killed=is_killed)
+        try:
+            pause(away_s)
+        finally:
+            self.start()
 
-    def restart(self) -> None:
-        """End it in order and start it again."""
-        self.stop(is_killed=False)
-        self.start()
-
-    def hold(self, seconds: float) -> None:
+    def hold(self, pause: Pause, away_s: float) -> None:
         """Stop all of its processes for a while: connections stay open, and nothing answers."""
         held = [pid for pid in self.pids() if kill(pid, signal.SIGSTOP)]
         try:
-            time.sleep(seconds)
+            pause(away_s)
         finally:
             for pid in held:
                 kill(pid, signal.SIGCONT)

@@ -5,17 +5,24 @@ Where it runs: the verifier.
 
 from __future__ import annotations
 
+import random
+import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from tests.connectors.kafka.broker import Broker
 from tests.endpoints.interface import DELIVERY_S_MAX, PARTITIONS, Disturbed, Input, Output
-from tests.kafka.broker import Broker
-from wallaroo.verify.applications.sequence import EVENT
+from tests.endpoints.oracles import key_of
 
 READ_S = 0.5
+TOPICS = ("in-a", "in-b")
+PARTITIONS_MAX = 8  # of a topic that grows
+PartitionOf = Callable[[bytes, int], int]
 
 
 class KafkaEnds(Disturbed):
@@ -41,19 +48,17 @@ class KafkaEnds(Disturbed):
 
 
 class KafkaInput(Input):
-    """An idempotent producer, which goes on through the broker's deaths."""
+    """An idempotent producer, which continues through the broker's deaths."""
 
-    def __init__(self, broker: Broker):
-        broker.create("in", PARTITIONS)
+    topics: tuple[str, ...] = ("in",)
+
+    def __init__(self, broker: Broker, partition_of: PartitionOf):
+        for topic in self.topics:
+            broker.create(topic, PARTITIONS)
         self.arguments = ["--source", "kafka", "--brokers", broker.address]
-        self._producer: Any = Producer(
-            {
-                "bootstrap.servers": broker.address,
-                "enable.idempotence": True,
-                "message.timeout.ms": int(DELIVERY_S_MAX * 1000),
-                "log_level": 0,
-            }
-        )
+        self.arguments += ["--topic", "in"]
+        self._partition_of = partition_of
+        self._producer = _producer(broker)
 
     def put(self, payloads: list[bytes]) -> None:
         failed: list[Any] = []
@@ -63,19 +68,114 @@ class KafkaInput(Input):
                 failed.append(error)
 
         for payload in payloads:
-            key = str(EVENT.unpack(payload)[0])
-            self._producer.produce("in", payload, key, on_delivery=note)
+            topic, partition = self._place(payload)
+            key = str(key_of(payload))
+            self._producer.produce(topic, payload, key, partition, on_delivery=note)
         assert self._producer.flush(DELIVERY_S_MAX) == 0, "the broker takes nothing"
         assert not failed, failed[:3]
+
+    def _place(self, payload: bytes) -> tuple[str, int]:
+        return "in", self._partition_of(payload, PARTITIONS)
+
+
+class TopicsInput(KafkaInput):
+    """Two topics that are read by a pattern, each changed while the other one goes on.
+
+    Before a topic changes, everything in it has come out; what is put meanwhile is kept.
+    """
+
+    topics = TOPICS
+
+    def __init__(self, broker: Broker, partition_of: PartitionOf, chance: random.Random):
+        super().__init__(broker, partition_of)
+        self.arguments[-1] = "^in-"
+        self._broker = broker
+        self._chance = chance
+        self._partitions = dict.fromkeys(TOPICS, PARTITIONS)
+        self._changing = ""
+        self._kept: list[bytes] = []
+        self._put: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def put(self, payloads: list[bytes]) -> None:
+        with self._lock:
+            if self._changing:
+                self._kept += [each for each in payloads if _topic(each) == self._changing]
+                payloads = [each for each in payloads if _topic(each) != self._changing]
+            self._put.update(map(_topic, payloads))
+            super().put(payloads)
+
+    def _place(self, payload: bytes) -> tuple[str, int]:
+        topic = _topic(payload)
+        return topic, self._partition_of(payload, self._partitions[topic])
+
+    @contextmanager
+    def changing(self, topic: str) -> Iterator[Callable[[list[bytes]], bool]]:
+        """Keep what is put into a topic; yield whether all of it is among keys that came out."""
+        with self._lock:
+            self._changing = topic
+
+        def is_through(keys: list[bytes]) -> bool:
+            came = sum(1 for key in keys if TOPICS[int(key) % len(TOPICS)] == topic)
+            return came >= self._put[topic]
+
+        try:
+            yield is_through
+        finally:
+            with self._lock:
+                self._changing = ""
+                kept = self._kept
+                self._kept = []
+            self.put(kept)
+
+    def make_again(self, topic: str) -> None:
+        """Delete a topic and create another one of its name, with any number of partitions."""
+        self._partitions[topic] = self._chance.randint(1, PARTITIONS_MAX)
+        self._broker.create_again(topic, self._partitions[topic])
+        self._take_up()
+
+    def grow(self, topic: str) -> None:
+        """Let a topic have more partitions."""
+        self._partitions[topic] += self._chance.randint(1, 2)
+        self._broker.admin.grow(topic, self._partitions[topic])
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Continue with a producer that knows the partitions that there are."""
+        producer = _producer(self._broker)
+        deadline = time.monotonic() + DELIVERY_S_MAX
+        for topic, partitions in self._partitions.items():
+            while len(producer.list_topics(topic, 10).topics[topic].partitions) != partitions:
+                assert time.monotonic() < deadline, f"topic {topic} did not change"
+                time.sleep(READ_S)
+        with self._lock:
+            self._producer = producer
+
+
+def _producer(broker: Broker) -> Any:
+    return Producer(
+        {
+            "bootstrap.servers": broker.address,
+            "enable.idempotence": True,
+            "message.timeout.ms": int(DELIVERY_S_MAX * 1000),
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 0,
+        }
+    )
+
+
+def _topic(payload: bytes) -> str:
+    return TOPICS[key_of(payload) % len(TOPICS)]
 
 
 class KafkaOutput(Output):
     """A consumer that sees committed records only."""
 
-    def __init__(self, broker: Broker):
-        broker.create("out", PARTITIONS)
-        self.arguments = ["--sink", "kafka", "--brokers", broker.address]
+    def __init__(self, broker: Broker, topic: str = "out"):
+        broker.create(topic, PARTITIONS)
+        self.arguments = ["--sink", "kafka", "--brokers", broker.address, "--target", topic]
         self._address = broker.address
+        self._topic = topic
 
     def lines(self) -> Iterator[bytes]:
         consumer: Any = Consumer(
@@ -85,31 +185,27 @@ class KafkaOutput(Output):
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
+                "enable.partition.eof": True,
                 "log_level": 0,
             }
         )
         try:
             for number in range(PARTITIONS):
-                place = TopicPartition("out", number, 0)
-                end = _high(consumer, place)
-                consumer.assign([place])
-                while _position(consumer, place) < end:
-                    for message in consumer.consume(5000, READ_S):
-                        assert message.error() is None, message.error()
-                        yield message.value()
+                consumer.assign([TopicPartition(self._topic, number, 0)])
+                yield from _values(consumer)
         finally:
             consumer.close()
 
 
-def _high(consumer: Any, place: TopicPartition) -> int:
-    """The last stable offset: where committed output ends."""
+def _values(consumer: Any) -> Iterator[bytes]:
+    """Yield a partition's committed records, up to where nothing is left but aborted ones."""
     until = time.monotonic() + DELIVERY_S_MAX
-    while True:
-        try:
-            return int(consumer.get_watermark_offsets(place, 5.0)[1])
-        except KafkaException:
-            assert time.monotonic() < until, "the broker does not answer"
-
-
-def _position(consumer: Any, place: TopicPartition) -> int:
-    return int(consumer.position([place])[0].offset)
+    while time.monotonic() < until:
+        for message in consumer.consume(5000, READ_S):
+            if message.error() is None:
+                yield message.value()
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                return
+            else:
+                assert message.error().retriable(), message.error()
+    raise AssertionError("the broker does not answer")

@@ -12,8 +12,8 @@ from typing import Any
 
 import nats
 
+from tests.connectors.nats.server import NATSServer
 from tests.endpoints.interface import DELIVERY_S_MAX, Disturbed, Input, Output
-from tests.nats.server import NATSServer
 
 RETRY_S = 0.1
 ANSWER_S = 2.0
@@ -75,11 +75,12 @@ class NATSInput(Input):
 class NATSOutput(Output):
     """All messages of a stream."""
 
-    def __init__(self, server: NATSServer):
-        server.create(OUT, duplicate_window=WINDOW_S)
-        self.arguments = ["--sink", "nats", "--nats", server.url]
+    def __init__(self, server: NATSServer, stream: str = OUT):
+        server.create(stream, duplicate_window=WINDOW_S)
+        self.arguments = ["--sink", "nats", "--nats", server.url, "--target", f"{stream}.windows"]
         self._server = server
+        self._stream = stream
 
     def lines(self) -> Iterator[bytes]:
-        for message in self._server.messages(OUT):
+        for message in self._server.messages(self._stream):
             yield message.data

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pyarrow.parquet as pq
 
+from tests.connectors.files.s3.client import S3Client
+from tests.connectors.files.s3.server import S3Server
 from tests.endpoints.interface import Disturbed, Output
-from tests.s3.client import S3Client
-from tests.s3.server import S3Server
 
 BUCKET = "out"
 PARTS = "windows/part-"

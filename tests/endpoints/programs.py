@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.endpoints.files import LogInput
 from tests.endpoints.interface import Disturbed, Output
 from tests.endpoints.sink_program import committed, failures
-from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.processes.environment import python_environment
+from wallaroo.spark.local_cluster.hosts import free_ports
 
 STOP_S_MAX = 30.0
 

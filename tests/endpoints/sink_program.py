@@ -18,7 +18,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.unit.sinks.connector.program import Disk, Program
+from tests.unit.compat.sink.program import Disk, Program
 
 COOKIE = b"cookie of the ends"
 

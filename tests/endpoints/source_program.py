@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from tests.endpoints.interface import PARTITIONS
+from tests.verification.applications.sequence import EVENT
 from wallaroo.experimental import BaseIter, BaseSource, MultiSourceConnector
-from wallaroo.verify.applications.sequence import EVENT
 
 COOKIE = "cookie of the ends"
 NOTHING = 2**64 - 1  # as a point of reference

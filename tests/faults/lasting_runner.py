@@ -6,34 +6,31 @@ every time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from typing import Any
 
-from wallaroo.engine.keys import Key, groups_of_task
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.engine.blocks.keys import Key, groups_of_task
 from wallaroo.engine.report import TaskReport
-from wallaroo.plan.model import Plan
-from wallaroo.runtime.feeding import run_levels
 from wallaroo.runtime.in_process import InProcessRunner
-from wallaroo.runtime.job import BatchJob, plan_of
-from wallaroo.runtime.resident.lasting_state import LastingState
-from wallaroo.runtime.resident.refreshing import Background, Refreshed, Views
-from wallaroo.runtime.task import run_level
-from wallaroo.state.applying import CatchUp
-from wallaroo.state.commits import CommitLog
-from wallaroo.state.history import History
+from wallaroo.runtime.resident.resident_state import ResidentState
+from wallaroo.runtime.resident.view_refresh import Views
+from wallaroo.runtime.tasks.job import BatchJob, plan_of
+from wallaroo.runtime.tasks.level_driver import run_levels
+from wallaroo.runtime.tasks.task import OpenedState, run_level
+from wallaroo.state.log.commits import CommitLog
+from wallaroo.state.log.history import History
 from wallaroo.state.task_state import TaskState
+from wallaroo.state.views.view_updates import CatchUp
 
 
-class CalledRefresh:
-    """In place of a ``Refresh``."""
+class CallingExecutor(Executor):
+    """An executor without a thread: work is done when it is submitted."""
 
-    def __init__(self, work: Callable[[], Refreshed], background: Background):
-        self._done = work()
-
-    def result(self) -> Refreshed:
-        return self._done
-
-    def close(self) -> None:
-        self._done.state.close()
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(work(*args, **kwargs))
+        return future
 
 
 class LastingRunner(InProcessRunner):
@@ -41,7 +38,7 @@ class LastingRunner(InProcessRunner):
 
     def __init__(self, tasks: int):
         super().__init__(tasks)
-        self._states: dict[int, LastingState] = {}
+        self._states: dict[int, ResidentState] = {}
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         reports: list[TaskReport] = []
@@ -51,8 +48,9 @@ class LastingRunner(InProcessRunner):
                 self._states[task] = self._state(job, plan, task)
             self._states[task].begin(job.batch, job.version)
 
-        def opened(_: BatchJob, __: Plan, task: int, ___: int) -> tuple[LastingState, CatchUp]:
-            return self._states[task], CatchUp()
+        def opened(_: BatchJob, __: Plan, task: int, ___: int) -> OpenedState:
+            state = self._states[task]
+            return OpenedState(state, CatchUp(), state.take_snapshots)
 
         def run(level: int, task: int, received: list[Any]) -> Iterator[tuple[int, Any]]:
             for passed in run_level(job, level, task, received, opened):
@@ -64,7 +62,7 @@ class LastingRunner(InProcessRunner):
         run_levels([len(job.pieces), *(job.tasks for _ in range(1, job.levels))], run)
         return reports
 
-    def _state(self, job: BatchJob, plan: Plan, task: int) -> LastingState:
+    def _state(self, job: BatchJob, plan: Plan, task: int) -> ResidentState:
         deployment = job.deployment
         located: dict[Key, tuple[int, bytes]] = {}
 
@@ -84,5 +82,5 @@ class LastingRunner(InProcessRunner):
 
         storage = deployment.storage
         tuning = deployment.tuning
-        views = Views(plan.key_groups, storage, make, read_log, tuning, CalledRefresh)
-        return LastingState(views)
+        views = Views(plan.key_groups, storage, make, read_log, tuning, CallingExecutor())
+        return ResidentState(views)

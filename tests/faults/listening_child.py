@@ -9,13 +9,13 @@ from pathlib import Path
 
 import wallaroo
 from tests.unit.sources.own import line
+from wallaroo.compat.source import SourceConnectorConfig
+from wallaroo.connectors.tcp.source import TCPSourceConfig
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Json
 from wallaroo.sources import HTTPSourceConfig, WebSocketServerSourceConfig
-from wallaroo.sources.connector import SourceConnectorConfig
-from wallaroo.sources.tcp import TCPSourceConfig
 
 HOST = "127.0.0.1"
 TOKEN = "the senders' token"

@@ -13,24 +13,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.faults.lasting_runner import LastingRunner
-from wallaroo.framing import framer
-from wallaroo.metrics.meter import RunMeter
-from wallaroo.plan.model import Plan
-from wallaroo.runtime.accounts import Accounts
-from wallaroo.runtime.batches import Batches, BatchSetup
-from wallaroo.runtime.commit_protocol import BatchProtocol, history_of
-from wallaroo.runtime.housekeeping import Housekeeping
+from tests.verification.applications import sequence
+from tests.verification.cases import Sequence
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.instrumentation.tuning import Tuning
+from wallaroo.monitoring.metrics.meter import RunMeter
+from wallaroo.protocols.framing import framer
+from wallaroo.runtime.batch.admission import plan_ends
+from wallaroo.runtime.batch.batch_metrics import BatchMetrics
+from wallaroo.runtime.batch.batches import Batches, BatchSetup
+from wallaroo.runtime.batch.commit_protocol import BatchProtocol, history_of
+from wallaroo.runtime.batch.housekeeping import Housekeeping
+from wallaroo.runtime.batch.pacing import Pacer
 from wallaroo.runtime.in_process import InProcessRunner
-from wallaroo.runtime.intake import plan_ends
-from wallaroo.runtime.job import Deployment
-from wallaroo.runtime.pacing import Pacer
+from wallaroo.runtime.tasks.job import Deployment
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import LogContext
 from wallaroo.spool import SpoolWriter, folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.tuning import Tuning
-from wallaroo.verify.applications import sequence
-from wallaroo.verify.cases import Sequence
 
 KEY_GROUPS, TASKS = 2, 2
 # and a snapshot of everything in every batch, and a sweep: so two batches are enough to have
@@ -72,7 +72,7 @@ def main(place: str, port: str) -> None:
             protocol=protocol,
             housekeeping=housekeeping,
             runner=runner,
-            accounts=Accounts(plan, RunMeter("miniature", 0.0)),
+            accounts=BatchMetrics(plan, RunMeter("miniature", 0.0)),
             pacer=Pacer(1.0),
         )
 

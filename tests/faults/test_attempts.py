@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import wallaroo
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.errors import CheckpointError
-from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.instrumentation.tuning import Tuning
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.state.checkpoint import open_checkpoint
-from wallaroo.state.commits import Commit
-from wallaroo.tuning import Tuning
+from wallaroo.state.log.commits import Commit
 
 LINES = 200
 # what a hash, an encoding or a comparison may take for another key
@@ -174,7 +174,7 @@ def test_garbage_and_idle_connections_on_a_source_harm_no_client(tmp_path: Path)
     back.
     """
     from tests.unit.ingress.conftest import Running, tcp, wait_until
-    from wallaroo.framing import frame
+    from wallaroo.protocols.framing import frame
 
     running = Running(tmp_path)
     running.start(tcp("In", max_size=1000))

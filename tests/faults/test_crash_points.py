@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.forks import Forks
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.cli.receive.receiver import Receiver
-from wallaroo.inspection.reader import CheckpointReader
-from wallaroo.state.commits import CommitLog
-from wallaroo.state.storage import LocalStorage
+from wallaroo.state.log.commits import CommitLog
+from wallaroo.state.log.storage import LocalStorage
 
 LOW_LATENCY = {"MINIATURE_LATENCY": "low"}
 # what batches at low latency do in another way

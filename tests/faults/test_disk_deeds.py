@@ -19,19 +19,19 @@ import wallaroo
 from wallaroo.durable.disk_errors import disk_error_of, naming
 from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import InternalError, PeerError
-from wallaroo.spark.query import failure_of
+from wallaroo.spark.session.spark_errors import failure_of
 from wallaroo.spool import Boundary, write_tail
-from wallaroo.verify.disturbances.damage import KINDS, flip
-from wallaroo.verify.disturbances.orders import SYNCS, WRITES, Orders
-from wallaroo.verify.disturbances.schedule import Deed
-from wallaroo.verify.processes import Kind
-from wallaroo.verify.result import Result
+from wallaroo.testing.verify.disturbances.damage import KINDS, BitFlips, flip
+from wallaroo.testing.verify.disturbances.orders import SYNCS, WRITES, Orders
+from wallaroo.testing.verify.trial.processes import Kind
+from wallaroo.testing.verify.trial.result import Result
+from wallaroo.testing.verify.trial.schedule import Fault
 
 SOURCES = str(Path(wallaroo.__file__).parents[1])
 ROOT = Path(SOURCES).parent
 PROGRAM = """
 import os, sys, time
-from wallaroo.faults import fault_point
+from wallaroo.instrumentation.faults import fault_point
 
 descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
 out = []
@@ -115,11 +115,48 @@ def test_a_bit_is_flipped_in_every_kind_of_file_in_turn_and_flipped_back(tmp_pat
     assert flip(tmp_path / "nothing", chance, seen) is None
 
 
+def test_a_file_that_was_rewritten_meanwhile_is_not_flipped_back(tmp_path: Path) -> None:
+    """It is whole again: another flip would damage it."""
+    (tmp_path / "commits").mkdir()
+    file = tmp_path / "commits" / "1"
+    file.write_bytes(b"content of a commit")
+    flipped = flip(tmp_path, random.Random(1), set())
+    assert flipped is not None
+    file.write_bytes(b"content of a commit")
+    flipped.undo()
+    assert file.read_bytes() == b"content of a commit"
+
+
+def test_a_file_that_has_grown_is_flipped_back(tmp_path: Path) -> None:
+    (tmp_path / "commits").mkdir()
+    file = tmp_path / "commits" / "1"
+    file.write_bytes(b"1")
+    flipped = flip(tmp_path, random.Random(1), set())
+    assert flipped is not None
+    with file.open("ab") as appended:
+        appended.write(b"23")
+    flipped.undo()
+    assert file.read_bytes() == b"123"
+
+
+def test_a_bit_is_flipped_back_only_in_the_file_that_was_named(tmp_path: Path) -> None:
+    deltas = tmp_path / "checkpoint" / "deltas"
+    deltas.mkdir(parents=True)
+    (deltas / "1").write_bytes(b"content")
+    result = Result("sequence", 1, dict.fromkeys(Kind, 0))
+    flips = BitFlips(tmp_path, result, lambda text: None)
+    assert flips.add(random.Random(1)) is not None
+    assert not flips.undo_named(f"{deltas / '12'} is damaged")
+    assert not flips.undo_named("The delta old/deltas/1 is damaged")
+    assert flips.undo_named("The file deltas/1 is damaged: restore it.")
+    assert (deltas / "1").read_bytes() == b"content"
+
+
 def test_deeds_are_counted_where_they_struck() -> None:
     """A reader of the verdict sees what was tried."""
     result = Result("sequence", 1, dict.fromkeys(Kind, 0))
-    result.note_deed(Deed.ENOSPC, "spool.append")
-    result.note_deed(Deed.FLIP, "delta")
+    result.note_deed(Fault.ENOSPC, "spool.append")
+    result.note_deed(Fault.FLIP, "delta")
     result.refused["delta"] += 1
     text = result.text()
     assert "2 faults" in text

@@ -20,8 +20,8 @@ from websockets.sync.client import connect
 
 from tests.faults.listening_child import HOST, TOKEN
 from wallaroo.ingress.acks import COUNT, hello
-from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.processes.environment import python_environment
+from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
 OWN_FILES = 1000  # that this process needs beside its strangers

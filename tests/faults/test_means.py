@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import wallaroo
+from tests.verification.applications.sequence import decode
 from wallaroo.cli.main import build_parser
 from wallaroo.cli.run.command import parse
 from wallaroo.cli.send.acknowledged import send_acknowledged
@@ -21,11 +22,11 @@ from wallaroo.cli.send.sending import of_payloads
 from wallaroo.cli.verify.arguments import kinds_of
 from wallaroo.errors import PeerError
 from wallaroo.ingress.process import Feeders, Feeding
-from wallaroo.local_cluster.hosts import free_ports
+from wallaroo.spark.local_cluster.hosts import free_ports
 from wallaroo.spool import SpoolReader, folder_of
-from wallaroo.verify.applications.sequence import decode
-from wallaroo.verify.processes import Kind
-from wallaroo.verify.supervised import FRUITLESS_MAX, Supervised
+from wallaroo.testing.verify.trial.processes import Kind
+from wallaroo.testing.verify.trial.schedule import Fault
+from wallaroo.testing.verify.trial.supervised import FRUITLESS_MAX, Supervised
 
 SOURCES = str(Path(wallaroo.__file__).parents[1])
 
@@ -77,15 +78,26 @@ def test_run_takes_acknowledged_ports_by_source_name() -> None:
 
 def test_verify_knows_its_kinds() -> None:
     """--only names kinds; the default is all."""
-    options = build_parser().parse_args(["verify", "--only", "driver,egress"])
+    options = build_parser().parse_args(["verify", "--app", "mine.py", "--only", "driver,egress"])
     assert options.only == kinds_of("driver,egress") == (Kind.DRIVER, Kind.EGRESS)
-    assert build_parser().parse_args(["verify"]).only == tuple(Kind)
+    assert build_parser().parse_args(["verify", "--app", "mine.py"]).only == tuple(Kind)
     with pytest.raises(SystemExit):
-        build_parser().parse_args(["verify", "--only", "everything"])
+        build_parser().parse_args(["verify", "--app", "mine.py", "--only", "everything"])
+
+
+def test_faults_are_chosen_by_either_name_and_partitions_take_other_hosts() -> None:
+    """--deeds was the option's name; wallaroo verify has no hosts to part."""
+    command = ["verify", "--app", "mine.py"]
+    for name in ("--faults", "--deeds"):
+        options = build_parser().parse_args([*command, name, "kill,hold"])
+        assert options.deeds == (Fault.KILL, Fault.HOLD)
+    assert Fault.PARTITION not in build_parser().parse_args([*command, "--faults", "all"]).deeds
+    with pytest.raises(SystemExit):
+        build_parser().parse_args([*command, "--faults", "partition"])
 
 
 PASSING = (
-    "from wallaroo.faults import fault_point\nfor name in 'abab':\n    "
+    "from wallaroo.instrumentation.faults import fault_point\nfor name in 'abab':\n    "
     "fault_point(name)\nprint('through')"
 )
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from tests.verification.applications import word_count
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.durable.commit_id import CommitHistory, CommitId
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError
-from wallaroo.identity import CommitHistory, CommitId
-from wallaroo.plan.model import Plan
-from wallaroo.runtime.commit_protocol import MIXED_RETRIES, BatchProtocol
-from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.runtime.batch.commit_protocol import MIXED_RETRIES, BatchProtocol
+from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.verify.applications import word_count
 
 
 @dataclass

@@ -8,14 +8,13 @@ import sys
 
 import pytest
 
-from wallaroo.cli.main import build_parser
+from tests.verification.__main__ import build_parser, verification_command
+from tests.verification.namespaces import CLIENTS, Hosts, unsupported_reason
 from wallaroo.cli.verify.arguments import deeds_of
-from wallaroo.cli.verify.command import verify_command
 from wallaroo.errors import WallarooParameterError
-from wallaroo.verify.disturbances.namespaces import CLIENTS, Hosts, why_not
-from wallaroo.verify.disturbances.schedule import Deed
+from wallaroo.testing.verify.trial.schedule import Fault
 
-REASON = why_not()
+REASON = unsupported_reason()
 KNOCK = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 0.5)"
 
 
@@ -52,13 +51,13 @@ def test_partitions_go_alone_and_are_refused_with_the_reason_where_they_cannot_b
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They run on hosts of their own."""
-    assert Deed.PARTITION not in deeds_of("all")
-    options = build_parser().parse_args(["verify", "--deeds", "partition,kill"])
+    assert Fault.PARTITION not in deeds_of("all")
+    options = build_parser().parse_args(["--deeds", "partition,kill"])
     with pytest.raises(WallarooParameterError, match="without other deeds"):
-        verify_command(options)
+        verification_command(options)
     monkeypatch.setattr(
-        "wallaroo.cli.verify.command.why_not", lambda: "network namespaces need root"
+        "tests.verification.__main__.unsupported_reason", lambda: "network namespaces need root"
     )
-    options = build_parser().parse_args(["verify", "--deeds", "partition"])
+    options = build_parser().parse_args(["--deeds", "partition"])
     with pytest.raises(WallarooParameterError, match="need root"):
-        verify_command(options)
+        verification_command(options)

@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.verification.__main__ import build_parser as build_verification_parser
+from tests.verification.__main__ import verification_command
 from wallaroo.cli.main import build_parser
 from wallaroo.cli.verify.command import Enough, verify_command
 from wallaroo.errors import WallarooParameterError
-from wallaroo.verify.disturbances.schedule import HELD_S, Deed, schedule
-from wallaroo.verify.ledger import Faults
-from wallaroo.verify.plain_receiver import BEHAVIOURS, PlainReceiver
-from wallaroo.verify.processes import Kind
+from wallaroo.testing.verify.plain_receiver import BEHAVIOURS, PlainReceiver
+from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.processes import Kind
+from wallaroo.testing.verify.trial.schedule import HELD_S, Fault, schedule
 
 ORACLE = """
-from wallaroo.verify.cases import Case
+from wallaroo.testing.verify.cases import Case
 
 class Mine(Case):
     module = "unknown"
@@ -35,14 +37,14 @@ class Mine(Case):
 
 def test_deeds_are_drawn_by_seed_and_only_a_driver_is_stopped() -> None:
     """All deeds come, and what is drawn for kills alone is what it always was."""
-    deeds = (Deed.STOP, Deed.KILL, Deed.HOLD)
+    deeds = (Fault.STOP, Fault.KILL, Fault.HOLD)
     drawn = schedule(200, 1, tuple(Kind), deeds=deeds)
     assert {kill.deed for kill in drawn} == set(deeds)
-    assert {kill.kind for kill in drawn if kill.deed is Deed.STOP} == {Kind.DRIVER}
+    assert {kill.kind for kill in drawn if kill.deed is Fault.STOP} == {Kind.DRIVER}
     assert all(HELD_S[0] <= kill.held_s <= HELD_S[1] for kill in drawn)
     plain = schedule(200, 1, tuple(Kind))
     assert [kill.kind for kill in plain] == [kill.kind for kill in drawn]
-    assert {kill.deed for kill in plain} == {Deed.KILL}
+    assert {kill.deed for kill in plain} == {Fault.KILL}
 
 
 def test_deeds_that_come_together_wait_for_nothing_in_between() -> None:
@@ -105,6 +107,10 @@ def test_faults_add_up() -> None:
     assert one.examples == ["lost: a 1"]
 
 
+def _verify(*arguments: str) -> int:
+    return verification_command(build_verification_parser().parse_args(arguments))
+
+
 def _options(*arguments: str) -> argparse.Namespace:
     return build_parser().parse_args(["verify", *arguments])
 
@@ -134,12 +140,14 @@ def test_the_first_interrupt_ends_the_disturbances_and_the_second_one_the_verifi
 def test_what_a_run_does_not_have_cannot_be_killed() -> None:
     """Without Spark there are no workers."""
     with pytest.raises(WallarooParameterError, match="driver, ingress, egress"):
-        verify_command(_options("--host", "in-process", "--only", "worker,jvm"))
+        _verify("--host", "in-process", "--only", "worker,jvm")
     with pytest.raises(WallarooParameterError, match="no --latency low"):
-        verify_command(_options("--host", "in-process", "--latency", "low"))
+        _verify("--host", "in-process", "--latency", "low")
+    with pytest.raises(WallarooParameterError, match="no --changes"):
+        _verify("--host", "in-process", "--changes", "grow1")
 
 
 def test_receivers_that_are_not_resuming_go_with_sequence() -> None:
     """The other applications' sinks resume."""
     with pytest.raises(WallarooParameterError, match="--app sequence"):
-        verify_command(_options("--app", "dice", "--receiver", "slow"))
+        _verify("--app", "dice", "--receiver", "slow")

@@ -13,10 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from wallaroo.local_cluster.hosts import free_ports
-from wallaroo.plan.model import DEAD_LETTERS
-from wallaroo.testing.run import LocalApplication, LocalRun
-from wallaroo.verify.applications import (
+from tests.verification.applications import (
     dead_letters,
     dice,
     joined,
@@ -26,10 +23,20 @@ from wallaroo.verify.applications import (
     windows,
     word_count,
 )
-from wallaroo.verify.cases import CASES, Case
-from wallaroo.verify.disturbances.schedule import schedule
-from wallaroo.verify.ledger import Faults
-from wallaroo.verify.processes import Kind, Process, find, kill, kind_of
+from tests.verification.cases import CASES
+from wallaroo.dataflow.plan.model import DEAD_LETTERS
+from wallaroo.processes.roles import RunProcess
+from wallaroo.spark.local_cluster.hosts import free_ports
+from wallaroo.testing.run import LocalApplication, LocalRun
+from wallaroo.testing.verify.cases import Case
+from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.processes import (
+    Kind,
+    find,
+    kill,
+    kind_of,
+)
+from wallaroo.testing.verify.trial.schedule import schedule
 
 MODULES = {
     "sequence": sequence,
@@ -247,21 +254,25 @@ def test_a_schedule_is_the_same_for_a_seed_and_has_every_kind() -> None:
 
 def test_processes_are_known_by_their_command_and_place() -> None:
     """A worker is a fork of the daemon; of the daemons of others only the workers count."""
-    java = Process(2, 1, ("/usr/bin/java", "-cp", "x"))
-    daemon = Process(3, 2, ("python", "-m", "wallaroo.spark.worker_daemon", "pyspark.worker"))
-    worker = Process(4, 3, daemon.command)
+    java = RunProcess(2, 1, ("/usr/bin/java", "-cp", "x"))
+    daemon = RunProcess(
+        3, 2, ("python", "-m", "wallaroo.spark.session.worker_daemon", "pyspark.worker")
+    )
+    worker = RunProcess(4, 3, daemon.command)
     assert kind_of(java, None) is Kind.JVM
     assert kind_of(daemon, java) is Kind.DAEMON
     assert kind_of(worker, daemon) is Kind.WORKER
-    assert kind_of(Process(3, 2, ("python", "-m", "pyspark.daemon")), java) is None
+    assert kind_of(RunProcess(3, 2, ("python", "-m", "pyspark.daemon")), java) is None
     assert (
-        kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress", "c.json")), None) is Kind.INGRESS
+        kind_of(RunProcess(5, 1, ("python", "-m", "wallaroo.ingress", "c.json")), None)
+        is Kind.INGRESS
     )
     assert (
-        kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress.feeder", "c.json")), None) is None
+        kind_of(RunProcess(5, 1, ("python", "-m", "wallaroo.ingress.feeder", "c.json")), None)
+        is None
     )
     assert (
-        kind_of(Process(6, 1, ("python", "-m", "wallaroo.sinks.tcp.egress", "{}")), None)
+        kind_of(RunProcess(6, 1, ("python", "-m", "wallaroo.connectors.tcp.egress", "{}")), None)
         is Kind.EGRESS
     )
 

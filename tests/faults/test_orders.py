@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wallaroo.faults import TAKEN
-from wallaroo.verify.disturbances.damage import Flips
-from wallaroo.verify.disturbances.nemesis import POINTS, Nemesis
-from wallaroo.verify.disturbances.orders import Orders
-from wallaroo.verify.disturbances.schedule import Deed, Kill
-from wallaroo.verify.processes import Kind
-from wallaroo.verify.result import Result
-from wallaroo.verify.supervised import Supervised
+from wallaroo.instrumentation.faults import TAKEN
+from wallaroo.testing.verify.disturbances.damage import BitFlips
+from wallaroo.testing.verify.disturbances.nemesis import POINTS, Nemesis
+from wallaroo.testing.verify.disturbances.orders import Orders
+from wallaroo.testing.verify.trial.processes import Kind
+from wallaroo.testing.verify.trial.result import Result
+from wallaroo.testing.verify.trial.schedule import Fault, Kill
+from wallaroo.testing.verify.trial.supervised import Supervised
 
 
 class Scene:
@@ -57,11 +57,11 @@ def doer(folder: Path, **seconds: float) -> Nemesis:
     run = Supervised([], folder / "run.log")
     orders = Orders(folder / "orders", **seconds)
     result = Result("case", 1)
-    flips = Flips(folder, result, print)
+    flips = BitFlips(folder, result, print)
     return Nemesis(run, 1, Scene(), result, lambda line: None, orders, flips)
 
 
-def deed(kind: Deed) -> Kill:
+def deed(kind: Fault) -> Kill:
     return Kill(Kind.DRIVER, 0.0, False, 0.5, kind)
 
 
@@ -69,23 +69,23 @@ def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(tmp_path: Path) 
     """The order then goes to all other points, and the first process that passes one takes it."""
     nemesis_ = doer(tmp_path, chosen_s=0.05)
     with passing(tmp_path / "orders", "storage.write"):
-        assert all(nemesis_.do(number, deed(Deed.EIO)) for number in range(4))
-    assert nemesis_.result.deeds == {Deed.EIO: 4}
-    assert nemesis_.result.places == {(Deed.EIO, "storage.write"): 4}
+        assert all(nemesis_.do(number, deed(Fault.EIO)) for number in range(4))
+    assert nemesis_.result.deeds == {Fault.EIO: 4}
+    assert nemesis_.result.places == {(Fault.EIO, "storage.write"): 4}
     assert [
-        file.name for file in (tmp_path / "orders").iterdir() if file.name in POINTS[Deed.EIO]
+        file.name for file in (tmp_path / "orders").iterdir() if file.name in POINTS[Fault.EIO]
     ] == []
 
 
 def test_what_no_process_took_is_not_counted(tmp_path: Path) -> None:
     """And waits for none."""
     nemesis_ = doer(tmp_path, chosen_s=0.05, every_s=0.05)
-    assert not nemesis_.do(1, deed(Deed.ENOSPC))
+    assert not nemesis_.do(1, deed(Fault.ENOSPC))
     assert nemesis_.result.disturbances == 0
 
 
 def test_every_point_gets_its_turn(tmp_path: Path) -> None:
     """The one that was tried least often is tried next."""
     nemesis_ = doer(tmp_path)
-    points = [nemesis_._point(Deed.TORN) for _ in range(2 * len(POINTS[Deed.TORN]))]
-    assert all(points.count(point) == 2 for point in POINTS[Deed.TORN])
+    points = [nemesis_._point(Fault.TORN) for _ in range(2 * len(POINTS[Fault.TORN]))]
+    assert all(points.count(point) == 2 for point in POINTS[Fault.TORN])

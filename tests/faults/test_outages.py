@@ -1,5 +1,5 @@
 """An outage is not silence: what waited while clients or the run itself were away is as if it had
-come in time.  (Brokers: ``tests/unit/sources/test_kafka_outage.py``.)
+come in time.  (Brokers: ``tests/connectors/kafka/test_kafka_outage.py``.)
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import wallaroo
 from tests.conformance.apps import outages
 from tests.conformance.apps.outages import FIRST, THEN
 from tests.conformance.runners import REPOSITORY
-from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
 LIMIT_S = 60.0
@@ -81,7 +81,7 @@ def test_a_run_that_was_stopped_by_the_system_does_not_take_that_for_silence(
     (port,) = free_ports(1)
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "wallaroo.cli.run.in_process", "--no-live"),
+            *(sys.executable, "-m", "wallaroo.cli.in_process", "--no-live"),
             *("--checkpoint", str(tmp_path / "state")),
             *("tests.conformance.apps.outages", str(port), str(tmp_path)),
         ],

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli.verify.course import verify_scaling
-from wallaroo.verify.disturbances.scaling import every_pair
-from wallaroo.verify.options import VerifyOptions
+from tests.verification.cases import Sequence
+from tests.verification.clusters import verify_scaling
+from tests.verification.scaling import every_pair
+from wallaroo.options import Latency
+from wallaroo.testing.verify.options import VerifyOptions
 
 # `make scaling` does the rest: all pairs, SIGKILL of workers, master and driver
 CHANGES = ("grow1", "shrink1")
@@ -25,7 +27,10 @@ def test_growing_and_shrinking_under_load_loses_nothing(  # type: ignore[no-unty
     none.
     """
     result = verify_scaling(
-        VerifyOptions("sequence", seed=7, rate=300, latency=latency), tmp_path, CHANGES, workers=1
+        VerifyOptions("sequence", Sequence, seed=7, rate=300, latency=Latency(latency)),
+        tmp_path,
+        CHANGES,
+        workers=1,
     )
     assert result.is_clean, result.text()
     assert result.events > 1000

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.verification.cases import DeadLetters, Sequence
 from wallaroo.cli.verify.command import IN_PROCESS_KINDS, IN_PROCESS_OPTIONS, IN_PROCESS_PROGRAM
-from wallaroo.cli.verify.course import verify
-from wallaroo.verify.disturbances.schedule import Deed, schedule
-from wallaroo.verify.options import VerifyOptions
-from wallaroo.verify.processes import Kind
+from wallaroo.cli.verify.session import verify
+from wallaroo.options import Latency
+from wallaroo.testing.verify.options import VerifyOptions
+from wallaroo.testing.verify.trial.processes import Kind
+from wallaroo.testing.verify.trial.schedule import Fault, schedule
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -27,7 +29,7 @@ def test_kills_of_every_kind_lose_and_double_nothing(tmp_path: Path) -> None:
     planned = [kill.kind for kill in schedule(KILLS, SEED, tuple(Kind))]
     assert set(planned) == set(Kind)
 
-    result = verify(VerifyOptions("sequence", KILLS, SEED), tmp_path)
+    result = verify(VerifyOptions("sequence", Sequence, KILLS, SEED), tmp_path)
 
     assert all(result.kills[kind] for kind in Kind)
     assert sum(result.kills.values()) <= KILLS  # a daemon is killed alone
@@ -47,7 +49,13 @@ def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path:
     faults = ("commit.before:3", "commit.after:3", "commit.sinks:3")
 
     options = VerifyOptions(
-        "dead_letters", kills=1, seed=SEED, rate=1000.0, kinds=(Kind.WORKER,), faults=faults
+        "dead_letters",
+        DeadLetters,
+        kills=1,
+        seed=SEED,
+        rate=1000.0,
+        kinds=(Kind.WORKER,),
+        faults=faults,
     )
     result = verify(options, tmp_path)
 
@@ -60,9 +68,10 @@ def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path:
 @pytest.mark.long
 def test_disks_clocks_and_files_that_fail_lose_and_double_nothing(tmp_path: Path) -> None:
     """Each deed once, in a run without Spark."""
-    deeds = tuple(deed for deed in Deed if deed is not Deed.PARTITION)
+    deeds = tuple(deed for deed in Fault if deed is not Fault.PARTITION)
     options = VerifyOptions(
         "sequence",
+        Sequence,
         kills=2 * len(deeds),
         seed=SEED,
         rate=300.0,
@@ -81,8 +90,8 @@ def test_kills_at_low_latency_lose_and_double_nothing(tmp_path: Path) -> None:
     next run goes on in the log of many commits to a file.
     """
     kinds = (Kind.WORKER, Kind.DRIVER)
-    plain = VerifyOptions("sequence", kills=3, seed=SEED, rate=1000.0, kinds=kinds)
-    options = replace(plain, latency="low")
+    plain = VerifyOptions("sequence", Sequence, kills=3, seed=SEED, rate=1000.0, kinds=kinds)
+    options = replace(plain, latency=Latency.LOW)
 
     result = verify(options, tmp_path)
 

@@ -109,6 +109,12 @@ STEPS = (
         ("step 'count' (HERE)", "Total", "module"),
     ),
     Mistake(
+        "4e",
+        "a state that cannot change",
+        with_state("int"),
+        ("step 'count' (HERE)", "a int, cannot change", "class of its own"),
+    ),
+    Mistake(
         "5",
         "state that holds a lock",
         with_state(

@@ -16,7 +16,7 @@ MISTAKES: dict[str, Test] = {
         "test_outputs_and_what_steps_print_are_all_on_the_terminal_above_the_table",
     ),
     "14": (
-        "tests/unit/user_output/test_user_output.py",
+        "tests/unit/runtime/user_output/test_user_output.py",
         "test_what_asks_a_person_in_a_worker_says_where_that_works",
     ),
     "15": (
@@ -56,7 +56,7 @@ MISTAKES: dict[str, Test] = {
         "test_sigterm_to_the_whole_process_group_while_workers_warm_up_is_a_clean_stop",
     ),
     "40": (
-        "tests/unit/check/test_checks.py",
+        "tests/unit/dataflow/check/test_checks.py",
         "test_what_a_session_defines_may_be_built_and_run_locally_and_on_spark",
     ),
 }
@@ -86,7 +86,7 @@ BUGS: dict[str, Test | str] = {
     "typos in options are swallowed": "ROW 37",
     "--acknowledged of no source is swallowed": "ROW 38",
     "a verification without kills is a success": (
-        "tests/unit/verify/test_result.py",
+        "tests/unit/testing/verify/test_result.py",
         "test_a_verification_that_killed_nothing_is_a_failure_and_no_verdict",
     ),
     "refused messages count as sent": (
@@ -120,7 +120,7 @@ BUGS: dict[str, Test | str] = {
         "test_a_wrong_option_is_reported_in_words",
     ),
     "outputs of run_local have no newlines": (
-        "tests/unit/local/test_local_application.py",
+        "tests/unit/testing/local_runner/test_local_application.py",
         "test_inputs_may_be_payloads_values_or_bytes_with_headers",
     ),
 }

@@ -2,8 +2,8 @@
 wrong, where, and how to fix it.
 
 The tables are ``before_spark.py`` (answered before Spark starts), ``while_running.py`` (answered
-when an event comes) and ``elsewhere.py``: mistakes that need real processes or a terminal, and the
-bugs that were found in that hour, each with its test.
+when an event comes), ``meanings.py`` (both, of a later trial) and ``elsewhere.py``: mistakes that
+need real processes or a terminal, and the bugs that were found in that hour, each with its test.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from tests.mistakes import before_spark, elsewhere, while_running
+from tests.mistakes import before_spark, elsewhere, meanings, while_running
 from tests.mistakes.mistake import Mistake, framed
+from wallaroo.cli import in_process
 from wallaroo.cli.main import main
-from wallaroo.cli.run import in_process
-from wallaroo.spark import host_session, jvm_process
+from wallaroo.spark.jvm import jvm_process
+from wallaroo.spark.session import host_session
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +73,9 @@ def check(mistake: Mistake, code: int, said: str, app: Path) -> None:
     assert code == mistake.code
 
 
-@pytest.mark.parametrize("mistake", before_spark.MISTAKES, ids=lambda row: row.number)
+@pytest.mark.parametrize(
+    "mistake", [*before_spark.MISTAKES, *meanings.BEFORE_SPARK], ids=lambda row: row.number
+)
 def test_a_mistake_is_answered_before_spark_starts(
     mistake: Mistake,
     tmp_path: Path,
@@ -92,7 +95,9 @@ def test_a_mistake_is_answered_before_spark_starts(
     check(mistake, code, said, tmp_path / mistake.name)
 
 
-@pytest.mark.parametrize("mistake", while_running.MISTAKES, ids=lambda row: row.number)
+@pytest.mark.parametrize(
+    "mistake", [*while_running.MISTAKES, *meanings.WHILE_RUNNING], ids=lambda row: row.number
+)
 def test_a_mistake_is_answered_when_its_event_comes(
     mistake: Mistake,
     tmp_path: Path,

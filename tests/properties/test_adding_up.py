@@ -15,16 +15,22 @@ from hypothesis import strategies as st
 import wallaroo
 from tests.timed_events import Event, decode_purely, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count, Max, Mean, Min, combine_of
+from wallaroo.dataflow.plan.model import ToExchange
 from wallaroo.engine.levels.level import Level
-from wallaroo.local.runner import Input, LocalRunner
-from wallaroo.plan.model import ToExchange
 from wallaroo.testing import LocalApplication
+from wallaroo.testing.local_runner.runner import Input, LocalRunner
 
 SPECS: dict[str, Any] = {
-    "tumbling": wallaroo.range_windows(5),
-    "sliding": wallaroo.range_windows(7).with_slide(3).with_delay(4),
-    "early": wallaroo.range_windows(10).with_slide(5).with_early_results(3),
-    "empty": wallaroo.range_windows(4).with_offset(1).with_empty_windows(3),
+    "tumbling": wallaroo.range_windows(wallaroo.nanoseconds(5)),
+    "sliding": wallaroo.range_windows(wallaroo.nanoseconds(7))
+    .with_slide(wallaroo.nanoseconds(3))
+    .with_delay(wallaroo.nanoseconds(4)),
+    "early": wallaroo.range_windows(wallaroo.nanoseconds(10))
+    .with_slide(wallaroo.nanoseconds(5))
+    .with_early_results(wallaroo.nanoseconds(3)),
+    "empty": wallaroo.range_windows(wallaroo.nanoseconds(4))
+    .with_offset(wallaroo.nanoseconds(1))
+    .with_empty_windows(3),
 }
 
 
@@ -50,7 +56,9 @@ class Seen(wallaroo.Aggregation[Event, list[int], Any]):
 @functools.cache
 def application(kind: str, adds_up: bool, is_collected: bool = False) -> Any:
     config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", decode_purely)
-    events = wallaroo.source("in", config).with_event_time(time_of, delay=2)
+    events = wallaroo.source("in", config).with_event_time(
+        time_of, allow_before_1980=True, delay=wallaroo.nanoseconds(2)
+    )
     keyed = events.collect() if is_collected else events.key_by(key_of)
     windows = keyed.to(SPECS[kind].over(Seen(adds_up)))
     return wallaroo.build_application("added", windows.to_sink(wallaroo.StdoutSinkConfig(encode)))
@@ -125,8 +133,12 @@ def test_an_event_for_which_the_aggregation_raises_is_named() -> None:
             raise ValueError("no such number")
 
     config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", decode_purely)
-    keyed = wallaroo.source("in", config).with_event_time(time_of).key_by(key_of)
-    windows = wallaroo.range_windows(5).over(Failing(True), on_error="skip")
+    keyed = (
+        wallaroo.source("in", config)
+        .with_event_time(time_of, allow_before_1980=True)
+        .key_by(key_of)
+    )
+    windows = wallaroo.range_windows(wallaroo.nanoseconds(5)).over(Failing(True), on_error="skip")
     built = wallaroo.build_application(
         "failing", keyed.to(windows).to_sink(wallaroo.StdoutSinkConfig(encode))
     )
@@ -139,9 +151,13 @@ def test_an_event_for_which_the_aggregation_raises_is_named() -> None:
 def test_what_adds_up_to_the_last_digit_is_known() -> None:
     assert combine_of(n=Count(), least=Min(), most=Max()).adds_up_exactly
     assert not combine_of(n=Count(), mean=Mean()).adds_up_exactly
-    late = wallaroo.range_windows(5).with_allowed_lateness(3).over(Count())
+    late = (
+        wallaroo.range_windows(wallaroo.nanoseconds(5))
+        .with_allowed_lateness(wallaroo.nanoseconds(3))
+        .over(Count())
+    )
     assert not late.adds_up
-    assert not wallaroo.session_windows(5).over(Count()).adds_up
+    assert not wallaroo.session_windows(wallaroo.nanoseconds(5)).over(Count()).adds_up
 
 
 def engine_calls(built: Any, events: int) -> int:

@@ -110,10 +110,18 @@ PORTS = {"left": "7010", "right": "7012"}
 
 def timed(name: str) -> wallaroo.KeyedPipeline[str, Event]:
     config = wallaroo.TCPSourceConfig(name, "127.0.0.1", PORTS[name], decode)
-    return wallaroo.source(name, config).with_event_time(time_of, delay=3).key_by(key_of)
+    return (
+        wallaroo.source(name, config)
+        .with_event_time(time_of, allow_before_1980=True, delay=wallaroo.nanoseconds(3))
+        .key_by(key_of)
+    )
 
 
-WINDOWS = wallaroo.range_windows(6).with_slide(3).with_late_data_policy("dead-letter")
+WINDOWS = (
+    wallaroo.range_windows(wallaroo.nanoseconds(6))
+    .with_slide(wallaroo.nanoseconds(3))
+    .with_late_data_policy("dead-letter")
+)
 TIMED = {
     "windows": lambda: timed("left").to(WINDOWS.over(Numbers(), on_error="dead-letter")),
     "timers": lambda: timed("left").to(remind),

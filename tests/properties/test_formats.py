@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wallaroo.errors import CheckpointError
-from wallaroo.state import commits
-from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
-from wallaroo.state.delta import DeltaFile, Entry, Origin, latest
-from wallaroo.state.delta import encode as encode_file
+from wallaroo.state.log import commits
+from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef
+from wallaroo.state.log.delta import (
+    DeltaFile,
+    Entry,
+    Origin,
+    latest,
+)
+from wallaroo.state.log.delta import encode as encode_file
 
 entry = st.builds(
     Entry,

@@ -16,7 +16,7 @@ from tests.timed_events import Event, decode, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count
 from wallaroo.testing import LocalApplication
 
-DELAY = 2
+DELAY = wallaroo.nanoseconds(2)
 
 
 class Numbers(wallaroo.Aggregation[Event, list[int], list[int]]):
@@ -43,15 +43,21 @@ def number_of(event: Event) -> list[int]:
 
 def keyed(name: str = "in") -> Any:
     config = wallaroo.TCPSourceConfig(name, "127.0.0.1", str(7010 + len(name)), decode)
-    return wallaroo.source(name, config).with_event_time(time_of, delay=DELAY).key_by(key_of)
+    return (
+        wallaroo.source(name, config)
+        .with_event_time(time_of, allow_before_1980=True, delay=DELAY)
+        .key_by(key_of)
+    )
 
 
 STEPS: dict[str, Any] = {
-    "tumbling": lambda: keyed().to(wallaroo.range_windows(5).over(Numbers())),
-    "sessions": lambda: keyed().to(wallaroo.session_windows(5).over(Numbers())),
-    "join": lambda: keyed().join(keyed("other"), both, within=1, how="left"),
+    "tumbling": lambda: keyed().to(wallaroo.range_windows(wallaroo.nanoseconds(5)).over(Numbers())),
+    "sessions": lambda: keyed().to(
+        wallaroo.session_windows(wallaroo.nanoseconds(5)).over(Numbers())
+    ),
+    "join": lambda: keyed().join(keyed("other"), both, within=wallaroo.nanoseconds(1), how="left"),
     "join in windows": lambda: keyed().join_windows(
-        keyed("other"), wallaroo.range_windows(5), both, how="left"
+        keyed("other"), wallaroo.range_windows(wallaroo.nanoseconds(5)), both, how="left"
     ),
     "latest": lambda: keyed().join_latest(keyed("other"), both),
 }
@@ -114,7 +120,7 @@ def test_results_and_late_events_are_all_events(
 
 
 def test_late_events_of_dedupe_are_those_that_are_more_than_its_span_behind() -> None:
-    first, late = keyed().dedupe(within=3).with_late_events()
+    first, late = keyed().dedupe(within=wallaroo.nanoseconds(3)).with_late_events()
     built = wallaroo.build_application(
         "late",
         first.map(number_of).to_sink(wallaroo.StdoutSinkConfig(encode)),
@@ -127,7 +133,7 @@ def test_late_events_of_dedupe_are_those_that_are_more_than_its_span_behind() ->
 
 
 def test_late_events_may_go_into_a_pipeline_with_state() -> None:
-    windows = wallaroo.range_windows(5).over(Count())
+    windows = wallaroo.range_windows(wallaroo.nanoseconds(5)).over(Count())
     counts, late = keyed().to(windows).with_late_events()
     counted = late.to(wallaroo.count_windows(2).over(Numbers(), name="late numbers"))
     built = wallaroo.build_application(
@@ -153,7 +159,11 @@ def test_late_events_may_go_into_a_pipeline_with_state() -> None:
         (
             lambda: (
                 keyed()
-                .to(wallaroo.range_windows(2).with_late_data_policy("dead-letter").over(Count()))
+                .to(
+                    wallaroo.range_windows(wallaroo.nanoseconds(2))
+                    .with_late_data_policy("dead-letter")
+                    .over(Count())
+                )
                 .with_late_events()
             ),
             "'dead-letter'",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.engine.packing import PICKLED, pack
+from wallaroo.engine.blocks.packing import PICKLED, pack
 
 
 @dataclass

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.engine.exchange import Exchange
-from wallaroo.engine.keys import decode_key, encode_key, group_of, groups_of_task, tasks_by_group
-from wallaroo.engine.packing import PICKLED, packing_of
+from wallaroo.engine.blocks.keys import (
+    decode_key,
+    encode_key,
+    group_of,
+    groups_of_task,
+    tasks_by_group,
+)
+from wallaroo.engine.blocks.packing import PICKLED, packing_of
+from wallaroo.engine.exchange.exchange import Exchange
 
 keys = st.one_of(st.text(st.characters(codec=None)), st.binary(), st.integers())
 key_groups = st.integers(min_value=1, max_value=600)

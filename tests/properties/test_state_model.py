@@ -21,16 +21,27 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from wallaroo.engine.keys import Key, decode_key, encode_key, group_of, groups_of_task
-from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.engine.blocks.keys import (
+    Key,
+    decode_key,
+    encode_key,
+    group_of,
+    groups_of_task,
+)
+from wallaroo.instrumentation.tuning import Tuning
+from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
-from wallaroo.state.delta import latest
-from wallaroo.state.environments import close_environments
-from wallaroo.state.history import History
-from wallaroo.state.snapshots import due_groups, in_force
+from wallaroo.state.log.commits import (
+    Commit,
+    CommitLog,
+    DeltaRef,
+    SnapshotRef,
+)
+from wallaroo.state.log.delta import latest
+from wallaroo.state.log.history import History
+from wallaroo.state.log.snapshots import due_groups, in_force
 from wallaroo.state.task_state import TaskState
-from wallaroo.tuning import Tuning
+from wallaroo.state.views.environments import close_environments
 
 KEY_GROUPS, SNAPSHOT_EVERY, SWEEP_EVERY, RETAIN, COMMITS_SENT = 8, 4, 2, 3, 2
 STEPS = ("totals", "windows")

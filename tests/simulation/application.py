@@ -16,7 +16,7 @@ from typing import Any
 
 import wallaroo
 from tests.simulation.model import DELAY, GAP, RANGE, SLIDE
-from wallaroo.plan.model import Plan
+from wallaroo.dataflow.plan.model import Plan
 
 SOURCES = ("Left", "Right")
 KEY_GROUPS = 2
@@ -143,7 +143,9 @@ def _answers(kind: Kind, left: Any, right: Any) -> Any:
     if kind is Kind.TOTALS:
         return left.merge(right).key_by(key_of).to(total)
     delay = DELAY * MILLISECOND
-    left, right = (each.with_event_time(time_of, delay=delay) for each in (left, right))
+    left, right = (
+        each.with_event_time(time_of, allow_before_1980=True, delay=delay) for each in (left, right)
+    )
     if kind is Kind.JOIN:
         return left.key_by(key_of).join_latest(right.key_by(key_of), joined)
     merged = left.merge(right).key_by(key_of)

@@ -45,13 +45,13 @@ from tests.simulation.world import (
     Receiver,
     SimulatedEgress,
 )
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.dataflow.plan.model import Plan as WallarooPlan
 from wallaroo.durable.disk_errors import disk_error_of
 from wallaroo.errors import CheckpointError, InternalError, WallarooError
-from wallaroo.inspection.reader import CheckpointReader
-from wallaroo.metrics.task_tally import TaskTally
-from wallaroo.plan.model import Plan as WallarooPlan
+from wallaroo.instrumentation.tuning import DEFAULT, Tuning
+from wallaroo.monitoring.metrics.task_tally import TaskTally
 from wallaroo.state.checkpoint import Checkpoint
-from wallaroo.tuning import DEFAULT, Tuning
 
 FAULTY_LIVES_MAX = 4
 MESSAGES = (4, 16)  # per source
@@ -188,11 +188,11 @@ class Simulation:
         with (
             mock.patch.object(uuid, "uuid4", identity),
             mock.patch.object(time, "time_ns", self._now),
-            mock.patch("wallaroo.sinks.tcp.progress.time", clock),
-            mock.patch("wallaroo.runtime.housekeeping.time", clock),
+            mock.patch("wallaroo.connectors.tcp.progress.time", clock),
+            mock.patch("wallaroo.runtime.batch.housekeeping.time", clock),
             mock.patch("wallaroo.ingress.source_store.time", source_clock),
-            mock.patch("wallaroo.state.view_folders.boot_id", self._boot_id),
-            mock.patch("wallaroo.sinks.tcp.committer.EgressProcess", self._new_egress),
+            mock.patch("wallaroo.state.views.view_folders.boot_id", self._boot_id),
+            mock.patch("wallaroo.connectors.tcp.committer.EgressProcess", self._new_egress),
             # which steps take how long is seldom of interest, and costs more than the steps
             mock.patch.object(TaskTally, "_countdown", chance.choice(COUNTDOWNS)),
         ):

@@ -15,11 +15,11 @@ from tests.simulation.runner import of_points, run_all
 from tests.simulation.simulation import Options, Simulation
 from tests.simulation.system import Crashed, Fault, Plan, Process, System
 from wallaroo.errors import PeerError
-from wallaroo.sinks.pending import PendingBatch, PendingList
+from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import StagedToken
 from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.commits import Commit
+from wallaroo.state.log.commits import Commit
 
 SEEDS = 120
 POINTS_OF = 72  # one of so many
@@ -62,7 +62,12 @@ def test_a_program_that_syncs_no_folders_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The simulated disk forgets names that were not synced, and the model notices."""
-    for module in ("durable.whole_file", "durable.folders", "state.checkpoint", "sinks.pending"):
+    for module in (
+        "durable.whole_file",
+        "durable.folders",
+        "state.checkpoint",
+        "sinks.queued.pending",
+    ):
         monkeypatch.setattr(f"wallaroo.{module}.sync_folder", lambda path: None)
     problems = [
         verdict.problem

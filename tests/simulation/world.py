@@ -16,33 +16,38 @@ from typing import Any
 
 from tests.simulation.application import SOURCES
 from tests.simulation.system import Process, System
+from wallaroo.connectors.tcp.egress.loop import Egress
+from wallaroo.connectors.tcp.egress.machine import RELEASE_S
+from wallaroo.connectors.tcp.egress.states import Committer
+from wallaroo.connectors.tcp.pipe import (
+    GREETING,
+    OFFSET,
+    EgressConfig,
+    Message,
+)
+from wallaroo.connectors.tcp.progress import ProgressFile
+from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import lock_file
 from wallaroo.engine.report import TaskReport
 from wallaroo.ingress.source_store import SourceStore, open_store
-from wallaroo.metrics.meter import RunMeter
-from wallaroo.metrics.status import WorkerStatus
-from wallaroo.plan.model import Plan
-from wallaroo.runtime.accounts import Accounts
-from wallaroo.runtime.batches import Batches, BatchSetup
-from wallaroo.runtime.commit_protocol import MIXED_RETRIES, BatchProtocol, history_of
-from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.runtime.intake import plan_ends
-from wallaroo.runtime.job import BatchJob, Deployment
-from wallaroo.runtime.pacing import Pacer
+from wallaroo.instrumentation.tuning import Tuning
+from wallaroo.monitoring.metrics.meter import RunMeter
+from wallaroo.monitoring.metrics.status import WorkerStatus
+from wallaroo.runtime.batch.admission import plan_ends
+from wallaroo.runtime.batch.batch_metrics import BatchMetrics
+from wallaroo.runtime.batch.batches import Batches, BatchSetup
+from wallaroo.runtime.batch.commit_protocol import MIXED_RETRIES, BatchProtocol, history_of
+from wallaroo.runtime.batch.housekeeping import Housekeeping
+from wallaroo.runtime.batch.pacing import Pacer
 from wallaroo.runtime.recovery import step_table
-from wallaroo.runtime.task import run_level
+from wallaroo.runtime.tasks.job import BatchJob, Deployment
+from wallaroo.runtime.tasks.task import run_level
 from wallaroo.sinks.interface import SinkCommitter
-from wallaroo.sinks.tcp.egress.ending import Ending
-from wallaroo.sinks.tcp.egress.loop import Egress
-from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET, EgressConfig, Message
-from wallaroo.sinks.tcp.egress.resume import ResumeStream
-from wallaroo.sinks.tcp.progress import ProgressFile
 from wallaroo.sources.log import LogContext, SourceLog, from_stored
 from wallaroo.spool import folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.environments import close_environments
-from wallaroo.tuning import Tuning
+from wallaroo.state.views.environments import close_environments
 
 FRAME = struct.Struct(">I")
 STREAM = b"client"
@@ -216,13 +221,14 @@ class Attempts:
         return ()
 
 
-class SimulatedReleases:
-    """In place of `Releases`, which go by the clock."""
+class SimulatedLoop(Egress):
+    """The egress's own loop, whose attempts to connect reach the simulated receiver at once."""
 
-    is_due = True
+    receiver: Receiver
 
-    def note(self) -> None:
-        """Nothing."""
+    def _dial(self) -> None:
+        self._connection = SimulatedConnection(self.receiver)  # type: ignore[assignment]
+        self.execute(self.machine.connect())
 
 
 class SimulatedEgress:
@@ -241,9 +247,8 @@ class SimulatedEgress:
         self._receiver = receiver
         self._config = config
         self._receive, self._pull, self._restart, _ = hooks
-        self._egress: Egress | None = None
-        self._releases = SimulatedReleases()
-        self._connection: SimulatedConnection | None = None
+        self._egress: SimulatedLoop | None = None
+        self._now = 0.0
 
     def start(self) -> None:
         """Begin, or begin again after a death."""
@@ -253,9 +258,8 @@ class SimulatedEgress:
             lock = lock_file(staging / "lock")
             record = ProgressFile(staging, self._config.is_durable)
             self.send(ready=True, acked=record.progress.acked)
-            self._egress = Egress(self._config, record, self, lock)  # type: ignore[arg-type]
-            self._egress._releases = self._releases  # type: ignore[assignment]
-            self._connection = None
+            self._egress = SimulatedLoop(self._config, record, self, lock)  # type: ignore[arg-type]
+            self._egress.receiver = self._receiver
 
     def restart(self) -> None:
         """Take the place of one that died."""
@@ -267,21 +271,20 @@ class SimulatedEgress:
         egress = self._egress
         assert egress is not None
         with self._system.running(self.process):
-            egress._handle_commands()
-            if not egress._is_started:
+            egress.receive_messages()
+            if egress.machine.committer is Committer.LISTING:
                 return
-            if egress._connection is None:
-                self._connection = SimulatedConnection(self._receiver)
-                egress._connection = self._connection  # type: ignore[assignment]
-                egress._read_receiver(self._connection)  # type: ignore[arg-type]
-            connection = self._connection
-            assert connection is not None
-            if egress._queue.has_more():
-                egress._send(connection, chance.randint(1, 200))  # type: ignore[arg-type]
-            connection.say()
-            self._releases.is_due = chance.random() < 0.5
-            egress._read_receiver(connection)  # type: ignore[arg-type]
-            egress._settle()
+            egress.settle(self._now)  # connects where there is no connection
+            if (connection := egress._connection) is None:
+                return
+            egress.read(connection)
+            if egress.machine.has_output:
+                egress.execute(egress.machine.send(chance.randint(1, 200)))
+            connection.say()  # type: ignore[attr-defined]
+            if chance.random() < 0.5:
+                self._now += RELEASE_S
+            egress.read(connection)
+            egress.settle(self._now)
 
     # -- as the committer sees it
 
@@ -311,47 +314,34 @@ class SimulatedEgress:
 
 
 class SimulatedConnection:
-    """A connection to the receiver that loses nothing, and its socket."""
+    """A connection to the receiver that loses nothing."""
+
+    has_rest = False
 
     def __init__(self, receiver: Receiver):
-        self.start = -1
-        self.is_half_closed = False
-        self.has_ended = False
-        self.said = ResumeStream()
-        self.ending: Ending | None = None
-        self.is_counted = False
-        self.sock = self
         self._receiver = receiver
         self._words = GREETING + OFFSET.pack(len(receiver.received))
 
     def begin(self, start: int) -> None:
-        self.start = start
+        """The receiver keeps what it has."""
 
-    def acked(self) -> int:
-        return len(self._receiver.received)
+    def acked(self) -> None:
+        """No kernel counts here."""
 
     def say(self) -> None:
         """The receiver says how much it has."""
         self._words += OFFSET.pack(len(self._receiver.received))
 
-    def sendmsg(self, views: Sequence[memoryview]) -> int:
+    def send(self, views: Sequence[memoryview]) -> int:
         joined = b"".join(views)
         self._receiver.received += joined
         return len(joined)
 
-    send = sendmsg
-    has_rest = False
-    can_be_continued = False
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
     def recv(self, count: int) -> bytes:
+        if not self._words:
+            raise BlockingIOError
         words, self._words = self._words[:count], self._words[count:]
         return words
-
-    def getsockname(self) -> tuple[str, int]:
-        return "127.0.0.1", 1
 
     def close(self) -> None:
         """Nothing to close."""
@@ -412,7 +402,7 @@ class Driver:
                 protocol=protocol,
                 housekeeping=housekeeping,
                 runner=self.runner,
-                accounts=Accounts(plan, RunMeter("simulated", 0.0)),
+                accounts=BatchMetrics(plan, RunMeter("simulated", 0.0)),
                 pacer=Pacer(1.0),
             )
             if self._chance.random() < 0.2:

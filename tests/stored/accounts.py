@@ -136,8 +136,12 @@ def application_setup(args: list[str]) -> wallaroo.Application:
         wallaroo.source(name, wallaroo.TCPSourceConfig(name, "127.0.0.1", port, decode))
         for name, port in zip(SOURCES, ports, strict=True)
     )
-    keyed = left.with_event_time(time_of, delay=2 * SECOND).key_by(account_of)
-    right = right.with_event_time(time_of, delay=2 * SECOND).key_by(account_of)
+    keyed = left.with_event_time(time_of, allow_before_1980=True, delay=2 * SECOND).key_by(
+        account_of
+    )
+    right = right.with_event_time(time_of, allow_before_1980=True, delay=2 * SECOND).key_by(
+        account_of
+    )
     summary = combine_of(
         n=Count(),
         total=Sum(number_of),

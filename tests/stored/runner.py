@@ -26,8 +26,11 @@ SOURCES = {"accounts": accounts.SOURCES, "amounts": amounts.SOURCES}
 # output files with a line per event of a source, whatever the time is
 COUNTED = {"accounts": ("plain.txt", "plain right.txt"), "amounts": ("largest.txt",)}
 BEGIN_S = 1_600_000_000
-IN_PROCESS = ("wallaroo.cli.run.in_process",)
-HOSTS = {"micro-batch": ("wallaroo", "run"), "low": ("wallaroo", "run", "--latency", "low")}
+IN_PROCESS = ("wallaroo.cli.in_process",)
+HOSTS = {
+    "micro-batch": ("wallaroo", "run", "--host", "micro-batch"),
+    "low": ("wallaroo", "run", "--latency", "low"),
+}
 LIMIT_S = 240.0
 
 

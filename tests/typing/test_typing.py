@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import wallaroo
-from wallaroo.sources.file.config import text
+from wallaroo.connectors.file.source import text
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

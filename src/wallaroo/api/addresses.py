@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.user_frames import user_place
+from wallaroo.user_code.user_frames import user_place
 
 Address = tuple[str, ...]
 MEANING = {"--in": "where the sources listen", "--out": "where the sinks connect to"}

@@ -1,32 +1,28 @@
 """The built application: its graph as written, and its plan.
 
-``build_application`` returns it.
-
-Where it runs: driver.
+Where it runs: driver.  ``build_application`` returns it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from wallaroo.api.pipeline import Pipeline
 from wallaroo.api.serialization import Hooks, hooks_of
-from wallaroo.graph.nodes import Node
+from wallaroo.dataflow.graph.nodes import Node
 from wallaroo.sinks.interface import SinkConfig
-from wallaroo.user_frames import user_frame, user_place
+from wallaroo.user_code.user_frames import user_frame, user_place
 
 if TYPE_CHECKING:
-    from wallaroo.plan.model import Plan
+    from wallaroo.dataflow.plan.model import Plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Application:
-    """An application's graph as written, and the plan it runs by.
-
-    ``build_application`` returns it, for ``application_setup`` to return.
-    """
+    """An application's graph and plan, as ``application_setup`` has to return it."""
 
     name: str
     root: Node
@@ -35,7 +31,7 @@ class Application:
 
     def _repr_svg_(self) -> str:
         """Draw the graph, for notebooks."""
-        from wallaroo.graph.svg import svg
+        from wallaroo.dataflow.graph.svg import svg
 
         return svg(self.root, self.name)
 
@@ -45,7 +41,7 @@ class Application:
 
     def _repr_markdown_(self) -> str:
         """Return the graph as a Mermaid diagram, for notebooks."""
-        from wallaroo.graph.render import mermaid
+        from wallaroo.dataflow.graph.render import mermaid
 
         return f"```mermaid\n{mermaid(self)}```\n"
 
@@ -65,15 +61,11 @@ class Application:
 
         It replaces the one it was built with, if any.
         """
-        from wallaroo.api.building import with_dead_letters
-
-        return replace(self, plan=with_dead_letters(self.plan, sink_config))
+        return replace(self, plan=_building().with_dead_letters(self.plan, sink_config))
 
     def check_dead_letters(self) -> None:
         """Raise WallarooParameterError if a step writes dead letters without a sink for them."""
-        from wallaroo.api.building import check_dead_letters
-
-        check_dead_letters(self.plan)
+        _building().check_dead_letters(self.plan)
 
 
 def build_application(
@@ -92,11 +84,16 @@ def build_application(
     Raises WallarooParameterError, a PipelineError, with *all* problems found, each with its step,
     ``file:line``, and fix.
     """
-    from wallaroo.api.building import checked_plan
-
     frame = user_frame()
     hooks = hooks_of(frame.f_globals) if frame else None
-    root, plan = checked_plan(
+    root, plan = _building().checked_plan(
         application_name, (pipeline, *more), user_place(), hooks, dead_letters
     )
     return Application(application_name, root, plan, hooks)
+
+
+def _building() -> ModuleType:
+    """Return the module of checks and planner; importing the package stays fast without it."""
+    from wallaroo.api import building
+
+    return building

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.steps import STOP, Callback, Step
-from wallaroo.user_frames import user_place
+from wallaroo.steps.kinds import STOP, Callback, Step
+from wallaroo.user_code.user_frames import user_place
 from wallaroo.vectorized.steps import (
     BatchComputation,
     BatchDecoder,
@@ -228,14 +228,12 @@ def fixed_layout(
     A run of frames becomes an array without a copy.  ``fields``: those that the rows have; other
     fields are neither copied nor sent to other tasks.
     """
-    import numpy as np
-
     from wallaroo.vectorized.fixed_layout import FixedLayout
 
     place = user_place()
     fix = "Give a numpy dtype with named fields, as long as a payload."
     try:
-        layout = np.dtype(dtype)
+        layout = _dtype(dtype)
     except TypeError as error:
         raise _problem("fixed_layout", place, f"{dtype!r} is no dtype ({error}).", fix) from None
     if not layout.names or layout.hasobject:
@@ -283,12 +281,16 @@ def arrow_ipc(
     return BatchDecoder[Row](ArrowIpc(tuple(columns)), name, header_length, length_fmt, on_error)
 
 
-def _layout_of(state: Any) -> Any:
-    """Return a dtype with named fields, None if ``state`` is not one."""
+def _dtype(layout: Any) -> Any:
     import numpy as np
 
+    return np.dtype(layout)
+
+
+def _layout_of(state: Any) -> Any:
+    """Return a dtype with named fields, None if ``state`` is not one."""
     try:
-        layout = np.dtype(state)
+        layout = _dtype(state)
     except (TypeError, ValueError):
         return None
     return layout if layout.names else None

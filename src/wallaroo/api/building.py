@@ -14,14 +14,14 @@ from typing import Any
 
 from wallaroo.api.pipeline import Pipeline
 from wallaroo.api.serialization import Hooks
-from wallaroo.check.dead_letters import missing_sink
-from wallaroo.check.run import check
-from wallaroo.check.subject import LATER
+from wallaroo.connectors.file.sink import FileSinkConfig
+from wallaroo.dataflow.check.dead_letters import missing_sink
+from wallaroo.dataflow.check.run import check
+from wallaroo.dataflow.check.subject import LATER
+from wallaroo.dataflow.graph.nodes import EndsNode, Node, SinkNode
+from wallaroo.dataflow.plan import build
+from wallaroo.dataflow.plan.model import Plan
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.graph.nodes import EndsNode, Node, SinkNode
-from wallaroo.plan import build
-from wallaroo.plan.model import Plan
-from wallaroo.sinks.file.config import FileSinkConfig
 from wallaroo.sinks.interface import SinkConfig
 
 _missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", default=None)
@@ -29,10 +29,7 @@ _missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", def
 
 @contextmanager
 def dead_letters_come_later() -> Iterator[None]:
-    """Let applications be built without the dead-letter sink they need.
-
-    The runner then checks for it (``check_dead_letters``).
-    """
+    """Defer the check for a dead-letter sink to the runner."""
     token = _missing_dead_letters.set(LATER)
     try:
         yield
@@ -47,10 +44,7 @@ def checked_plan(
     hooks: Hooks | None,
     dead_letters: SinkConfig | None,
 ) -> tuple[Node, Plan]:
-    """Return the graph of closed pipelines and its plan.
-
-    Raises WallarooParameterError.
-    """
+    """Return the graph of closed pipelines and its plan.  Raises WallarooParameterError."""
     if isinstance(name, Pipeline):
         what = f"build_application got {name!r} as the application's name."
         fix = 'The name comes first: build_application("My application", pipeline).'
@@ -88,10 +82,7 @@ def check_dead_letters(plan: Plan) -> None:
 
 
 def _in_lines(config: SinkConfig) -> SinkConfig:
-    """Return the sink with form "raw" if it would end each dead letter with a second newline.
-
-    Dead letters end with a newline of their own.
-    """
+    """Return the sink with form "raw" if it would end a dead letter with a second newline."""
     is_doubled = (
         isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None
     )
@@ -99,10 +90,7 @@ def _in_lines(config: SinkConfig) -> SinkConfig:
 
 
 def _with_sink(root: Node, dead_letters: Any) -> Node:
-    """Return the graph for the checks, with the dead-letter sink as one more sink.
-
-    It has a port and an encoder like any other sink.
-    """
+    """Return the graph with the dead-letter sink as one more sink, for the checks."""
     if not isinstance(dead_letters, SinkConfig):
         return root
     if isinstance(root, EndsNode):

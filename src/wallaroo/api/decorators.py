@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, overload
 
-from wallaroo.api.classic import decorated as classic
-from wallaroo.context import Context
+from wallaroo.api import decorated as classic
+from wallaroo.api.times import required_span
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.steps import (
+from wallaroo.steps.context import Context
+from wallaroo.steps.kinds import (
     ON_ERROR,
     STOP,
     Callback,
@@ -32,7 +33,8 @@ from wallaroo.steps import (
     Step,
     Timing,
 )
-from wallaroo.user_frames import user_place
+from wallaroo.steps.times import Span
+from wallaroo.user_code.user_frames import user_place
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -110,7 +112,7 @@ def state_computation(
     state: type[S] | None = None,
     *,
     on_error: str = STOP,
-    ttl: int | None = None,
+    ttl: Span | None = None,
     ttl_time: str = "processing",
     on_expire: Callable[[S, Context], Any] | None = None,
 ) -> StateDecorator[S]:
@@ -123,7 +125,8 @@ def state_computation(
     timers, and ``drop_state()``.
 
     ``ttl``: how long after a key's last event its state is kept, a span such as
-    ``wallaroo.minutes(10)``; by the clock, or with ``ttl_time="event"`` by event time.
+    ``wallaroo.minutes(10)`` or a ``timedelta``; by the clock, or with ``ttl_time="event"`` by event
+    time.
     ``on_expire`` is called with state and context before the state is dropped; its result is
     treated as that of the step's own function.
     """
@@ -144,7 +147,7 @@ def state_computation_multi(
     state: type[S] | None = None,
     *,
     on_error: str = STOP,
-    ttl: int | None = None,
+    ttl: Span | None = None,
     ttl_time: str = "processing",
     on_expire: Callable[[S, Context], Any] | None = None,
 ) -> StateMultiDecorator[S]:
@@ -236,10 +239,7 @@ def decoder(
 def _declared_key(
     is_pure: bool, key_at: Any
 ) -> tuple[tuple[int, int] | None, Callable[[bytes], object] | None]:
-    """Return the key's place in a payload, or the function that reads it.
-
-    Raises WallarooParameterError if ``key_at`` is neither.
-    """
+    """Return the key's place in a payload, or its reader, or raise WallarooParameterError."""
     if key_at is None:
         return None, None
     if callable(key_at) and is_pure:
@@ -316,9 +316,9 @@ def _timing(
     decorator: str, ttl: Any, ttl_time: Any, on_expire: Callable[..., Any] | None
 ) -> Timing:
     what = ""
-    if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int) or ttl <= 0):
-        what = f"ttl={ttl!r} is no span of time: write wallaroo.minutes(10) or the like."
-    elif ttl_time not in ("processing", "event"):
+    if ttl is not None:
+        ttl = required_span(f"@{decorator}", user_place(), "ttl", ttl, 1)
+    if ttl_time not in ("processing", "event"):
         what = f'ttl_time={ttl_time!r} is unknown: it is "processing" or "event".'
     elif ttl is None and on_expire is not None:
         what = "on_expire is given without ttl, so that nothing ever expires."

@@ -15,10 +15,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from wallaroo.clients.kafka_names import LOG_LEVELS
-from wallaroo.sinks.kafka.config import KafkaSinkConfig
-from wallaroo.sources.kafka.config import KafkaSourceConfig
-from wallaroo.steps import Decoder, Encoder
+from wallaroo.connectors.kafka.broker_names import LOG_LEVELS
+from wallaroo.connectors.kafka.sink import KafkaSinkConfig
+from wallaroo.connectors.kafka.source import KafkaSourceConfig
+from wallaroo.steps.kinds import Decoder, Encoder
 
 PORT = "9092"
 

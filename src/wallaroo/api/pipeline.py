@@ -17,11 +17,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
-from wallaroo.api.times import hours
+from wallaroo.api.times import hours, required_span
 from wallaroo.api.windows import RangeWindows
-from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.gathering import gather
-from wallaroo.graph.nodes import (
+from wallaroo.dataflow.graph.nodes import (
     BranchNode,
     CollectNode,
     KeyByNode,
@@ -32,7 +30,10 @@ from wallaroo.graph.nodes import (
     SourceNode,
     StepNode,
 )
-from wallaroo.joins.step import (
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.sinks.interface import SinkConfig
+from wallaroo.steps.batching import gather
+from wallaroo.steps.joins.step import (
     INNER,
     LEFT_SIDE,
     RIGHT_SIDE,
@@ -48,8 +49,7 @@ from wallaroo.joins.step import (
     pair,
     whole_event,
 )
-from wallaroo.sinks.interface import SinkConfig
-from wallaroo.steps import (
+from wallaroo.steps.kinds import (
     STOP,
     Branch,
     Computation,
@@ -64,11 +64,12 @@ from wallaroo.steps import (
     Step,
     receipt_time,
 )
-from wallaroo.user_frames import user_place
-from wallaroo.windows.late import is_late, late_event, no_late_events
+from wallaroo.steps.times import EARLIEST_NS, TIME_LIMIT_NS, Span, span_ns
+from wallaroo.steps.windows.late import is_late, late_event, no_late_events
+from wallaroo.user_code.user_frames import user_place
 
 if TYPE_CHECKING:
-    from wallaroo.windows.step import WindowStep
+    from wallaroo.steps.windows.step import WindowStep
 
 # how far an event's time may be ahead of its receipt by default
 MAX_AHEAD = hours(24)
@@ -112,7 +113,7 @@ class Pipeline(Generic[T]):
 
     @property
     def node(self) -> Node:
-        """Return the newest node of the graph (``wallaroo.graph``)."""
+        """Return the newest node of the graph (``wallaroo.dataflow.graph``)."""
         return self._node
 
     @overload
@@ -120,10 +121,7 @@ class Pipeline(Generic[T]):
     @overload
     def to(self: Pipeline[Event], computation: ComputationMulti[Event, U]) -> Pipeline[U]: ...
     def to(self, computation: Any) -> Pipeline[Any]:
-        """Add a step.
-
-        A state step needs ``key_by`` or ``collect`` before it.
-        """
+        """Add a step.  A state step needs ``key_by`` or ``collect`` before it."""
         return type(self)(StepNode(self._node, computation, user_place()))
 
     def key_by(
@@ -195,9 +193,10 @@ class Pipeline(Generic[T]):
         self,
         extractor: Callable[[T], datetime | float] | None = None,
         *,
-        delay: int = 0,
-        idle_after: int | None = None,
-        max_ahead: int = MAX_AHEAD,
+        delay: Span = 0,
+        idle_after: Span | None = None,
+        max_ahead: Span = MAX_AHEAD,
+        allow_before_1980: bool = False,
         on_error: str = STOP,
     ) -> Self:
         """Set every event's time to the result of ``extractor``.
@@ -209,40 +208,37 @@ class Pipeline(Generic[T]):
         order by as much without being late.  A source without events for ``idle_after`` holds
         nothing back; without it, event time waits for the source.  An event that is more than
         ``max_ahead`` ahead of its receipt is counted and skipped, or written to the dead letters
-        with ``on_error="dead-letter"``.  Spans are written as ``wallaroo.seconds(1)`` or the like.
+        with ``on_error="dead-letter"``.  Spans are written as ``wallaroo.seconds(1)`` or
+        ``timedelta(seconds=1)``.
+
+        A time before 1980 is refused: nearly always it counts milliseconds or seconds.
+        ``allow_before_1980`` accepts it, for older data and for small numbers in tests.
         """
         check_on_error("event_time", on_error)
         place = user_place()
-        spans = {"delay": delay, "idle_after": idle_after, "max_ahead": max_ahead}
-        for name, span in spans.items():
-            if span is not None and (
-                isinstance(span, bool) or not isinstance(span, int) or span < 0
-            ):
-                what = f"{name}={span!r} is no span of time."
-                fix = "Write it as wallaroo.seconds(5), wallaroo.minutes(1) or the like."
-                raise WallarooParameterError(Problem("with_event_time()", place, what, fix))
+        title = "with_event_time()"
+        delay_ns = required_span(title, place, "delay", delay)
+        idle_ns = None
+        if idle_after is not None:
+            idle_ns = required_span(title, place, "idle_after", idle_after)
+        ahead_ns = required_span(title, place, "max_ahead", max_ahead)
         given: Any = extractor
         if given is not None and not callable(given):
             what = f"The extractor is {given!r}, not a function."
             fix = "Give it a function of one event that returns the event's time."
-            raise WallarooParameterError(Problem("with_event_time()", place, what, fix))
+            raise WallarooParameterError(Problem(title, place, what, fix))
         function = receipt_time if extractor is None else extractor
         name = f"event time at {PurePath(place).name}"
-        step = EventTime[Any](function, name, on_error, delay, idle_after, max_ahead)
+        earliest_ns = -TIME_LIMIT_NS if allow_before_1980 else EARLIEST_NS
+        step = EventTime[Any](function, name, on_error, delay_ns, idle_ns, ahead_ns, earliest_ns)
         return type(self)(StepNode(self._node, step, place))
 
     def collect(self) -> KeyedPipeline[str, T]:
-        """Bring all events to one place, with one key: one state for all events, one order.
-
-        The steps after it run on one core.
-        """
+        """Bring all events to one place, order and state; later steps use one core."""
         return KeyedPipeline(CollectNode(self._node, user_place()))
 
     def merge(self, other: Pipeline[U]) -> Pipeline[T | U]:
-        """Return both streams as one.
-
-        Each stream's order is kept per key; the order between the two is not promised.
-        """
+        """Return both streams as one, each in order per key, in no order between them."""
         node = MergeNode(self._node, other._node, user_place())
         is_keyed = isinstance(self, KeyedPipeline) and isinstance(other, KeyedPipeline)
         return KeyedPipeline(node) if is_keyed else Pipeline(node)
@@ -257,15 +253,12 @@ class Pipeline(Generic[T]):
         return Pipeline(SinkNode(self._node, sinks, user_place()))
 
     def clone(self) -> Pipeline[T]:
-        """Return an equal pipeline.
-
-        Pipelines never change, so only old code needs this.
-        """
+        """Return an equal pipeline.  Pipelines never change, so only old code needs this."""
         return type(self)(self._node)
 
     def _repr_svg_(self) -> str:
         """Draw the graph so far, for notebooks."""
-        from wallaroo.graph.svg import svg
+        from wallaroo.dataflow.graph.svg import svg
 
         return svg(self._node)
 
@@ -280,10 +273,7 @@ class Pipeline(Generic[T]):
 
 
 class KeyedPipeline(Pipeline[T], Generic[K, T]):
-    """A stream of events of type ``T``, with keys of type ``K``.
-
-    Each event has one key.
-    """
+    """A stream of events of type ``T``, with keys of type ``K``.  Each event has one key."""
 
     __slots__ = ()
 
@@ -359,7 +349,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: KeyedPipeline[KeyU, U],
         combine: None = None,
         *,
-        within: int,
+        within: Span,
         how: str = INNER,
         name: str = "join",
         on_error: str = STOP,
@@ -370,7 +360,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: KeyedPipeline[KeyU, U],
         combine: Callable[[Any, Any], Joined | None],
         *,
-        within: int,
+        within: Span,
         how: str = INNER,
         name: str = "join",
         on_error: str = STOP,
@@ -380,7 +370,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: Any,
         combine: Callable[[Any, Any], Any] | None = None,
         *,
-        within: int,
+        within: Span,
         how: str = INNER,
         name: str = "join",
         on_error: str = STOP,
@@ -394,7 +384,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         come.  Late events are dropped; with ``on_error="skip"`` they are counted as well, with
         ``"dead-letter"`` they are written to the dead letters.
         """
-        spec = JoinSpec(within, how)
+        spec = JoinSpec(span_ns(within), how)
         return _joined(
             self, right, IntervalJoin(combine or pair, name, on_error, spec, user_place())
         )
@@ -405,7 +395,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: KeyedPipeline[KeyU, U],
         combine: None = None,
         *,
-        max_age: int | None = None,
+        max_age: Span | None = None,
         how: str = "left",
         name: str = "latest",
         on_error: str = STOP,
@@ -416,7 +406,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: KeyedPipeline[KeyU, U],
         combine: Callable[[Any, Any], Joined | None],
         *,
-        max_age: int | None = None,
+        max_age: Span | None = None,
         how: str = "left",
         name: str = "latest",
         on_error: str = STOP,
@@ -426,7 +416,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: Any,
         combine: Callable[[Any, Any], Any] | None = None,
         *,
-        max_age: int | None = None,
+        max_age: Span | None = None,
         how: str = "left",
         name: str = "latest",
         on_error: str = STOP,
@@ -439,11 +429,11 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         An event for which there is none, or none younger than ``max_age``, has a result with None,
         or, with ``how="inner"``, no result.  Late events are treated as by ``join``.
         """
-        spec = JoinSpec(max_age, how)
+        spec = JoinSpec(span_ns(max_age), how)
         return _joined(self, right, LatestJoin(combine or pair, name, on_error, spec, user_place()))
 
     def batch(
-        self: KeyedPipeline[K, Event], n: int, *, within: int | None = None, name: str = "batch"
+        self: KeyedPipeline[K, Event], n: int, *, within: Span | None = None, name: str = "batch"
     ) -> KeyedPipeline[K, list[Event]]:
         """Collect the events of each key in lists of ``n``, in their order.
 
@@ -461,11 +451,10 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
             what = f"n={n!r} is no number of events."
             fix = "Give it a whole number of 1 or more, as batch(100, within=wallaroo.seconds(1))."
             raise WallarooParameterError(Problem(f"step '{name}'", place, what, fix))
-        if within is not None and (type(within) is not int or within <= 0):
-            what = f"within={within!r} is no span of time."
-            fix = "Write it as wallaroo.seconds(5), wallaroo.milliseconds(200) or the like."
-            raise WallarooParameterError(Problem(f"step '{name}'", place, what, fix))
-        return KeyedPipeline(StepNode(self._node, gather(n, within, name, place), place))
+        within_ns = None
+        if within is not None:
+            within_ns = required_span(f"step '{name}'", place, "within", within, 1)
+        return KeyedPipeline(StepNode(self._node, gather(n, within_ns, name, place), place))
 
     @overload
     def join_windows(
@@ -521,7 +510,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         self,
         by: Callable[[T], Any] | None = None,
         *,
-        within: int,
+        within: Span,
         name: str = "dedupe",
         on_error: str = STOP,
     ) -> Self:
@@ -534,7 +523,9 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         ``on_error="skip"`` it is counted as well, with ``"dead-letter"`` it is written to the dead
         letters.
         """
-        step: Any = Dedupe(by or whole_event, name, on_error, JoinSpec(within), user_place())
+        step: Any = Dedupe(
+            by or whole_event, name, on_error, JoinSpec(span_ns(within)), user_place()
+        )
         return type(self)(StepNode(self._node, step, user_place()))
 
     def in_order(self, *, name: str = "in order", on_error: str = STOP) -> Self:
@@ -560,7 +551,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         The call comes right after that step.  Both pipelines are given to ``build_application``;
         late events are not dropped, counted or written as dead letters then.
         """
-        from wallaroo.windows.step import WindowStep  # loaded where windows are used
+        from wallaroo.steps.windows.step import WindowStep  # loaded where windows are used
 
         place = user_place()
         node = self._node
@@ -613,10 +604,7 @@ def _joined(left: Pipeline[Any], right: Any, step: Step) -> KeyedPipeline[Any, A
 def _step(
     pipeline: Pipeline[Any], kind: type[Step], function: Any, name: str | None, on_error: str
 ) -> StepNode:
-    """Return the node of a plain function's step.
-
-    An object that is not a plain function is left to the checks, which report it.
-    """
+    """Return the node of a plain function's step; anything else is left to the checks."""
     check_on_error(kind.kind, on_error)
     place = user_place()
     if not callable(function) or isinstance(function, Step):

@@ -1,8 +1,6 @@
 """Serialization of values that leave a process.
 
-Pickle, unless the application's module brings its own pair.
-
-Where it runs: everywhere.
+Where it runs: everywhere.  Pickle, unless the application's module brings its own pair.
 """
 
 from __future__ import annotations
@@ -20,10 +18,7 @@ def serialize(value: Any) -> bytes:
 
 
 def deserialize(packed: bytes) -> Any:
-    """Unpack a value that ``serialize`` packed.
-
-    Only for bytes of this application's own making: pickle runs code.
-    """
+    """Unpack what ``serialize`` packed; trusted bytes only, since pickle runs code."""
     return pickle.loads(packed)
 
 

@@ -1,14 +1,17 @@
-"""Time spans as whole nanoseconds.
+"""Time spans as whole nanoseconds, and the one check of those that users give.
 
 Where it runs: pure.
 """
 
 from __future__ import annotations
 
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.steps.times import Nanoseconds, Span, span_ns, span_problem
+
 
 def nanoseconds(count: float) -> int:
-    """Return ``count`` nanoseconds in nanoseconds."""
-    return int(count)
+    """Return ``count`` nanoseconds, marked as meant: less than a thousand are a span, too."""
+    return Nanoseconds(count)
 
 
 def microseconds(count: float) -> int:
@@ -42,3 +45,12 @@ def minutes(count: float) -> int:
 def hours(count: float) -> int:
     """Return ``count`` hours in nanoseconds."""
     return int(count * 3_600_000_000_000)
+
+
+def required_span(title: str, place: str, option: str, span: Span, least: int = 0) -> int:
+    """Return the span of an option in nanoseconds; raise the problem if it is none."""
+    given_ns: int = span_ns(span)
+    problem = span_problem(f"{option}={span!r}", given_ns, least)
+    if problem:
+        raise WallarooParameterError(Problem(title, place, *problem))
+    return given_ns

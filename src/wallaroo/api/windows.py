@@ -5,8 +5,8 @@ They begin with ``range_windows``, ``count_windows`` or ``session_windows``.
 Where it runs: driver, while an application is built.
 
 A builder is a value: every call returns a new one.  Spans are whole nanoseconds, as
-``wallaroo.seconds(1)`` returns them.  Errors are reported by ``build_application``, all together;
-only an option given twice is rejected at once, as in Wallaroo.
+``wallaroo.seconds(1)`` returns them, or a ``timedelta``.  Errors are reported by
+``build_application``, all together; only an option given twice is rejected at once, as in Wallaroo.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ from typing import Any, TypeVar
 
 from wallaroo.api.decorators import check_on_error
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.steps import STOP
-from wallaroo.user_frames import user_place
-from wallaroo.windows.aggregation import Aggregation
-from wallaroo.windows.spec import CountWindowSpec, RangeWindowSpec, SessionWindowSpec, WindowSpec
-from wallaroo.windows.step import WindowStep
+from wallaroo.steps.kinds import STOP
+from wallaroo.steps.times import Span, span_ns
+from wallaroo.steps.windows.aggregation import Aggregation
+from wallaroo.steps.windows.spec import (
+    CountWindowSpec,
+    RangeWindowSpec,
+    SessionWindowSpec,
+    WindowSpec,
+)
+from wallaroo.steps.windows.step import WindowStep
+from wallaroo.user_code.user_frames import user_place
 
 In = TypeVar("In")
 Acc = TypeVar("Acc")
@@ -61,16 +67,16 @@ class RangeWindows(_Windows):
     spec: RangeWindowSpec
     given: frozenset[str] = frozenset()
 
-    def with_slide(self, slide: int) -> RangeWindows:
+    def with_slide(self, slide: Span) -> RangeWindows:
         """Begin a window every ``slide``; by default at the end of the one before."""
-        return self._with("with_slide", slide_ns=slide)
+        return self._with("with_slide", slide_ns=span_ns(slide))
 
-    def with_delay(self, delay: int) -> RangeWindows:
+    def with_delay(self, delay: Span) -> RangeWindows:
         """Fire each window when the watermark is ``delay`` past its end.
 
         The delay is rounded up to a multiple of the slide.
         """
-        return self._with("with_delay", delay_ns=delay)
+        return self._with("with_delay", delay_ns=span_ns(delay))
 
     def with_late_data_policy(self, policy: str) -> RangeWindows:
         """Set the policy for an event whose windows have all fired.
@@ -80,21 +86,23 @@ class RangeWindows(_Windows):
         """
         return self._with("with_late_data_policy", policy=policy)
 
-    def with_offset(self, offset: int) -> RangeWindows:
+    def with_offset(self, offset: Span) -> RangeWindows:
         """Begin windows at multiples of the slide since 1970, plus ``offset``."""
-        return self._with("with_offset", offset_ns=offset)
+        return self._with("with_offset", offset_ns=span_ns(offset))
 
-    def with_early_results(self, every: int) -> RangeWindows:
+    def with_early_results(self, every: Span) -> RangeWindows:
         """Evaluate open windows that have new events also every ``every`` of event time."""
-        return self._with("with_early_results", early_ns=every)
+        return self._with("with_early_results", early_ns=span_ns(every))
 
-    def with_allowed_lateness(self, lateness: int, every: int | None = None) -> RangeWindows:
+    def with_allowed_lateness(self, lateness: Span, every: Span | None = None) -> RangeWindows:
         """Accept late events after a window fired, and evaluate it again with them.
 
         They are accepted for ``lateness`` after it fired.  It is evaluated once, when that time is
         over, or every ``every`` meanwhile.
         """
-        return self._with("with_allowed_lateness", lateness_ns=lateness, corrected_ns=every)
+        return self._with(
+            "with_allowed_lateness", lateness_ns=span_ns(lateness), corrected_ns=span_ns(every)
+        )
 
     def with_empty_windows(self, at_most: int = EMPTY_WINDOWS_DEFAULT) -> RangeWindows:
         """Evaluate a key's empty windows, too.
@@ -114,10 +122,10 @@ class CountWindows(_Windows):
     spec: CountWindowSpec
     given: frozenset[str] = frozenset()
 
-    def with_timeout(self, timeout: int) -> CountWindows:
+    def with_timeout(self, timeout: Span) -> CountWindows:
         """Fire a window that is not full ``timeout`` after its first event's time."""
         given = _once(self.given, "with_timeout")
-        return CountWindows(replace(self.spec, timeout_ns=timeout), given)
+        return CountWindows(replace(self.spec, timeout_ns=span_ns(timeout)), given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +138,10 @@ class SessionWindows(_Windows):
     spec: SessionWindowSpec
     given: frozenset[str] = frozenset()
 
-    def with_delay(self, delay: int) -> SessionWindows:
+    def with_delay(self, delay: Span) -> SessionWindows:
         """Fire each session when the watermark is ``delay`` past its end."""
         given = _once(self.given, "with_delay")
-        return SessionWindows(replace(self.spec, delay_ns=delay), given)
+        return SessionWindows(replace(self.spec, delay_ns=span_ns(delay)), given)
 
     def with_late_data_policy(self, policy: str) -> SessionWindows:
         """Set the policy for an event that is older than the watermark less the delay.
@@ -145,9 +153,10 @@ class SessionWindows(_Windows):
         return SessionWindows(replace(self.spec, policy=policy), given)
 
 
-def range_windows(range: int) -> RangeWindows:
-    """Return windows of ``range`` nanoseconds of event time, aligned: the same for all keys."""
-    return RangeWindows(RangeWindowSpec(range, range))
+def range_windows(range: Span) -> RangeWindows:
+    """Return windows of ``range`` of event time, aligned: the same for all keys."""
+    range_ns = span_ns(range)
+    return RangeWindows(RangeWindowSpec(range_ns, range_ns))
 
 
 def count_windows(count: int) -> CountWindows:
@@ -155,9 +164,9 @@ def count_windows(count: int) -> CountWindows:
     return CountWindows(CountWindowSpec(count))
 
 
-def session_windows(gap: int) -> SessionWindows:
-    """Return windows of a key's events less than ``gap`` nanoseconds of event time apart."""
-    return SessionWindows(SessionWindowSpec(gap))
+def session_windows(gap: Span) -> SessionWindows:
+    """Return windows of a key's events less than ``gap`` of event time apart."""
+    return SessionWindows(SessionWindowSpec(span_ns(gap)))
 
 
 def _over(spec: WindowSpec, given: Any, name: str | None, on_error: str) -> WindowStep[Any, Any]:

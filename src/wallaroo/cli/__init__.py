@@ -1,6 +1,4 @@
-"""The ``wallaroo`` command, one module per subcommand.
-
-Each subcommand has an ``add_parser(subparsers)`` that sets its ``handler``.
+"""The ``wallaroo`` command, one module with ``add_parser(subparsers)`` per subcommand.
 
 Where it runs: driver, or a terminal beside it.  Nothing imports this package; as a program, it ends
 without a traceback even if Ctrl-C arrives while its modules are imported.

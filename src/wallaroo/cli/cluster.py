@@ -1,7 +1,5 @@
 """``wallaroo cluster``: a Spark cluster on this machine.
 
-Its verbs are start, add-worker, remove-worker, restart-master, status and stop.
-
 Where it runs: a terminal.  The cluster's processes outlive the command; other terminals find them
 through the folder.
 """
@@ -19,12 +17,12 @@ from typing import Any
 
 from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Verdict
-from wallaroo.cli.tables import print_table
+from wallaroo.cli.terminal.formatting import print_table
 from wallaroo.errors import PeerError
-from wallaroo.local_cluster.cluster import LEAVE_S, MEMORY_DEFAULT, LocalCluster
-from wallaroo.local_cluster.hosts import MASTER_HOST
-from wallaroo.local_cluster.state import command, default_folder
-from wallaroo.local_cluster.status import ClusterStatus, WorkerStatus
+from wallaroo.spark.local_cluster.cluster import LEAVE_S, MEMORY_DEFAULT, LocalCluster
+from wallaroo.spark.local_cluster.hosts import MASTER_HOST
+from wallaroo.spark.local_cluster.state import command, default_folder
+from wallaroo.spark.local_cluster.status import ClusterStatus, ClusterWorker
 
 WORKERS_DEFAULT = 2
 WORKERS_MAX = 200
@@ -38,7 +36,6 @@ HOW = {
 
 
 # -- the command line
-# --------------------------------------------------------------------------------------------------
 
 
 def add_parser(subparsers: Any) -> None:
@@ -168,7 +165,6 @@ def _memory(text: str) -> str:
 
 
 # -- the verbs
-# --------------------------------------------------------------------------------------------------
 
 
 def start_command(options: argparse.Namespace) -> None:
@@ -254,7 +250,6 @@ def stop_command(options: argparse.Namespace) -> None:
 
 
 # -- words
-# --------------------------------------------------------------------------------------------------
 
 
 def _need_java() -> None:
@@ -278,7 +273,7 @@ def _say_if_hosts_are_shared(status: ClusterStatus) -> None:
         )
 
 
-def _executors(worker: WorkerStatus) -> str:
+def _executors(worker: ClusterWorker) -> str:
     return (
         ", ".join(
             f"{executor.application} ({executor.memory_mb} MiB)" for executor in worker.executors

@@ -1,36 +1,15 @@
 """``wallaroo completion``: a script for shell completion of commands and options.
 
-Where it runs: a terminal.  The script is generated from the parsers, so it matches them.
+Where it runs: a terminal.  shtab generates the script from the parsers, so it matches them.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-SCRIPT = """\
-_wallaroo() {{
-    local word=${{COMP_WORDS[COMP_CWORD]}} words=""
-    case "$COMP_CWORD ${{COMP_WORDS[1]}}" in
-        "1 "*) words="{commands}" ;;
-{nested}
-    esac
-    case $word in
-        -*) case ${{COMP_WORDS[1]}} in
-{options}
-        esac ;;
-    esac
-    if [ -n "$words" ]; then
-        COMPREPLY=($(compgen -W "$words" -- "$word"))
-    else
-        COMPREPLY=($(compgen -f -- "$word"))
-    fi
-}}
-complete -o filenames -F _wallaroo wallaroo
-"""
-ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+import shtab
 
 
 def add_parser(subparsers: Any) -> None:
@@ -45,42 +24,22 @@ def add_parser(subparsers: Any) -> None:
         ),
     )
     parser.add_argument("shell", choices=("bash", "zsh"))
-    parser.set_defaults(handler=partial(print_script, subparsers.choices))
+    parser.set_defaults(handler=partial(print_script, subparsers))
 
 
-def print_script(commands: Mapping[str, argparse.ArgumentParser], options: Any) -> None:
-    """Print the script for a shell."""
-    print((ZSH if options.shell == "zsh" else "") + script(commands), end="")
+def print_script(commands: Any, options: argparse.Namespace) -> None:
+    """Print the script for a shell; ``commands`` is the action of the subparsers."""
+    root = argparse.ArgumentParser(prog="wallaroo")
+    root._add_action(commands)
+    _complete_files(root)
+    print(shtab.complete(root, options.shell))
 
 
-def script(commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    """Return a bash function that completes commands, subcommands, and the options of all."""
-    nested = {name: _subcommands(parser) for name, parser in commands.items()}
-    return SCRIPT.format(
-        commands=" ".join(commands),
-        nested="\n".join(
-            f'        "2 {name}") words="{" ".join(below)}" ;;'
-            for name, below in nested.items()
-            if below
-        ),
-        options="\n".join(
-            f'            {name}) words="{" ".join(_options(parser, nested[name]))}" ;;'
-            for name, parser in commands.items()
-        ),
-    )
-
-
-def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def _complete_files(parser: argparse.ArgumentParser) -> None:
+    """Let every value that is not one of some choices be completed as a file."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
-    return {}
-
-
-def _options(
-    parser: argparse.ArgumentParser, below: Mapping[str, argparse.ArgumentParser]
-) -> list[str]:
-    """Return the long options of a command and of its subcommands, each once."""
-    actions = [action for one in (parser, *below.values()) for action in one._actions]
-    words = [word for action in actions for word in action.option_strings]
-    return list(dict.fromkeys(word for word in words if word.startswith("--")))
+            for subparser in action.choices.values():
+                _complete_files(subparser)
+        elif action.choices is None and action.nargs != 0:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab reads it

@@ -25,14 +25,14 @@ from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trai
 from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.application.loading import load_application
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.framing import FrameError, text_hint
 from wallaroo.ingress.connection import Connection, ReadBuffer
-from wallaroo.local.runner import Wire
+from wallaroo.protocols.framing import FrameError, text_hint
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.listening import Listening
 from wallaroo.sources.log import LogContext, SourceLog
-from wallaroo.testing import LocalApplication
+from wallaroo.testing.local_runner.runner import Wire
+from wallaroo.testing.run import LocalApplication
 
 POLL_S = 0.3  # between two checks of the files
 EVENTS_MAX = 4096  # per file and batch, roughly
@@ -64,7 +64,7 @@ def dev_command(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C, or until the input ends with --once."""
     options, args = split_args(trailing_parser("dev", arguments.app, _add_options), arguments)
     sys.dont_write_bytecode = True  # two saves within a second would count as one
-    watch = Watch(Path(options.app))
+    watch = FileWatch(Path(options.app))
     try:
         try:
             application = load_application(options.app, args)
@@ -91,7 +91,7 @@ def _reload() -> NoReturn:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-class Watch:
+class FileWatch:
     """A watch on the application's file and modules from its folder."""
 
     def __init__(self, app: Path) -> None:
@@ -146,7 +146,7 @@ class DevRun:
     def __exit__(self, *error: object) -> None:
         self._closing.close()
 
-    def serve(self, watch: Watch, is_once: bool) -> None:
+    def serve(self, watch: FileWatch, is_once: bool) -> None:
         """Process input as it arrives, until a file changes or no more input can arrive."""
         while not watch.has_changed():
             has_more = self._feed()

@@ -71,10 +71,7 @@ def entry() -> None:
 
 
 def main(arguments: Sequence[str], commands: Sequence[Any] = COMMANDS) -> int:
-    """Run ``wallaroo`` with these arguments and return its exit code.
-
-    Only argparse's own exits are raised as SystemExit.
-    """
+    """Run ``wallaroo`` and return its exit code; only argparse raises SystemExit."""
     return run_command(build_parser(commands).parse_args(arguments), arguments)
 
 

@@ -1,6 +1,4 @@
-"""``wallaroo new NAME``: a folder with a new application, ready to run.
-
-The folder contains the application, its test and sample data.
+"""``wallaroo new NAME``: a folder with a new application, its test and sample data.
 
 Where it runs: a terminal.
 """

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from wallaroo.api.application import Application
+from wallaroo.checkpoints.inspection.compatibility import PlanFinding, look, way_on
+from wallaroo.checkpoints.inspection.trial import Trial, try_state
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
-from wallaroo.inspection.compatibility import Finding, look, way_on
-from wallaroo.plan.json import Verdict
-from wallaroo.plan.model import KEY_GROUPS_DEFAULT
-from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.cli.terminal.formatting import counted
+from wallaroo.connectors.file.sink import FileSinkConfig
+from wallaroo.dataflow.plan.json import Verdict
+from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 
 COMPATIBLE = 0
 INCOMPATIBLE = 1
@@ -55,6 +58,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="as for `wallaroo run` (default: %(default)s)",
     )
     add("--dead-letters", type=Path, metavar="PATH", help="as for `wallaroo run`")
+    add(
+        "--try-upgrade",
+        action="store_true",
+        help="read every stored state object with the application's classes; write nothing",
+    )
     add("--json", action="store_true", help="print one JSON object")
 
 
@@ -66,12 +74,21 @@ def plan_command(arguments: argparse.Namespace) -> int:
         application = application.with_dead_letters(FileSinkConfig(options.dead_letters))
     application.check_dead_letters()
     finding = look(options.checkpoint, replace(application.plan, key_groups=options.key_groups))
+    is_tried = options.try_upgrade and finding.commit is not None
+    trials = try_state(options.checkpoint, application.plan, _progress) if is_tried else []
     print(
-        json.dumps(_facts(options.checkpoint, finding))
+        json.dumps(_facts(options.checkpoint, finding, trials if is_tried else None))
         if options.json
-        else _text(options.checkpoint, finding)
+        else "\n".join((_text(options.checkpoint, finding), *map(_trial_text, trials)))
     )
-    return INCOMPATIBLE if finding.comparison.verdict is Verdict.INCOMPATIBLE else COMPATIBLE
+    is_refused = finding.comparison.verdict is Verdict.INCOMPATIBLE
+    has_failed = any(trial.failed for trial in trials)
+    return INCOMPATIBLE if is_refused or has_failed else COMPATIBLE
+
+
+def _progress(count: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{count:,} objects tried", end="", file=sys.stderr, flush=True)
 
 
 def _parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
@@ -85,7 +102,7 @@ def _parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]
     return options, application_args
 
 
-def _text(checkpoint: Path, finding: Finding) -> str:
+def _text(checkpoint: Path, finding: PlanFinding) -> str:
     at = f", commit {finding.commit}" if finding.commit is not None else ""
     lines = [f"checkpoint {checkpoint}{at}: {finding.comparison.verdict.value}"]
     lines += [f"  - {reason}" for reason in finding.comparison.reasons]
@@ -94,15 +111,39 @@ def _text(checkpoint: Path, finding: Finding) -> str:
             f"A run would refuse. Run the application it was made with, or give this one a folder "
             f"of its own; {way_on(finding)}."
         )
+    for step, attributes in finding.fates.items():
+        lines.append(f"  stored objects of step '{step}':")
+        lines += [f"    {fate.attribute}: {fate.what}" for fate in attributes]
     return "\n".join(lines)
 
 
-def _facts(checkpoint: Path, finding: Finding) -> dict[str, Any]:
-    return {
+def _trial_text(trial: Trial) -> str:
+    counts = (
+        (trial.as_stored, "read as stored"),
+        (trial.filled, "filled in"),
+        (trial.upgraded, "upgraded"),
+        (trial.failed, "failed"),
+    )
+    text = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+    objects = counted(trial.objects, "object", "objects")
+    lines = [f"tried step '{trial.step}': {objects}{': ' if text else ''}{text}"]
+    lines += [f"  - {error}" for error in trial.errors]
+    return "\n".join(lines)
+
+
+def _facts(checkpoint: Path, finding: PlanFinding, trials: list[Trial] | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
         "checkpoint": str(checkpoint),
         "commit": finding.commit,
         "verdict": finding.comparison.verdict.value,
         "reasons": list(finding.comparison.reasons),
         "can_drop": finding.can_drop,
         "dropped_states": sorted(finding.dropped),
+        "attributes": {
+            step: {fate.attribute: fate.what for fate in attributes}
+            for step, attributes in finding.fates.items()
+        },
     }
+    if trials is not None:
+        facts["tried"] = [asdict(trial) for trial in trials]
+    return facts

@@ -11,9 +11,9 @@ from typing import Any
 
 from wallaroo.api.application import Application
 from wallaroo.cli.application.loading import load_application
-from wallaroo.graph import render
-from wallaroo.graph.svg import svg
-from wallaroo.plan import explain
+from wallaroo.dataflow.graph import render
+from wallaroo.dataflow.graph.svg import svg
+from wallaroo.dataflow.plan import explain
 
 EPILOG = (
     "Every other option after APP, such as --in and --out, goes to the application's "

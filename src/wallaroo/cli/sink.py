@@ -1,8 +1,7 @@
 """``wallaroo sink``: the skipping of damaged or missing output.
 
-``wallaroo sink skip CHECKPOINT SINK --batch N`` gives up such output, so that a run can continue.
-
-Where it runs: a terminal, while no run holds the checkpoint.
+Where it runs: a terminal, while no run holds the checkpoint.  ``wallaroo sink skip CHECKPOINT SINK
+--batch N`` gives up such output, so that a run can continue.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from wallaroo.connectors.tcp.progress import NAME
+from wallaroo.connectors.tcp.skip import Skipped, skip_batch
+from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError
-from wallaroo.identity import CommitId
-from wallaroo.sinks.tcp.progress import NAME
-from wallaroo.sinks.tcp.skip import Skipped, skip_batch
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.layout import FORMAT
+from wallaroo.state.log.layout import FORMAT
 
 
 def add_parser(subparsers: Any) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 
 from rich.console import Console
 
+from wallaroo.cli.application.targets import is_place, only_one, target_of
 from wallaroo.cli.run.text import live_table
-from wallaroo.cli.targets import is_place, only_one, target_of
 from wallaroo.errors import PeerError, PipelineError, Problem
-from wallaroo.status_api.queries import (
+from wallaroo.monitoring.status_api.queries import (
     KEYS,
     LIMIT_DEFAULT,
     LIMIT_MAX,
@@ -27,13 +27,12 @@ from wallaroo.status_api.queries import (
     query_of,
     status_of,
 )
-from wallaroo.tls_sockets import Address
+from wallaroo.network.tls_sockets import Address
 
 WIDTH = 120  # if the output is no terminal
 SEVERAL = 2  # exit code if the command line does not identify one application
 
 # -- the command line
-# --------------------------------------------------------------------------------------------------
 
 
 def add_parser(subparsers: Any) -> None:
@@ -149,7 +148,6 @@ def _limit(text: str) -> int:
 
 
 # -- showing it
-# --------------------------------------------------------------------------------------------------
 
 
 def _show(body: str, address: Address) -> None:

@@ -13,14 +13,11 @@ import os
 from pathlib import Path
 
 from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder, write_all
-from wallaroo.faults import fault_point
+from wallaroo.instrumentation.faults import fault_point
 
 
 class AppendedFile:
-    """A new file at ``path``.
-
-    ``points`` is the prefix of the fault points passed.
-    """
+    """A new file at ``path``.  ``points`` is the prefix of the fault points passed."""
 
     def __init__(self, path: Path, *, is_durable: bool, points: str):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
@@ -32,10 +29,7 @@ class AppendedFile:
             sync_folder(path.parent)
 
     def append(self, record: bytes) -> None:
-        """Append one record.
-
-        Raises OSError; then the file is as it was before.
-        """
+        """Append one record.  Raises OSError; then the file is as it was before."""
         try:
             fault_point(f"{self._points}.append")
             write_all(self._descriptor, record)

@@ -1,8 +1,6 @@
-"""Private folders, created for this user only.
+"""Private folders, created for this user only; those of another user are refused.
 
 Where it runs: everywhere that writes to disk.
-
-A folder that another user owns is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exclusive locks on files, which the kernel releases when their process dies.
+"""Locks on files, which the kernel releases when their process dies.
 
 Where it runs: everywhere that writes to disk.
 """
@@ -15,10 +15,7 @@ from wallaroo.durable.whole_file import PRIVATE_FILE, PRIVATE_FOLDER
 
 
 class LockedError(Exception):
-    """A lock that another process holds.
-
-    ``holder`` is what that process wrote about itself, perhaps empty.
-    """
+    """A lock that another process holds; ``holder``: its note about itself, or empty."""
 
     def __init__(self, path: Path, holder: str):
         super().__init__(str(path), holder)
@@ -26,15 +23,26 @@ class LockedError(Exception):
         self.holder = holder
 
 
-def lock_file(path: Path, note: str = "") -> int:
+def lock_descriptor(descriptor: int, *, shared: bool = False, wait: bool = False) -> None:
+    """Lock an open file.
+
+    Raises BlockingIOError if another process holds the lock (with ``wait``, that is waited for),
+    OSError if the file system has no locks.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+
+
+def lock_file(path: Path, note: str = "", *, shared: bool = False, wait: bool = False) -> int:
     """Lock ``path`` (created if absent) and write ``note`` into it; return the open descriptor.
 
-    The lock is released when the descriptor is closed or the process dies.  Raises LockedError if
-    another process holds it, OSError if the file cannot be opened.
+    The lock is released when the descriptor is closed or the process dies; several processes may
+    hold a ``shared`` one.  Raises LockedError if another process holds it (with ``wait``, that is
+    waited for), OSError if the file cannot be opened.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_descriptor(descriptor, shared=shared, wait=wait)
     except BlockingIOError as error:
         holder = os.pread(descriptor, 1024, 0).decode("utf-8", "replace").strip()
         os.close(descriptor)
@@ -50,14 +58,10 @@ def lock_file(path: Path, note: str = "") -> int:
 
 @contextlib.contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Hold the lock on ``path`` for a ``with`` block; wait for it if another process has it.
-
-    The file is created if absent, with its folder.
-    """
+    """Hold the lock on ``path``, created if absent, for a ``with`` block; wait for it."""
     path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    descriptor = lock_file(path, wait=True)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from wallaroo.durable.disk_errors import naming
-from wallaroo.faults import fault_point
+from wallaroo.instrumentation.faults import fault_point
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wallaroo.engine.failures import Sample, Tally
-from wallaroo.engine.partition_times import ObservedSource
-from wallaroo.engine.sampling import StageSample
+from wallaroo.engine.failures.policies import Sample, Tally
+from wallaroo.engine.stages.sampling import StageSample
+from wallaroo.engine.time.partition_times import ObservedSource
 from wallaroo.errors import WallarooError
-from wallaroo.small_pickles import pickled_by_values
+from wallaroo.steps.losses import Losses
+from wallaroo.user_code.compact_pickles import pickled_by_values
 
 
 @pickled_by_values
@@ -36,6 +37,7 @@ class TaskReport:
     notes: dict[str, float] = field(default_factory=dict)  # named measurements, e.g. view catch-up
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: tuple[Sample, ...] = ()  # some of them
+    losses: Losses = field(default_factory=dict)  # events that left without a result
     worker: str = ""  # the worker on which the task ran
     # source -> observations of its partitions; empty without event time
     observed: dict[int, ObservedSource] = field(default_factory=dict)

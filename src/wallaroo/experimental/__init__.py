@@ -5,29 +5,25 @@ Where it runs: driver and workers; source and sink programs.
 
 from __future__ import annotations
 
-from wallaroo.experimental import connector_wire_messages, connectors
-from wallaroo.experimental.client import AtLeastOnceSourceConnector, Stream
-from wallaroo.experimental.connectors import (
+from wallaroo.compat.programs import connector_wire_messages, connectors
+from wallaroo.compat.programs.client import AtLeastOnceSourceConnector, Stream
+from wallaroo.compat.programs.connectors import (
     BaseIter,
     BaseSource,
     FramedFileReader,
     MultiSourceConnector,
     ThrottledFileReader,
 )
-from wallaroo.experimental.decorators import (
+from wallaroo.compat.programs.decorators import (
     octet_message_decoder,
     octet_message_encoder,
     stream_message_decoder,
     stream_message_encoder,
 )
-from wallaroo.experimental.faults import ConnectorError, ProtocolError
-from wallaroo.experimental.programs import (
-    SinkConnector,
-    SourceConnector,
-    parse_connector_args,
-)
-from wallaroo.sinks.connector.config import SinkConnectorConfig
-from wallaroo.sources.connector import SourceConnectorConfig
+from wallaroo.compat.programs.faults import ConnectorError, ProtocolError
+from wallaroo.compat.programs.programs import SinkConnector, SourceConnector, parse_connector_args
+from wallaroo.compat.sink.config import SinkConnectorConfig
+from wallaroo.compat.source import SourceConnectorConfig
 
 # fmt: off
 __all__ = [

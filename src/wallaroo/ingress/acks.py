@@ -72,10 +72,7 @@ def hello(stream: str | bytes, secret: bytes = b"") -> bytes:
 
 
 def read_hello(content: bytes) -> Hello | None:
-    """Return a sender's hello, None while it is not whole.
-
-    Raises PeerError for anything else.
-    """
+    """Return a sender's hello, None while it is not whole.  Raises PeerError for anything else."""
     is_other_version = len(content) > 4 and content[4] not in (PLAIN_VERSION, SECRET_VERSION)
     if not _MAGIC.startswith(content[:4]) or is_other_version or content[5:6] == b"\0":
         raise PeerError(
@@ -111,7 +108,7 @@ def _digest_in(note: bytes) -> bytes | None:
     return note[1 + note[0] : 1 + note[0] + _DIGEST_BYTES]
 
 
-class Streams:
+class StreamNumbers:
     """A number per stream of one source, exact over any crash.
 
     It is the number of stored frames, or, for a connector's stream, the id of the last message.

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.durable.whole_file import write_whole
-from wallaroo.framing import Framing
+from wallaroo.network.tls import TLS
+from wallaroo.protocols.framing import Framing
 from wallaroo.sources.listening import ConnectorOptions
-from wallaroo.tls import TLS
 
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024  # per source, in the spool and not yet consumed
 HANDSHAKE_S = 10.0  # for a sender of an acknowledged stream to name its stream

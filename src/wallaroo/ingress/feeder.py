@@ -24,7 +24,7 @@ from wallaroo.ingress.config import BACKLOG_BYTES_MAX
 from wallaroo.ingress.listener import SILENT_S
 from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, fail, say
 from wallaroo.processes.open_files import allow_many_files
-from wallaroo.sources.feed import Feed, Run
+from wallaroo.sources.feed import Feed, FrameRun
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
 
@@ -65,14 +65,12 @@ class Feeder:
         self._feed: Feed = source.open_feed(self._writer.last_resume)
         self._removed_at = time.monotonic()
         self._problem = ""  # why nothing comes
+        self._skipped = 0  # events that were lost before they were read
         self._empty_ns = 0  # when the feed was last polled and had nothing more
         self._published_at = 0.0
 
     def run(self) -> None:
-        """Feed until the feed ends or the parent is gone.
-
-        User and peer errors are in the head, too.
-        """
+        """Feed until the feed ends or the parent is gone; errors are in the head, too."""
         is_ended = False
         try:
             while not self._parent.look():
@@ -81,6 +79,7 @@ class Feeder:
                 if run is None:
                     is_ended = True
                     break
+                self._skipped += run.skipped
                 if run.events:
                     self._append(run.frames, run.events, run.resume)
                     if run.stored is not None:
@@ -96,7 +95,7 @@ class Feeder:
             self._publish(is_ended=is_ended)
             self._writer.close()
 
-    def _note_silence(self, run: Run, asked_ns: int) -> None:
+    def _note_silence(self, run: FrameRun, asked_ns: int) -> None:
         """Let readers know that nothing came, or could come; now and then."""
         is_changed = run.problem != self._problem
         self._problem = run.problem
@@ -115,6 +114,7 @@ class Feeder:
             is_paused=is_paused,
             error=self._problem,
             as_of_ns=self._empty_ns,
+            skipped=self._skipped,
         )
         self._published_at = time.monotonic()
 
@@ -130,7 +130,7 @@ class Feeder:
             try:
                 attempt()
             except SpoolFullError as error:
-                self._writer.report(str(error))
+                self._writer.report(str(error), skipped=self._skipped)
                 self._writer.remove_consumed()
                 if self._parent.look(FULL_RETRY_S):
                     raise
@@ -163,10 +163,7 @@ class Feeder:
 
 
 def _leave_with_parent(parent: Parent) -> None:
-    """Exit even if user code does not return.
-
-    What is published is safe, what is not will be produced again.
-    """
+    """Exit even if user code does not return; the unpublished is produced again."""
     while not parent.look(1.0):
         pass
     time.sleep(GRACE_S)

@@ -14,8 +14,8 @@ from functools import partial
 from wallaroo.errors import PeerError
 from wallaroo.ingress.acks import HELLO_BYTES_MAX, Hello, read_hello
 from wallaroo.ingress.connection import ReadBuffer
-from wallaroo.listeners.budget import Visitor
-from wallaroo.tls_sockets import Socket
+from wallaroo.network.connection_budget import Visitor
+from wallaroo.network.tls_sockets import Socket
 
 # (socket, peer, its hello)
 OnHello = Callable[[Socket, str, Hello], None]
@@ -31,10 +31,7 @@ class _Pending:
 
 
 class Handshakes:
-    """The hellos of one port.
-
-    A client that does not finish its hello in time is closed.
-    """
+    """The hellos of one port.  A client that does not finish its hello in time is closed."""
 
     def __init__(
         self,

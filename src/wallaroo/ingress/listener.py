@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wallaroo.ingress.acks import Streams
+from wallaroo.ingress.acks import StreamNumbers
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.ports import Ports
 from wallaroo.ingress.source_store import open_store
-from wallaroo.listeners.budget import Budget, Visitor
+from wallaroo.network.connection_budget import Budget, Visitor
+from wallaroo.network.tls_sockets import Address
 from wallaroo.spool import SpoolWriter
-from wallaroo.tls_sockets import Address
 
 SILENT_S = 0.25  # between two publications while clients are connected and nothing comes
 
@@ -44,7 +44,7 @@ class Listener(ABC):
         self,
         source: IngressSource,
         context: ListenerContext,
-        streams_of: Callable[[SpoolWriter], Streams] = Streams,
+        streams_of: Callable[[SpoolWriter], StreamNumbers] = StreamNumbers,
     ):
         self.source = source
         self.is_changed = True  # something to publish
@@ -83,7 +83,7 @@ class Listener(ABC):
 
     @abstractmethod
     def listen(self) -> tuple[Address, Address | None]:
-        """Open the ports; return their addresses, the second one for acknowledged senders.
+        """Open the ports; return clients' address, then acknowledged senders'.
 
         Raises PeerError if one is not available.
         """

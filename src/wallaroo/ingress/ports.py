@@ -12,9 +12,14 @@ from functools import partial
 
 from wallaroo.errors import PeerError
 from wallaroo.ingress.connection import ReadBuffer
-from wallaroo.listeners.budget import Budget
-from wallaroo.tls import TLS
-from wallaroo.tls_sockets import Address, Socket, TlsSocket, server_context
+from wallaroo.network.connection_budget import Budget
+from wallaroo.network.tls import TLS
+from wallaroo.network.tls_sockets import (
+    Address,
+    Socket,
+    TlsSocket,
+    server_context,
+)
 
 OnClient = Callable[[Socket, str], object]
 
@@ -49,10 +54,7 @@ class Ports:
         self._is_waiting = False  # for others to disconnect
 
     def open(self, port: int, on_client: OnClient) -> Address:
-        """Listen on a port (0: any free one); return the address.
-
-        Raises PeerError if it is not available.
-        """
+        """Listen on a port (0: any); return the address.  Raises PeerError: it is unavailable."""
         try:
             family, kind, _, _, address = socket.getaddrinfo(
                 self._host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

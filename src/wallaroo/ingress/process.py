@@ -1,9 +1,7 @@
 """The processes around the spools, which the driver starts, watches and stops.
 
-Where it runs: driver.
-
-They are one ingress for all TCP sources, one feeder per source with a feed (generators, polling
-sources), and, on a cluster, one range server for the executors.
+Where it runs: driver.  One ingress for all TCP sources, one feeder per source with a feed, and, on
+a cluster, one range server for the executors.
 """
 
 from __future__ import annotations
@@ -36,17 +34,17 @@ from wallaroo.ingress.config import (
     write_config,
 )
 from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
+from wallaroo.instrumentation.tuning import HUNG_S
+from wallaroo.network.tls import TLS
+from wallaroo.network.tls_sockets import Address
 from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
-from wallaroo.range_server.server import RangeConfig, write_range_config
-from wallaroo.range_server.wire import SECRET_BYTES
-from wallaroo.references import pickle_by_name
 from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.listening import Listening
 from wallaroo.spool import folder_of
+from wallaroo.spool.remote.server import RangeConfig, write_range_config
+from wallaroo.spool.remote.wire import SECRET_BYTES
 from wallaroo.spool.waking import VARIABLE as WAKE
-from wallaroo.tls import TLS
-from wallaroo.tls_sockets import Address
-from wallaroo.tuning import HUNG_S
+from wallaroo.user_code.references import pickle_by_name
 
 START_S_MAX = 90.0
 STOP_S_MAX = 5.0
@@ -56,7 +54,7 @@ PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment
 # modules that children run
 INGRESS = "wallaroo.ingress"
 FEEDER = "wallaroo.ingress.feeder"
-RANGES = "wallaroo.range_server.server"
+RANGES = "wallaroo.spool.remote.server"
 
 _ERRORS: dict[str, type[WallarooError]] = {
     "user": UserCodeError,
@@ -66,10 +64,7 @@ _ERRORS: dict[str, type[WallarooError]] = {
 
 
 class KilledAtStartError(PeerError):
-    """A process was killed by a signal before it was ready.
-
-    It may be started again.
-    """
+    """A process was killed by a signal before it was ready.  It may be started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +179,7 @@ class Feeders:
             self._start_one(child.name, child.command, child)
 
     def poll(self) -> None:
-        """Check the processes: start a killed one again, on the same ports.
-
-        Raise the error that ended one otherwise.
-        """
+        """Start killed processes again, on the same ports; raise any other one's error."""
         for child in list(self._children):
             code = None if child.is_done else child.process.poll()
             if code is None:
@@ -208,10 +200,7 @@ class Feeders:
 
     @property
     def silent(self) -> str:
-        """Return, in words, the processes that show no sign of life; empty if there are none.
-
-        The text includes for how long.
-        """
+        """Describe the processes that are silent, and for how long; empty if none is."""
         return "; ".join(
             f"{child.name} to show a sign of life (for {child.silent_s:.0f} s now)"
             for child in self._children
@@ -219,17 +208,11 @@ class Feeders:
         )
 
     def stop_feeding(self) -> None:
-        """Stop all but the range server, which batches under way still need.
-
-        Continue to poll, and call ``stop`` in the end.
-        """
+        """Stop all but the range server, still polled, until ``stop``."""
         self._stop([child for child in self._children if child.module != RANGES])
 
     def stop(self) -> None:
-        """Let every process publish what it has and exit.
-
-        Kill those that do not within a few seconds.
-        """
+        """Let every process publish and exit; kill those that take more than seconds."""
         self._stop(list(self._children))
 
     def _stop(self, children: list[Child]) -> None:
@@ -247,10 +230,7 @@ class Feeders:
 
     @property
     def range_secret(self) -> bytes:
-        """Return the secret for readers of this run's ranges; empty if none are served.
-
-        Not to be logged.
-        """
+        """Return the secret of ranges' readers, "" if none are served; do not log it."""
         return bytes.fromhex(self._ranges[0].secret) if self._ranges else b""
 
     def _start_one(

@@ -13,13 +13,13 @@ from typing import Protocol
 
 from wallaroo.ingress.config import IngressConfig, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
-from wallaroo.ingress.connector.listener import ConnectorListener
+from wallaroo.ingress.connector_listener import ConnectorListener
 from wallaroo.ingress.listener import SILENT_S, Listener, ListenerContext
 from wallaroo.ingress.source_listener import SourceListener
-from wallaroo.listeners.budget import Budget, connections_max
+from wallaroo.network.connection_budget import Budget, connections_max
+from wallaroo.network.tls_sockets import Address
 from wallaroo.processes.child import Parent
 from wallaroo.processes.open_files import allow_many_files
-from wallaroo.tls_sockets import Address
 
 PUBLISH_S = 0.005  # under load: one publish (and fsync) for what came in this time
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages come with one read
@@ -105,7 +105,7 @@ class Ingress:
         return 0
 
 
-class Waiting(Protocol):
+class WaitState(Protocol):
     """The state of a listener that decides the length of a wait."""
 
     is_changed: bool
@@ -114,21 +114,15 @@ class Waiting(Protocol):
     def is_paused(self) -> bool: ...
 
 
-def wait_s(listeners: Iterable[Waiting]) -> float:
-    """Return the seconds to wait for something to read.
-
-    Input that is not published yet is published after them, even if nothing follows it.
-    """
+def wait_s(listeners: Iterable[WaitState]) -> float:
+    """Return the seconds to wait for input, after which the unpublished is published."""
     if any(listener.is_changed for listener in listeners):
         return PUBLISH_S
     return LOOK_S if any(listener.is_paused for listener in listeners) else SILENT_S
 
 
 def pause_s(read_bytes: int, events: int) -> float:
-    """Return the seconds from the beginning of a pass to the next one.
-
-    ``events`` are those whose senders do not wait for an acknowledgement.
-    """
+    """Return the seconds between passes; ``events``: those of unacknowledged senders."""
     if read_bytes >= LITTLE_BYTES:
         return 0.0
     return BUSY_PAUSE_S if events >= MANY_EVENTS else PAUSE_S

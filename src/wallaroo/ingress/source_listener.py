@@ -18,13 +18,13 @@ import socket
 import struct
 from functools import partial
 
-from wallaroo.framing import FrameError, text_hint
 from wallaroo.ingress.acks import COUNT, REFUSED, Hello
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.connection import Connection, ReadBuffer
 from wallaroo.ingress.handshakes import Handshakes
 from wallaroo.ingress.listener import Listener, ListenerContext
-from wallaroo.tls_sockets import Address, Socket
+from wallaroo.network.tls_sockets import Address, Socket
+from wallaroo.protocols.framing import FrameError, text_hint
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 

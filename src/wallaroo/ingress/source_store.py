@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from wallaroo.ingress.acks import Streams
+from wallaroo.ingress.acks import StreamNumbers
 from wallaroo.spool import SpoolFullError, SpoolWriter
 from wallaroo.spool.connections import NUMBERS, OpenConnections, write_open
 
@@ -94,7 +94,7 @@ class SourceStore:
         backlog_bytes_max: int,
         is_stopping: Callable[[float], bool],
         log: Callable[[str], None],
-        streams: Streams,
+        streams: StreamNumbers,
     ):
         self.is_paused = False
         self.connections = 0
@@ -205,7 +205,7 @@ def open_store(
     backlog_bytes_max: int,
     is_stopping: Callable[[float], bool],
     log: Callable[[str], None],
-    streams_of: Callable[[SpoolWriter], Streams] = Streams,
+    streams_of: Callable[[SpoolWriter], StreamNumbers] = StreamNumbers,
 ) -> SourceStore:
     """Open a source's spool.  Raises PeerError or CheckpointError."""
     writer = SpoolWriter(folder, is_durable=is_durable, checkpoint=checkpoint)

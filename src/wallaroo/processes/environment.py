@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from wallaroo.package import PACKAGE_ROOT
+from wallaroo.processes.package import PACKAGE_ROOT
 
 
 def python_environment(**changes: str) -> dict[str, str]:

@@ -28,16 +28,13 @@ from concurrent.futures import Future
 from pathlib import Path
 
 # modules that fork workers: our own on this machine, Spark's on clusters
-OUR_DAEMON = "wallaroo.spark.worker_daemon"
+OUR_DAEMON = "wallaroo.spark.session.worker_daemon"
 DAEMONS = frozenset(["pyspark.daemon", OUR_DAEMON])
 PR_SET_PDEATHSIG = 1  # see prctl(2)
 
 
 def end_forks_with_this_process() -> None:
-    """Have the kernel kill this process's forks when this process dies.
-
-    The rule does not extend to what those forks fork in turn.
-    """
+    """Have the kernel kill this process's forks with it, not their forks."""
     if sys.platform != "linux":
         return
     library = ctypes.CDLL(None)  # nothing is loaded after the fork
@@ -54,10 +51,7 @@ def end_forks_with_this_process() -> None:
 
 
 def end_with_daemon(daemons: frozenset[str] = DAEMONS) -> None:
-    """Have the kernel kill this process with its parent if one of ``daemons`` forked it.
-
-    A worker whose daemon is dead already ends at once.
-    """
+    """Have the kernel kill this process with its parent, if that is one of ``daemons``."""
     program = getattr(sys.modules["__main__"], "__spec__", None)
     if sys.platform != "linux" or program is None or program.name not in daemons:
         return

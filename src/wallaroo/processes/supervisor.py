@@ -36,11 +36,7 @@ Log = Callable[[str], None]
 
 
 class Child:
-    """One child process.
-
-    It runs ``python -m`` with the arguments in ``command``; ``environment`` is added to this
-    process's own.
-    """
+    """A child process: ``python -m`` with ``command``; ``environment`` is added to ours."""
 
     def __init__(
         self,
@@ -84,12 +80,19 @@ class Child:
         with contextlib.suppress(BrokenPipeError):
             print(line, file=self.process.stdin, flush=True)
 
-    def last_line(self) -> tuple[str, Any]:
-        """Return an ended process's error report, or ``END`` if it sent none."""
-        while True:
-            word, content = self.lines.get(timeout=LAST_WORD_S)
-            if word in ("ERROR", END):
-                return word, content
+    def last_line(self, seconds: float = LAST_WORD_S) -> tuple[str, Any]:
+        """Return an ended process's error report, or ``END`` if it sent none.
+
+        A process that it started may hold its stdout open, so it is waited for ``seconds`` only.
+        """
+        with contextlib.suppress(queue.Empty):
+            while True:
+                word, content = self.lines.get(timeout=seconds)
+                if word == "ERROR":
+                    return word, content
+                if word == END:
+                    break
+        return END, None
 
     def wait_for_log(self) -> None:
         """Wait until the log has what an ended process wrote to its stderr."""

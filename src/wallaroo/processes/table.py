@@ -39,10 +39,7 @@ class Process:
 
 
 def running() -> dict[int, Process]:
-    """Return all processes that run now, by pid.
-
-    Processes that have ended and only wait for their parent are left out.
-    """
+    """Return all processes that run now, by pid, without zombies."""
     found = (_described(process) for process in psutil.process_iter())
     return {process.pid: process for process in found if process is not None}
 

@@ -4,9 +4,9 @@ Where it runs: driver.
 
 It is the one interface between a run and its hosts.  A run drives a host in this order: ``open``,
 ``start``, ``poll`` many times a second, ``finish``, ``close``.  From ``start`` on the host calls
-``Batches.run(ends)`` for one batch after the other, from one thread at a time; ``Intake`` bounds
-the input of a batch.  ``interrupt`` may come at any time, from any thread, and ends what ``open``
-and ``start`` wait for.
+``Batches.run(ends)`` for one batch after the other, from one thread at a time; ``AdmissionControl``
+bounds the input of a batch.  ``interrupt`` may come at any time, from any thread, and ends what
+``open`` and ``start`` wait for.
 
 A host knows nothing of commits, sinks or user code, and the runtime knows nothing of Spark.
 """
@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Protocol
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.metrics.status import WorkerStatus
-from wallaroo.runtime.batches import Batches, WarmUp
-from wallaroo.runtime.intake import Admission
-from wallaroo.runtime.job import BatchJob
-from wallaroo.runtime.task_runner import TaskRunner
+from wallaroo.monitoring.metrics.status import WorkerStatus
+from wallaroo.runtime.batch.admission import Admission
+from wallaroo.runtime.batch.batches import Batches, WarmUp
+from wallaroo.runtime.tasks.job import BatchJob
+from wallaroo.runtime.tasks.task_runner import TaskRunner
 
 Enter = Callable[[str], None]  # begins a phase of the start; raises if the run is to stop
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class RunFolders:
     """The folders of a run on this machine."""
 
     root: Path  # state, spools and outbox
@@ -69,7 +69,7 @@ class Host(TaskRunner, Protocol):
     def workers_killed(self) -> int:
         """Return the number of worker processes killed from outside since the host was opened."""
 
-    def open(self, site: Site, enter: Enter) -> None:
+    def open(self, site: RunFolders, enter: Enter) -> None:
         """Start the processes that run tasks."""
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
@@ -101,10 +101,7 @@ class Host(TaskRunner, Protocol):
 
 
 class OnThisMachine:
-    """The members of a host whose tasks all run on this machine.
-
-    Such a host always has all of its tasks.
-    """
+    """The members of a host whose tasks run on this machine: all of them, always."""
 
     @property
     def is_local(self) -> bool:

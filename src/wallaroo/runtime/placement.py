@@ -17,8 +17,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from wallaroo.engine.keys import groups_of_task
-from wallaroo.engine.shares import shares
+from wallaroo.engine.blocks.keys import groups_of_task
+from wallaroo.engine.blocks.shares import shares
 
 # a copy of a key group that is more batches behind is no better than none: its snapshot is newer
 # (state.snapshots)
@@ -36,10 +36,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Copies of key groups on the workers.
-
-    The mapping is worker -> key group -> the batch after which its view holds the group.
-    """
+    """Copies of key groups: worker -> key group -> the batch after which its view holds it."""
 
     by_worker: Mapping[str, Mapping[int, int]]
 
@@ -108,10 +105,7 @@ def spread(
 
 
 class Ownership:
-    """The last owners of key groups, and the copies.
-
-    Both follow from tasks' reports.
-    """
+    """The last owners of key groups, and the copies.  Both follow from tasks' reports."""
 
     def __init__(self, key_groups: int):
         self._key_groups = key_groups
@@ -124,10 +118,7 @@ class Ownership:
         return Copies(self._copies)
 
     def ran(self, tasks: int, workers: Mapping[int, str], held: int) -> None:
-        """Note that state tasks ran on ``workers`` (task -> worker).
-
-        Their views are at batch ``held`` then.
-        """
+        """Note that tasks ran on ``workers`` (task -> worker), whose views are at ``held``."""
         for task, worker in workers.items():
             copies = self._copies.setdefault(worker, {})
             for group in range(*groups_of_task(task, tasks, self._key_groups)):
@@ -135,10 +126,7 @@ class Ownership:
                 copies[group] = held
 
     def warmed(self, worker: str, groups: Iterable[int], held: int) -> None:
-        """Note that a worker's view of key groups was brought to batch ``held``.
-
-        The worker did not own these key groups before.
-        """
+        """Note that a worker's view of groups it did not own was brought to ``held``."""
         self._copies.setdefault(worker, {}).update(dict.fromkeys(groups, held))
 
     def by_worker(self) -> dict[str, tuple[int, ...]]:

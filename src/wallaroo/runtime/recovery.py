@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from wallaroo.engine.ordered_entries import namespace
-from wallaroo.metrics.status import SinkLine, SourceStatus
-from wallaroo.plan.model import ENTRY_KINDS
-from wallaroo.state.commits import Commit
+from wallaroo.dataflow.plan.model import ENTRY_KINDS
+from wallaroo.engine.stores.sorted_state import namespace
+from wallaroo.monitoring.metrics.status import SinkLine, SourceStatus
+from wallaroo.state.log.commits import Commit
 
 
 def step_table(

@@ -1,8 +1,6 @@
 """The Avro serde: one record per payload.
 
-Records are without the schema, or with its id in a registry.
-
-Where it runs: everywhere; pure.
+Where it runs: everywhere; pure.  Records are without the schema, or with its id in a registry.
 """
 
 from __future__ import annotations
@@ -54,10 +52,7 @@ class AvroCodec(Codec):
 
 
 class RegisteredAvroCodec(RegisteredCodec):
-    """The codec of records that name their schema.
-
-    They are read as ``reader``, or as they were written (None).
-    """
+    """The codec of records that name their schema, read as ``reader`` or as written."""
 
     schema_kind = "AVRO"
 

@@ -22,10 +22,7 @@ class CsvLine(NamedTuple):
 
 
 def row_of(text: str, delimiter: str) -> list[str]:
-    """Read one row.
-
-    Raises ValueError if a quote is not closed on the line.
-    """
+    """Read one row.  Raises ValueError if a quote is not closed on the line."""
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=True), [])
     except csv.Error as error:

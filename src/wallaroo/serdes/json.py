@@ -17,20 +17,14 @@ from wallaroo.serdes.typed import TypedCodec
 
 
 class JsonCodec(TypedCodec):
-    """The codec of JSON texts, UTF-8.
-
-    They are values of a type, or as they are (None).
-    """
+    """The codec of JSON texts, UTF-8.  They are values of a type, or as they are (None)."""
 
     format: ClassVar[Any] = msgspec.json
     has_nan: ClassVar[bool] = False
 
 
 class RegisteredJsonCodec(RegisteredCodec):
-    """The codec of JSON texts behind the id of their JSON Schema.
-
-    Values are checked by the type, not by the schema.
-    """
+    """The codec of JSON with its schema's id; the type, not the schema, checks values."""
 
     schema_kind = "JSON"
 

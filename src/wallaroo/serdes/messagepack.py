@@ -14,10 +14,7 @@ from wallaroo.serdes.typed import TypedCodec
 
 
 class MessagePackCodec(TypedCodec):
-    """The codec of a MessagePack value.
-
-    It is a value of a type, or as it is (None).
-    """
+    """The codec of a MessagePack value.  It is a value of a type, or as it is (None)."""
 
     format: ClassVar[Any] = msgpack
     has_nan: ClassVar[bool] = True

@@ -14,6 +14,7 @@ unavailable the step waits, and then raises PeerError, which ends the run indepe
 
 from __future__ import annotations
 
+import importlib
 import logging
 import struct
 import time
@@ -83,10 +84,7 @@ class Schemas:
         self._registry = registry
 
     def text_of(self, number: int) -> str:
-        """Return a schema.
-
-        Raises ValueError if the registry has none of this id.
-        """
+        """Return a schema.  Raises ValueError if the registry has none of this id."""
         client = _client_of(self._registry)
         try:
             schema = self._asked(lambda: client.get_schema(number))
@@ -105,12 +103,11 @@ class Schemas:
 
     def register(self, text: str, kind: str) -> int:
         """Return the id of a schema of the subject; register it, if it is not yet."""
-        from confluent_kafka.schema_registry import Schema
-
         client = _client_of(self._registry)
         subject = self._registry.subject
+        schema = _library().Schema(text, kind)
         try:
-            number = self._asked(lambda: client.register_schema(subject, Schema(text, kind)))
+            number = self._asked(lambda: client.register_schema(subject, schema))
         except _RefusedError as error:
             raise self._refused(f"the schema of subject '{subject}'", error) from None
         return int(number)
@@ -126,19 +123,15 @@ class Schemas:
         return int(found.schema_id), str(found.schema.schema_str)
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer.
-
-        Raises _RefusedError, or PeerError if none comes.
-        """
-        from confluent_kafka.schema_registry.error import SchemaRegistryError
-
+        """Ask until there is an answer.  Raises _RefusedError, or PeerError if none comes."""
+        refusal = _library().SchemaRegistryError
         registry = self._registry
         until = time.monotonic() + registry.wait_s
         is_reported = False
         while True:
             try:
                 return ask()
-            except SchemaRegistryError as error:
+            except refusal as error:
                 status = error.http_status_code
                 if status < 500 and status not in _PASSING:
                     raise _RefusedError(status, str(error.error_message)) from None
@@ -174,6 +167,11 @@ class _RefusedError(Exception):
         return f"{words} (answer {status})"
 
 
+def _library() -> Any:
+    """Import confluent-kafka's client of registries, which is optional."""
+    return importlib.import_module("confluent_kafka.schema_registry")
+
+
 def _client_of(registry: SchemaRegistry) -> Any:
     return _client(registry.url, tuple(sorted(registry.options.items())))
 
@@ -181,17 +179,12 @@ def _client_of(registry: SchemaRegistry) -> Any:
 @cache
 def _client(url: str, options: tuple[tuple[str, Any], ...]) -> Any:
     """Return this process's client, which keeps the schemas that it has seen."""
-    from confluent_kafka.schema_registry import SchemaRegistryClient
-
     # retries are ours
-    return SchemaRegistryClient({"url": url, "max.retries": 0, **dict(options)})
+    return _library().SchemaRegistryClient({"url": url, "max.retries": 0, **dict(options)})
 
 
 class RegisteredCodec(Codec):
-    """A codec of payloads with the id of their schema in front.
-
-    Subclasses define what follows it.
-    """
+    """A codec of payloads after their schema's id; subclasses define what follows."""
 
     schema_kind = ""  # as the registry calls it
 
@@ -271,7 +264,7 @@ def _number_of(head: bytes) -> int:
 def check_client(format_name: str) -> None:
     """Raise WallarooParameterError if the client of registries is missing."""
     try:
-        import confluent_kafka.schema_registry  # noqa: F401
+        _library()
     except ImportError as error:
         library = "confluent-kafka's client of schema registries"
         raise missing(format_name, library, "schema-registry", error) from error

@@ -1,8 +1,4 @@
-"""Rows of a Parquet file or a database, as values of a type.
-
-A row is a dict.
-
-Rows are dicts.
+"""Rows of a Parquet file or a database, which are dicts, as values of a type.
 
 Where it runs: everywhere; pure.
 """
@@ -13,7 +9,7 @@ from typing import Any, TypeVar
 
 from wallaroo.serdes.serde import STOP, Codec
 from wallaroo.serdes.typed import reader_of
-from wallaroo.steps import Decoder
+from wallaroo.steps.kinds import Decoder
 
 Row = TypeVar("Row")
 

@@ -1,6 +1,4 @@
-"""The common part of all serdes.
-
-A decoder, encoders, and functions that travel to workers.
+"""The common part of all serdes: a decoder, and encoders.
 
 Where it runs: everywhere; pure.
 """
@@ -13,18 +11,21 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.references import pickle_by_name
-from wallaroo.steps import ON_ERROR, STOP, Callback, Decoder, Encoder
+from wallaroo.steps.kinds import (
+    ON_ERROR,
+    STOP,
+    Callback,
+    Decoder,
+    Encoder,
+)
+from wallaroo.user_code.references import pickle_by_name
 
 Event = TypeVar("Event")
 HEADER_BYTES = 4  # a frame's length, big endian
 
 
 class Codec(ABC):
-    """Both directions of a format.
-
-    It travels as the arguments that it was created with.
-    """
+    """Both directions of a format.  It travels as the arguments that it was created with."""
 
     def __init__(self, *arguments: Any):
         self._arguments = arguments
@@ -37,17 +38,11 @@ class Codec(ABC):
 
     @abstractmethod
     def decode(self, payload: Any) -> Any:
-        """Return the event of a payload.
-
-        Raises ValueError, with the reason in words, if it has none.
-        """
+        """Return a payload's event.  Raises ValueError with the reason in words."""
 
     @abstractmethod
     def encode(self, event: Any) -> bytes:
-        """Return an event's payload.
-
-        Raises ValueError or TypeError if it has none.
-        """
+        """Return an event's payload.  Raises ValueError or TypeError if it has none."""
 
 
 def _restored(codec: type[Codec], arguments: bytes) -> Codec:
@@ -81,10 +76,7 @@ class _Keyed:
 
 
 class Serde(Generic[Event]):
-    """A format of events of type ``Event``: a decoder, and encoders.
-
-    The decoder is for sources, the encoders are for sinks.
-    """
+    """A format of events of type ``Event``: a decoder for sources, encoders for sinks."""
 
     def __init__(self, label: str, codec: Codec, on_error: str):
         if on_error not in ON_ERROR:
@@ -118,10 +110,7 @@ class Serde(Generic[Event]):
 
     @property
     def frame_encoder(self) -> Encoder[Event]:
-        """Return the encoder of events as frames.
-
-        A frame is four bytes of length, big endian, and the payload.
-        """
+        """Return the encoder of frames: u32 big-endian length, then payload."""
         return self._encoder(_Frame(self._codec))
 
     def keyed_encoder(self, key: Callable[[Event], str | bytes | int | None]) -> Encoder[Event]:

@@ -33,100 +33,24 @@ token.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from wallaroo.connectors import sink_names
+from wallaroo.user_code.lazy_exports import lazy_exports
 
-from wallaroo.deferred import deferred
-
-if TYPE_CHECKING:
-    from wallaroo.identity import CommitHistory, CommitId
-    from wallaroo.sinks.function import FunctionSinkConfig
-    from wallaroo.sinks.http.config import HTTPSinkConfig
-    from wallaroo.sinks.interface import (
-        SinkCommitter,
-        SinkConfig,
-        SinkStatus,
-        SinkWriter,
-        WriteContext,
-    )
-    from wallaroo.sinks.kafka.config import KafkaSinkConfig
-    from wallaroo.sinks.kafka.records import KafkaOutput
-    from wallaroo.sinks.mqtt.config import MQTTSinkConfig
-    from wallaroo.sinks.nats.config import NATSSinkConfig
-    from wallaroo.sinks.postgres.config import PostgresSinkConfig
-    from wallaroo.sinks.postgres.rows import copy_row, row_encoder
-    from wallaroo.sinks.rabbitmq.config import RabbitMQSinkConfig
-    from wallaroo.sinks.redis.config import RedisSinkConfig
-    from wallaroo.sinks.rolling.config import RollingSinkConfig
-    from wallaroo.sinks.sqlite.config import SQLiteSinkConfig
-    from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
-    from wallaroo.sinks.udp.config import UDPSinkConfig
-    from wallaroo.sinks.websocket.config import WebSocketSinkConfig
-else:
-    __getattr__ = deferred(
-        __name__,
-        {
-            "wallaroo.identity": ("CommitHistory", "CommitId"),
-            "wallaroo.sinks.function": ("FunctionSinkConfig",),
-            "wallaroo.sinks.http.config": ("HTTPSinkConfig",),
-            "wallaroo.sinks.interface": (
-                "SinkCommitter",
-                "SinkConfig",
-                "SinkStatus",
-                "SinkWriter",
-                "WriteContext",
-            ),
-            "wallaroo.sinks.kafka.config": ("KafkaSinkConfig",),
-            "wallaroo.sinks.kafka.records": ("KafkaOutput",),
-            "wallaroo.sinks.mqtt.config": ("MQTTSinkConfig",),
-            "wallaroo.sinks.nats.config": ("NATSSinkConfig",),
-            "wallaroo.sinks.postgres.config": ("PostgresSinkConfig",),
-            "wallaroo.sinks.postgres.rows": ("copy_row", "row_encoder"),
-            "wallaroo.sinks.rabbitmq.config": ("RabbitMQSinkConfig",),
-            "wallaroo.sinks.redis.config": ("RedisSinkConfig",),
-            "wallaroo.sinks.rolling.config": ("RollingSinkConfig",),
-            "wallaroo.sinks.sqlite.config": ("SQLiteSinkConfig",),
-            "wallaroo.sinks.staging": (
-                "StagedWriter",
-                "read_staged",
-                "remove_orphans",
-                "remove_staged",
-            ),
-            "wallaroo.sinks.udp.config": ("UDPSinkConfig",),
-            "wallaroo.sinks.websocket.config": ("WebSocketSinkConfig",),
-        },
-    )
-
-
-# fmt: off
-__all__ = [
+HOMES = {
     # to write a sink
-    "SinkConfig", "SinkWriter", "SinkCommitter", "SinkStatus", "WriteContext",
-    "CommitId", "CommitHistory",
+    "SinkConfig": "wallaroo.sinks.interface",
+    "SinkWriter": "wallaroo.sinks.interface",
+    "SinkCommitter": "wallaroo.sinks.interface",
+    "SinkStatus": "wallaroo.sinks.interface",
+    "WriteContext": "wallaroo.sinks.interface",
+    "CommitId": "wallaroo.durable.commit_id",
+    "CommitHistory": "wallaroo.durable.commit_id",
     # to stage large outputs
-    "StagedWriter", "read_staged", "remove_staged", "remove_orphans",
-    # a function of your own
-    "FunctionSinkConfig",
-    # requests
-    "HTTPSinkConfig",
-    # MQTT
-    "MQTTSinkConfig",
-    # NATS JetStream
-    "NATSSinkConfig",
-    # RabbitMQ
-    "RabbitMQSinkConfig",
-    # Redis
-    "RedisSinkConfig",
-    # files by size and time, and objects
-    "RollingSinkConfig",
-    # PostgreSQL
-    "PostgresSinkConfig", "row_encoder", "copy_row",
-    # SQLite
-    "SQLiteSinkConfig",
-    # UDP
-    "UDPSinkConfig",
-    # WebSocket servers
-    "WebSocketSinkConfig",
-    # Kafka
-    "KafkaSinkConfig", "KafkaOutput",
-]
-# fmt: on
+    "StagedWriter": "wallaroo.sinks.staging",
+    "read_staged": "wallaroo.sinks.staging",
+    "remove_staged": "wallaroo.sinks.staging",
+    "remove_orphans": "wallaroo.sinks.staging",
+    **sink_names(),
+}
+__getattr__ = lazy_exports(__name__, HOMES)
+__all__ = [*HOMES]

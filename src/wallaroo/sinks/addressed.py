@@ -12,12 +12,9 @@ address means the sink's own.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any
 
 from wallaroo.serdes.shape_errors import shown
-from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
-from wallaroo.steps import Encoder
 
 _LENGTH = struct.Struct(">H")
 
@@ -46,28 +43,3 @@ def unpack(packed: bytes) -> tuple[str, bytes]:
     """Return address and body."""
     end = _LENGTH.size + _LENGTH.unpack_from(packed)[0]
     return packed[_LENGTH.size : end].decode(), packed[end:]
-
-
-class AddressedEncoder(WrappedEncoder):
-    """An encoder that packs what the user's encoder returns."""
-
-    def __init__(self, inner: Encoder[Any]):
-        function = inner.function
-
-        def encode(event: Any) -> bytes | None:
-            output = function(event)
-            return None if output is None else pack(output)
-
-        super().__init__(encode, inner)
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return AddressedEncoder, (self.inner,)
-
-
-def addressed(inner: Any) -> Any:
-    """Return an encoder whose outputs are packed."""
-    if isinstance(inner, AddressedEncoder):  # a copy of a configuration
-        return inner
-    if inner is not None and not isinstance(inner, Encoder):
-        return inner  # the build reports it
-    return AddressedEncoder(inner or AS_IT_IS)

@@ -28,10 +28,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import CheckpointError
-from wallaroo.identity import CommitHistory, CommitId
-from wallaroo.steps import Encoder
-from wallaroo.tuning import DEFAULT
+from wallaroo.durable.commit_id import CommitHistory, CommitId
+from wallaroo.errors import CheckpointError, Problem, WallarooParameterError
+from wallaroo.instrumentation.tuning import DEFAULT
+from wallaroo.steps.kinds import Encoder
 
 SENT_AT_MAX = 64  # batches whose time of leaving a status keeps
 CANNOT_FOLLOW = "what it has sent cannot be taken back"
@@ -56,10 +56,7 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def write(self, outputs: Sequence[bytes]) -> None:
-        """Stage these encoded outputs, in order.
-
-        Called with a few thousand at a time.
-        """
+        """Stage these encoded outputs, in order.  Called with a few thousand at a time."""
 
     @abstractmethod
     def prepare(self) -> Any:
@@ -131,10 +128,7 @@ class SinkCommitter(ABC):
         """
 
     def poll(self) -> None:  # noqa: B027  # only what can hang has to act
-        """Check on what sends.
-
-        Called about once a second while the run lasts.
-        """
+        """Check on what sends.  Called about once a second while the run lasts."""
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed
         """Drop staged output of a batch that did not commit."""
@@ -172,13 +166,12 @@ class SinkCommitter(ABC):
 
 
 class SinkConfig(ABC):
-    """A sink as users configure it; picklable.
-
-    Subclasses are frozen dataclasses in ``sinks/``.
-    """
+    """A sink as users configure it; picklable.  Subclasses are frozen dataclasses in ``sinks/``."""
 
     kind: ClassVar[str] = "sink"
     can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
+    # the options that name it in errors: "topic={0.topic!r}" is KafkaSinkConfig(topic='orders')
+    shown_options: ClassVar[str] = ""
     # the user's name for it, or "": a sink with a name may move to another target with what waits;
     # a configuration may do without it
     name: str
@@ -211,3 +204,9 @@ class SinkConfig(ABC):
     @abstractmethod
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
         """Open the committer in the driver, with the process, connection or directory it uses."""
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        """Return the error for a parameter that cannot be used."""
+        options = self.shown_options.format(self)
+        element = type(self).__name__ + (options and f"({options})")
+        return WallarooParameterError(Problem(element, "", what, fix))

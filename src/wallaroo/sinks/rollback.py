@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError
-from wallaroo.identity import CommitId
 from wallaroo.sinks.interface import CANNOT_FOLLOW, SinkCommitter, SinkConfig
 
 

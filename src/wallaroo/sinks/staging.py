@@ -34,7 +34,7 @@ from urllib.parse import quote
 
 from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder, write_all
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.faults import fault_point
+from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.interface import SinkWriter, WriteContext
 
 HEAD = struct.Struct(">4sH")
@@ -74,6 +74,13 @@ class Staged:
         """Return the offsets in ``body`` at which an output ends, ascending."""
         return accumulate(self.lengths)
 
+    def outputs(self) -> Iterator[memoryview]:
+        """Yield the outputs, in order."""
+        start = 0
+        for end in self.ends():
+            yield self.body[start:end]
+            start = end
+
 
 def _index(lengths: array[int]) -> bytes:
     if sys.byteorder == "big":
@@ -84,10 +91,7 @@ def _index(lengths: array[int]) -> bytes:
 
 
 class StagedWriter(SinkWriter):
-    """The writer of one attempt's outputs.
-
-    It creates a file only beyond ``inline_bytes_max``.
-    """
+    """The writer of one attempt's outputs.  It creates a file only beyond ``inline_bytes_max``."""
 
     def __init__(self, context: WriteContext):
         self._folder = context.staging
@@ -213,10 +217,7 @@ def _parsed(raw: memoryview, token: StagedToken, where: str) -> Staged:
 
 
 def read_staged(folder: Path, token: StagedToken) -> Staged:
-    """Read and verify what ``token`` names.
-
-    Raises CheckpointError if it is missing, cut off or changed.
-    """
+    """Read and verify ``token``'s output.  Raises CheckpointError if missing or damaged."""
     if token["inline"]:
         return _parsed(memoryview(base64.b64decode(token["inline"])), token, "in the commit file")
     path = folder / token["file"]
@@ -232,10 +233,7 @@ def read_staged(folder: Path, token: StagedToken) -> Staged:
 
 
 def remove_staged(folder: Path, tokens: Sequence[Any]) -> None:
-    """Remove the files that these tokens name.
-
-    Inline tokens and files that are gone already are fine.
-    """
+    """Remove the files of tokens, if they exist; inline tokens have none."""
     for token in tokens:
         if token and token.get("file"):
             fault_point("outbox.remove")

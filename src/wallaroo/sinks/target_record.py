@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wallaroo.durable.commit_id import CommitHistory, CommitId
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError
-from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.staging import WAYS_ON
 
 FORMAT = 1
@@ -29,10 +29,7 @@ LEFT = "left.json"
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
-    """The target of output.
-
-    ``since`` is the last commit before output began to go there.
-    """
+    """The target of output.  ``since`` is the last commit before output began to go there."""
 
     target: str
     since: CommitId

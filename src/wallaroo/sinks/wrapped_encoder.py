@@ -1,4 +1,4 @@
-"""A user's encoder whose outputs a sink packs for its tasks.
+"""A user's encoder whose outputs are packed for a sink's tasks.
 
 Where it runs: the configuration travels; encoders run in workers.
 """
@@ -6,28 +6,56 @@ Where it runs: the configuration travels; encoders run in workers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import update_wrapper
 from typing import Any
 
-from wallaroo.steps import Encoder
+from wallaroo.steps.kinds import Encoder
+
+# Returns the staged form of an output; raises TypeError or ValueError, in words, if it has none.
+Pack = Callable[[Any], bytes]
 
 
 class WrappedEncoder(Encoder[Any]):
-    """An encoder that calls ``function`` in place of the user's ``inner``.
+    """The user's encoder ``inner``, whose outputs are packed by ``pack``.
 
-    Name and place are the user's.  A subclass defines how it is pickled.
+    Name and place are the user's.  ``pack`` has to be picklable.
     """
 
-    def __init__(self, function: Callable[[Any], Any], inner: Encoder[Any]):
-        super().__init__(function, inner.step_name, inner.on_error)
+    def __init__(self, inner: Encoder[Any], pack: Pack):
+        function = inner.function
+
+        def encode(event: Any) -> bytes | None:
+            output = function(event)
+            return None if output is None else pack(output)
+
+        update_wrapper(encode, function, updated=())  # checks see the user's parameters
+        super().__init__(encode, inner.step_name, inner.on_error)
         self.inner = inner
+        self.pack = pack
+        self.__wrapped__ = function
         self.__module__ = inner.__module__
         self.__qualname__ = inner.__qualname__
         self.__doc__ = inner.__doc__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WrappedEncoder, (self.inner, self.pack)
 
     @property
     def place(self) -> str:
         """Return ``file:line`` of the user's function."""
         return self.inner.place
+
+
+def wrapped(inner: Any, pack: Pack) -> Any:
+    """Return an encoder whose outputs are packed; without ``inner`` it packs events.
+
+    Anything that is no encoder is returned as it is: the build reports it.
+    """
+    if isinstance(inner, WrappedEncoder):  # a copy of a configuration
+        inner = inner.inner
+    if inner is not None and not isinstance(inner, Encoder):
+        return inner
+    return WrappedEncoder(inner or AS_IT_IS, pack)
 
 
 def _as_it_is(event: Any) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 
-from wallaroo.connector_protocol.worker import Stream, Streams
+from wallaroo.protocols.connector.worker import Stream, Streams
 
 COUNT = struct.Struct(">Q")  # the number of messages, or the last one's id
 _STREAM = struct.Struct(">QH")  # id, bytes of the name

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from wallaroo.framing import Framing
+from wallaroo.protocols.framing import Framing
 
 EVENT_FRAMING = Framing(max_size=1 << 30)  # the bound is for one event, packed
 _LENGTH = struct.Struct(EVENT_FRAMING.length_fmt)
@@ -26,7 +26,7 @@ def framed_event(event: Any) -> bytes:
     return framed(pickle.dumps(event, pickle.HIGHEST_PROTOCOL))
 
 
-class Run(NamedTuple):
+class FrameRun(NamedTuple):
     """Whole frames and the position to resume from after them.
 
     Without events, nothing has come yet.
@@ -39,6 +39,7 @@ class Run(NamedTuple):
     stored: Callable[[], None] | None = None  # called when the frames are on disk
     problem: str = ""  # why nothing comes at the moment, for the status
     is_away: bool = False  # not connected yet: nothing can come
+    skipped: int = 0  # events that were lost before these, and are left out
 
 
 class Feed(Protocol):
@@ -48,8 +49,5 @@ class Feed(Protocol):
     returned last; a feed created with it continues there.
     """
 
-    def next_run(self) -> Run | None:
-        """Return the next frames, ``None`` at the end.
-
-        Raises UserCodeError or PeerError.
-        """
+    def next_run(self) -> FrameRun | None:
+        """Return the next frames, ``None`` at the end.  Raises UserCodeError or PeerError."""

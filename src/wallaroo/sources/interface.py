@@ -6,14 +6,16 @@ Where it runs: configurations travel; feeders run in processes of their own, sta
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from wallaroo.errors import InternalError, Problem, WallarooParameterError
-from wallaroo.framing import Framing
+from wallaroo.errors import InternalError, Problem, WallarooParameterError, optional_library
+from wallaroo.protocols.framing import Framing
 from wallaroo.sources.feed import EVENT_FRAMING, Feed
 from wallaroo.sources.listening import Listening
-from wallaroo.steps import Decoder
+from wallaroo.steps.kinds import Decoder
+from wallaroo.user_code.references import load
 
 # defaults of type variables are for type checkers: Python itself has them from 3.13 on
 if TYPE_CHECKING:
@@ -41,17 +43,23 @@ class FedBy(Enum):
 
 
 class SourceConfig(ABC, Generic[Event]):
-    """A source of events of type ``Event`` as users configure it; picklable.
-
-    Subclasses are frozen dataclasses in ``sources/``.
-    """
+    """A picklable source of events of type ``Event``; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str] = "source"
+    # "module:function" that opens the log of a source that is fed by itself, the feed of others;
+    # its arguments are the configuration, and that of `open_log` or `open_feed`.  It is loaded
+    # there: so applications are built, and tasks run, without the client library.
+    opener: ClassVar[str] = ""
+    # an optional library that the opener's module imports: name, extra of this package, and
+    # the host that needs it unless that is the driver's
+    library: ClassVar[tuple[str, ...]] = ()
     fed_by: ClassVar[FedBy] = FedBy.FEEDER
     carries_times: ClassVar[bool] = False  # its records may carry event times
     # all of its events come in one order, whatever the batches and tasks; otherwise only those
     # within each partition do
     has_one_order: ClassVar[bool] = True
+    # a ``host`` and ``port`` of the configuration are where it listens; otherwise, a server's
+    has_port: ClassVar[bool] = True
     name: str
     decoder: Decoder[Event]
 
@@ -82,15 +90,32 @@ class SourceConfig(ABC, Generic[Event]):
         return None
 
     def open_log(self, context: LogContext) -> SourceLog:
-        """Return the log that a run reads: the spool, unless the source keeps a log itself."""
+        """Return the log that a run reads: the spool, unless the source keeps a log itself.
+
+        Raises PeerError if an optional library is missing.
+        """
+        if self.opener and self.fed_by is FedBy.ITSELF:
+            log: SourceLog = self._load_opener()(self, context)
+            return log
         # it imports the readers of spools, local and over the network
         from wallaroo.sources.spooled import open_spool
 
         return open_spool(self.name, context, self.wire_framing, has_times=self.carries_times)
 
     def open_feed(self, resume: bytes) -> Feed:
-        """Return the feed that a feeder runs, continuing at ``resume`` (empty: from the start)."""
+        """Return the feed that a feeder runs, continuing at ``resume`` (empty: from the start).
+
+        Raises PeerError if an optional library is missing.
+        """
+        if self.opener and self.fed_by is FedBy.FEEDER:
+            feed: Feed = self._load_opener()(self, resume)
+            return feed
         raise InternalError(f"source '{self.name}' ({self.label}) is not fed by a feeder")
+
+    def _load_opener(self) -> Any:
+        user = f"Source '{self.name}' ({self.label})"
+        with optional_library(user, *self.library) if self.library else nullcontext():
+            return load(self.opener)
 
     def _wrong(self, what: str, fix: str) -> WallarooParameterError:
         """Return the error for a parameter that cannot be used."""

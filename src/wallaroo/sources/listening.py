@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wallaroo.tls import TLS
+from wallaroo.network.tls import TLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,5 @@ class Listening:
 
     @property
     def can_acknowledge(self) -> bool:
-        """Return whether it can have a second port, for senders that want acknowledgements.
-
-        Those of the connector protocol have them anyway.
-        """
+        """Return whether it may have a second port for acknowledged senders."""
         return self.connector is None

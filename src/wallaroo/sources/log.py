@@ -29,8 +29,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wallaroo.small_pickles import pickled_by_values
-from wallaroo.tuning import DEFAULT
+from wallaroo.instrumentation.tuning import DEFAULT
+from wallaroo.user_code.compact_pickles import pickled_by_values
+
+# in `Head.counts`
+SKIPPED = "source_skipped_records"  # records whose place was lost
+REJECTED = "source_rejected_connections"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +79,12 @@ class Head:
     is_ended: bool = False  # nothing will come any more
     is_paused: bool = False  # the backlog is at its bound: nothing is taken in
     connections: int = 0
-    rejected: int = 0
     error: str = ""  # the newest problem; empty if there is none
     is_away: bool = False  # the origin of events is unavailable: its clients are not connected
     # by the clock: it includes all that had come by then; 0: all that had come when it was queried
     as_of_ns: int = 0
+    # plain counters since the run began, by the names of their figures (``status_api.figures``)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def answers(self) -> bool:
@@ -90,10 +95,7 @@ class Head:
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of one partition, from ``start`` to before ``end``.
-
-    ``end`` is not included.  Both are opaque as positions are.
-    """
+    """A part of one partition from ``start`` to before ``end``, both opaque as positions are."""
 
     partition: str
     start: Any
@@ -133,10 +135,7 @@ class LogContext:
 
 
 class SourceLog(ABC):
-    """One source of a run as a log.
-
-    Picklable: workers get a copy.
-    """
+    """One source of a run as a log.  Picklable: workers get a copy."""
 
     @abstractmethod
     def beginning(self) -> Position:
@@ -154,10 +153,7 @@ class SourceLog(ABC):
         return self.backlog_events(position, self.head())
 
     def backlog_events(self, position: Position, head: Head) -> int:
-        """Return the approximate number of events between a position and a head; 0 if none does.
-
-        A log of several partitions sums up the backlog of each.
-        """
+        """Return the approximate events between a position and a head, over all parts."""
         return max(0, head.position.events - position.events)
 
     @abstractmethod
@@ -169,17 +165,11 @@ class SourceLog(ABC):
 
     @abstractmethod
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
-        """Cut the part between two positions into at most ``pieces`` lists of ranges.
-
-        The lists are about equally large, none empty.
-        """
+        """Cut the part between positions into at most ``pieces`` equal, non-empty lists."""
 
     @abstractmethod
     def read(self, part: Range) -> Iterator[Records]:
-        """Yield a range's records in order.
-
-        Raises CheckpointError if they are no longer there.
-        """
+        """Yield a range's records in order.  Raises CheckpointError if they are no longer there."""
 
     def prefetch(self, part: Range) -> None:  # noqa: B027  # a log may have everything at hand
         """Begin to fetch a range that `read` is about to be called with, without waiting."""
@@ -192,10 +182,7 @@ class SourceLog(ABC):
         return None
 
     def unread(self, position: Position, head: Position) -> Collection[str] | None:
-        """Return the partitions that have something between two positions.
-
-        None if only reading shows them.
-        """
+        """Return the partitions with input between positions; None: only reading shows."""
         return None
 
     @property

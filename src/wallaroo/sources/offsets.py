@@ -77,10 +77,7 @@ def cut(
 def _in_wholes(
     start: Mapping[Partition, int], end: Mapping[Partition, int], pieces: int, size: int
 ) -> list[list[tuple[Partition, int, int]]]:
-    """Assign whole partitions to pieces by their number.
-
-    Return nothing if a piece would be too large.
-    """
+    """Assign whole partitions to pieces; return nothing if a piece would be too large."""
     if len(start) < pieces:
         return []
     found: list[list[tuple[Partition, int, int]]] = [[] for _ in range(pieces)]

@@ -21,7 +21,7 @@ from wallaroo.sources.identity import Facts, changed
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 from wallaroo.sources.offsets import advanced, backlog, cut
-from wallaroo.steps import Decoder
+from wallaroo.steps.kinds import Decoder
 
 RECORDS_MAX = 1024  # events passed on at a time
 WAYS_ON = (
@@ -73,10 +73,7 @@ class ReplayableSource(SourceConfig[Event]):
 
     @abstractmethod
     def read(self, partition: str, start: int, end: int) -> Iterable[Any]:
-        """Return the events at offsets ``start`` to ``end``, the latter not included.
-
-        There may be fewer events than offsets.
-        """
+        """Return the events at offsets ``start`` to before ``end``, perhaps fewer."""
 
     def identity(self) -> Facts:
         """Return the facts that distinguish this system from another of the same name.
@@ -210,10 +207,7 @@ class OwnLog(SourceLog):
         return {**offsets, **self._asked(lambda: {n: self._source.start(n) for n in new})}
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Call the user's code.
-
-        Raises UserCodeError, with its file and line, if that raises.
-        """
+        """Call the user's code.  Raises UserCodeError, with its file and line, if that raises."""
         try:
             return ask()
         except WallarooError:

@@ -18,15 +18,24 @@ from itertools import pairwise, starmap
 from pathlib import Path
 
 from wallaroo.errors import CheckpointError
-from wallaroo.framing import Framing, end_of_frames
-from wallaroo.range_server.client import RemoteSpool
+from wallaroo.protocols.framing import Framing, end_of_frames
 from wallaroo.sources.connector_notes import event_times
-from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
+from wallaroo.sources.log import (
+    REJECTED,
+    SKIPPED,
+    Head,
+    LogContext,
+    Position,
+    Range,
+    Records,
+    SourceLog,
+)
 from wallaroo.spool.check import check_spool
 from wallaroo.spool.connections import read_open
 from wallaroo.spool.format import CHUNK_HEADER, Boundary, Chunk, folder_of, segments_of
-from wallaroo.spool.places import Place
+from wallaroo.spool.offsets import SpoolOffset
 from wallaroo.spool.reader import SpoolReader
+from wallaroo.spool.remote.client import RemoteSpool
 from wallaroo.spool.tail import read_released, write_tail
 
 NEAR = 0.5  # a boundary within this share of the wanted step, or piece, will do
@@ -49,15 +58,16 @@ class SpoolLog(SourceLog):
 
     def head(self) -> Head:
         head = SpoolReader(self.folder).head()
+        counts = {SKIPPED: head.skipped, REJECTED: head.rejected}
         return Head(
             _position(head.position),
             head.is_ended,
             head.is_paused,
             head.connections,
-            head.rejected,
-            head.error,
+            error=head.error,
             is_away=not head.as_of_ns,
             as_of_ns=head.as_of_ns,
+            counts={name: count for name, count in counts.items() if count},
         )
 
     def advance(self, start: Position, events_max: int) -> Position:
@@ -98,8 +108,8 @@ class SpoolLog(SourceLog):
 
     def read(self, part: Range) -> Iterator[Records]:
         spool = self.remote or SpoolReader(self.folder)
-        low = Place.of(part.start)
-        high = Place.of(part.end)
+        low = SpoolOffset.of(part.start)
+        high = SpoolOffset.of(part.end)
         chunks = spool.chunks(Boundary(low.byte), Boundary(high.after))
         if self.framing is not None and (low.skip or high.skip):
             yield from self._read_inside(chunks, low, high, self.framing)
@@ -109,7 +119,7 @@ class SpoolLog(SourceLog):
             yield Records(chunk.connection, chunk.receipt_ns, [], times, chunk.frames)
 
     def _read_inside(
-        self, chunks: Iterator[Chunk], low: Place, high: Place, framing: Framing
+        self, chunks: Iterator[Chunk], low: SpoolOffset, high: SpoolOffset, framing: Framing
     ) -> Iterator[Records]:
         """Yield the records of a range that begins or ends inside of a chunk."""
         at = low.byte
@@ -134,12 +144,9 @@ class SpoolLog(SourceLog):
         return [str(each) for each in closed]
 
     def require(self, position: Position) -> None:
-        """Raise CheckpointError unless the spool holds what follows the position.
-
-        It has to belong to the checkpoint and to reach to the position.
-        """
+        """Raise CheckpointError unless this checkpoint's spool reaches to the position."""
         wanted = _boundary(position)
-        reached = Boundary(Place.of(position.place).after, position.events)
+        reached = Boundary(SpoolOffset.of(position.place).after, position.events)
         check_spool(self.folder, self.source, self.checkpoint, reached)
         segments = segments_of(self.folder)
         head = SpoolReader(self.folder).head().position
@@ -165,7 +172,7 @@ class SpoolLog(SourceLog):
         return True
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
-        return Place.of(head.position.place).byte - Place.of(position.place).byte
+        return SpoolOffset.of(head.position.place).byte - SpoolOffset.of(position.place).byte
 
 
 def open_spool(
@@ -183,10 +190,7 @@ def open_spool(
 
 
 def _times(chunk: Chunk, first: int = 0, last: int | None = None) -> Sequence[int]:
-    """Return the event times of a connector's chunk.
-
-    Events without a time from the program have the time of receipt.
-    """
+    """Return event times of a connector's chunk: the program's, else those of receipt."""
     times = [time_ms * 1_000_000 or chunk.receipt_ns for time_ms in event_times(chunk.resume)]
     return (times or [chunk.receipt_ns] * chunk.events)[first:last]
 
@@ -197,11 +201,11 @@ def _position(boundary: Boundary) -> Position:
 
 def _boundary(position: Position) -> Boundary:
     """Return the position's boundary, or the beginning of the chunk that it is in."""
-    return Place.of(position.place).boundary(position.events)
+    return SpoolOffset.of(position.place).boundary(position.events)
 
 
 def _inside(below: Boundary, above: Boundary, events: int) -> Position:
-    return Position(Place(below.byte, events - below.events, above.byte).stored, events)
+    return Position(SpoolOffset(below.byte, events - below.events, above.byte).stored, events)
 
 
 def _range(low: Position, high: Position) -> Range:

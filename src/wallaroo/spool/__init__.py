@@ -7,9 +7,9 @@ are the public names of the package.
 from wallaroo.spool.format import (
     Boundary,
     Chunk,
-    Head,
     SpoolDiskError,
     SpoolFullError,
+    SpoolHead,
     folder_of,
 )
 from wallaroo.spool.reader import SpoolReader
@@ -18,7 +18,7 @@ from wallaroo.spool.writer import SpoolWriter
 
 __all__ = [
     "Chunk",
-    "Head",
+    "SpoolHead",
     "Boundary",
     "SpoolDiskError",
     "SpoolFullError",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wallaroo.durable.slots import read_slots
 from wallaroo.errors import CheckpointError
-from wallaroo.spool.format import Boundary, Head, unpack_head
+from wallaroo.spool.format import Boundary, SpoolHead, unpack_head
 from wallaroo.spool.recovery import find_end
 from wallaroo.spool.writer import foreign_spool
 
@@ -24,7 +24,7 @@ def check_spool(folder: Path, source: str, checkpoint: str, committed: Boundary)
     ``checkpoint`` is the checkpoint's id, ``committed`` the position that its last commit has read.
     """
     content = read_slots(folder / "head")
-    head = unpack_head(content) if content else Head()
+    head = unpack_head(content) if content else SpoolHead()
     if head.checkpoint not in ("", checkpoint):
         raise foreign_spool(folder)
     if head.position.byte < committed.byte:

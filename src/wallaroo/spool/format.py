@@ -64,8 +64,10 @@ FLAG_PAUSED = 2
 FLAG_IDENTIFIED = 4
 FLAG_NUMBERED = 8
 FLAG_ASKED = 16  # after that: as of when
+FLAG_SKIPPED = 32  # after that: how many events were skipped
 NUMBER = struct.Struct(">I")
 AS_OF = struct.Struct(">Q")
+SKIPPED = struct.Struct(">Q")
 
 digest = zlib.crc32  # 2.6 GB/s; its second argument seeds it
 
@@ -78,10 +80,7 @@ class SpoolFullError(PeerError):
 
 
 class SpoolDiskError(PeerError):
-    """The disk refused to store what should be appended or published.
-
-    What it refused was neither appended nor published.
-    """
+    """The disk refused, and nothing was appended or published."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -93,10 +92,7 @@ class Boundary:
 
 
 class Chunk(NamedTuple):
-    """The content of one ``append``.
-
-    (A named tuple: half a million a second are created on reading.)
-    """
+    """The content of one ``append``; a named tuple for speed: 500,000 are read per second."""
 
     receipt_ns: int
     connection: int
@@ -106,7 +102,7 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class SpoolHead:
     """The state that the writer has published."""
 
     position: Boundary = Boundary()
@@ -120,6 +116,7 @@ class Head:
     # by the writer's clock: all events that had come by then are published; 0: nothing can come, as
     # no client is connected or the other system is unavailable
     as_of_ns: int = 0
+    skipped: int = 0  # events that were lost before they were read, since the writer began
 
 
 class Segment(NamedTuple):
@@ -238,7 +235,7 @@ def chunk_length(chunk: Chunk) -> int:
     return CHUNK_HEADER.size + len(chunk.frames) + len(chunk.resume)
 
 
-def pack_head(head: Head) -> bytes:
+def pack_head(head: SpoolHead) -> bytes:
     """Return the head's bytes; a long error is cut."""
     checkpoint = head.checkpoint.encode()
     flags = FLAG_ENDED * head.is_ended | FLAG_PAUSED * head.is_paused | FLAG_NUMBERED
@@ -246,17 +243,21 @@ def pack_head(head: Head) -> bytes:
     if head.as_of_ns:
         flags |= FLAG_ASKED
         asked = AS_OF.pack(head.as_of_ns)
+    skipped = b""
+    if head.skipped:
+        flags |= FLAG_SKIPPED
+        skipped = SKIPPED.pack(head.skipped)
     if checkpoint:
         flags |= FLAG_IDENTIFIED
         checkpoint = bytes([len(checkpoint)]) + checkpoint
     fixed = HEAD.pack(
         head.position.byte, head.position.events, flags, head.connections, head.rejected
     )
-    numbered = fixed + NUMBER.pack(head.following) + checkpoint + asked
+    numbered = fixed + NUMBER.pack(head.following) + checkpoint + asked + skipped
     return numbered + head.error.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
 
 
-def unpack_head(content: bytes) -> Head:
+def unpack_head(content: bytes) -> SpoolHead:
     """Read the head's bytes."""
     byte, events, flags, connections, rejected = HEAD.unpack_from(content)
     rest = content[HEAD.size :]
@@ -273,7 +274,11 @@ def unpack_head(content: bytes) -> Head:
     if flags & FLAG_ASKED:
         (as_of_ns,) = AS_OF.unpack_from(rest)
         rest = rest[AS_OF.size :]
-    return Head(
+    skipped = 0
+    if flags & FLAG_SKIPPED:
+        (skipped,) = SKIPPED.unpack_from(rest)
+        rest = rest[SKIPPED.size :]
+    return SpoolHead(
         Boundary(byte, events),
         bool(flags & FLAG_ENDED),
         bool(flags & FLAG_PAUSED),
@@ -283,6 +288,7 @@ def unpack_head(content: bytes) -> Head:
         checkpoint=checkpoint.decode(),
         following=following,
         as_of_ns=as_of_ns,
+        skipped=skipped,
     )
 
 

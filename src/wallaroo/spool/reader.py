@@ -18,8 +18,8 @@ from wallaroo.spool.format import (
     SEGMENT_HEADER,
     Boundary,
     Chunk,
-    Head,
     Segment,
+    SpoolHead,
     check_segment_header,
     corrupt,
     last_entry,
@@ -29,32 +29,23 @@ from wallaroo.spool.format import (
 
 
 class SpoolReader:
-    """A reader of one source's spool.
-
-    There may be any number of them, while the writer writes.
-    """
+    """A reader of one source's spool.  There may be any number of them, while the writer writes."""
 
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def head(self) -> Head:
+    def head(self) -> SpoolHead:
         """Return the head that was published last; the beginning if none was published."""
         content = read_slots(f"{self.folder}/head")
-        return unpack_head(content) if content else Head()
+        return unpack_head(content) if content else SpoolHead()
 
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
-        """Yield the chunks of a range in order, checked.
-
-        Raises CheckpointError, naming file and byte, for a corrupt one.
-        """
+        """Yield a range's checked chunks.  Raises CheckpointError with file and byte."""
         for segment, low, high in self.parts(start.byte, end.byte):
             yield from read_chunks(segment, low, high)
 
     def parts(self, low: int, high: int) -> Iterator[tuple[Segment, int, int]]:
-        """Yield the segments that hold a range of the log's bytes, each with its part of it.
-
-        Raises CheckpointError if it is gone.
-        """
+        """Yield a range's segments, each with its part.  Raises CheckpointError: it is gone."""
         if low < high:
             yield from parts_of(self.folder, segments_of(self.folder), low, high)
 
@@ -88,10 +79,7 @@ class SpoolReader:
 def parts_of(
     folder: Path, segments: list[Segment], low: int, high: int
 ) -> Iterator[tuple[Segment, int, int]]:
-    """Yield those of a log's segments that hold a range of its bytes, each with its part of it.
-
-    Raises CheckpointError if it is gone.
-    """
+    """Yield a log's segments with a range, each with its part.  Raises CheckpointError."""
     first = bisect_right(segments, low, key=lambda segment: segment.start.byte) - 1
     if first < 0:
         raise _gone(folder, low, segments)
@@ -163,10 +151,7 @@ def read_chunks(segment: Segment, low: int, high: int) -> Iterator[Chunk]:
 
 
 def open_segment(segment: Segment) -> int:
-    """Open a segment for reading, checked; return the descriptor.
-
-    Raises CheckpointError if it is gone or not what it should be.
-    """
+    """Open and check a segment; return the descriptor.  Raises CheckpointError: gone or wrong."""
     try:
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

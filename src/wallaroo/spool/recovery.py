@@ -15,14 +15,14 @@ from typing import NamedTuple
 from wallaroo.durable.slots import read_slots
 from wallaroo.durable.whole_file import PRIVATE_FILE
 from wallaroo.errors import CheckpointError
-from wallaroo.faults import fault_point
+from wallaroo.instrumentation.faults import fault_point
 from wallaroo.spool.connections import following
 from wallaroo.spool.format import (
     INDEX_STRIDE_BYTES,
     SEGMENT_HEADER,
     Boundary,
-    Head,
     Segment,
+    SpoolHead,
     check_segment_header,
     chunk_length,
     corrupt,
@@ -39,7 +39,7 @@ from wallaroo.spool.rewriting import remove_segments, rewrite_end
 class LogEnd:
     """The end of a log, as it is on disk."""
 
-    head: Head  # as published last; if none is, at the oldest segment
+    head: SpoolHead  # as published last; if none is, at the oldest segment
     position: Boundary  # after the last whole chunk
     resume: bytes | None  # the resume of the last chunk after the head; None if there is none
     segments: list[Segment]  # that hold the log
@@ -73,7 +73,7 @@ def find_end(folder: Path) -> LogEnd:
     if content is not None:
         head = unpack_head(content)
     else:
-        head = Head(segments[0].start if segments else Boundary())
+        head = SpoolHead(segments[0].start if segments else Boundary())
     published = head.position
     kept = [segment for segment in segments if segment.start.byte <= published.byte]
     surplus = segments[len(kept) :]
@@ -90,7 +90,7 @@ def find_end(folder: Path) -> LogEnd:
     return _followed(head, kept, surplus)
 
 
-def _followed(head: Head, kept: list[Segment], surplus: list[Segment]) -> LogEnd:
+def _followed(head: SpoolHead, kept: list[Segment], surplus: list[Segment]) -> LogEnd:
     """Follow the log from the head through the segments that continue each other."""
     limits = [segment.start.byte for segment in surplus] + [None]
     before = _Scanned(head.position, False, None, head.following)
@@ -136,10 +136,7 @@ def _is_headless(segment: Segment) -> bool:
 
 
 def _scan(segment: Segment, before: _Scanned, limit: int | None) -> _Scanned:
-    """Read whole chunks to the end of the file, or to the log's byte ``limit``.
-
-    The next segment begins at ``limit``.
-    """
+    """Read whole chunks to the file's end, or the log's byte ``limit`` (the next segment)."""
     position, _, resume, number = before
     start = position
     size = segment.path.stat().st_size

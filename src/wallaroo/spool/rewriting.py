@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder
-from wallaroo.faults import fault_point
+from wallaroo.instrumentation.faults import fault_point
 from wallaroo.spool.format import (
     Boundary,
     Segment,

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 
 from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder
-from wallaroo.faults import fault_point
+from wallaroo.instrumentation.faults import fault_point
 from wallaroo.spool.format import (
     INDEX_STRIDE_BYTES,
     Boundary,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.slots import SlotFile, read_slots
-from wallaroo.faults import fault_point
+from wallaroo.instrumentation.faults import fault_point
 from wallaroo.spool.format import TAIL, Boundary
 
 

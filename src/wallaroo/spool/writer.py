@@ -22,12 +22,12 @@ from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.faults import fault_point
+from wallaroo.instrumentation.faults import fault_point
 from wallaroo.spool.connections import following
 from wallaroo.spool.format import (
     SEGMENT_BYTES_MAX,
     Boundary,
-    Head,
+    SpoolHead,
     chunk_parts,
     disk_error,
     pack_head,
@@ -49,7 +49,7 @@ class _PublishedHead:
         self._checkpoint = checkpoint
         self._file = SlotFile(folder / "head")
 
-    def write(self, head: Head) -> None:
+    def write(self, head: SpoolHead) -> None:
         """Let readers see it.  Raises SpoolFullError or SpoolDiskError."""
         try:
             self._file.write(pack_head(replace(head, checkpoint=self._checkpoint)))
@@ -70,10 +70,7 @@ class _PublishedHead:
 
 
 class SpoolWriter:
-    """The writer of one source's spool.
-
-    Not durable: survives a killed process, not a power cut.  Durable: survives both.
-    """
+    """The writer of a source's spool: survives a killed process, if durable a power cut."""
 
     def __init__(
         self,
@@ -154,6 +151,7 @@ class SpoolWriter:
         rejected: int = 0,
         error: str = "",
         as_of_ns: int = 0,
+        skipped: int = 0,
     ) -> Boundary:
         """Publish everything appended so far, after it is on disk; return the head's position.
 
@@ -163,7 +161,7 @@ class SpoolWriter:
         self._sync()
         fault_point("spool.head")
         self._head.write(
-            Head(
+            SpoolHead(
                 self.position,
                 is_ended,
                 is_paused,
@@ -172,23 +170,31 @@ class SpoolWriter:
                 error,
                 following=self.following,
                 as_of_ns=as_of_ns,
+                skipped=skipped,
             )
         )
         wake_run()
         return self.position
 
     def report(
-        self, error: str, *, is_paused: bool = False, connections: int = 0, rejected: int = 0
+        self,
+        error: str,
+        *,
+        is_paused: bool = False,
+        connections: int = 0,
+        rejected: int = 0,
+        skipped: int = 0,
     ) -> None:
         """Let readers see an error, and no more than was published before."""
         self._head.write(
-            Head(
+            SpoolHead(
                 self._head.position,
                 is_paused=is_paused,
                 connections=connections,
                 rejected=rejected,
                 error=error,
                 following=self.following,
+                skipped=skipped,
             )
         )
 
@@ -207,10 +213,7 @@ class SpoolWriter:
         return len(self._segments) > 1 and self._segments[1].start.byte <= limit
 
     def remove_consumed(self) -> None:
-        """Delete the segments that are wholly below the tail.
-
-        The one with the last published chunk stays.
-        """
+        """Delete segments wholly below the tail, never the last published one."""
         if self._is_durable and self.has_consumed():
             self._head.sync()
         while self.has_consumed():

@@ -32,16 +32,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from wallaroo.durable.commit_id import CommitHistory
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.whole_file import sync_folder
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.faults import fault_point
-from wallaroo.identity import CommitHistory
-from wallaroo.state.commits import Commit, CommitLog
-from wallaroo.state.layout import COMMITS, FOLDERS, FORMAT, VERSION, VIEW, read_identity
-from wallaroo.state.storage import LocalStorage
-from wallaroo.state.view_folders import remove_other_views, view_name
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.state.log.commits import Commit, CommitLog
+from wallaroo.state.log.layout import (
+    COMMITS,
+    FOLDERS,
+    FORMAT,
+    VERSION,
+    VIEW,
+    read_identity,
+)
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views.view_folders import remove_other_views, view_name
 
 EMPTYING = "emptying"  # there while a fresh start deletes; the start that finds it continues that
 ROLLBACK = "rollback.json"
@@ -151,10 +158,7 @@ def _prepared(root: Path, is_durable: bool, is_fresh: bool) -> str:
 
 
 def _reject_foreign(root: Path) -> None:
-    """Raise CheckpointError if the folder holds something that no run of ours made.
-
-    Not even a fresh start may delete that.
-    """
+    """Raise CheckpointError if the folder holds something that is not a run's."""
     if not (root / FORMAT).exists() and any(
         entry.name not in BEFORE_FORMAT for entry in root.iterdir()
     ):
@@ -173,10 +177,7 @@ def _reject_half_rolled_back(root: Path) -> None:
 
 
 def _reject_links(root: Path) -> None:
-    """Raise CheckpointError if a fresh start would have to delete the target of a symbolic link.
-
-    It is raised before anything is deleted.
-    """
+    """Raise CheckpointError before a fresh start would delete a symbolic link's target."""
     for entry in sorted(root.iterdir()):
         if entry.is_symlink():
             raise CheckpointError(

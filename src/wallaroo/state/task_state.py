@@ -12,23 +12,33 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, cast
 
-from wallaroo.engine.keyed_state import KeyedState, Read
-from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
-from wallaroo.engine.ordered_entries import Change, EntryReader, namespace
-from wallaroo.engine.step_store import StepStore
-from wallaroo.state.applying import CatchUp
-from wallaroo.state.delta import Entry, Origin, Row, encode
-from wallaroo.state.entry_codec import Stored
-from wallaroo.state.history import Past
-from wallaroo.state.layout import DELTAS, SNAPSHOTS
-from wallaroo.state.records.commit import DeltaRef, SnapshotRef, packed_inline
-from wallaroo.state.storage import Storage
-from wallaroo.state.view import View
+from wallaroo.engine.blocks.keys import (
+    Key,
+    decode_key,
+    encode_key,
+    group_of,
+)
+from wallaroo.engine.stores.keyed_state import KeyedState, Read
+from wallaroo.engine.stores.operator_state import OperatorState
+from wallaroo.engine.stores.sorted_state import Change, EntryReader, namespace
+from wallaroo.state.log.commit_record import DeltaRef, SnapshotRef, packed_inline
+from wallaroo.state.log.delta import (
+    Entry,
+    Origin,
+    Row,
+    encode,
+)
+from wallaroo.state.log.history import Past
+from wallaroo.state.log.layout import DELTAS, SNAPSHOTS
+from wallaroo.state.log.storage import Storage
+from wallaroo.state.views.entry_codec import Stored
+from wallaroo.state.views.view import View
+from wallaroo.state.views.view_updates import CatchUp
 
 SCANNED_AT_ONCE = 8  # entries, at first: one is enough to know the next due time; later more
 SCANNED_MAX = 8192
 LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
-NO_STORES: Mapping[str, StepStore] = MappingProxyType({})
+NO_STORES: Mapping[str, OperatorState] = MappingProxyType({})
 
 
 class StoredEntries:
@@ -98,17 +108,13 @@ class StateOfTask(Protocol):
         name: str,
         storage: Storage,
         batch: int,
-        stores: Mapping[str, StepStore] = NO_STORES,
+        stores: Mapping[str, OperatorState] = NO_STORES,
     ) -> DeltaRef | None: ...
-
-    def write_snapshots(
-        self, groups: Iterable[int], batch: int, attempt: str, storage: Storage
-    ) -> list[SnapshotRef]: ...
 
     def close(self) -> None: ...
 
 
-def entry_changes(stores: Mapping[str, StepStore]) -> Iterator[tuple[str, Iterator[Change]]]:
+def entry_changes(stores: Mapping[str, OperatorState]) -> Iterator[tuple[str, Iterator[Change]]]:
     """Yield the changes that steps' stores want written, by name in the step table."""
     for step, store in stores.items():
         for kind, rows in store.changes():
@@ -203,12 +209,9 @@ class TaskState:
         name: str,
         storage: Storage,
         batch: int,
-        stores: Mapping[str, StepStore] = NO_STORES,
+        stores: Mapping[str, OperatorState] = NO_STORES,
     ) -> DeltaRef | None:
-        """Write all changes as one delta file of ``batch`` under a fresh name.
-
-        Returns None if nothing changed.
-        """
+        """Write changes as a new delta file of ``batch``, if any, else return None."""
         changes = {step: state.changes() for step, state in states.items()}
         return self.stage(changes, name, storage, batch, entries=dict(entry_changes(stores)))
 

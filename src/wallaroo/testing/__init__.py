@@ -10,7 +10,7 @@ Where it runs: in your tests.
 [2, 4, 6]
 """
 
-from wallaroo.local.runner import Wire
+from wallaroo.testing.local_runner.runner import Wire
 from wallaroo.testing.run import LocalApplication, LocalRun, VirtualClock, run_local
 from wallaroo.testing.step import run_state_step, run_step
 

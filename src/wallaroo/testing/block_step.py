@@ -1,6 +1,6 @@
 """One vectorized step by itself.
 
-Where it runs: in tests.
+Where it runs: in tests.  It loads numpy.
 """
 
 from __future__ import annotations
@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from wallaroo.engine.failures import stop_on_error
-from wallaroo.engine.operators.interface import Site, StageTime
-from wallaroo.engine.packing import PICKLED
-from wallaroo.steps import Step
+from wallaroo.engine.blocks.packing import PICKLED
+from wallaroo.engine.columnar.alone import process_of
+from wallaroo.engine.columnar.keys import keys_of_column
+from wallaroo.engine.columnar.operators import state_computation
+from wallaroo.engine.columnar.rows import count_of
+from wallaroo.engine.columnar.state_table import StateTable
+from wallaroo.engine.failures.policies import stop_on_error
+from wallaroo.engine.operators.interface import Site
+from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.steps.kinds import Step
 
 
 def run_block_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
     """Pass blocks to a step without state; return what it emits."""
-    from wallaroo.engine.columns.alone import process_of
-
     outputs: list[Any] = []
     process = process_of(step, outputs, stop_on_error(step))
     for block in inputs:
@@ -28,15 +32,7 @@ def run_block_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
 def run_block_state_step(
     step: Step, inputs: Iterable[tuple[Any, Any]], begun: dict[Any, bytes]
 ) -> tuple[list[tuple[Any, Any]], dict[Any, Any]]:
-    """Pass blocks and their keys to a state step.
-
-    Return blocks with keys, and the states by key.
-    """
-    from wallaroo.engine.columns.keys import keys_of_column
-    from wallaroo.engine.columns.operators import state_computation
-    from wallaroo.engine.columns.rows import count_of
-    from wallaroo.engine.columns.state_table import StateTable
-
+    """Pass blocks and keys to a state step; return those, and states by key."""
     table = StateTable(step, begun.get, PICKLED)  # type: ignore[arg-type]  # a vectorized state step is one
     outputs: list[tuple[Any, Any]] = []
 

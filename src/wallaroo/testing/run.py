@@ -11,13 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.api.application import Application
-from wallaroo.engine.keys import Key
-from wallaroo.local.runner import BatchResult, Input, LocalRunner, Wire, split_wire
-from wallaroo.plan.model import DEAD_LETTERS
-from wallaroo.sinks.file.config import FileSinkConfig
-from wallaroo.sinks.file.form_writer import WRAPS
-from wallaroo.sinks.stdout import StdoutSinkConfig, whole_lines
-from wallaroo.sources.generator import GenSourceConfig
+from wallaroo.connectors.file.form_writer import WRAPS
+from wallaroo.connectors.file.sink import FileSinkConfig
+from wallaroo.connectors.stdout.sink import StdoutSinkConfig, whole_lines
+from wallaroo.dataflow.plan.model import DEAD_LETTERS
+from wallaroo.engine.blocks.keys import Key
+from wallaroo.sources.feeds.generator import GenSourceConfig
+from wallaroo.steps.losses import DROPPED
+from wallaroo.testing.local_runner.runner import (
+    BatchResult,
+    Input,
+    LocalRunner,
+    Wire,
+    split_wire,
+)
 
 GENERATED_MAX = 10_000  # events read from a generator that does not end by itself
 
@@ -35,10 +42,7 @@ class VirtualClock:
 
 @dataclass(slots=True)
 class LocalRun:
-    """The outputs of a run: encoded, by sink name in sink order.
-
-    ``state(step)`` returns state objects by key.
-    """
+    """A run's encoded outputs by sink name in sink order; ``state(step)``: states by key."""
 
     by_sink: dict[str, list[bytes]]
     events: int
@@ -46,6 +50,8 @@ class LocalRun:
     _runner: LocalRunner = field(repr=False)
     # step -> events skipped, or written as dead letters
     errors: dict[str, int] = field(default_factory=dict)
+    # step -> reason -> events that left it without a result: filtered, late, deduplicated, ...
+    dropped: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def outputs(self) -> list[bytes]:
@@ -162,14 +168,18 @@ class LocalApplication:
         self._run.events += result.events
         for (step, _), count in result.errors.items():
             self._run.errors[step] = self._run.errors.get(step, 0) + count
+        self._count_dropped(result)
         self._run.batches += 1
         return outputs
 
-    def attempt(self, events_max: int | None = None, tasks: int | None = None) -> BatchResult:
-        """Process without committing, as if the process died before the commit point.
+    def _count_dropped(self, result: BatchResult) -> None:
+        for (step, reason), count in result.losses.items():
+            if reason in DROPPED:
+                counts = self._run.dropped.setdefault(step, {})
+                counts[reason] = counts.get(reason, 0) + count
 
-        Nothing is kept.
-        """
+    def attempt(self, events_max: int | None = None, tasks: int | None = None) -> BatchResult:
+        """Process as if the process died before the commit point; keep nothing."""
         tasks = tasks or self._tasks
         taken = self._waiting[:events_max]
         share = -(-len(taken) // tasks) if taken else 1

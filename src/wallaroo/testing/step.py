@@ -6,18 +6,20 @@ Where it runs: in tests.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
-from wallaroo.engine.failures import stop_on_error
-from wallaroo.engine.keyed_state import KeyedState
-from wallaroo.engine.keys import normalize_key
+from wallaroo.engine.blocks.keys import normalize_key
+from wallaroo.engine.blocks.packing import PICKLED
+from wallaroo.engine.exchange.outputs import emit_encoded
+from wallaroo.engine.failures.policies import stop_on_error
 from wallaroo.engine.operators.computation import build as call_function
-from wallaroo.engine.operators.exits import emit_encoded
-from wallaroo.engine.operators.interface import Emit, Site, StageTime
-from wallaroo.engine.packing import PICKLED
-from wallaroo.engine.stage import operator_of
-from wallaroo.steps import Encoder, KeyExtractor, Step
-from wallaroo.testing.block_step import run_block_state_step, run_block_step
+from wallaroo.engine.operators.interface import Emit, Site
+from wallaroo.engine.operators.table import build_operator
+from wallaroo.engine.stores.evolution import evolving
+from wallaroo.engine.stores.keyed_state import KeyedState
+from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.steps.kinds import Encoder, KeyExtractor, Step
 
 
 def run_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
@@ -35,7 +37,7 @@ def run_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
             f"'{step.name()}' has state: use run_state_step, which takes (key, event) pairs"
         )
     if step.takes_blocks:
-        return run_block_step(step, inputs)
+        return list(_block_steps().run_block_step(step, inputs))
     outputs: list[Any] = []
     process = _stateless(step, outputs)
     for event in inputs:
@@ -50,7 +52,7 @@ def _stateless(step: Step, outputs: list[Any]) -> Emit:
         return emit_encoded(step, outputs, stop_on_error(step))
     site = _site(step, lambda _, output: outputs.append(output))
     if step.is_computation:
-        return operator_of(step, site).process
+        return build_operator(step, site).process
     return call_function(step, site).process
 
 
@@ -74,14 +76,23 @@ def run_state_step(
     """
     if not step.is_stateful:
         raise TypeError(f"'{step.name()}' has no state: use run_step")
-    begun = {normalize_key(key): PICKLED.dumps(value) for key, value in (state or {}).items()}
+    dumps, _ = evolving(step, PICKLED, None)
+    begun = {normalize_key(key): dumps(value) for key, value in (state or {}).items()}
     if step.takes_blocks:
-        return run_block_state_step(step, inputs, begun)
+        pairs, states = _block_steps().run_block_state_step(step, inputs, begun)
+        return pairs, states
     own = KeyedState(step, begun.get, PICKLED)
     outputs: list[tuple[Any, Any]] = []
     site = _site(step, lambda key, output: outputs.append((key, output)), own)
-    process = operator_of(step, site).process
+    process = build_operator(step, site).process
     for key, event in inputs:
         process(normalize_key(key), event)
     ended = {**begun, **dict(own.changes())}
     return outputs, {key: PICKLED.loads(raw) for key, raw in ended.items() if raw is not None}
+
+
+def _block_steps() -> ModuleType:
+    """Return the module for vectorized steps; tests of other steps need no numpy."""
+    from wallaroo.testing import block_step
+
+    return block_step

@@ -25,10 +25,7 @@ class ArrowIpc:
     payloads_max: ClassVar[int] = 1  # per call
 
     def __call__(self, payloads: list[bytes]) -> pa.Table:
-        """Return the rows of the payload.
-
-        Raises RowError for one that is no IPC stream, or lacks a column.
-        """
+        """Return a payload's rows.  Raises RowError: not an IPC stream, or a column is missing."""
         try:
             with pa.ipc.open_stream(payloads[0]) as stream:
                 table = stream.read_all()

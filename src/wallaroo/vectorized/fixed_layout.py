@@ -1,6 +1,4 @@
-"""Frames of one layout.
-
-A block of them is an array whose rows are in the buffer in which the frames were received.
+"""Frames of one layout, as an array over the very buffer in which they were received.
 
 Where it runs: pure (in workers).
 """
@@ -13,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from wallaroo.framing import Framing
+from wallaroo.protocols.framing import Framing
 from wallaroo.vectorized.row_error import RowError
 
 Array = np.ndarray[Any, Any]
@@ -21,10 +19,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class FixedLayout:
-    """Decoder of payloads of ``dtype``.
-
-    Rows have the fields named in ``fields`` only.
-    """
+    """Decoder of payloads of ``dtype``.  Rows have the fields named in ``fields`` only."""
 
     dtype: np.dtype[Any]
     fields: tuple[str, ...] = ()  # none: all
@@ -45,10 +40,7 @@ class FixedLayout:
         )
 
     def __call__(self, payloads: list[bytes]) -> Array:
-        """Return the payloads as rows.
-
-        Raises RowError for those of another length.
-        """
+        """Return the payloads as rows.  Raises RowError for those of another length."""
         size = self.dtype.itemsize
         wrong = [at for at, payload in enumerate(payloads) if len(payload) != size]
         if wrong:

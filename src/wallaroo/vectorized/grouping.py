@@ -1,6 +1,4 @@
-"""Running counts and sums by key within a block.
-
-numpy has no functions for them.
+"""Running counts and sums by key within a block, which numpy does not have.
 
 Where it runs: pure (in workers).  ``at`` is an argument of a ``batch_state_computation``: for each
 row the number of its key's state.
@@ -66,10 +64,7 @@ def _firsts(keys: Array) -> Array:
 
 
 def _by_key(at: Array) -> Array:
-    """Return the order that puts the rows of each key together, in their order.
-
-    Numbers of 16 bits are sorted by radix.
-    """
+    """Return the order that groups rows by key, stably; 16-bit numbers are sorted by radix."""
     small = at.astype(np.uint16) if len(at) and at.max() < 1 << 16 else at
     order: Array = np.argsort(small, kind="stable")
     return order

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
-from wallaroo.framing import Framing
+from wallaroo.protocols.framing import Framing
 from wallaroo.vectorized.row_error import RowError
 
 _BLOCK_BYTES_MIN = 1 << 16
@@ -29,10 +29,7 @@ class JsonLines:
     schema: Any = None  # pyarrow.Schema
 
     def __call__(self, payloads: list[bytes]) -> pa.RecordBatch:
-        """Return payloads as rows.
-
-        Raises RowError for those that are no JSON objects, or do not fit the schema.
-        """
+        """Return payloads as rows.  Raises RowError: not JSON objects of the schema."""
         batch = self._read(b"\n".join(payloads) + b"\n")
         if batch is not None and batch.num_rows == len(payloads):
             return batch
@@ -86,10 +83,7 @@ class JsonLines:
         return ""
 
     def _one_by_one(self, payloads: list[bytes]) -> pa.RecordBatch:
-        """Read objects that are valid each, but not together.
-
-        They are written over several lines, or have columns whose types differ.
-        """
+        """Read objects of several lines or of different types, valid one by one."""
         values = [json.loads(payload) for payload in payloads]
         batch = self._read(b"".join(json.dumps(value).encode() + b"\n" for value in values))
         if batch is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from wallaroo.steps import (
+from wallaroo.steps.kinds import (
     STOP,
     Callback,
     Computation,
@@ -191,10 +191,7 @@ class BatchDecoder(Decoder[Out], Generic[Out]):
 
 
 class BatchEncoder(Encoder[In], Generic[In]):
-    """A block of rows in, an output per row out.
-
-    The output is a list of bytes or str, or an array.
-    """
+    """A block in, an output per row out, as a list of bytes or str, or an array."""
 
     kind = "batch_encoder"
     example = "def {name}(rows: numpy.ndarray): ..."

@@ -173,7 +173,7 @@ def application(shape: Shape, inputs: Path, outputs: Path) -> Application:
     """Build it."""
     delay = wallaroo.seconds(shape.delay_s)
     first, *others = (
-        source(inputs, name).with_event_time(time_of, delay=delay)
+        source(inputs, name).with_event_time(time_of, allow_before_1980=True, delay=delay)
         for name in ("in", "in2")[: shape.sources]
     )
     pipeline: Any = first.merge(others[0]) if others else first

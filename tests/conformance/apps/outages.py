@@ -55,7 +55,7 @@ def sessions(source: Any, outputs: Path) -> Application:
     """Sessions of the lines of a source; the name of the source is ``in``."""
     idle_after = wallaroo.seconds(IDLE_S)
     timed = wallaroo.source("lines", source).with_event_time(
-        time_of, delay=wallaroo.milliseconds(1), idle_after=idle_after
+        time_of, allow_before_1980=True, delay=wallaroo.milliseconds(1), idle_after=idle_after
     )
     return build("sessions", timed.key_by(by_first_word).to(session).to_sink(sink(outputs)))
 

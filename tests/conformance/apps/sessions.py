@@ -97,7 +97,11 @@ def flush(state: Seen, context: wallaroo.Context, name: str) -> list[str]:
 
 
 def clicks(inputs: Path) -> wallaroo.Pipeline[Click]:
-    return source(inputs).to(parse).with_event_time(time_of, delay=wallaroo.seconds(DELAY_S))
+    return (
+        source(inputs)
+        .to(parse)
+        .with_event_time(time_of, allow_before_1980=True, delay=wallaroo.seconds(DELAY_S))
+    )
 
 
 def _sessions(inputs: Path) -> wallaroo.KeyedPipeline[str, str]:

@@ -56,7 +56,9 @@ def receipt(inputs: Path, outputs: Path) -> Application:
 
 
 def idle(inputs: Path, outputs: Path) -> Application:
-    timed = _words().with_event_time(time_of, idle_after=wallaroo.milliseconds(200))
+    timed = _words().with_event_time(
+        time_of, allow_before_1980=True, idle_after=wallaroo.milliseconds(200)
+    )
     return build("idle", timed.key_by(by_itself).to(by_events).to_sink(sink(outputs)))
 
 
@@ -66,5 +68,5 @@ def second_word(event: str) -> float:
 
 def slow(inputs: Path, outputs: Path) -> Application:
     """Time waits for each connection."""
-    timed = _words().with_event_time(second_word)
+    timed = _words().with_event_time(second_word, allow_before_1980=True)
     return build("slow", timed.key_by(by_first_word).to(by_events).to_sink(sink(outputs)))

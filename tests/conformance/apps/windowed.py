@@ -38,7 +38,9 @@ class Numbers(wallaroo.Aggregation[Click, list[int], str]):
 
 def _clicks(inputs: Path, name: str = "in") -> wallaroo.KeyedPipeline[str, Click]:
     clicks = source(inputs, name).to(parse)
-    return clicks.with_event_time(time_of, delay=LATE_S * SECOND).key_by(key_of)
+    return clicks.with_event_time(time_of, allow_before_1980=True, delay=LATE_S * SECOND).key_by(
+        key_of
+    )
 
 
 def sliding(inputs: Path, outputs: Path) -> Application:
@@ -95,7 +97,10 @@ def line_of(click: Click) -> str:
 def joined_in_windows(inputs: Path, outputs: Path) -> Application:
     """What comes too late goes to a sink of its own: ``delay`` is 1 s, so some lines do."""
     left, right = (
-        source(inputs, name).to(parse).with_event_time(time_of, delay=SECOND).key_by(key_of)
+        source(inputs, name)
+        .to(parse)
+        .with_event_time(time_of, allow_before_1980=True, delay=SECOND)
+        .key_by(key_of)
         for name in ("left", "right")
     )
     windows = wallaroo.range_windows(SLIDE_S * SECOND)

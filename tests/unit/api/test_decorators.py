@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import wallaroo
-from tests.unit.check import checked_steps as given
+from tests.unit.dataflow.check import checked_steps as given
 
 
 class State:

@@ -56,7 +56,7 @@ def test_what_few_applications_use_is_loaded_when_it_is_asked_for() -> None:
     """Given a fresh interpreter, then every exported name is there, and misspelled ones are not."""
     program = (
         "import sys, wallaroo, wallaroo.sinks, wallaroo.sources;"
-        "later = ('argparse', 'subprocess', 'uuid', 'threading', 'wallaroo.sinks.postgres');"
+        "later = ('argparse', 'subprocess', 'uuid', 'threading', 'wallaroo.connectors.sql');"
         "print([name for name in later if name in sys.modules]);"
         "modules = (wallaroo, wallaroo.sinks, wallaroo.sources);"
         "[getattr(module, name) for module in modules for name in module.__all__];"

@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 import wallaroo
-from tests.unit.check.checked_steps import SINK, count, first_letter, shout, tcp, whisper
-from wallaroo.graph.nodes import SinkNode, StepNode
+from tests.unit.dataflow.check.checked_steps import (
+    SINK,
+    count,
+    first_letter,
+    shout,
+    tcp,
+    whisper,
+)
+from wallaroo.dataflow.graph.nodes import SinkNode, StepNode
 
 
 def test_a_builder_call_leaves_its_pipeline_as_it_was() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.epoch_trace import DRIVER, Took, epochs_of, others, read, story, summary
+from benchmarks.latency.epoch_trace import DRIVER, Took, epochs_of, others, read, story, summary
 
 MS = 1_000_000
 DRIVER_POINTS = (  # at ms, computed, without a core, name

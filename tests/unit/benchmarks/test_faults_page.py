@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.faults_page import BEGIN, END, PAGE, SIMULATED, VERIFIED, page, read, with_figures
+from benchmarks.pages.faults_page import (
+    BEGIN,
+    END,
+    PAGE,
+    SIMULATED,
+    VERIFIED,
+    page,
+    read,
+    with_figures,
+)
 
 RUN: dict[str, Any] = {
     "host": "in-process",
@@ -47,6 +56,6 @@ def test_only_what_is_between_the_marks_changes() -> None:
 
 
 def test_the_page_says_what_the_results_say() -> None:
-    """Written by ``python -m benchmarks.faults_page``."""
+    """Written by ``python -m benchmarks.pages.faults_page``."""
     text = PAGE.read_text()
     assert text == with_figures(text, page(read(VERIFIED), read(SIMULATED)))

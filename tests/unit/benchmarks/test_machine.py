@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.machine import stolen_s
+from benchmarks.lib.machine import stolen_s
 
 
 def test_time_that_other_machines_had_is_read(tmp_path: Path) -> None:

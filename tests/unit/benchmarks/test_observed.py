@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.observed import observed
-from wallaroo.runtime.batches import Batches
+from benchmarks.lib.batch_log import observed
+from wallaroo.runtime.batch.batches import Batches
 
 
 def test_what_it_times_is_there_and_is_left_as_it_was() -> None:

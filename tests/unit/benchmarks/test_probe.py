@@ -6,7 +6,7 @@ import struct
 
 import numpy
 
-from benchmarks.probe import KEYS, Answers, events, summary
+from benchmarks.lib.probe import KEYS, Answers, events, summary
 
 MS = 1_000_000
 

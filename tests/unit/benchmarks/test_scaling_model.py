@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.scaling_model import Model, Overhead, Point, cores_worth, efficiency, fit
+from benchmarks.cluster.scaling_model import Model, Overhead, Point, cores_worth, efficiency, fit
 
 SHAPES = [(tasks, levels) for tasks in (2, 8, 32, 128) for levels in (1, 2, 3)]
 NOTHING = Model((0.0, 0.0, 0.0, 0.0))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks import scaling_page
-from benchmarks.machine import Figure, Machine
-from benchmarks.scaling_page import pivoted
+from benchmarks.lib.machine import Figure, Machine
+from benchmarks.pages import scaling_page
+from benchmarks.pages.scaling_page import pivoted
 
 
 def report_of(name: str, *figures: Figure) -> tuple[str, dict[str, Any]]:

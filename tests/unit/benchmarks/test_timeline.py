@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.epoch_trace import Point, Took
-from benchmarks.machine import BenchmarkError
-from benchmarks.timeline import text_of, threads_of, window_of
+from benchmarks.engine.timeline import text_of, threads_of, window_of
+from benchmarks.latency.epoch_trace import Point, Took
+from benchmarks.lib.machine import BenchmarkError
 
 MS = 1_000_000
 

@@ -13,8 +13,13 @@ import pytest
 from wallaroo.cli import cluster as command
 from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
-from wallaroo.local_cluster import ClusterStatus, LocalCluster, Removal, WorkerStatus
-from wallaroo.local_cluster.master_api import Executor
+from wallaroo.spark.local_cluster import (
+    ClusterStatus,
+    ClusterWorker,
+    LocalCluster,
+    WorkerRemoval,
+)
+from wallaroo.spark.local_cluster.master_api import Executor
 
 STATUS = ClusterStatus(
     folder="/c",
@@ -23,8 +28,10 @@ STATUS = ClusterStatus(
     pid=11,
     state="alive",
     workers=(
-        WorkerStatus("worker-1", "127.0.0.2", 1, "1g", 12, "alive", (Executor("Word Count", 512),)),
-        WorkerStatus("worker-3", "127.0.0.4", 2, "1g", 13, "dead", ()),
+        ClusterWorker(
+            "worker-1", "127.0.0.2", 1, "1g", 12, "alive", (Executor("Word Count", 512),)
+        ),
+        ClusterWorker("worker-3", "127.0.0.4", 2, "1g", 13, "dead", ()),
     ),
     applications=("Word Count",),
 )
@@ -48,9 +55,9 @@ def commanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any
         def status(self) -> ClusterStatus:
             return STATUS
 
-        def remove_worker(self, *rest: Any) -> Removal:
+        def remove_worker(self, *rest: Any) -> WorkerRemoval:
             calls.append(("remove", *rest))
-            return Removal("worker-3", 1.25, "timed out")
+            return WorkerRemoval("worker-3", 1.25, "timed out")
 
         def stop(self) -> int:
             return 4

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.broker import Broker
-from tests.kafka.fixtures import broker, committed_records, topic
+from tests.connectors.kafka.broker import Broker
+from tests.connectors.kafka.fixtures import broker, committed_records, topic
 from wallaroo.cli.main import main
-from wallaroo.local_cluster.hosts import free_ports
+from wallaroo.spark.local_cluster.hosts import free_ports
 
 __all__ = ["broker", "topic"]
 

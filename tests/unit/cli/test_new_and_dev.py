@@ -19,7 +19,7 @@ from typing import cast
 import pytest
 
 import wallaroo
-from wallaroo.cli.dev import DevRun, Watch
+from wallaroo.cli.dev import DevRun, FileWatch
 from wallaroo.cli.main import main
 from wallaroo.sources import FilesSourceConfig
 
@@ -247,7 +247,7 @@ def test_dev_reads_files_in_place_to_their_end_or_for_as_long_as_more_may_come(
 
     expected = ["a", "b", "c"] if is_watched else ["a", "b"]
     with DevRun(application) as run:
-        run.serve(cast("Watch", Unsaved(output, len(expected))), is_once=True)
+        run.serve(cast("FileWatch", Unsaved(output, len(expected))), is_once=True)
 
     assert out.getvalue().splitlines() == expected
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from wallaroo.checkpoints.inspection.compatibility import check_compatibility
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.main import main
-from wallaroo.inspection.compatibility import check_compatibility
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.commits import Commit
+from wallaroo.state.log.commits import Commit
 
 STATES = "class Count:\n    pass\n\nclass Other:\n    pass\n"
 APPLICATION = """
@@ -149,6 +149,7 @@ def test_json_says_the_same_to_a_program(plan: Plan, held: Checkpoint, write: Wr
         "verdict": "incompatible",
         "can_drop": True,
         "dropped_states": ["count"],
+        "attributes": {},
     }
 
 

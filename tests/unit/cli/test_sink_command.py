@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sinks.tcp.outbox import Job
-from wallaroo.identity import CommitHistory, CommitId
-from wallaroo.sinks.tcp.committer import OutboxCommitter
-from wallaroo.sinks.tcp.egress.pipe import EgressConfig
+from tests.connectors.tcp.outbox import Job
+from wallaroo.connectors.tcp.committer import OutboxCommitter
+from wallaroo.connectors.tcp.pipe import EgressConfig
+from wallaroo.durable.commit_id import CommitHistory, CommitId
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.commits import Commit
+from wallaroo.state.log.commits import Commit
 
 Command = Callable[..., tuple[int, str, str]]
 SINK = "out"

@@ -12,21 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.dashboard.fakes import BusyRun
 from wallaroo.cli.main import main
-from wallaroo.status_api.prometheus import exposition
+from wallaroo.monitoring.status_api.figures import FIGURES
 
-DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+ROOT = Path(__file__).resolve().parents[3]
+DEPLOY = ROOT / "deploy"
 YAML = sorted(DEPLOY.rglob("*.y*ml"))
 METRIC = re.compile(r"\bwallaroo_[a-z0-9_]+\b")
-
-
-@pytest.fixture(scope="module")
-def metrics(tmp_path_factory: pytest.TempPathFactory) -> frozenset[str]:
-    """The names of all samples that a run with traffic exposes."""
-    run = BusyRun(tmp_path_factory.mktemp("run"), seconds=61)
-    text = exposition(run.plan, run.status(), run.meter.details()).decode()
-    return frozenset(METRIC.match(line)[0] for line in text.splitlines() if METRIC.match(line))  # type: ignore[index]
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -50,11 +42,20 @@ def test_promtool_accepts_the_alert_rules_and_the_configuration(promtool: str) -
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("name", ["prometheus/alerts.yml", "grafana/wallaroo.json"])
-def test_rules_and_panels_use_metrics_that_exist(name: str, metrics: frozenset[str]) -> None:
-    used = set(METRIC.findall((DEPLOY / name).read_text()))
+@pytest.mark.parametrize(
+    "file",
+    [
+        DEPLOY / "prometheus" / "alerts.yml",
+        DEPLOY / "grafana" / "wallaroo.json",
+        ROOT / "docs" / "monitoring.md",
+    ],
+    ids=lambda file: str(file.name),
+)
+def test_rules_panels_and_pages_use_metrics_that_exist(file: Path) -> None:
+    """Every name of a metric is that of a sample in the table of figures."""
+    used = {name for name in METRIC.findall(file.read_text()) if not name.endswith("_")}
     assert used
-    assert used <= metrics
+    assert used <= {sample for figure in FIGURES for sample in (figure.family, *figure.samples)}
 
 
 def test_the_grafana_dashboard_has_panels_with_queries_and_no_fixed_data_source() -> None:

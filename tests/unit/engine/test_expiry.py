@@ -10,24 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wallaroo
-from wallaroo.engine.expiring_state import (
-    ExpiringState,
+from wallaroo.checkpoints.inspection.values import load_safely
+from wallaroo.engine.blocks.ordered_keys import TIME_MAX, TIME_MIN, decode_time
+from wallaroo.engine.blocks.packing import PICKLED, packing_of
+from wallaroo.engine.stores.sorted_state import Groups
+from wallaroo.engine.stores.ttl_index import TTLIndex
+from wallaroo.engine.stores.ttl_state import (
+    TTLState,
     last_use_of,
     with_last_use,
     without_last_use,
 )
-from wallaroo.engine.expiry_rows import ExpiryRows
-from wallaroo.engine.ordered_entries import Groups
-from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN, decode_time
-from wallaroo.engine.packing import PICKLED, packing_of
-from wallaroo.inspection.values import load_safely
-from wallaroo.local.entries import MemoryEntries
+from wallaroo.testing.local_runner.entries import MemoryEntries
 
 GROUPS = Groups(0, 4, 4)
 ALL = 1_000_000
 
 
-def taken_of(rows: ExpiryRows, up_to_ns: int, most: int = ALL) -> list[tuple[int, Any]]:
+def taken_of(rows: TTLIndex, up_to_ns: int, most: int = ALL) -> list[tuple[int, Any]]:
     return [
         (decode_time(row.stored), key)
         for row, keys in rows.take(up_to_ns, most)
@@ -39,7 +39,7 @@ some_keys = st.sampled_from(["a", "b", b"a", 7, "k" * 1000])
 times = st.integers(TIME_MIN, TIME_MAX)
 
 
-@wallaroo.state_computation(name="kept", state=list, ttl=5)
+@wallaroo.state_computation(name="kept", state=list, ttl=wallaroo.nanoseconds(5))
 def kept(event: Any, state: list[Any]) -> None:
     state.append(event)
 
@@ -50,12 +50,12 @@ def test_keys_expire_in_the_order_of_time_however_few_are_taken_per_batch(
 ) -> None:
     committed = MemoryEntries()
     for added in batches:
-        rows = ExpiryRows(committed, GROUPS)
+        rows = TTLIndex(committed, GROUPS)
         for time_ns, key in added:
             rows.add(time_ns, key)
         committed.apply(rows.changes())
     found: list[tuple[int, Any]] = []
-    while (rows := ExpiryRows(committed, GROUPS)).earliest_ns() is not None:
+    while (rows := TTLIndex(committed, GROUPS)).earliest_ns() is not None:
         taken = taken_of(rows, 9, taken_at_once)
         left = {pair for batch in batches for pair in batch} - {*found, *taken}
         assert rows.earliest_ns() == min((time for time, _ in left), default=None)
@@ -70,20 +70,20 @@ def test_keys_expire_in_the_order_of_time_however_few_are_taken_per_batch(
 
 def test_keys_of_one_time_and_group_are_one_row() -> None:
     committed = MemoryEntries()
-    rows = ExpiryRows(committed, Groups(0, 1, 1))
+    rows = TTLIndex(committed, Groups(0, 1, 1))
     for number in range(1000):
         rows.add(5, number)
     committed.apply(rows.changes())
 
     assert len(committed) == 1
-    again = ExpiryRows(committed, Groups(0, 1, 1))
+    again = TTLIndex(committed, Groups(0, 1, 1))
     assert len(taken_of(again, 5, 400)) == 400
     committed.apply(again.changes())
-    assert len(taken_of(ExpiryRows(committed, Groups(0, 1, 1)), 5)) == 600
+    assert len(taken_of(TTLIndex(committed, Groups(0, 1, 1)), 5)) == 600
 
 
 def test_what_is_added_while_keys_are_taken_is_left() -> None:
-    rows = ExpiryRows(MemoryEntries(), GROUPS)
+    rows = TTLIndex(MemoryEntries(), GROUPS)
     rows.add(1, "a")
     for _, keys in rows.take(3, ALL):
         for key in keys.values():
@@ -114,13 +114,13 @@ def unpacked(stored: bytes) -> Any:
 @pytest.mark.parametrize("packing", [PICKLED, packing_of((packed, unpacked))])
 def test_the_last_use_is_stored_with_the_state(packing: Any) -> None:
     stored: dict[Any, bytes | None] = {}
-    first = ExpiringState(kept, stored.get, packing)
+    first = TTLState(kept, stored.get, packing)
     first.load("a").append(1)
     first.last_use["a"] = 100
     first.load("timer only")
     stored.update(first.changes())
 
-    second = ExpiringState(kept, stored.get, packing)
+    second = TTLState(kept, stored.get, packing)
 
     assert (second.used_ns("a"), second.used_ns("timer only"), second.used_ns("b")) == (
         (100, None, None)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import wallaroo
-from wallaroo.engine.error_context import describe, shorten, show_frame
-from wallaroo.engine.failures import Failures, stop_on_error
+from wallaroo.engine.failures.error_context import describe, shorten, show_frame
+from wallaroo.engine.failures.policies import Failures, stop_on_error
 from wallaroo.errors import UserCodeError
 from wallaroo.testing import run_state_step, run_step
 

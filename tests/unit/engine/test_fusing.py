@@ -13,26 +13,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wallaroo
-from wallaroo.engine.exchange import Exchange
-from wallaroo.engine.failures import OnError, stop_on_error
-from wallaroo.engine.fusing import DEPTH_MAX, FUSED, fused
-from wallaroo.engine.heads import Keyed, decode_and_emit, decode_keyed, emit_events
-from wallaroo.engine.keyed_state import KeyedState
-from wallaroo.engine.keys import tasks_by_group
-from wallaroo.engine.operators.exits import (
+from wallaroo.engine.blocks.keys import tasks_by_group
+from wallaroo.engine.blocks.packing import PICKLED
+from wallaroo.engine.exchange.exchange import Exchange
+from wallaroo.engine.exchange.outputs import (
     emit_by_key,
     emit_collected,
     emit_encoded,
     emit_to_all,
     emit_with_key,
 )
-from wallaroo.engine.operators.interface import Emit, Site, StageTime
+from wallaroo.engine.failures.policies import OnError, stop_on_error
+from wallaroo.engine.operators.fusing import DEPTH_MAX, FUSED, fused
+from wallaroo.engine.operators.interface import Emit, Site
 from wallaroo.engine.operators.table import build_operator
-from wallaroo.engine.packing import PICKLED
+from wallaroo.engine.stages.readers import (
+    Keyed,
+    decode_and_emit,
+    decode_keyed,
+    emit_events,
+)
+from wallaroo.engine.stores.keyed_state import KeyedState
+from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.errors import UserCodeError
-from wallaroo.runtime.busy_workers import _OURS, _place
-from wallaroo.steps import Filter, Peek, Step
-from wallaroo.user_frames import user_frames
+from wallaroo.runtime.tasks.busy_workers import _OURS, _place
+from wallaroo.steps.kinds import Filter, Peek, Step
+from wallaroo.user_code.user_frames import user_frames
 
 
 class Total:

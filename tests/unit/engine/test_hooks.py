@@ -13,16 +13,21 @@ import pytest
 import wallaroo
 from tests.conformance.apps.shapes import Count
 from tests.conformance.apps.steps import by_first_word, by_itself, source, text
-from wallaroo.engine.blocks import Block, Marker, pack_times
-from wallaroo.engine.failures import stop_on_error
+from wallaroo.engine.blocks.blocks import Block, Marker, pack_times
+from wallaroo.engine.blocks.packing import (
+    PICKLED,
+    Kind,
+    ValueColumn,
+    pack,
+)
 from wallaroo.engine.levels.level import Level
+from wallaroo.engine.levels.side_outputs import NOTHING_COMMITTED
+from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.table import OPERATORS
-from wallaroo.engine.packing import PICKLED, Kind, ValueColumn, pack
-from wallaroo.engine.stage import build_stage
-from wallaroo.engine.watermarks import Watermarks
-from wallaroo.local.runner import LocalRunner
-from wallaroo.steps import Computation, StateComputation
+from wallaroo.engine.time.watermarks import NO_TIME, Watermarks
+from wallaroo.steps.kinds import Computation, StateComputation
+from wallaroo.testing.local_runner.runner import LocalRunner
 
 
 class Held(StateComputation[str, Count, str]):
@@ -183,15 +188,15 @@ def test_what_measures_a_stage_is_put_around_each_operator_and_the_output() -> N
 
         return noting
 
-    built = build_stage(
-        plan.stages[0], {}, lambda key, event: None, lambda step: stop_on_error(step), around
-    )
-    built.emit(None, "a")
+    stages = LevelStages(plan, 0, 0, 1, NOTHING_COMMITTED, -1, NO_TIME, 1, is_sampled=True)
+    builder = stages.builders[0]
+    built = builder.build((), is_sampled=True)
+    measured = builder.twin(built, (), around)
+    measured.emit(None, "a")
     assert seen == [(0, "a")]
-    built.flushes[0]()
+    measured.operators[0].flush()
 
     assert seen == [(0, "a"), (1, "a!"), (2, "A!")]
-    assert built.has_hooks
 
 
 @wallaroo.computation("upper")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import wallaroo
+from wallaroo.dataflow.plan.explain import text
+from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.levels.level import Level
 from wallaroo.errors import UserCodeError
-from wallaroo.framing import frame
-from wallaroo.local.runner import LocalRunner
-from wallaroo.plan.explain import text
-from wallaroo.plan.model import Plan
+from wallaroo.protocols.framing import frame
+from wallaroo.testing.local_runner.runner import LocalRunner
 
 EVENT = struct.Struct(">2sI")
 decoded: list[bytes] = []

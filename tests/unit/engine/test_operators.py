@@ -12,20 +12,21 @@ from typing import Any, NamedTuple
 import pytest
 
 import wallaroo
-from wallaroo.engine.exchange import Exchange
-from wallaroo.engine.failures import stop_on_error
-from wallaroo.engine.keyed_state import KeyedState
-from wallaroo.engine.keys import tasks_by_group
-from wallaroo.engine.operators.exits import (
+from wallaroo.engine.blocks.keys import tasks_by_group
+from wallaroo.engine.blocks.packing import PICKLED, pack, packing_of
+from wallaroo.engine.exchange.exchange import Exchange
+from wallaroo.engine.exchange.outputs import (
     emit_by_key,
     emit_encoded,
     emit_to_all,
     emit_with_key,
 )
-from wallaroo.engine.operators.interface import Site, StageTime
+from wallaroo.engine.failures.policies import stop_on_error
+from wallaroo.engine.operators.interface import Site
 from wallaroo.engine.operators.outputs import as_bytes, as_list
 from wallaroo.engine.operators.table import build_operator
-from wallaroo.engine.packing import PICKLED, pack, packing_of
+from wallaroo.engine.stores.keyed_state import KeyedState
+from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.errors import UserCodeError
 
 

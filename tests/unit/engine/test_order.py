@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from wallaroo.engine.blocks import Block, in_order
+from wallaroo.engine.blocks.blocks import Block, in_order
 from wallaroo.engine.report import TaskReport, mixed_attempts
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.engine.ordered_entries import DUE, DUE_PROCESSING, ENTRIES, EXPIRY, Groups
-from wallaroo.engine.ordered_keys import (
+from wallaroo.engine.blocks.ordered_keys import (
     TIME_MAX,
     TIME_MIN,
     after_prefix,
@@ -22,8 +21,15 @@ from wallaroo.engine.ordered_keys import (
     key_prefix,
     split_due,
 )
-from wallaroo.engine.step_store import StepStore
-from wallaroo.local.entries import MemoryEntries
+from wallaroo.engine.stores.operator_state import OperatorState
+from wallaroo.engine.stores.sorted_state import (
+    DUE,
+    DUE_PROCESSING,
+    ENTRIES,
+    EXPIRY,
+    Groups,
+)
+from wallaroo.testing.local_runner.entries import MemoryEntries
 
 GROUPS = Groups(0, 8, 8)
 LONG = "k" * 1000  # a key that is represented by its digest
@@ -42,10 +48,10 @@ class Committed:
     def __init__(self) -> None:
         self.kinds = {kind: MemoryEntries() for kind in (ENTRIES, DUE, DUE_PROCESSING, EXPIRY)}
 
-    def store(self) -> StepStore:
-        return StepStore(self.kinds.__getitem__, GROUPS, pickle.dumps, pickle.loads)
+    def store(self) -> OperatorState:
+        return OperatorState(self.kinds.__getitem__, GROUPS, pickle.dumps, pickle.loads)
 
-    def commit(self, store: StepStore) -> int:
+    def commit(self, store: OperatorState) -> int:
         """Write what changed; return how many entries that were."""
         written = 0
         for kind, changes in store.changes():

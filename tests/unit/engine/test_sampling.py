@@ -11,8 +11,8 @@ import wallaroo
 from wallaroo import aggregations
 from wallaroo.api.application import Application
 from wallaroo.engine.levels.level import Level
-from wallaroo.engine.sampling import EVENTS_MAX, StageSample
-from wallaroo.local.runner import Input, LocalRunner
+from wallaroo.engine.stages.sampling import EVENTS_MAX, StageSample
+from wallaroo.testing.local_runner.runner import Input, LocalRunner
 
 
 class Clock:
@@ -144,7 +144,9 @@ def test_rows_that_are_sampled_keep_their_partition_and_its_watermark(
         "rows", wallaroo.TCPSourceConfig("rows", "127.0.0.1", "7010", wallaroo.fixed_layout(ROW))
     )
     windows = wallaroo.range_windows(wallaroo.seconds(10)).over(aggregations.Count())
-    pipeline = source.with_event_time(row_second).key_by(wallaroo.key_extractor(row_key))
+    pipeline = source.with_event_time(row_second, allow_before_1980=True).key_by(
+        wallaroo.key_extractor(row_key)
+    )
     plan = wallaroo.build_application(
         "rows", pipeline.to(windows).to_sink(wallaroo.StdoutSinkConfig())
     ).plan
@@ -274,3 +276,33 @@ def test_the_time_of_branches_is_that_of_their_own_steps(samples: list[StageSamp
     assert {sample.stage: (sample.head, sample.events) for sample in samples} == {
         0: (0, 80), 1: (0, 80), 2: (0, 80), 3: (3, 160), 4: (3, 160), 5: (3, 160)
     }  # fmt: skip
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.total = 0.0
+
+
+@wallaroo.state_computation("add seconds", state=Seconds)
+def add_seconds(row: dict[str, Any], own: Seconds) -> str:
+    own.total += row["second"]
+    return str(own.total)
+
+
+def test_rows_for_a_step_that_takes_events_are_processed_in_a_sampled_run() -> None:
+    """A vectorized decoder's rows reach such a step as a block of columns, which has no twin."""
+    source = wallaroo.source(
+        "rows", wallaroo.TCPSourceConfig("rows", "127.0.0.1", "7010", wallaroo.fixed_layout(ROW))
+    )
+    pipeline = source.collect().to(add_seconds)
+    plan = wallaroo.build_application(
+        "rows", pipeline.to_sink(wallaroo.StdoutSinkConfig(encode))
+    ).plan
+    first = Level(plan, 0, 0, 1)
+    first.feed_payloads(0, [np.array((b"a", second), ROW).tobytes() for second in (1, 2, 4)])
+    second = Level(plan, 1, 0, 1)
+
+    samples = [second.sample_block(block, CLOCK) for _, block in first.finish()]
+
+    assert samples == [()]
+    assert second.effects.outputs[0] == [b"1.0\n", b"3.0\n", b"7.0\n"]

@@ -6,9 +6,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
-from wallaroo.engine.partition_times import ObservedSource, settled
-from wallaroo.engine.watermarks import (
+import pytest
+
+import wallaroo
+from wallaroo import aggregations
+from wallaroo.dataflow.plan.model import SourceTime
+from wallaroo.engine.blocks.ordered_keys import TIME_MAX, TIME_MIN
+from wallaroo.engine.time.partition_times import ObservedSource, settled
+from wallaroo.engine.time.watermarks import (
     RECEIPT_LAG_NS,
     BatchTime,
     PartitionMark,
@@ -17,7 +22,7 @@ from wallaroo.engine.watermarks import (
     after_batch,
     wakes_at_ns,
 )
-from wallaroo.plan.model import SourceTime
+from wallaroo.testing.local_runner.runner import Input, LocalRunner
 
 EVENTS = SourceTime(is_receipt=False)
 IDLING = SourceTime(idle_after_ns=10, is_receipt=False)
@@ -196,3 +201,31 @@ def test_watermarks_are_kept_in_commits() -> None:
 
     assert Watermarks.from_json(marks.to_json()) == marks
     assert Watermarks.from_json({}) == Watermarks()
+
+
+@wallaroo.decoder(header_length=4, length_fmt=">I")
+def decode(payload: bytes) -> str:
+    return payload.decode()
+
+
+@wallaroo.key_extractor
+def by_itself(event: str) -> str:
+    return event
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_events_that_come_when_the_clock_was_set_back_are_not_late(tasks: int) -> None:
+    """Their time of receipt is never before that of the events before them, in any task."""
+    source = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", decode))
+    windows = wallaroo.range_windows(wallaroo.milliseconds(10)).over(aggregations.Count())
+    pipeline = source.key_by(by_itself).to(windows)
+    runner = LocalRunner(
+        wallaroo.build_application("clock", pipeline.to_sink(wallaroo.StdoutSinkConfig())).plan
+    )
+    events = [Input(0, runner.frames(0, b"a"), receipt_ms) for receipt_ms in (50, 20)]
+    pieces = [events] if tasks == 1 else [[event] for event in events]
+
+    runner.commit(runner.run_batch(pieces, 2))
+    later = runner.run_batch([[Input(0, runner.frames(0, b"a"), 500)]], 2)
+
+    assert later.outputs[0] == [b"2"]

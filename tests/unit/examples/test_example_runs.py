@@ -23,7 +23,7 @@ import word_count
 from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first
 from market_spread_oracle import Oracle
 
-from wallaroo.sinks.kafka.records import unpack
+from wallaroo.connectors.kafka.output import unpack
 from wallaroo.testing import LocalApplication, Wire, run_local
 
 OUT = ("--out", "127.0.0.1:7002")

@@ -14,11 +14,21 @@ import pytest
 
 import wallaroo
 from tests.conformance.apps.tolerant import Count
-from wallaroo.engine.dead_letters import EVENT_BYTES_MAX, TRACE_CHARS_MAX, as_line, letter_of
-from wallaroo.engine.failures import Failures, Sample
+from wallaroo.engine.failures.dead_letters import (
+    EVENT_BYTES_MAX,
+    TRACE_CHARS_MAX,
+    as_line,
+    letter_of,
+)
+from wallaroo.engine.failures.policies import Failures, Sample
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError, UserCodeError
-from wallaroo.metrics.failed_events import LINES_MAX, error_counts, failure_lines, gather_failures
+from wallaroo.monitoring.metrics.failed_events import (
+    LINES_MAX,
+    error_counts,
+    failure_lines,
+    gather_failures,
+)
 from wallaroo.testing import run_local
 
 

@@ -16,9 +16,14 @@ import wallaroo
 from tests.conformance.apps.tolerant import Count, every_kind
 from wallaroo.api.application import Application
 from wallaroo.api.building import dead_letters_come_later
+from wallaroo.dataflow.plan.explain import text
+from wallaroo.dataflow.plan.json import (
+    Verdict,
+    compare,
+    describe,
+    dumps,
+)
 from wallaroo.errors import WallarooParameterError
-from wallaroo.plan.explain import text
-from wallaroo.plan.json import Verdict, compare, describe, dumps
 
 DECORATORS: dict[str, Callable[..., Any]] = {
     "computation": wallaroo.computation,

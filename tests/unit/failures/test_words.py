@@ -17,10 +17,10 @@ from wallaroo.api.application import Application
 from wallaroo.cli.main import main
 from wallaroo.cli.run import command
 from wallaroo.cli.run.text import live_table, log_line, summary
-from wallaroo.engine.failures import Sample
+from wallaroo.engine.failures.policies import Sample
 from wallaroo.errors import PeerError
-from wallaroo.metrics.meter import RunMeter
-from wallaroo.metrics.status import ErrorCount
+from wallaroo.monitoring.metrics.meter import RunMeter
+from wallaroo.monitoring.metrics.status import ErrorCount
 
 FAILED = replace(
     STATUS,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.framing import Framing, frame_splitter
+from wallaroo.connectors.tcp.source import TCPSourceConfig
 from wallaroo.ingress.process import Feeders, Feeding
+from wallaroo.protocols.framing import Framing, frame_splitter
 from wallaroo.sources.interface import SourceConfig
-from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import Boundary, SpoolReader, folder_of
-from wallaroo.steps import Decoder
+from wallaroo.steps.kinds import Decoder
 
 
 def _same(payload: bytes) -> bytes:

@@ -16,8 +16,8 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.framing import frame
-from wallaroo.ingress.acks import COUNT, REFUSED, Streams, hello, read_hello
+from wallaroo.ingress.acks import COUNT, REFUSED, StreamNumbers, hello, read_hello
+from wallaroo.protocols.framing import frame
 from wallaroo.spool import SpoolWriter, write_tail
 
 
@@ -140,7 +140,7 @@ def test_counts_of_an_older_file_are_read(tmp_path: Path) -> None:
     content = json.dumps({"version": 1, "byte": 0, "events": 0, "counts": {"é": 3}}).encode()
     (tmp_path / "streams").write_bytes(zlib.crc32(content).to_bytes(8, "big") + content)
     writer = SpoolWriter(tmp_path, is_durable=False)
-    assert Streams(writer).counts == {"é".encode(): 3}
+    assert StreamNumbers(writer).counts == {"é".encode(): 3}
     writer.close()
 
 
@@ -170,7 +170,7 @@ def test_what_is_no_hello_is_closed_with_a_line(running: Running) -> None:
 
 def test_counts_survive_the_removal_of_their_segments(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path, is_durable=False, segment_bytes_max=100)
-    streams = Streams(writer)
+    streams = StreamNumbers(writer)
     for number in range(20):
         stream = b"often" if number else b"once"
         writer.append(frame(b"x"), 1, 0, resume=streams.resume_after(stream, 1))
@@ -181,12 +181,12 @@ def test_counts_survive_the_removal_of_their_segments(tmp_path: Path) -> None:
     assert writer.first.events > 10
     writer.close()
     writer = SpoolWriter(tmp_path, is_durable=False)
-    assert Streams(writer).counts == {b"once": 1, b"often": 19}
+    assert StreamNumbers(writer).counts == {b"once": 1, b"often": 19}
     content = bytearray((tmp_path / "streams").read_bytes())
     content[-3] ^= 1
     (tmp_path / "streams").write_bytes(content)
     with pytest.raises(CheckpointError, match="corrupt"):
-        Streams(writer)
+        StreamNumbers(writer)
     writer.close()
 
 
@@ -245,7 +245,7 @@ def test_a_stream_that_began_with_a_secret_is_continued_only_with_it(running: Ru
 
 def test_a_secret_stays_when_its_segments_are_removed(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path, is_durable=False, segment_bytes_max=100)
-    streams = Streams(writer)
+    streams = StreamNumbers(writer)
     assert streams.admit(b"s", b"hush")
     for _ in range(3):
         writer.append(b"x", 1, 0, resume=streams.resume_after(b"s", 1))
@@ -253,7 +253,7 @@ def test_a_secret_stays_when_its_segments_are_removed(tmp_path: Path) -> None:
         write_tail(writer.folder, writer.publish())
         streams.remove_consumed()
     assert writer.first.events > 0
-    again = Streams(writer)
+    again = StreamNumbers(writer)
     writer.close()
     assert again.counts == {b"s": 3}
     assert b"hush" not in (tmp_path / "streams").read_bytes()
@@ -264,10 +264,10 @@ def test_a_secret_stays_when_its_segments_are_removed(tmp_path: Path) -> None:
 STREAMS = """
 import sys
 from pathlib import Path
-from wallaroo.ingress.acks import Streams
+from wallaroo.ingress.acks import StreamNumbers
 from wallaroo.spool import SpoolWriter, write_tail
 writer = SpoolWriter(Path(sys.argv[1]), is_durable=False, segment_bytes_max=100)
-streams = Streams(writer)
+streams = StreamNumbers(writer)
 for number in range(sum(streams.counts.values()), 40):
     stream = b"ab"[number % 2 : number % 2 + 1]
     writer.append(b"x", 1, 0, resume=streams.resume_after(stream, 1))
@@ -300,7 +300,7 @@ def test_counts_are_exact_after_a_kill_at_any_point(tmp_path: Path, fault: str) 
     assert killed.returncode == -9, killed.stderr
     counted = int(killed.stdout.split()[-1])
     writer = SpoolWriter(tmp_path, is_durable=False)
-    counts = Streams(writer).counts
+    counts = StreamNumbers(writer).counts
     writer.close()
     assert counts[b"a"] + counts[b"b"] == writer.position.events >= counted
     assert 0 <= counts[b"a"] - counts[b"b"] <= 1

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests.unit.ingress.conftest import Running, same, wait_until
-from wallaroo.connector_protocol.frames import FRAME_BYTES_MAX
+from wallaroo.compat.source import SourceConnectorConfig
 from wallaroo.errors import WallarooParameterError
-from wallaroo.framing import Framing
-from wallaroo.sources.connector import SourceConnectorConfig
+from wallaroo.protocols.connector.frames import FRAME_BYTES_MAX
+from wallaroo.protocols.framing import Framing
 from wallaroo.sources.connector_notes import event_times
 from wallaroo.spool import Boundary
 

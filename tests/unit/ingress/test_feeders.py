@@ -16,8 +16,8 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, wait_until
 from wallaroo.errors import PipelineError, UserCodeError
-from wallaroo.sources.generator import GenSourceConfig
-from wallaroo.sources.generator_feed import GeneratorFeed
+from wallaroo.sources.feeds.generator import GenSourceConfig
+from wallaroo.sources.feeds.generator_feed import GeneratorFeed
 from wallaroo.spool import write_tail
 
 ROOT = str(Path(__file__).parents[3])
@@ -148,7 +148,7 @@ def test_configurations_travel() -> None:
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from wallaroo.sources.generator import GenSourceConfig
+from wallaroo.sources.feeds.generator import GenSourceConfig
 from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.spool import SpoolReader, folder_of
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingress.conftest import Running, same, tcp, wait_until
+from wallaroo.connectors.tcp.source import TCPSourceConfig
 from wallaroo.errors import PeerError
-from wallaroo.framing import Framing, frame, line_framing
 from wallaroo.ingress.acks import COUNT, hello
 from wallaroo.ingress.process import Feeders, Feeding
-from wallaroo.sources.tcp import TCPSourceConfig
+from wallaroo.protocols.framing import Framing, frame, line_framing
 from wallaroo.spool import write_tail
-from wallaroo.steps import Decoder
+from wallaroo.steps.kinds import Decoder
 
 
 def test_frames_of_many_clients_and_sources_are_spooled_in_each_clients_order(

@@ -15,10 +15,10 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import PeerError
-from wallaroo.range_server.client import RemoteSpool
+from wallaroo.network.tls import TLS
+from wallaroo.network.tls_sockets import TlsSocket, server_context
 from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of
-from wallaroo.tls import TLS
-from wallaroo.tls_sockets import TlsSocket, server_context
+from wallaroo.spool.remote.client import RemoteSpool
 
 
 def make_certificate(folder: Path, name: str) -> TLS:

@@ -1,5 +1,5 @@
 """Processes to look at and to end."""
 
-from tests.unit.local_cluster.conftest import spawn
+from tests.unit.spark.local_cluster.conftest import spawn
 
 __all__ = ["spawn"]

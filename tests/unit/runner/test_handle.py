@@ -9,7 +9,7 @@ import pytest
 
 import wallaroo
 from tests.unit.cli.run.fakes import FakeHandle
-from tests.unit.preflight.test_preflight import application
+from tests.unit.spark.jvm.test_preflight import application
 from wallaroo.errors import PeerError
 from wallaroo.options import RunChanges
 

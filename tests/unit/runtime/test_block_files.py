@@ -11,13 +11,14 @@ import pytest
 
 import wallaroo
 from tests.unit.runtime.applications import line, text
-from wallaroo.engine.blocks import Block, Marker
+from wallaroo.engine.blocks.blocks import Block, Marker
 from wallaroo.engine.report import TaskReport
 from wallaroo.options import RunOptions
-from wallaroo.runtime import block_files, in_process
-from wallaroo.runtime.block_files import FILED_BYTES_MIN, Filed, through_files
+from wallaroo.runtime import in_process
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.runtime.task import run_level
+from wallaroo.runtime.tasks import block_files
+from wallaroo.runtime.tasks.block_files import FILED_BYTES_MIN, Filed, through_files
+from wallaroo.runtime.tasks.task import run_level
 
 MARKER = Marker(0, 0, "attempt", ())
 REPORT = TaskReport(0, 0, "attempt")

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from wallaroo.runtime.busy_workers import describe_workers
+from wallaroo.runtime.tasks.busy_workers import describe_workers
 
 BUSY = """
 import sys, time
-from wallaroo.runtime.stacks import listen
+from wallaroo.runtime.tasks.stacks import listen
 listen(sys.argv[1])
 def slow():
     print("ready", flush=True)

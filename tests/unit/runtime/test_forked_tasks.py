@@ -54,7 +54,7 @@ def test_a_forked_process_that_comes_back_is_ended_and_the_run_is_as_without_it(
         [
             sys.executable,
             "-m",
-            "wallaroo.cli.run.in_process",
+            "wallaroo.cli.in_process",
             str(tmp_path / "application.py"),
             "--no-live",
             "--checkpoint",

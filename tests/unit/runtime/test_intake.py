@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.runtime.intake import plan_ends
+from wallaroo.runtime.batch.admission import plan_ends
 from wallaroo.sources.log import Position
 from wallaroo.sources.spooled import SpoolLog
 from wallaroo.spool.writer import SpoolWriter

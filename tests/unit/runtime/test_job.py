@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from wallaroo.runtime.job import BatchJob
-from wallaroo.state.commits import Commit
+from wallaroo.runtime.tasks.job import BatchJob
+from wallaroo.state.log.commits import Commit
 
 
 def test_the_newest_commits_travel_to_tasks_without_their_output() -> None:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from wallaroo.runtime.pacing import Pacer
-from wallaroo.tuning import DEFAULT
+from wallaroo.instrumentation.tuning import DEFAULT
+from wallaroo.runtime.batch.pacing import Pacer
 
 
 def settled(
@@ -166,3 +166,36 @@ def test_a_batch_that_one_task_can_do_before_a_shuffle_would_be_done_is_not_divi
 
     assert (divided.tasks(10_000, 8), alone.tasks(10_000, 8)) == (3, 1)
     assert divided.tasks(50_000, 8) == alone.tasks(50_000, 8) == 8
+
+
+@pytest.mark.parametrize(
+    ("target_s", "rest_s", "task_s", "event_s"),
+    [(1.0, 0.8, 1.0, 1.6e-5), (1.0, 0.5, 4.0, 3.2e-5), (0.05, 0.05, 0.06, 8e-6)],
+)
+def test_a_batch_of_a_backlog_grows_until_its_fixed_time_is_a_third(
+    target_s: float, rest_s: float, task_s: float, event_s: float
+) -> None:
+    """A machine that others use: all fixed times are beyond the target, and nothing is exact."""
+    noise = random.Random(1)
+    pacer = Pacer(target_s)
+    events = 0
+    seconds = 0.0
+    for number in range(200):
+        busy_s = (task_s + event_s * pacer.events_max) * noise.uniform(0.6, 1.4)
+        took_s = rest_s * noise.uniform(0.6, 1.4) + busy_s
+        if number >= 100:
+            events += pacer.events_max
+            seconds += took_s
+        pacer.batch_took(pacer.events_max, took_s, busy_s, 2)
+    assert events / seconds > 0.5 / event_s
+
+
+def test_batches_that_have_grown_are_not_multiplied_for_a_backlog() -> None:
+    """What a deep backlog may take is a time, so a bound of more seconds has a smaller factor."""
+    quick, slow = Pacer(0.05, growth=20.0), Pacer(0.05, growth=20.0)
+    for _ in range(12):
+        for pacer, fixed_s in ((quick, 0.005), (slow, 0.4)):
+            busy_s = pacer.events_max * 1e-6
+            pacer.batch_took(pacer.events_max, fixed_s + busy_s, busy_s, 2)
+    assert quick.events_most > 15 * quick.events_max
+    assert slow.events_most < 2 * slow.events_max

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.engine.keys import groups_of_task
-from wallaroo.engine.shares import shares
+from wallaroo.engine.blocks.keys import groups_of_task
+from wallaroo.engine.blocks.shares import shares
 from wallaroo.runtime.placement import Copies, Member, Ownership, spread, tasks_for
 
 GROUPS = 128

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import wallaroo
+from wallaroo.checkpoints.inspection.compatibility import check_compatibility
+from wallaroo.dataflow.plan.model import Plan
 from wallaroo.errors import CheckpointError
-from wallaroo.inspection.compatibility import check_compatibility
-from wallaroo.plan.model import Plan
 from wallaroo.runtime.recovery import describe, step_table
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.commits import Commit
+from wallaroo.state.log.commits import Commit
 
 
 class Count:

@@ -12,14 +12,14 @@ import pytest
 import wallaroo
 from tests.conformance.apps import sessions
 from tests.conformance.cases import per_key
-from wallaroo.engine.watermarks import SourceMark, Watermarks
+from wallaroo.dataflow.plan.model import SourceTime
+from wallaroo.engine.time.watermarks import SourceMark, Watermarks
 from wallaroo.options import RunOptions
-from wallaroo.plan.model import SourceTime
-from wallaroo.preflight import check_before_spark
+from wallaroo.runtime.batch.admission import Admission, AdmissionControl
 from wallaroo.runtime.in_process import InProcessHost
-from wallaroo.runtime.intake import Admission, Intake
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.runtime.replay import STEP_S, Replay
+from wallaroo.runtime.tasks.replay import STEP_S, Replay
+from wallaroo.spark.jvm.preflight import check_before_spark
 
 SECOND = 10**9
 
@@ -106,7 +106,7 @@ def test_a_run_that_goes_on_begins_where_it_was() -> None:
 def test_limits_change_as_time_passes() -> None:
     now = {"in": 1}
     seen: list[Admission] = []
-    intake = Intake(seen.append, 100, lambda: dict(now))
+    intake = AdmissionControl(seen.append, 100, lambda: dict(now))
     intake.publish()
     intake.hold(False)
     now["in"] = 5

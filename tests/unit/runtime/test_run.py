@@ -15,7 +15,8 @@ import pytest
 
 from tests.unit.runtime import applications
 from tests.unit.runtime.applications import new_generated_run, new_run, until
-from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.errors import CheckpointError, InternalError, PeerError
+from wallaroo.monitoring.metrics.status import RunState
 from wallaroo.runtime.in_process import InProcessHost
 
 
@@ -62,6 +63,24 @@ def test_a_run_that_was_asked_to_stop_is_stopped(tmp_path: Path, gate: threading
     assert (run.exception, run.status().state) == (None, "stopped")
 
 
+def test_a_run_whose_end_fails_has_ended_with_that_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a state that the run cannot change to, then no caller waits for ever."""
+    run = new_run(tmp_path)
+    enter = run.meter.enter
+
+    def refuse(state: RunState) -> None:
+        if state is RunState.FINISHED:
+            raise InternalError("a run that is running cannot become finished")
+        enter(state)
+
+    monkeypatch.setattr(run.meter, "enter", refuse)
+    run.start()
+    assert run.wait(20)
+    assert isinstance(run.exception, InternalError)
+
+
 def test_a_stop_during_the_start_ends_it_and_is_no_failure(tmp_path: Path) -> None:
     run = new_run(tmp_path, Waiting())
     run.begin()
@@ -74,7 +93,7 @@ def test_a_stop_during_the_start_ends_it_and_is_no_failure(tmp_path: Path) -> No
     assert run.wait(180)
     assert run.wait_started()
     assert (run.exception, run.status().state, run.status().doing) == (None, "stopped", "")
-    assert not run._order.site.scratch.exists()
+    assert not run._spec.site.scratch.exists()
 
 
 def test_a_stop_ends_though_the_batch_under_way_does_not(
@@ -129,7 +148,7 @@ def test_a_scratch_folder_that_is_removed_ends_the_run_with_its_own_message(
 ) -> None:
     run = new_run(tmp_path, stop_s=0.2)
     run.start()
-    shutil.rmtree(run._order.site.scratch, ignore_errors=True)
+    shutil.rmtree(run._spec.site.scratch, ignore_errors=True)
     assert run.wait(180)
     assert isinstance(run.exception, PeerError)
     assert "was removed while it ran" in str(run.exception)
@@ -173,4 +192,4 @@ def test_an_error_while_closing_is_reported_after_everything_else_is_closed(
     run.start()
     assert run.wait(180)
     assert "while closing: OSError: no" in str(run.exception)
-    assert not run._order.site.scratch.exists()
+    assert not run._spec.site.scratch.exists()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from wallaroo.runtime.task import run_alone
+from wallaroo.runtime.tasks.task import run_alone
 
 
 def test_a_level_is_over_before_the_next_one_begins_and_its_reports_come_through() -> None:

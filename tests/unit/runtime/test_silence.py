@@ -17,9 +17,9 @@ from tests.conformance.apps.shapes import build
 from tests.conformance.apps.steps import sink, source
 from tests.unit.runtime.test_times_seen import NOWHERE, SECOND, plan
 from wallaroo.aggregations import Count
-from wallaroo.engine.ordered_keys import TIME_MAX
-from wallaroo.engine.partition_times import ObservedSource
-from wallaroo.runtime.batch_time import BatchTimes
+from wallaroo.engine.blocks.ordered_keys import TIME_MAX
+from wallaroo.engine.time.partition_times import ObservedSource
+from wallaroo.runtime.batch.event_time import BatchTimes
 from wallaroo.sources.log import Head, Position, Range, Records, SourceLog
 
 IDLE_S = 10  # of the plan

@@ -14,7 +14,7 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spool import SpoolWriter, folder_of
 from wallaroo.state.checkpoint import open_checkpoint
-from wallaroo.state.commits import Commit
+from wallaroo.state.log.commits import Commit
 
 
 @wallaroo.computation(name="same")

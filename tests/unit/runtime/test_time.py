@@ -17,11 +17,11 @@ from tests.conformance.apps import in_time, sessions, waiting
 from tests.conformance.apps.steps import sink
 from tests.conformance.cases import TIMED_LINES as LINES
 from tests.conformance.cases import in_time_case, per_key
+from wallaroo.instrumentation.tuning import Pace, Tuning
 from wallaroo.options import RunOptions
-from wallaroo.runtime import commit_protocol
+from wallaroo.runtime.batch import commit_protocol
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.tuning import Pace, Tuning
 
 SMALL = Tuning(Pace(events_first=16, events_min=16), mark_bytes=128)
 

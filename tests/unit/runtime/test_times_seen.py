@@ -13,16 +13,20 @@ from tests.conformance.apps.sessions import SECOND, key_of, parse, time_of
 from tests.conformance.apps.shapes import build
 from tests.conformance.apps.steps import sink, source
 from wallaroo.aggregations import Count
-from wallaroo.engine.watermarks import PartitionMark, SourceMark, Watermarks
-from wallaroo.metrics.status import TimeStatus
-from wallaroo.runtime.batch_time import BatchTimes
+from wallaroo.engine.time.watermarks import PartitionMark, SourceMark, Watermarks
+from wallaroo.monitoring.metrics.status import TimeStatus
+from wallaroo.runtime.batch.event_time import BatchTimes
 from wallaroo.runtime.lifecycle.times import times_of
 
 NOWHERE = Path("/nowhere")
 
 
 def plan() -> wallaroo.Application:
-    clicks = source(NOWHERE).to(parse).with_event_time(time_of, idle_after=10 * SECOND)
+    clicks = (
+        source(NOWHERE)
+        .to(parse)
+        .with_event_time(time_of, idle_after=10 * SECOND, allow_before_1980=True)
+    )
     first = wallaroo.range_windows(SECOND).with_delay(3 * SECOND).over(Count(), name="first")
     then = wallaroo.range_windows(SECOND).over(Count(), name="then")
     return build("stacked", clicks.key_by(key_of).to(first).to(then).to_sink(sink(NOWHERE)))
@@ -46,6 +50,22 @@ def test_the_slowest_partition_that_is_not_idle_holds_a_source_back() -> None:
         "first": TimeStatus(40.0, 61.0, held_by),
         "then": TimeStatus(37.0, 64.0, held_by),
     }
+
+
+def test_a_source_whose_partitions_are_all_idle_does_not_lag() -> None:
+    """Given silence for longer than ``idle_after``, then no time is behind the clock."""
+    parts = {name: PartitionMark(50 * SECOND, 60 * SECOND) for name in "xyz"}
+    marks = Watermarks(
+        90 * SECOND, 100 * SECOND, {"in": SourceMark(50 * SECOND, 60 * SECOND, parts)}
+    )
+
+    found = times_of(plan().plan, marks, 900 * SECOND)
+
+    assert found.sources == {"in": TimeStatus(50.0, None, "", 3, 3, is_idle=True)}
+    assert [each.time for each in found.steps] == [
+        TimeStatus(90.0, None, is_idle=True),
+        TimeStatus(87.0, None, is_idle=True),
+    ]
 
 
 def test_before_the_first_event_there_is_no_watermark() -> None:

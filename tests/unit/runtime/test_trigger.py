@@ -13,10 +13,16 @@ from typing import Any
 import pytest
 
 from wallaroo.errors import PeerError
-from wallaroo.runtime import trigger
-from wallaroo.runtime.intake import Admission
-from wallaroo.runtime.trigger import LOOK_WOKEN_S, Looks, LookTimes, Trigger, Wakes
-from wallaroo.sources.log import Position
+from wallaroo.runtime.batch import trigger
+from wallaroo.runtime.batch.admission import Admission
+from wallaroo.runtime.batch.trigger import (
+    LOOK_WOKEN_S,
+    LookTimes,
+    PollSchedule,
+    Trigger,
+    WakeSocket,
+)
+from wallaroo.sources.log import Head, Position
 from wallaroo.sources.spooled import SpoolLog
 from wallaroo.spool import SpoolWriter
 from wallaroo.spool.waking import waker
@@ -35,14 +41,14 @@ def spool_log(folder: Path) -> SpoolLog:
 
 
 @pytest.fixture
-def wakes(tmp_path: Path) -> Iterator[Wakes]:
-    made = Wakes(tmp_path / "wake")
+def wakes(tmp_path: Path) -> Iterator[WakeSocket]:
+    made = WakeSocket(tmp_path / "wake")
     yield made
     made.close()
 
 
 def test_a_publication_ends_the_wait(
-    wakes: Wakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wakes: WakeSocket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wallaroo.spool.writer.wake_run", waker(str(tmp_path / "wake")))
     writer = SpoolWriter(tmp_path / "spool", is_durable=False)
@@ -60,7 +66,7 @@ def test_a_publication_ends_the_wait(
 
 
 def test_what_came_between_a_look_and_the_wait_is_not_missed_and_counts_once(
-    wakes: Wakes, tmp_path: Path
+    wakes: WakeSocket, tmp_path: Path
 ) -> None:
     wake = waker(str(tmp_path / "wake"))
     for _ in range(1000):  # more than the socket holds: no thread waits for who does not look
@@ -73,7 +79,7 @@ def test_what_came_between_a_look_and_the_wait_is_not_missed_and_counts_once(
     assert 0.05 <= time.monotonic() - began < FOREVER_S / 2
 
 
-def test_a_wait_can_be_ended_from_another_thread(wakes: Wakes) -> None:
+def test_a_wait_can_be_ended_from_another_thread(wakes: WakeSocket) -> None:
     waiting = threading.Thread(target=wakes.wait, args=(FOREVER_S,))
     waiting.start()
     wakes.wake()
@@ -81,7 +87,7 @@ def test_a_wait_can_be_ended_from_another_thread(wakes: Wakes) -> None:
     assert not waiting.is_alive()
 
 
-def test_a_publisher_survives_a_run_that_has_gone(wakes: Wakes, tmp_path: Path) -> None:
+def test_a_publisher_survives_a_run_that_has_gone(wakes: WakeSocket, tmp_path: Path) -> None:
     wake = waker(str(tmp_path / "wake"))
     wakes.close()
     wake()
@@ -95,8 +101,8 @@ def test_sources_that_wake_are_looked_at_seldom_and_others_often(
     monkeypatch.setattr(trigger.time, "monotonic", lambda: now[0])
     polled: Any = Polled()
     times = LookTimes(flowing_s=0.01, idle_s=0.1)
-    waking = Looks([spool_log(tmp_path)], times)
-    mixed = Looks([spool_log(tmp_path), polled], times)
+    waking = PollSchedule([spool_log(tmp_path)], times)
+    mixed = PollSchedule([spool_log(tmp_path), polled], times)
 
     assert [looks.pause_s() for looks in (waking, mixed)] == [LOOK_WOKEN_S, 0.01]
     assert [waking.pause_s(due) for due in (3600.0, 0.2, 0.0)] == [LOOK_WOKEN_S, 0.2, 0.01]
@@ -111,7 +117,7 @@ def test_sources_that_wake_are_looked_at_seldom_and_others_often(
 
 def test_a_folder_with_too_long_a_name_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match="Set TMPDIR to a folder with a shorter name"):
-        Wakes(tmp_path / ("x" * 120) / "wake")
+        WakeSocket(tmp_path / ("x" * 120) / "wake")
 
 
 class Growing:
@@ -121,8 +127,12 @@ class Growing:
 
     def __init__(self) -> None:
         self.events = 0
+        self.is_ended = False
         self.may_answer = threading.Event()
         self.may_answer.set()
+
+    def head(self) -> Head:
+        return Head(Position(0, self.events), is_ended=self.is_ended)
 
     def reconcile(self, position: Position) -> Position:
         return position
@@ -199,7 +209,9 @@ def test_a_batch_that_was_planned_ahead_is_the_next_one_unless_input_is_held(
 def test_of_many_batches_that_wait_more_is_taken_at_once(tmp_path: Path, log: Growing) -> None:
     log.events = 100
     logs: Any = {"in": log}
-    assert Trigger(growth=2.0).ends(logs, {"in": at(0)}, Admission(10, False)) == {"in": at(20)}
+    assert Trigger().ends(logs, {"in": at(0)}, Admission(10, False, events_most=20)) == {
+        "in": at(20)
+    }
 
 
 def test_a_batch_begins_as_soon_as_there_is_something(started: Trigger, log: Growing) -> None:
@@ -254,3 +266,59 @@ def test_a_trigger_closes_its_socket_once_its_wait_has_ended(
     started.close()
     assert waiting.result(FOREVER_S) is None
     assert wakes._socket.fileno() == -1
+
+
+def test_a_batch_waits_for_its_cadence(tmp_path: Path, log: Growing) -> None:
+    """The second batch begins no sooner than the target allows, the first one at once."""
+    paced = Trigger(target_s=0.2)
+    paced.open(tmp_path / "wake")
+    paced.admit(Admission(events_max=20, is_held=False))
+    batches: Any = Waiting(log)
+    log.events = 1
+    began = time.monotonic()
+
+    first = paced.next(batches)
+    first_s = time.monotonic() - began
+    batches.ends = first
+    log.events = 2
+    second = paced.next(batches)
+    second_s = time.monotonic() - began
+
+    assert (first, second) == ({"in": Position(0, 1)}, {"in": Position(0, 2)})
+    assert second_s - first_s > 0.1
+    paced.end()
+    paced.close()
+
+
+def test_an_end_ends_the_wait_for_the_cadence(tmp_path: Path, log: Growing) -> None:
+    """A run that stops does not wait for an hour."""
+    paced = Trigger(target_s=3_600.0)
+    paced.open(tmp_path / "wake")
+    paced.admit(Admission(events_max=20, is_held=False))
+    batches: Any = Waiting(log)
+    log.events = 1
+    batches.ends = paced.next(batches)
+    waiting = next_of(paced, batches)
+    paced.end()
+    assert waiting.result(FOREVER_S) is None
+    paced.close()
+
+
+def test_a_long_cadence_does_not_hold_the_end_of_all_input_back(
+    tmp_path: Path, log: Growing
+) -> None:
+    """Nothing more will come: there is nothing to gather."""
+    paced = Trigger(target_s=3_600.0)
+    paced.open(tmp_path / "wake")
+    paced.admit(Admission(events_max=20, is_held=False))
+    batches: Any = Waiting(log)
+    log.events = 1
+    batches.ends = paced.next(batches)
+    log.events = 2
+    waiting = next_of(paced, batches)
+    with pytest.raises(TimeoutError):
+        waiting.result(0.1)
+    log.is_ended = True
+    assert waiting.result(FOREVER_S) == {"in": Position(0, 2)}
+    paced.end()
+    paced.close()

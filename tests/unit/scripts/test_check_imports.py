@@ -41,12 +41,15 @@ def wrong(root: Path, files: dict[str, str]) -> list[str]:
             "src/wallaroo/engine/a.py:1: engine is pure: no socket",
         ),
         (
-            {"wallaroo/graph/a.py": "from os import path\n"},
-            "src/wallaroo/graph/a.py:1: graph is pure: no os",
+            {"wallaroo/dataflow/graph/a.py": "from os import path\n"},
+            "src/wallaroo/dataflow/graph/a.py:1: dataflow.graph is pure: no os",
         ),
         (
-            {"wallaroo/graph/a.py": "from wallaroo.plan import b\n", "wallaroo/plan/b.py": ""},
-            "graph must not know wallaroo.plan.b",
+            {
+                "wallaroo/dataflow/graph/a.py": "from wallaroo.dataflow.plan import b\n",
+                "wallaroo/dataflow/plan/b.py": "",
+            },
+            "graph must not know wallaroo.dataflow.plan.b",
         ),
         ({"wallaroo/state/a.py": "import pyspark.sql\n"}, "pyspark belongs into wallaroo.spark"),
         (
@@ -98,7 +101,29 @@ def wrong(root: Path, files: dict[str, str]) -> list[str]:
                 "wallaroo/one/__init__.py": "",
                 **{f"wallaroo/one/m{number}.py": "" for number in range(15)},
             },
-            "one: 15 modules in a package without sub-packages; at most 14",
+            "one: 15 modules; at most 14",
+        ),
+        (
+            {
+                "wallaroo/one/__init__.py": "",
+                "wallaroo/one/a.py": "from wallaroo.one.two import b\n",
+                "wallaroo/one/c.py": "",
+                "wallaroo/one/two/__init__.py": "",
+                "wallaroo/one/two/b.py": "",
+                "wallaroo/one/two/d.py": "from wallaroo.one import c\n",
+            },
+            "packages import each other: wallaroo.one, wallaroo.one.two",
+        ),
+        (
+            {
+                "wallaroo/sources/__init__.py": "",
+                "wallaroo/a.py": "from wallaroo.sources import SourceConfig\n",
+            },
+            "wallaroo.sources is a face: import from the module that has the name",
+        ),
+        (
+            {f"wallaroo/m{number}.py": "" for number in range(8)},
+            "9 modules at the top; at most 8",
         ),
     ],
 )

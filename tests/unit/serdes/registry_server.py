@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
-from wallaroo.local_cluster.hosts import free_ports
+from wallaroo.spark.local_cluster.hosts import free_ports
 
 TYPE = "application/vnd.schemaregistry.v1+json"
 

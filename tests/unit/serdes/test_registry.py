@@ -24,9 +24,9 @@ from google.protobuf.struct_pb2 import ListValue, Struct, Value
 import wallaroo
 from tests.unit.serdes.registry_server import Registry, running_registry
 from wallaroo.errors import PeerError, WallarooParameterError
-from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.serdes import Avro, Json, Protobuf, SchemaRegistry
 from wallaroo.serdes.protobuf import place_of
+from wallaroo.spark.local_cluster.hosts import free_ports
 from wallaroo.testing import run_local
 
 READING = {

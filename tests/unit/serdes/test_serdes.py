@@ -33,7 +33,7 @@ from tests.unit.serdes.orders import (
 )
 from wallaroo.errors import UserCodeError, WallarooParameterError
 from wallaroo.serdes import Avro, Csv, CsvLine, Json, MessagePack, Protobuf, Serde, ShapeError
-from wallaroo.steps import Encoder
+from wallaroo.steps.kinds import Encoder
 from wallaroo.testing import run_local
 
 EVERYTHING = Everything(

@@ -4,7 +4,7 @@ task's output rides in its token.
 
 from __future__ import annotations
 
-from wallaroo.identity import NO_BATCH, CommitHistory, CommitId
+from wallaroo.durable.commit_id import NO_BATCH, CommitHistory, CommitId
 
 CHECKPOINT = "0123456789abcdef0123456789abcdef"
 INLINE_BYTES_MAX = 16 * 1024  # little, so that tests have output in files, too

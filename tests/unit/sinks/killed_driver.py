@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.sinks.identities import INLINE_BYTES_MAX, commit_of, history_to
-from wallaroo.faults import fault_point
+from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.interface import SinkConfig, WriteContext
 
 OutputsOf = Callable[[int, int], list[Any]]  # batch, task

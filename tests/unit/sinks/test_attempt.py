@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.sinks.identities import CHECKPOINT
-from wallaroo.identity import CommitId
-from wallaroo.sinks.attempt import RESTART_S, Attempt, Verdict
-from wallaroo.sinks.pending import PendingBatch
+from wallaroo.durable.commit_id import CommitId
+from wallaroo.sinks.queued.attempt import RESTART_S, Attempt, Outcome
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import Session
 from wallaroo.sinks.staging import Staged
-from wallaroo.sinks.system import Session
 
 BOUND_S = 10.0
 
@@ -25,7 +25,7 @@ class Marked(Session):
     def last(self) -> CommitId:
         return CommitId(CHECKPOINT)
 
-    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+    def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
         return True
 
     def mark(self) -> object:
@@ -61,15 +61,15 @@ def test_a_call_that_is_silent_for_too_long_is_broken_off_and_then_abandoned_onc
     attempt: Attempt, clock: Clock
 ) -> None:
     clock.now += BOUND_S - 0.1
-    assert attempt.judge() is Verdict.FINE
+    assert attempt.judge() is Outcome.FINE
     clock.now += 0.1
-    assert attempt.judge() is Verdict.BREAK_OFF
+    assert attempt.judge() is Outcome.BREAK_OFF
     clock.now += RESTART_S - 0.1
-    assert attempt.judge() is Verdict.FINE
+    assert attempt.judge() is Outcome.FINE
     clock.now += 0.1
-    assert attempt.judge() is Verdict.ABANDON
+    assert attempt.judge() is Outcome.ABANDON
     clock.now += 1000.0
-    assert attempt.judge() is Verdict.FINE
+    assert attempt.judge() is Outcome.FINE
 
 
 def test_a_call_that_gets_on_is_left_alone(attempt: Attempt, clock: Clock) -> None:
@@ -78,14 +78,14 @@ def test_a_call_that_gets_on_is_left_alone(attempt: Attempt, clock: Clock) -> No
     for _ in range(5):
         clock.now += BOUND_S - 0.1
         session.taken += 1
-        assert attempt.judge() is Verdict.FINE
+        assert attempt.judge() is Outcome.FINE
         assert attempt.silent_s == 0.0
 
 
 def test_nothing_is_broken_off_while_nothing_is_called(attempt: Attempt, clock: Clock) -> None:
     attempt.end(attempt.session)
     clock.now += 100 * BOUND_S
-    assert attempt.judge() is Verdict.FINE
+    assert attempt.judge() is Outcome.FINE
     assert attempt.silent_s == 0.0
 
 
@@ -93,9 +93,9 @@ def test_a_connection_that_hangs_is_abandoned_after_twice_the_time(clock: Clock)
     attempt = Attempt(BOUND_S, clock)
     attempt.begin()
     clock.now += 2 * BOUND_S - 0.1
-    assert attempt.judge() is Verdict.FINE
+    assert attempt.judge() is Outcome.FINE
     clock.now += 0.1
-    assert attempt.judge() is Verdict.ABANDON
+    assert attempt.judge() is Outcome.ABANDON
 
 
 def test_calls_that_are_slow_get_twice_the_time_after_each_end_until_one_succeeds(
@@ -105,7 +105,7 @@ def test_calls_that_are_slow_get_twice_the_time_after_each_end_until_one_succeed
         attempt.end(Marked())
         attempt.begin()
         began = clock.now
-        while attempt.judge() is Verdict.FINE:
+        while attempt.judge() is Outcome.FINE:
             clock.now += 1.0
         return clock.now - began
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.sinks.identities import commit_of, history_to
+from wallaroo.connectors.file.sink import FileSinkConfig
+from wallaroo.connectors.stdout.sink import StdoutSinkConfig
+from wallaroo.connectors.tcp.sink import TCPSinkConfig
 from wallaroo.errors import WallarooParameterError
-from wallaroo.sinks.file.config import FileSinkConfig
 from wallaroo.sinks.interface import SinkConfig, SinkStatus, WriteContext
-from wallaroo.sinks.stdout import StdoutSinkConfig
-from wallaroo.sinks.tcp.config import TCPSinkConfig
 
 
 @pytest.mark.parametrize(

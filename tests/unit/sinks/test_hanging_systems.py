@@ -10,21 +10,21 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.unit.sinks.files import staged
+from tests.connectors.file.files import staged
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
+from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.identity import CommitId
 from wallaroo.sinks import RollingSinkConfig
-from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.queued_committer import QueuedCommitter
+from wallaroo.sinks.queued.system import CommitContext, ExternalSystem, Session
 from wallaroo.sinks.staging import Staged
-from wallaroo.sinks.system import Session, System
 
 Eventually = Callable[..., None]
 BOUND_S = 0.5
 
 
-class Store(System):
+class Store(ExternalSystem[Any]):
     """Keeps the numbers of batches; the first ``hanging`` puts hang."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
@@ -52,7 +52,7 @@ class Store(System):
     def pause_s(self, error: Exception) -> float:
         return 0.0
 
-    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+    def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         return PeerError(str(error))
 
 
@@ -65,7 +65,7 @@ class StoreSession(Session):
     def last(self) -> CommitId:
         return CommitId(CHECKPOINT)
 
-    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+    def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
         store = self._store
         store.at_work += 1
         store.most_at_work = max(store.most_at_work, store.at_work)
@@ -104,7 +104,8 @@ class Output:
             str(folder / "out")
         )  # whose outputs are staged as any
         self._staging = folder / "staging"
-        self.committer = QueuedCommitter("s", store, self._staging, is_durable=False, points="p")
+        context = CommitContext("s", self._staging, is_durable=False)
+        self.committer = QueuedCommitter(store, context, points="p")
         self.committer.recover(history_to(), [])
 
     def commit(self, batch: int) -> None:

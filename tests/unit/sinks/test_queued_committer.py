@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.unit.sinks.files import staged
+from tests.connectors.file.files import staged
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
+from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.identity import CommitId
 from wallaroo.sinks import RollingSinkConfig
-from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.queued_committer import QueuedCommitter
+from wallaroo.sinks.queued.system import CommitContext, ExternalSystem, Session
 from wallaroo.sinks.staging import Staged
-from wallaroo.sinks.system import Session, System
 
 SPACING_S = 0.05
 BATCHES = 5
 
 
 class Spaced(Session):
-    """Notes when puts begin."""
+    """Notes when writes begin."""
 
     def __init__(self, begun: list[float]):
         self._begun = begun
@@ -30,7 +30,7 @@ class Spaced(Session):
     def last(self) -> CommitId:
         return CommitId(CHECKPOINT)
 
-    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+    def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
         self._begun.append(time.monotonic())
         return True
 
@@ -41,7 +41,7 @@ class Spaced(Session):
         pass
 
 
-class Anything(System):
+class Anything(ExternalSystem[Any]):
     """Takes all."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
@@ -56,16 +56,17 @@ class Anything(System):
     def waiting_for(self, error: Exception) -> str:
         return ""
 
-    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+    def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         return PeerError(str(error))
 
 
-def test_puts_of_a_system_to_which_each_is_costly_are_spaced(
+def test_writes_to_a_system_to_which_each_is_costly_are_spaced(
     tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
     config: Any = RollingSinkConfig(str(tmp_path / "out"))  # whose outputs are staged as any
     system = Anything()
-    committer = QueuedCommitter("s", system, tmp_path / "staging", is_durable=False, points="p")
+    context = CommitContext("s", tmp_path / "staging", is_durable=False)
+    committer = QueuedCommitter(system, context, points="p")
     committer.recover(history_to(), [])
     began = time.monotonic()
     for batch in range(BATCHES):

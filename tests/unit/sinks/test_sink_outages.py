@@ -15,10 +15,10 @@ import pytest
 import redis
 
 import wallaroo
-from tests.redis.server import running_redis
+from tests.connectors.redis.server import running_redis
 from tests.unit.serdes.orders import Item
 from wallaroo.cli.run.text import summary
-from wallaroo.metrics.status import RunStatus
+from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run

@@ -21,9 +21,14 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.sources import IteratorSource, Push, PushSource
-from wallaroo.sources.feed import Run as Part
-from wallaroo.sources.inbox import EVENTS_MAX, Inbox, InboxFeed, Pushed
-from wallaroo.steps import Decoder
+from wallaroo.sources.feed import FrameRun as Part
+from wallaroo.sources.feeds.inbox import (
+    EVENTS_MAX,
+    Inbox,
+    InboxFeed,
+    Pushed,
+)
+from wallaroo.steps.kinds import Decoder
 from wallaroo.testing import run_local
 
 Eventually = Callable[..., None]

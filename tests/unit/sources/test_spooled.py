@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wallaroo.errors import CheckpointError
-from wallaroo.framing import Framing
-from wallaroo.range_server.client import RemoteSpool
+from wallaroo.protocols.framing import Framing
 from wallaroo.sources.log import LogContext, Position, RangeServer
 from wallaroo.sources.spooled import SpoolLog, open_spool
 from wallaroo.spool import SpoolWriter, folder_of, read_tail
+from wallaroo.spool.remote.client import RemoteSpool
 
 EVENTS = 10  # of a chunk
 

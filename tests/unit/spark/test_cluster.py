@@ -12,8 +12,8 @@ import pytest
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
 from wallaroo.spark.cluster import cluster as module
-from wallaroo.spark.cluster.cluster import Cluster, Place
-from wallaroo.spark.cluster.executors import Seen
+from wallaroo.spark.cluster.cluster import Cluster, Placement
+from wallaroo.spark.cluster.executors import ExecutorHost
 from wallaroo.spark.cluster.joining_hosts import HostProbe
 from wallaroo.spark.cluster.layouts import MISPLACED
 
@@ -43,11 +43,11 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     )
     cleaner: Any = SimpleNamespace(forget=lambda rdds: None)
     deployment: Any = None
-    made = Cluster(context, deployment, 4, Place(is_local=False), cleaner, lambda: JOB)
+    made = Cluster(context, deployment, 4, Placement(is_local=False), cleaner, lambda: JOB)
     for host in ("a", "b"):
         assert (
             made._joined(
-                Seen(host, (host,), 1), lambda host=host: HostProbe(f"worker-{host}", host)
+                ExecutorHost(host, (host,), 1), lambda host=host: HostProbe(f"worker-{host}", host)
             )
             is None
         )
@@ -96,13 +96,13 @@ def test_where_the_first_host_cannot_take_part_others_are_waited_for(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers of a cluster come one by one; on a busy machine seconds lie between them."""
-    first = {"c": Seen("c", ("c",), 1)}
+    first = {"c": ExecutorHost("c", ("c",), 1)}
     looks = iter([first, first])
     monkeypatch.setattr(
-        module, "executors_of", lambda _: next(looks, first | {"d": Seen("d", ("d",), 1)})
+        module, "executors_of", lambda _: next(looks, first | {"d": ExecutorHost("d", ("d",), 1)})
     )
 
-    def ask(seen: Seen) -> HostProbe:
+    def ask(seen: ExecutorHost) -> HostProbe:
         if seen.host == "c":
             raise PeerError("no library")
         return HostProbe("worker-d", "d")
@@ -118,11 +118,11 @@ def test_a_host_that_comes_later_and_failed_at_a_task_is_excluded_before_the_nex
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise all attempts of a batch may end there, in a time too short for it to be asked."""
-    here = {name: Seen(name, (name,), 1) for name in ("a", "b", "c")}
+    here = {name: ExecutorHost(name, (name,), 1) for name in ("a", "b", "c")}
     monkeypatch.setattr(module, "executors_of", lambda _: here)
     excluded: list[str] = []
 
-    def ask(seen: Seen) -> HostProbe:
+    def ask(seen: ExecutorHost) -> HostProbe:
         raise PeerError("no library")
 
     monkeypatch.setattr(cluster._prober, "ask", ask)

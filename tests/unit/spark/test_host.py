@@ -16,11 +16,11 @@ import wallaroo
 from tests.unit.runtime.applications import line, text
 from wallaroo.errors import PeerError
 from wallaroo.options import RunOptions
-from wallaroo.runtime.batches import Batches
+from wallaroo.processes.roles import run_processes
+from wallaroo.runtime.batch.batches import Batches
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.spark.host import new_run
-from wallaroo.spark.query import BatchQuery
-from wallaroo.verify.processes import table
+from wallaroo.spark.micro_batch.host import new_run
+from wallaroo.spark.micro_batch.query import BatchQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -81,7 +81,7 @@ def test_a_run_that_waited_takes_what_comes(
     for number, payload in enumerate("abc", 1):
         send(run, payload)
         eventually(lambda expected=number: run.status().outputs == expected, "it is out", 60)
-    beside = table(os.getpid()).values()
+    beside = run_processes(os.getpid()).values()
     assert not [each for each in beside if "streaming_source_runner" in " ".join(each.command)]
     assert (tmp_path / "out.txt").read_text() == "a\nb\nc\n"
 
@@ -89,7 +89,7 @@ def test_a_run_that_waited_takes_what_comes(
 def test_a_run_leaves_no_socket_behind(tmp_path: Path, spark_session: Any) -> None:
     ended = new_run(application(tmp_path), RunOptions(status_address=None), spark_session)
     ended.start()
-    address = str(ended._order.site.wake)
+    address = str(ended._spec.site.wake)
     assert address in Path("/proc/net/unix").read_text()
     ended.stop()
     assert ended.wait(180)

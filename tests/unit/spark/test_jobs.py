@@ -12,7 +12,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.spark import jobs
+from wallaroo.spark.micro_batch import jobs
 
 
 class JavaError:

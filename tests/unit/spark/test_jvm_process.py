@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
+from wallaroo.durable.scratch import sweep_dead
 from wallaroo.errors import PeerError
 from wallaroo.options import RunOptions
-from wallaroo.scratch import sweep_dead
-from wallaroo.spark import jvm_process, settings
-from wallaroo.spark.jvm import Jvm
-from wallaroo.spark.jvm_process import CONNECTION, JvmProcess, begin_jvm
-from wallaroo.spark.session import open_session
+from wallaroo.spark.jvm import jvm_process, settings
+from wallaroo.spark.jvm.jvm import Jvm
+from wallaroo.spark.jvm.jvm_process import CONNECTION, JvmProcess, begin_jvm
+from wallaroo.spark.session.session import open_session
 
 Eventually = Callable[..., Any]
 # says what it was given, then lives as long as its stdin is open

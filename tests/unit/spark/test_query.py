@@ -14,10 +14,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from wallaroo.errors import PeerError
-from wallaroo.runtime.intake import Admission
-from wallaroo.runtime.trigger import Trigger
+from wallaroo.runtime.batch.admission import Admission
+from wallaroo.runtime.batch.trigger import Trigger
 from wallaroo.sources.log import Position
-from wallaroo.spark.query import BatchQuery
+from wallaroo.spark.micro_batch.query import BatchQuery
 
 FOREVER_S = 60.0
 

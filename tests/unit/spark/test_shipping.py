@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from wallaroo.errors import PeerError
-from wallaroo.spark import shipping
+from wallaroo.spark.session import shipping
 
 
 class Context:
@@ -59,7 +59,7 @@ def test_an_application_runs_from_what_was_shipped_alone(tmp_path: Path) -> None
     found = subprocess.run(
         [sys.executable, "-P", "-c", (
             f"import sys; sys.path.insert(0, {str(package)!r}); import "
-            f"wallaroo.runtime.task as w; print(w.__file__)"
+            f"wallaroo.runtime.tasks.task as w; print(w.__file__)"
         )],
         capture_output=True, text=True, cwd="/", check=True,
     )  # fmt: skip

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import wallaroo
-from wallaroo import console, runner
+from wallaroo import runner
 from wallaroo.errors import PeerError
-from wallaroo.spark import host_session, jvm_process, stderr
+from wallaroo.processes import console
+from wallaroo.spark.jvm import jvm_process, stderr
+from wallaroo.spark.session import host_session
 
 Eventually = Callable[..., Any]
 END_S_MAX = 300.0
@@ -156,7 +158,7 @@ def test_other_tracebacks_are_passed_on_in_one_piece() -> None:
 @pytest.mark.parametrize(("raised", "is_said"), [("EOFError", False), ("ValueError", True)])
 def test_a_worker_ends_without_a_word_where_spark_has_hung_up(raised: str, is_said: bool) -> None:
     code = (
-        "from wallaroo.spark.worker_daemon import LastWords\n"
+        "from wallaroo.spark.session.worker_daemon import LastWords\n"
         f"try:\n    raise {raised}\nexcept {raised}:\n    LastWords.print_exc()\n"
     )
     ended = subprocess.run(

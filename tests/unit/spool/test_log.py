@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from wallaroo.durable.slots import FILE_BYTES, SLOT_BYTES
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.spool import (
     Boundary,
-    Head,
     SpoolFullError,
+    SpoolHead,
     SpoolReader,
     SpoolWriter,
     folder_of,
@@ -69,7 +70,7 @@ def test_what_is_not_published_is_not_seen(tmp_path: Path) -> None:
 
 
 def test_a_new_spool_has_an_empty_head(tmp_path: Path) -> None:
-    assert SpoolReader(tmp_path).head() == Head()
+    assert SpoolReader(tmp_path).head() == SpoolHead()
 
 
 def test_the_head_has_what_the_writer_said(tmp_path: Path) -> None:
@@ -254,3 +255,14 @@ def test_a_source_name_makes_one_safe_folder(tmp_path: Path) -> None:
     for folder in folders:
         assert folder.parent == tmp_path
         folder.mkdir()
+
+
+def test_the_head_carries_the_number_of_skipped_events_beside_an_error(tmp_path: Path) -> None:
+    """A feeder that skips what was lost reports it to the driver by the head."""
+    with closing(SpoolWriter(tmp_path, is_durable=False)) as writer:
+        writer.publish(error="6 entries are lost", as_of_ns=7, skipped=6)
+        head = SpoolReader(tmp_path).head()
+        assert (head.skipped, head.error, head.as_of_ns) == (6, "6 entries are lost", 7)
+        writer.report("no room", skipped=6)
+        head = SpoolReader(tmp_path).head()
+        assert (head.skipped, head.error) == (6, "no room")

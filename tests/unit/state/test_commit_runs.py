@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from wallaroo.checkpoints.maintenance.check_log import read_commits
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.maintenance.check_log import read_commits
-from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.instrumentation.tuning import Tuning
+from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
-from wallaroo.tuning import Tuning
+from wallaroo.state.log.commits import (
+    Commit,
+    CommitLog,
+    DeltaRef,
+    SnapshotRef,
+)
 
 ONE = (SnapshotRef("snapshots/1", 0, 1, 1, 10, "d"),)
 
@@ -283,7 +288,7 @@ def test_a_crash_before_an_unfinished_record_is_cut_off_leaves_it_to_the_next_st
         if point == "storage.cut":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("wallaroo.state.storage.fault_point", die)
+    monkeypatch.setattr("wallaroo.state.log.storage.fault_point", die)
     with pytest.raises(KeyboardInterrupt):
         open_checkpoint(checkpoint.root, is_durable=True)
     monkeypatch.undo()

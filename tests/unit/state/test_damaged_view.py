@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 
 from tests.unit.state.view_child import GROUP, GROUPS, KEYS, data_of, value_of
+from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.plan.model import Plan
-from wallaroo.runtime.commit_protocol import BatchProtocol
-from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.state import view as view_module
+from wallaroo.runtime.batch.commit_protocol import BatchProtocol
+from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.state.checkpoint import open_checkpoint
-from wallaroo.state.commits import Commit, CommitLog, DeltaRef
-from wallaroo.state.delta import Entry, Origin, encode
-from wallaroo.state.environments import close_environments, fill_up, open_environment
-from wallaroo.state.history import History
-from wallaroo.state.storage import LocalStorage
-from wallaroo.state.view import SHARDS, View
+from wallaroo.state.log.commits import Commit, CommitLog, DeltaRef
+from wallaroo.state.log.delta import Entry, Origin, encode
+from wallaroo.state.log.history import History
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views import view as view_module
+from wallaroo.state.views.environments import close_environments, fill_up, open_environment
+from wallaroo.state.views.view import SHARDS, View
 
 CHILD = Path(__file__).with_name("view_child.py")
 

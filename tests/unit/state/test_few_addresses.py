@@ -12,7 +12,7 @@ PROGRAM = """
 import resource, sys
 from pathlib import Path
 from wallaroo.errors import PeerError
-from wallaroo.state.environments import open_environment
+from wallaroo.state.views.environments import open_environment
 
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 try:

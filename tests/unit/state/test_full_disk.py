@@ -12,12 +12,12 @@ import pytest
 
 from wallaroo.errors import PeerError
 from wallaroo.state.checkpoint import open_checkpoint
-from wallaroo.state.commits import Commit, DeltaRef
-from wallaroo.state.delta import Entry, Origin, encode
-from wallaroo.state.environments import close_environments
-from wallaroo.state.history import History
-from wallaroo.state.storage import LocalStorage
-from wallaroo.state.view import View
+from wallaroo.state.log.commits import Commit, DeltaRef
+from wallaroo.state.log.delta import Entry, Origin, encode
+from wallaroo.state.log.history import History
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views.environments import close_environments
+from wallaroo.state.views.view import View
 
 GROUPS = 1
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.instrumentation.tuning import DEFAULT
+from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
-from wallaroo.state.delta import Origin, encode
-from wallaroo.state.snapshots import oldest_needed
-from wallaroo.tuning import DEFAULT
+from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef
+from wallaroo.state.log.delta import Origin, encode
+from wallaroo.state.log.snapshots import oldest_needed
 
 GROUPS = 2
 

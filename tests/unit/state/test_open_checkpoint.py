@@ -14,8 +14,8 @@ import pytest
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import FOLDERS, open_checkpoint
-from wallaroo.state.commits import Commit
-from wallaroo.state.layout import VERSION
+from wallaroo.state.log.commits import Commit
+from wallaroo.state.log.layout import VERSION
 
 HOLD = """
 import pathlib, sys

@@ -10,16 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallaroo.engine.keys import encode_key, group_of
-from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.engine.blocks.keys import encode_key, group_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.commits import Commit, CommitLog, DeltaRef
-from wallaroo.state.delta import DeltaFile, Entry, Origin, encode
-from wallaroo.state.entry_codec import KEY_BYTES_MAX
-from wallaroo.state.environments import close_environments
-from wallaroo.state.history import History
+from wallaroo.state.log.commits import Commit, CommitLog, DeltaRef
+from wallaroo.state.log.delta import (
+    DeltaFile,
+    Entry,
+    Origin,
+    encode,
+)
+from wallaroo.state.log.history import History
 from wallaroo.state.task_state import TaskState
-from wallaroo.state.view import View
+from wallaroo.state.views.entry_codec import KEY_BYTES_MAX
+from wallaroo.state.views.environments import close_environments
+from wallaroo.state.views.view import View
 
 GROUPS = 4
 STEPS = ("timers", "totals")
@@ -174,10 +179,10 @@ def test_state_that_a_task_drops_is_nowhere_any_more(
     state.close()
     found = CheckpointReader(checkpoint.root).at()
     in_groups = [steps["totals"] for steps in state.group_sizes.values() if steps]
-    assert in_groups == [(found.sizes()["totals"].entries, found.sizes()["totals"].bytes)]
+    assert in_groups == [(found.sizes()["totals"].keys, found.sizes()["totals"].bytes)]
     assert sorted(state.group_sizes) == list(range(GROUPS))
     assert [entry.key for entry in found.entries()] == ["b"]
-    assert found.sizes()["totals"].entries == 1
+    assert found.sizes()["totals"].keys == 1
     name = f"snapshots/1.{group}.y.snapshot"
     snapshot = DeltaFile(checkpoint.storage.read(name), name)
     assert b"sa" not in [entry.key for entry in snapshot.entries(group)]

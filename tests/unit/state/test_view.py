@@ -8,14 +8,19 @@ from pathlib import Path
 import pytest
 
 from wallaroo.errors import CheckpointError
-from wallaroo.state.applying import CatchUp
-from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
-from wallaroo.state.delta import Entry, Origin, encode
-from wallaroo.state.environments import CALM_LOOKS, close_environments
-from wallaroo.state.history import History
-from wallaroo.state.snapshots import due_groups, in_force, oldest_needed
-from wallaroo.state.storage import LocalStorage
-from wallaroo.state.view import View
+from wallaroo.state.log.commits import (
+    Commit,
+    CommitLog,
+    DeltaRef,
+    SnapshotRef,
+)
+from wallaroo.state.log.delta import Entry, Origin, encode
+from wallaroo.state.log.history import History
+from wallaroo.state.log.snapshots import due_groups, in_force, oldest_needed
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views.environments import CALM_LOOKS, close_environments
+from wallaroo.state.views.view import View
+from wallaroo.state.views.view_updates import CatchUp
 
 GROUPS = 16
 

@@ -14,9 +14,9 @@ import pytest
 
 from wallaroo.durable.boot import boot_id
 from wallaroo.errors import PeerError
-from wallaroo.runtime.job import VIEW_DIR, WORKER, Deployment
-from wallaroo.state.storage import LocalStorage
-from wallaroo.state.view_folders import (
+from wallaroo.runtime.tasks.job import VIEW_DIR, WORKER, Deployment
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views.view_folders import (
     IN_USE,
     UNUSED_S_MAX,
     release_views,
@@ -29,7 +29,7 @@ MINE = "0123456789abcdef" * 2
 OTHER = "fedcba9876543210" * 2
 HOLD = """
 import pathlib, sys
-from wallaroo.state.view_folders import use_view
+from wallaroo.state.views.view_folders import use_view
 print(use_view(pathlib.Path(sys.argv[1]), "host", sys.argv[2]), flush=True)
 sys.stdin.read()
 """

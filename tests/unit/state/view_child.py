@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from wallaroo.state.commits import CommitLog
-from wallaroo.state.history import History
-from wallaroo.state.storage import LocalStorage
-from wallaroo.state.view import View
+from wallaroo.state.log.commits import CommitLog
+from wallaroo.state.log.history import History
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views.view import View
 
 GROUPS = 16  # one to a shard
 GROUP = 3

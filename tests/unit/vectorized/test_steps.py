@@ -400,12 +400,37 @@ def doubled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "size": 2 * row["size"]} for row in rows]
 
 
+@wallaroo.batch_state_computation("total size", state=VOLUME)
+def total_size(rows: list[dict[str, Any]], at: Array, states: Array) -> list[int]:
+    np.add.at(states["volume"], at, [row["size"] for row in rows])
+    return [int(states["volume"][number]) for number in at]
+
+
+def test_a_vectorized_step_right_after_a_shuffle_takes_events_with_times() -> None:
+    """Events that carry times are gathered into blocks for it, as those without times are."""
+    source = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", trades))
+    pipeline = (
+        source.with_event_time(second, allow_before_1980=True).key_by(symbol_of).to(total_size)
+    )
+    application = wallaroo.build_application("timed", pipeline.to_sink(SINK(as_json)))
+
+    done = run_local(application, {"in": [payload(b"A", size=size) for size in (1, 2, 4)]})
+
+    assert done.outputs == [b"7", b"7", b"7"]
+
+
 @pytest.mark.parametrize("batches", [1, 4])
 def test_windows_take_rows_that_vectorized_steps_made(batches: int) -> None:
     """Blocks first, then event time and windows, then blocks again."""
     source = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "localhost", 0, trades))
     windows = wallaroo.range_windows(wallaroo.seconds(1)).over(Sizes)
-    pipeline = source.to(even).with_event_time(second).key_by(symbol_of).to(windows).to(doubled)
+    pipeline = (
+        source.to(even)
+        .with_event_time(second, allow_before_1980=True)
+        .key_by(symbol_of)
+        .to(windows)
+        .to(doubled)
+    )
     application = wallaroo.build_application("app", pipeline.to_sink(SINK(as_json)))
 
     sums: dict[tuple[str, int], int] = {}

@@ -1,8 +1,6 @@
 """Command lines of the form ``wallaroo COMMAND [options] APP [options ...]``.
 
-Options of the command and of the application follow APP.
-
-Where it runs: a terminal.
+Where it runs: a terminal.  Options of the command and of the application follow APP.
 """
 
 from __future__ import annotations

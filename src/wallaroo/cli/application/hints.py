@@ -1,6 +1,4 @@
-"""Hints for fixing errors that an application's import or set-up raised.
-
-Only errors that carry enough information have one.
+"""Hints for fixing some errors that an application's import or set-up raised.
 
 Where it runs: driver.  All functions are pure but for reading ``sys.executable``.
 """

@@ -21,7 +21,7 @@ from wallaroo.api.application import Application
 from wallaroo.api.building import dead_letters_come_later
 from wallaroo.cli.application.hints import hint_for
 from wallaroo.errors import PipelineError, Problem, WallarooError
-from wallaroo.user_frames import user_frames
+from wallaroo.user_code.user_frames import user_frames
 
 FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
 

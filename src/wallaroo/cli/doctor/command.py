@@ -1,7 +1,5 @@
 """``wallaroo doctor``: a check that this machine can run applications.
 
-It prints one line per finding, with its fix.
-
 Where it runs: a terminal.  Changes nothing: the file written to measure a disk is removed again.
 """
 
@@ -22,7 +20,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from wallaroo.class_archive import find_archive
 from wallaroo.cli.doctor.machine import (
     NEEDED,
     Finding,
@@ -39,7 +36,8 @@ from wallaroo.cli.doctor.machine import (
     parse_ports,
 )
 from wallaroo.errors import PeerError
-from wallaroo.preflight import WORKER_PYTHON, check_worker_python
+from wallaroo.spark.jvm.cds_archive import find_archive
+from wallaroo.spark.jvm.preflight import WORKER_PYTHON, check_worker_python
 
 PORTS_DEFAULT = (7010, 7002)  # the ports of the examples
 FSYNC_TRIES = 15
@@ -48,7 +46,6 @@ LOOPBACK_SECONDS_MAX = 5.0
 
 
 # -- the command
-# --------------------------------------------------------------------------------------------------
 
 
 def add_parser(subparsers: Any) -> None:
@@ -132,7 +129,6 @@ def _ports(text: str) -> tuple[int, ...]:
 
 
 # -- Java and Python
-# --------------------------------------------------------------------------------------------------
 
 
 def examine_java() -> Finding:
@@ -190,7 +186,6 @@ def installed_version(package: str) -> str | None:
 
 
 # -- cores and memory
-# --------------------------------------------------------------------------------------------------
 
 
 def cores() -> float:
@@ -203,10 +198,7 @@ def cores() -> float:
 
 
 def free_memory() -> int | None:
-    """Return the available memory in bytes, None if the system does not report it.
-
-    It is the machine's, or what a container's limit leaves if that is less.
-    """
+    """Return the bytes that machine and container leave available, None if unreported."""
     available = memory_available(_text("/proc/meminfo"))
     limit = _text("/sys/fs/cgroup/memory.max").strip()
     used = _text("/sys/fs/cgroup/memory.current").strip()
@@ -224,7 +216,6 @@ def _text(path: str) -> str:
 
 
 # -- network
-# --------------------------------------------------------------------------------------------------
 
 
 def examine_loopback() -> Finding:
@@ -279,14 +270,10 @@ def examine_port(port: int, if_busy: Verdict) -> Finding:
 
 
 # -- disk
-# --------------------------------------------------------------------------------------------------
 
 
 def examine_disk(checkpoint: Path) -> Finding:
-    """Measure free space and fsync in the checkpoint's directory.
-
-    A directory that does not exist yet is judged by its parent.
-    """
+    """Measure free space and fsync in the checkpoint's directory, or else in its parent."""
     directory = checkpoint.absolute()
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent

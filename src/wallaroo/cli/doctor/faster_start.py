@@ -1,8 +1,6 @@
 """``wallaroo doctor --faster-start``: the archive of Spark's classes.
 
-It is written while a small application runs once.
-
-Where it runs: a terminal.  The archive is written under a different name, and renamed when it is
+Where it runs: a terminal.  A small application's run writes it, under another name until it is
 complete.
 """
 
@@ -16,10 +14,10 @@ from pathlib import Path
 import psutil
 
 import wallaroo
-from wallaroo.class_archive import archive_stem, find_archive, name_of_size
 from wallaroo.durable.folders import make_private
 from wallaroo.errors import PeerError
-from wallaroo.spark.jvm import wait_for_exit
+from wallaroo.spark.jvm.cds_archive import archive_stem, find_archive, name_of_size
+from wallaroo.spark.jvm.jvm import wait_for_exit
 
 MAKING = "-XX:ArchiveClassesAtExit="
 RUN_S = 600.0
@@ -28,7 +26,7 @@ MIB = 1024 * 1024
 KEPT = 4  # archives: one for each installation on this machine that is in use
 
 
-class Count:
+class WordCount:
     """State of one word."""
 
     def __init__(self) -> None:
@@ -41,8 +39,8 @@ def word(text: str) -> str:
     return text
 
 
-@wallaroo.state_computation(state=Count)
-def count(text: str, state: Count) -> str:
+@wallaroo.state_computation(state=WordCount)
+def count(text: str, state: WordCount) -> str:
     """Count a word."""
     state.count += 1
     return f"{text} {state.count}\n"
@@ -55,10 +53,7 @@ def encode(text: str) -> bytes:
 
 
 def small_application(folder: Path) -> wallaroo.Application:
-    """Return an application that loads the classes every run loads.
-
-    It has a source, a shuffle, state and a sink.
-    """
+    """Return a source, a shuffle, state and a sink: all classes that every run loads."""
     words = folder / "words.txt"
     words.write_text("a\nb\na\n", encoding="utf-8")
     counts = (
@@ -109,10 +104,7 @@ def _run_and_write(target: Path) -> None:
 
 
 def forget_old(folder: Path) -> None:
-    """Remove all archives but the newest ``KEPT``, and the unfinished files of killed processes.
-
-    Each archive takes 150 MiB.
-    """
+    """Remove all archives but the newest ``KEPT`` and killed processes' unfinished files."""
     by_age = sorted(folder.glob("spark-classes-*.jsa"), key=lambda path: path.stat().st_mtime_ns)
     for path in by_age[:-KEPT]:
         path.unlink(missing_ok=True)

@@ -1,7 +1,5 @@
 """Parsers and verdicts for what the doctor reads from a machine.
 
-These are Java's version line, /proc/meminfo, cgroup limits, disks and lists of ports.
-
 Where it runs: pure.
 """
 
@@ -23,6 +21,7 @@ NEEDED = {
     "rich": (13,),
     "psutil": (7, 2, 2),
     "prometheus-client": (0, 22),
+    "shtab": (1, 7),
 }
 GIB = 1024**3
 # bytes free; the backlog of one source may fill the former within minutes
@@ -44,10 +43,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report.
-
-    It has the thing examined, its verdict, what was seen, and how to fix it if it is not ok.
-    """
+    """One line of the report: what was examined, its verdict, what was seen, and the fix."""
 
     thing: str
     verdict: Verdict
@@ -150,10 +146,7 @@ def judge_python(version: tuple[int, ...], text: str) -> Finding:
 
 
 def judge_package(package: str, version: str | None, least: tuple[int, ...]) -> Finding:
-    """Judge an installed package by its version.
-
-    Spark's version must match in its first two numbers, the others must only be new enough.
-    """
+    """Judge a version: of Spark's two numbers must match, others must be new enough."""
     wanted = ".".join(map(str, least))
     fix = (
         f'Run: pip install "{package}{f"=={wanted}.*" if package == "pyspark" else f">={wanted}"}"'

@@ -1,7 +1,5 @@
 """``wallaroo profile``: time and memory of an application over some seconds.
 
-It profiles a running application, or runs one for the purpose.
-
 Where it runs: a terminal.  The application is not changed: its figures are those that it always
 collects, and a flame graph is taken from outside.
 """
@@ -21,14 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.application.arguments import trailing_parser
-from wallaroo.cli.formatting import size
+from wallaroo.cli.application.targets import (
+    Target,
+    as_target,
+    is_place,
+    only_one,
+    target_of,
+)
 from wallaroo.cli.profile.figures import Details, Figures, figures_between
 from wallaroo.cli.profile.flame import FlameGraph, find_program
 from wallaroo.cli.profile.processes import ProcessFigures, cpu_s, processes
-from wallaroo.cli.tables import print_table
-from wallaroo.cli.targets import Target, as_target, is_place, only_one, target_of
+from wallaroo.cli.terminal.formatting import print_table, size
 from wallaroo.errors import PeerError, PipelineError, Problem
-from wallaroo.status_api.discovery import running
+from wallaroo.monitoring.metrics.status import RunState
+from wallaroo.monitoring.status_api.discovery import running
 
 POLL_S = 0.25
 START_S_MAX = 300.0
@@ -144,7 +148,6 @@ def _wait(target: Target, until: float, before: Details) -> Details:
 
 
 # -- running an application for it
-# --------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -182,11 +185,10 @@ def _started(run: subprocess.Popen[bytes]) -> Target:
 
 def _is_running(target: Target) -> bool:
     status = json.loads(target.ask("/status").body)
-    return bool(status["state"] == "running")
+    return bool(status["state"] == RunState.RUNNING)
 
 
 # -- showing it
-# --------------------------------------------------------------------------------------------------
 
 
 def _known(share: float) -> str:

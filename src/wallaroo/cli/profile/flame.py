@@ -1,6 +1,4 @@
-"""Flame graphs of a running application, recorded by py-spy.
-
-py-spy samples processes from outside.
+"""Flame graphs of a running application, recorded from outside by py-spy.
 
 Where it runs: a terminal, on the driver's machine.
 """

@@ -7,18 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
-# part of a command line -> name of the process; the first match wins
-_NAMES = (
-    ("wallaroo.ingress.feeder", "feeder"),
-    ("wallaroo.ingress", "ingress"),
-    ("wallaroo.range_server", "range server"),
-    ("wallaroo.sinks.tcp.egress", "egress"),
-    ("pyspark.worker", "worker"),
-)
+from wallaroo.processes.roles import family, role_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +31,7 @@ class ProcessFigures:
 def cpu_s(driver: int) -> dict[int, float]:
     """Return the processor time of the driver and of all processes below it, by pid."""
     found = {}
-    for process in _family(driver):
+    for process in family(driver):
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
             found[process.pid] = times.user + times.system
@@ -47,12 +39,9 @@ def cpu_s(driver: int) -> dict[int, float]:
 
 
 def processes(driver: int, before: dict[int, float], seconds: float) -> list[ProcessFigures]:
-    """Return the figures of all processes, the largest first.
-
-    ``before`` is their processor time ``seconds`` ago.
-    """
+    """Return all processes' figures, the largest first; ``before``: CPU ``seconds`` ago."""
     found = []
-    for process in _family(driver):
+    for process in family(driver):
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
             used_s = times.user + times.system - before.get(process.pid, 0.0)
@@ -63,15 +52,9 @@ def processes(driver: int, before: dict[int, float], seconds: float) -> list[Pro
 
 
 def name_of(command: list[str]) -> str:
-    """Return the name of a process below the driver, by its command line.
-
-    >>> name_of(["python", "-m", "pyspark.daemon", "pyspark.worker"]), name_of(["/bin/java", "-cp"])
-    ('worker', "Spark's JVM")
-    """
-    if command and Path(command[0]).name == "java":
-        return "Spark's JVM"
-    line = " ".join(command)
-    return next((name for part, name in _NAMES if part in line), "other")
+    """Return the name of a process below the driver, by its command line."""
+    role = role_of(tuple(command))
+    return "other" if role is None else role.value
 
 
 def _memory(process: psutil.Process) -> tuple[int, int]:
@@ -80,11 +63,3 @@ def _memory(process: psutil.Process) -> tuple[int, int]:
         return full.rss, getattr(full, "uss", 0)
     except psutil.AccessDenied:
         return process.memory_info().rss, 0
-
-
-def _family(driver: int) -> list[psutil.Process]:
-    try:
-        top = psutil.Process(driver)
-        return [top, *top.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []

@@ -1,6 +1,4 @@
-"""``wallaroo receive``: a receiver of an application's output.
-
-It listens for output, or reads a Kafka topic, and prints it, saves it or counts it.
+"""``wallaroo receive``: printing, saving or counting an application's output.
 
 Where it runs: a process of its own.
 """
@@ -16,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from wallaroo.cli.kafka_address import (
+from wallaroo.cli.receive.receiver import FORMS, OutputTotals, Receiver, parse_address
+from wallaroo.cli.terminal.kafka_address import (
     SCHEME,
     add_kafka_options,
     is_kafka,
     kafka_address,
 )
-from wallaroo.cli.receive.receiver import FORMS, Receiver, Totals, parse_address
 from wallaroo.errors import WallarooError, optional_library
 
 OUT_BUFFER_BYTES = 1 << 20
@@ -113,10 +111,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Receive until the count, the timeout or Ctrl-C; return the exit code.
-
-    It is 0 if everything requested arrived, 1 if not, 2 for a wrong option.
-    """
+    """Receive until count, timeout or Ctrl-C; return 0 (complete), 1 (not) or 2 (bad option)."""
     if problem := _problem(args):
         print(f"wallaroo receive: {problem}", file=sys.stderr)
         return 2
@@ -149,7 +144,7 @@ def main(args: argparse.Namespace) -> int:
 def _receive_records(args: argparse.Namespace) -> int:
     with optional_library("Kafka", "confluent-kafka", "kafka", "here"):
         from wallaroo.cli.receive.kafka import TopicReader, receive_records
-    totals = Totals()
+    totals = OutputTotals()
     is_complete = False
     with _output(args) as out, contextlib.suppress(KeyboardInterrupt):
         address = kafka_address(args.topic, args.kafka_option)
@@ -176,7 +171,7 @@ def _receive_records(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rate(totals: Totals) -> str:
+def _rate(totals: OutputTotals) -> str:
     seconds = (totals.last_ns - totals.first_ns) / 1e9
     return f" in {seconds:.1f} s ({totals.messages / seconds:.0f} records/s)" if seconds > 0 else ""
 
@@ -217,10 +212,7 @@ def _output(args: argparse.Namespace) -> Iterator[BinaryIO | None]:
 
 
 def _watch(receiver: Receiver, out: BinaryIO | None, args: argparse.Namespace) -> bool:
-    """Wait for the count or the timeout; return whether everything requested arrived.
-
-    Printed output is flushed meanwhile.
-    """
+    """Wait for the count or the timeout, flushing; return whether all requested arrived."""
     deadline = time.monotonic() + args.timeout if args.timeout is not None else float("inf")
     wanted = args.count if args.count is not None else sys.maxsize
     try:

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
 
-from wallaroo.cli.kafka_address import KafkaAddress
-from wallaroo.cli.receive.receiver import Totals
-from wallaroo.clients.kafka import (
+from wallaroo.cli.receive.receiver import OutputTotals
+from wallaroo.cli.terminal.kafka_address import KafkaAddress
+from wallaroo.connectors.kafka.client import (
     error_of,
     is_transient,
     open_consumer,
@@ -90,7 +90,7 @@ class TopicReader:
 def receive_records(
     reader: TopicReader,
     out: BinaryIO | None,
-    totals: Totals,
+    totals: OutputTotals,
     *,
     count: int,
     until: float,
@@ -121,7 +121,7 @@ def receive_records(
     return True
 
 
-def _note(totals: Totals, records: list[Any]) -> None:
+def _note(totals: OutputTotals, records: list[Any]) -> None:
     totals.first_ns = totals.first_ns or time.time_ns()
     totals.last_ns = time.time_ns()
     totals.messages += len(records)

@@ -14,11 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import BinaryIO
 
+from wallaroo.connectors.tcp.pipe import GREETING, OFFSET
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET
 
 CHUNK_BYTES = 256 * 1024  # per recv
 ACK_S = 0.05  # a resuming receiver makes its file durable and reports it at most this often
@@ -42,11 +41,7 @@ def line_cutter() -> Cutter:
 
 
 def frame_cutter(header_length: int, length_fmt: str) -> Cutter:
-    """Return a cutter of frames.
-
-    ``length_fmt`` reads the payload's length from a header of ``header_length`` bytes, which is
-    dropped.
-    """
+    """Return a cutter of frames whose header, dropped, has the length ``length_fmt``."""
     header = struct.Struct(length_fmt)
     if header.size != header_length:
         raise ValueError(
@@ -73,7 +68,7 @@ def frame_cutter(header_length: int, length_fmt: str) -> Cutter:
 
 
 @dataclass(slots=True)
-class Totals:
+class OutputTotals:
     """Totals of the data received so far, over all connections."""
 
     bytes: int = 0
@@ -90,7 +85,7 @@ class _Peer:
     buffer: bytearray = field(default_factory=bytearray)
 
 
-class Kept:
+class KeptOutput:
     """Received data, written to ``out`` and kept if requested."""
 
     def __init__(self, out: BinaryIO | None, is_keeping: bool):
@@ -121,7 +116,7 @@ class Kept:
 class ResumePoint:
     """Number of bytes received, and of those on disk and reported."""
 
-    def __init__(self, kept: Kept, has: int):
+    def __init__(self, kept: KeptOutput, has: int):
         self.has = has
         self._kept = kept
         self._acked = has
@@ -176,9 +171,9 @@ class Receiver:
             "frames": frame_cutter(header_length, length_fmt),
         }
         self._cut = cutters[form]
-        self._kept = Kept(out, is_keeping)
+        self._kept = KeptOutput(out, is_keeping)
         self._resume = ResumePoint(self._kept, resume_at) if is_resuming else None
-        self.totals = Totals()
+        self.totals = OutputTotals()
         self.error: OSError | None = None  # from writing to ``out``; the receiver has stopped
         self._progress = threading.Condition()
         self._is_closing = False
@@ -214,10 +209,7 @@ class Receiver:
         return self
 
     def wait_for(self, count: int, seconds: float) -> bool:
-        """Wait at most ``seconds`` for ``count`` messages (bytes in raw form).
-
-        Return whether they have arrived.
-        """
+        """Wait for ``count`` messages (bytes in raw form); return whether they came."""
         deadline = time.monotonic() + seconds
         with self._progress:
             while (
@@ -244,15 +236,10 @@ class Receiver:
     def __enter__(self) -> Receiver:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # -- the thread -------------------------------------------------------------------------------
+    # -- the thread
 
     @staticmethod
     def _listening(host: str, port: int) -> socket.socket:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.errors import PipelineError, Problem
-from wallaroo.options import RunOptions
-from wallaroo.plan.model import KEY_GROUPS_DEFAULT
-from wallaroo.status_api.access import TOKEN_VARIABLE
-from wallaroo.tls import TLS
+from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
+from wallaroo.network.tls import TLS
+from wallaroo.options import LATENCY_MS, HostKind, Latency, RunOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -96,10 +96,20 @@ def _add_batches(add: Callable[..., Any]) -> None:
     )
     add(
         "--latency",
-        choices=("normal", "low"),
-        default="normal",
+        type=_latency,
+        metavar="TARGET",
         help=(
-            "low: workers take small batches as input comes, in milliseconds (default: %(default)s)"
+            "milliseconds that an event may take from its receipt to its results: commits are as "
+            f"rare as that allows (default: {LATENCY_MS:g} with --host resident, no target with "
+            "micro-batch; the former words low and normal are accepted)"
+        ),
+    )
+    add(
+        "--host",
+        choices=tuple(kind.value for kind in HostKind),
+        help=(
+            "resident: workers take small batches as input comes; micro-batch: each batch is a job "
+            "of Spark (default: resident on one machine, micro-batch on a cluster)"
         ),
     )
     add(
@@ -150,7 +160,7 @@ def _add_access(add: Callable[..., Any]) -> None:
         "--tls-cert",
         metavar="FILE",
         help="on a cluster: PEM certificate with which the driver encrypts the input that workers "
-        "on other hosts read and, at --latency low, all that tasks send; with --tls-key",
+        "on other hosts read and, with --host resident, all that tasks send; with --tls-key",
     )
     add("--tls-key", metavar="FILE", help="the key of --tls-cert, PEM")
 
@@ -214,6 +224,20 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _latency(text: str) -> Latency | float:
+    if text in tuple(Latency):
+        return Latency(text)
+    try:
+        target_ms = float(text.removesuffix("ms"))
+    except ValueError:
+        target_ms = 0.0
+    if not (target_ms > 0 and math.isfinite(target_ms)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no target: give milliseconds above 0, such as 50"
+        )
+    return target_ms
+
+
 def _speed(text: str) -> float:
     try:
         speed = float(text.removesuffix("x"))
@@ -232,7 +256,11 @@ def _tls(certificate: str | None, key: str | None, options: str) -> TLS | None:
 
 
 def run_options(options: argparse.Namespace) -> RunOptions:
-    """Return the ``RunOptions`` of a command line."""
+    """Return the ``RunOptions`` of a command line.  Raises PipelineError."""
+    if options.host and options.latency in tuple(Latency):
+        what = f"--latency {options.latency} names a host, and --host {options.host} does, too."
+        problem = Problem("wallaroo run", "", what, "Give --latency in milliseconds, such as 50.")
+        raise PipelineError(problem)
     return RunOptions(
         master=options.master,
         checkpoint=options.checkpoint,
@@ -241,6 +269,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         batch_time_s=options.batch_time,
         speed=options.speed,
         latency=options.latency,
+        host=options.host,
         log_level=options.log_level,
         app_log_level=options.app_log_level,
         key_groups=options.key_groups,

@@ -22,20 +22,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from wallaroo import console
 from wallaroo.api.application import Application
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
-from wallaroo.cli.formatting import duration
 from wallaroo.cli.run.arguments import add_options, run_options
 from wallaroo.cli.run.signals import StopSignals
 from wallaroo.cli.run.text import summary
-from wallaroo.cli.run.views import View, choose_view
+from wallaroo.cli.run.views import RunView, choose_view
+from wallaroo.cli.terminal.formatting import duration
+from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.metrics.status import RunStatus
+from wallaroo.monitoring.metrics.status import RunState, RunStatus
 from wallaroo.options import RunHandle
+from wallaroo.processes import console
 from wallaroo.runner import launch
-from wallaroo.sinks.file.config import FileSinkConfig
 
 POLL_S = 0.5  # between two updates of the table and checks for signals
 STARTING_POLL_S = 0.1  # while the run starts: phases are timed by polling
@@ -64,7 +64,6 @@ def parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]
 
 
 # -- the command
-# --------------------------------------------------------------------------------------------------
 
 
 def run_command(arguments: argparse.Namespace) -> int:
@@ -130,11 +129,10 @@ def log_on_stderr(is_quiet: bool) -> Iterator[None]:
         log.propagate = is_propagating
 
 
-def watch(handle: RunHandle, view: View, signals: StopSignals, poll_s: float = POLL_S) -> RunStatus:
-    """Show the run from its start until it ends; return its last status.
-
-    After the first signal, request a stop.
-    """
+def watch(
+    handle: RunHandle, view: RunView, signals: StopSignals, poll_s: float = POLL_S
+) -> RunStatus:
+    """Show the run until it ends, stopping it at a first signal; return its last status."""
     is_asked = False
     phases = Phases(view.say)
     try:
@@ -165,7 +163,7 @@ class Phases:
 
     def look(self, status: RunStatus) -> None:
         """Note the run's current phase, and report the previous one if it is over."""
-        self.is_starting = status.state == "starting"
+        self.is_starting = status.state is RunState.STARTING
         if status.doing == self._phase:
             return
         now_s = time.monotonic()
@@ -177,17 +175,14 @@ class Phases:
 
 
 def _stopping(status: RunStatus) -> str:
-    if status.state == "starting":
+    if status.state is RunState.STARTING:
         doing = f" while {status.doing}" if status.doing else ""
         return f"stopping{doing}, before the first batch... (once more to end at once)"
     return "stopping at the batch boundary... (once more to end at once)"
 
 
 def confirm_fresh(options: argparse.Namespace) -> None:
-    """Ask before --fresh deletes anything.
-
-    Raises CheckpointError if the answer is not yes, or if the user cannot be asked.
-    """
+    """Ask before --fresh deletes anything.  Raises CheckpointError: refused, or no terminal."""
     directory: Path | None = options.checkpoint
     if (
         not options.fresh
@@ -213,7 +208,6 @@ def confirm_fresh(options: argparse.Namespace) -> None:
 
 
 # -- beginning and end
-# --------------------------------------------------------------------------------------------------
 
 
 def _start(application: Application, options: argparse.Namespace) -> RunHandle:

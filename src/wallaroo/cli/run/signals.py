@@ -12,17 +12,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 _INTERRUPTED = 130  # the exit code by shell convention for a process that Ctrl-C ended
 
 
 class StopSignals:
-    """A counter of SIGINT and SIGTERM while it is entered.
-
-    The second signal ends the process, after ``at_second`` restored the terminal.
-    """
+    """A counter of SIGINT and SIGTERM; the second calls ``at_second`` and ends the process."""
 
     def __init__(self, at_second: Callable[[], None]) -> None:
         self.count = 0
@@ -39,12 +36,7 @@ class StopSignals:
         self.install()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for number, previous in self._previous.items():
             signal.signal(number, previous)
 

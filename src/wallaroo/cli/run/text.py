@@ -11,32 +11,40 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from wallaroo.cli.formatting import counted, duration, group_ranges, milliseconds, size, spread
-from wallaroo.metrics.status import (
+from wallaroo.cli.terminal.formatting import (
+    counted,
+    duration,
+    group_ranges,
+    milliseconds,
+    size,
+    spread,
+)
+from wallaroo.monitoring.metrics.status import (
     ErrorCount,
     PipelineLatency,
+    RunState,
     RunStatus,
     SinkLine,
     SourceStatus,
     TimeStatus,
     WorkerStatus,
 )
+from wallaroo.monitoring.status_api.figures import notes
 
 Row = dict[str, str | Text]  # by column
 
 WORKERS_SHOWN = 16  # a larger table would push everything else off the screen
 _STATE_STYLES = {
-    "starting": "yellow",
-    "running": "green",
-    "stopping": "yellow",
-    "stopped": "bold",
-    "finished": "bold green",
-    "failed": "bold red",
+    RunState.STARTING: "yellow",
+    RunState.RUNNING: "green",
+    RunState.STOPPING: "yellow",
+    RunState.STOPPED: "bold",
+    RunState.FINISHED: "bold green",
+    RunState.FAILED: "bold red",
 }
 
 
 # -- words
-# --------------------------------------------------------------------------------------------------
 
 
 def _backlog(status: RunStatus) -> tuple[int, int]:
@@ -62,16 +70,12 @@ def _source_note(source: SourceStatus) -> str:
 
 
 # -- the live table
-# --------------------------------------------------------------------------------------------------
 
 
 def live_table(
     status: RunStatus, workers_from: int = 2, workers_shown: int = WORKERS_SHOWN
 ) -> RenderableType:
-    """Return the whole status of a run on one screen.
-
-    Workers are included if there are at least ``workers_from``, at most ``workers_shown`` of them.
-    """
+    """Return a run's status on one screen, with ``workers_from`` to ``workers_shown`` workers."""
     parts: list[RenderableType] = [_headline(status), _rates(status)]
     if status.sources:
         parts.append(_sources(status.sources))
@@ -81,8 +85,12 @@ def live_table(
         parts.append(_latencies(status.latency))
     if status.errors:
         parts.append(_errors(status.errors))
+    parts += [Text(f" left out in {losses.words}") for losses in status.losses]
     if len(status.workers) >= workers_from:
         parts.append(_workers(status.workers, workers_shown))
+    if held := held_words(status):
+        parts.append(Text(f" {held}"))
+    parts += [Text(f" {note}", style="yellow") for note in notes(status)]
     if status.workers_killed:
         parts.append(Text(f" {_killed_words(status)}", style="yellow"))
     if status.moved:
@@ -95,7 +103,7 @@ def live_table(
 
 def _headline(status: RunStatus) -> Text:
     line = Text(f" {status.application} ", style="bold")
-    line.append(status.state, style=_STATE_STYLES.get(status.state, ""))
+    line.append(status.state, style=_STATE_STYLES[status.state])
     if status.doing:
         line.append(f": {status.doing}", style="not bold")
     line.append(
@@ -143,15 +151,28 @@ def _sources(sources: tuple[SourceStatus, ...]) -> RenderableType:
 
 def _watermark(time: TimeStatus) -> str:
     """Format a watermark's lag behind the clock, and the partition that holds it back."""
+    if time.is_idle:
+        return "idle"
     lag = "none yet" if time.lag_s is None else f"{duration(max(0.0, time.lag_s))} behind"
     return " ".join(filter(None, (lag, time.held_by and f"({time.held_by})")))
 
 
-class _Fitting:
-    """A table that fits the terminal without breaking a word.
+def held_words(status: RunStatus) -> str:
+    """Return which source and partition event time waits for; empty without event time."""
+    times = [step.time for step in status.step_times]
+    if not times:
+        return ""
+    if all(time.is_idle for time in times):
+        return "event time: all sources are idle, so it follows the clock"
+    first = times[0]
+    if first.lag_s is None or not first.held_by:
+        return ""
+    lag = duration(max(0.0, first.lag_s))
+    return f"event time is held back by {first.held_by}: {lag} behind the clock"
 
-    It leaves out its ``droppable`` columns, in their order, until it fits.
-    """
+
+class _Fitting:
+    """A table that fits the terminal by leaving out ``droppable`` columns, in their order."""
 
     def __init__(
         self,
@@ -233,10 +254,7 @@ def _errors(errors: tuple[ErrorCount, ...]) -> Table:
 
 
 def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
-    """Return the table of workers and their shares of the keys.
-
-    The state of a key group is in the view of the worker that has it.
-    """
+    """Return the table of workers and the key groups whose state is in their views."""
     table = _table(
         "worker", "host", "cores", "tasks", "key groups", "state in its view", words=(0, 1, 5)
     )
@@ -264,10 +282,7 @@ def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
 
 
 def _table(*columns: str, words: tuple[int, ...] = ()) -> Table:
-    """Return an empty table.
-
-    Columns of ``words`` are ranged left and may wrap, numbers are ranged right and may not.
-    """
+    """Return an empty table; columns of ``words`` are left-aligned and wrap, numbers not."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
     for number, column in enumerate(columns):
         is_words = number in words
@@ -278,7 +293,6 @@ def _table(*columns: str, words: tuple[int, ...] = ()) -> Table:
 
 
 # -- text
-# --------------------------------------------------------------------------------------------------
 
 
 def log_line(status: RunStatus) -> str:
@@ -288,7 +302,7 @@ def log_line(status: RunStatus) -> str:
         f"{status.application} {status.state}{f': {status.doing}' if status.doing else ''} "
         f"{duration(status.elapsed_s)}",
     ]
-    if status.state == "starting":
+    if status.state is RunState.STARTING:
         return facts[0]
     facts += [
         f"in {status.events_in_per_s:,.0f}/s, done {status.events_done_per_s:,.0f}/s, out "
@@ -308,6 +322,8 @@ def log_line(status: RunStatus) -> str:
         if source.is_paused
     ]
     facts += [_error_words(error) for error in status.errors]
+    facts += [f"left out in {losses.words}" for losses in status.losses]
+    facts += notes(status)
     if len(status.workers) > 1:
         facts.append(
             f"{len(status.workers)} workers: "
@@ -362,6 +378,8 @@ def summary(status: RunStatus) -> str:
         if sink.pending_bytes
     ]
     lines += [f"  {_error_words(error)}; last at {error.last}" for error in status.errors]
+    lines += [f"  left out     in {losses.words}" for losses in status.losses]
+    lines += [f"  note         {note}" for note in notes(status)]
     lines += [f"  damaged      {damaged}" for damaged in status.damaged]
     if status.workers_killed:
         lines.append(f"  killed       {_killed_words(status)}")
@@ -378,7 +396,9 @@ def _killed_words(status: RunStatus) -> str:
 
 def _end_of(status: RunStatus) -> str:
     """Return how the run ended, in words."""
-    return "finished (all input is processed)" if status.state == "finished" else status.state
+    return (
+        "finished (all input is processed)" if status.state is RunState.FINISHED else status.state
+    )
 
 
 def _latency_lines(latency: tuple[PipelineLatency, ...]) -> list[str]:

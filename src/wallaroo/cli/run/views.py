@@ -15,25 +15,21 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Protocol, Self, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
 
-from wallaroo import console
 from wallaroo.cli.run.text import live_table, log_line
-from wallaroo.metrics.status import RunStatus
+from wallaroo.monitoring.metrics.status import RunStatus
+from wallaroo.processes import console
 
 LINE_EVERY_S = 5.0
 _CURSOR_ON = b"\r\n\x1b[?25h"
 
 
-class View(Protocol):
-    """A display of one status after the other.
-
-    It is a context manager that leaves the terminal as it was.
-    """
+class RunView(Protocol):
+    """A display of one status after the other; a context manager that restores the terminal."""
 
     def show(self, status: RunStatus) -> None:
         """Show this status now, or soon, or not at all."""
@@ -49,12 +45,7 @@ class View(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...
 
 
 class _Closing:
@@ -67,12 +58,7 @@ class _Closing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -87,11 +73,7 @@ class QuietView(_Closing):
 
 
 class LineView(_Closing):
-    """A view that prints log lines.
-
-    It prints one when the state changes and every few seconds in between; what a rebalance moved is
-    printed once, immediately.
-    """
+    """A view that logs changes of state and moves of keys at once, else every few seconds."""
 
     def __init__(self, stream: TextIO, every_s: float = LINE_EVERY_S) -> None:
         self._stream = stream
@@ -116,10 +98,7 @@ class LineView(_Closing):
 
 
 class LiveView(_Closing):
-    """A table updated in place, below everything that is printed meanwhile.
-
-    ``shares_stdout`` means that stdout is this very terminal; otherwise stdout stays untouched.
-    """
+    """A table updated below what is printed; ``shares_stdout``: stdout is this terminal."""
 
     def __init__(self, stream: TextIO, shares_stdout: bool = False) -> None:
         self._stream = stream
@@ -175,10 +154,7 @@ class LiveView(_Closing):
 
 
 class LinesAbove(io.TextIOBase):
-    """A replacement for a stream of the terminal.
-
-    It passes whole lines to ``write_above``, from any thread; half a line waits for its end.
-    """
+    """A terminal stream's replacement, which passes whole lines to ``write_above``."""
 
     def __init__(self, original: TextIO, write_above: Callable[[str], None]) -> None:
         super().__init__()
@@ -218,7 +194,7 @@ class LinesAbove(io.TextIOBase):
         return self._original.encoding
 
 
-def choose_view(is_quiet: bool, is_live_allowed: bool) -> View:
+def choose_view(is_quiet: bool, is_live_allowed: bool) -> RunView:
     """Return the view for the options and the kind of stderr.
 
     The view writes to a descriptor of its own: stderr itself is redirected while Spark starts.

@@ -1,10 +1,9 @@
 """A sender with acknowledgements.
 
-Every message is in the application's spool exactly once, whichever process is killed.
-
 Where it runs: a process or thread of its own.  The ingress reports how many messages of the stream
 are safe; the sender continues from there, and reconnects as often as necessary.  The messages must
-be the same each time: the stream's name identifies them.
+be the same each time: the stream's name identifies them.  Every message is in the application's
+spool exactly once, whichever process is killed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from wallaroo.cli.send.sending import SLICE_BYTES, Messages, Sent, connect
 from wallaroo.errors import PeerError
 from wallaroo.ingress.acks import COUNT, REFUSED, hello
-from wallaroo.tls_sockets import Address
+from wallaroo.network.tls_sockets import Address
 
 ACK_WAIT_S = 0.1
 FRUITLESS_MAX = 8  # connections in a row that were closed before anything was acknowledged
@@ -83,10 +82,7 @@ def _send_from(
     rate: float | None,
     on_count: Callable[[int], None],
 ) -> None:
-    """Send from message ``count`` on, and read counts, until all are acknowledged.
-
-    Raises OSError if the connection is lost.
-    """
+    """Send from message ``count`` on until all are acknowledged.  Raises OSError."""
     sock.setblocking(False)
     view = memoryview(messages.content)
     total = len(messages.ends)

@@ -1,6 +1,4 @@
-"""``wallaroo send``: a sender to an application or a Kafka topic.
-
-The messages are the content of files, lines or decimal numbers; applications receive them over TCP.
+"""``wallaroo send``: a sender to an application (over TCP) or a Kafka topic.
 
 Where it runs: a process of its own.
 """
@@ -11,12 +9,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from wallaroo.cli.kafka_address import (
-    KafkaAddress,
-    add_kafka_options,
-    is_kafka,
-    kafka_address,
-)
 from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import (
     PAYLOAD_BYTES_MAX,
@@ -30,9 +22,15 @@ from wallaroo.cli.send.sending import (
     of_numbers,
     send,
 )
+from wallaroo.cli.terminal.kafka_address import (
+    KafkaAddress,
+    add_kafka_options,
+    is_kafka,
+    kafka_address,
+)
 from wallaroo.errors import PeerError, WallarooError, optional_library
-from wallaroo.framing import Framing, line_framing
-from wallaroo.tls_sockets import Address
+from wallaroo.network.tls_sockets import Address
+from wallaroo.protocols.framing import Framing, line_framing
 
 RATE_S_MIN = 0.01  # a shorter time yields no rate worth printing
 FORMS = ("lines", "frames", "raw")
@@ -151,10 +149,7 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Send and print a summary; return the exit code.
-
-    It is 0 if everything was sent, 1 if a target is or becomes unavailable, 2 for a wrong option.
-    """
+    """Send, print a summary; return 0 (sent), 1 (a target is unavailable) or 2 (bad option)."""
     try:
         targets = [] if is_kafka(args.to) else parse_targets(args.to)
         _check(args, targets)

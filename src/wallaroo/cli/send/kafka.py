@@ -12,9 +12,9 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from wallaroo.cli.kafka_address import KafkaAddress
 from wallaroo.cli.send.sending import Blocks, SendOptions, Sent
-from wallaroo.clients.kafka import error_of, sentence, settings
+from wallaroo.cli.terminal.kafka_address import KafkaAddress
+from wallaroo.connectors.kafka.client import error_of, sentence, settings
 from wallaroo.errors import PeerError
 
 POLL_EVERY = 1000  # records between two polls for delivery reports
@@ -23,7 +23,7 @@ LINGER_MS = 5
 PURGE_S = 1.0  # for the client to drop what cannot be sent any more
 
 
-class Records:
+class TopicRecords:
     """A producer to one topic, with the outcome of its deliveries."""
 
     def __init__(self, address: KafkaAddress, connect_timeout_s: float):
@@ -91,7 +91,7 @@ def send_records(
     With a ``separator``, the part before it is the record's key.  Ctrl-C ends it early and is no
     error.  Raises PeerError if the brokers stay unavailable or refuse.
     """
-    records = Records(address, options.connect_timeout_s)
+    records = TopicRecords(address, options.connect_timeout_s)
     divider = None if separator is None else separator.encode()
     began = time.monotonic()
     until = began + options.duration_s if options.duration_s is not None else float("inf")

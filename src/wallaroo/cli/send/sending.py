@@ -19,9 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wallaroo.errors import PeerError
-from wallaroo.framing import FrameError, Framing, frame_splitter, framer
-from wallaroo.lines import split_lines
-from wallaroo.tls_sockets import Address
+from wallaroo.network.tls_sockets import Address
+from wallaroo.protocols.framing import (
+    FrameError,
+    Framing,
+    frame_splitter,
+    framer,
+)
+from wallaroo.protocols.lines import split_lines
 
 SLICE_BYTES = 256 * 1024  # per send, if no batch size is given
 TICK_S = 0.01  # between sends, if a rate and no batch size is given
@@ -43,10 +48,7 @@ Blocks = Callable[[], Iterable[Messages]]  # called again for each repetition
 
 
 def of_frames(content: bytes, framing: Framing = U32) -> Messages:
-    """Return messages that are already framed.
-
-    Raises PeerError if the content does not end with a whole frame.
-    """
+    """Return framed messages.  Raises PeerError: the content does not end with a whole frame."""
     try:
         payloads = frame_splitter(framing)(content)
     except FrameError as error:
@@ -93,10 +95,7 @@ def _joined(content: bytes, overhead: int, payloads: Sequence[bytes]) -> Message
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """Options of a sender.
-
-    ``repeat`` 0 is forever; ``rate`` is messages per second over all targets.
-    """
+    """Options of a sender; ``repeat`` 0: forever; ``rate``: messages/s over all targets."""
 
     rate: float | None = None
     repeat: int = 1
@@ -109,10 +108,7 @@ class SendOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Amounts sent, and the seconds until the other side had read them.
-
-    ``lag_s`` is the most any batch was behind schedule.
-    """
+    """Amounts sent, seconds until all was read; ``lag_s``: the most a batch was behind."""
 
     messages: int
     size_bytes: int
@@ -221,10 +217,7 @@ def _send(
 def _await_close(
     sockets: Sequence[socket.socket], targets: Sequence[Address], messages: int, timeout_s: float
 ) -> bool:
-    """Wait until the targets have read everything and closed; return whether they all have.
-
-    Raises PeerError if one resets its connection.
-    """
+    """Return whether all targets read everything and closed.  Raises PeerError: one reset."""
     until = time.monotonic() + timeout_s
     for sock, target in zip(sockets, targets, strict=True):
         try:

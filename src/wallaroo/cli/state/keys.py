@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 
-from wallaroo.engine.keys import Key
+from wallaroo.engine.blocks.keys import Key
 
 
 def candidates(text: str, key_type: str | None) -> list[Key]:

@@ -19,21 +19,18 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from wallaroo.api.serialization import hooks_of
+from wallaroo.checkpoints.inspection.difference import Change, changes
+from wallaroo.checkpoints.inspection.keyed import StoredEntry
+from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt, ranges_text
+from wallaroo.checkpoints.inspection.step_forms import StepForms
+from wallaroo.checkpoints.inspection.values import Shown, text_of
 from wallaroo.cli.application.loading import import_application
 from wallaroo.cli.state.keys import candidates
-from wallaroo.cli.tables import grouped, print_table, utc_text
-from wallaroo.engine.expiring_state import without_last_use
-from wallaroo.engine.keys import Key, decode_key, encode_key
+from wallaroo.cli.terminal.formatting import print_table, utc_text
+from wallaroo.engine.blocks.keys import Key, decode_key, encode_key
+from wallaroo.engine.stores.ttl_state import without_last_use
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.inspection.difference import Change, changes
-from wallaroo.inspection.reader import (
-    CheckpointReader,
-    StateAt,
-    StoredEntry,
-    ranges_text,
-)
-from wallaroo.inspection.values import Shown, load_safely, show, text_of
-from wallaroo.state.commits import Commit
+from wallaroo.state.log.commits import Commit
 
 PACKED_NOTE = (
     "packed by the application itself: shown as bytes in hex; --app APP.py reads it "
@@ -43,7 +40,6 @@ Show = Callable[[StoredEntry], Shown]
 
 
 # -- list
-# --------------------------------------------------------------------------------------------------
 
 
 def list_command(options: argparse.Namespace) -> None:
@@ -57,8 +53,8 @@ def list_command(options: argparse.Namespace) -> None:
     if options.step is None:
         sizes = state.sizes().items()
         print_table(
-            ("step", "entries", "bytes"),
-            [(step, grouped(size.entries), grouped(size.bytes)) for step, size in sizes],
+            ("step", "keys", "bytes"),
+            [(step, f"{size.keys:,}", f"{size.bytes:,}") for step, size in sizes],
         )
     else:
         _print_keys(state, options)
@@ -75,9 +71,9 @@ def _print_commits(reader: CheckpointReader, limit: int) -> None:
                 str(commit.batch),
                 utc_text(commit.time_ms),
                 _events(commit, before),
-                ", ".join(f"{name} {grouped(count)}" for name, count in commit.outputs.items()),
-                grouped(sum(delta.entries for delta in deltas)),
-                grouped(sum(delta.size for delta in deltas)),
+                ", ".join(f"{name} {count:,}" for name, count in commit.outputs.items()),
+                f"{sum(delta.entries for delta in deltas):,}",
+                f"{sum(delta.size for delta in deltas):,}",
             )
         )
         before = commit
@@ -90,16 +86,13 @@ def _print_commits(reader: CheckpointReader, limit: int) -> None:
 
 
 def _events(commit: Commit, before: Commit | None) -> str:
-    """Return this batch's events by source, or what a command changed.
-
-    If the previous commit was deleted, only the total so far is known.
-    """
+    """Return this batch's events by source (totals if its predecessor is gone), or its edit."""
     if commit.edit:
         return f"({commit.edit})"
     known = before.offsets if before else {}
     so_far = " so far" if before is None and commit.batch > 0 else ""
     return ", ".join(
-        f"{name} {grouped(events - known.get(name, [0, 0])[1])}{so_far}"
+        f"{name} {events - known.get(name, [0, 0])[1]:,}{so_far}"
         for name, (_, events) in commit.offsets.items()
     )
 
@@ -114,11 +107,11 @@ def _print_keys(state: StateAt, options: argparse.Namespace) -> None:
             encoded = encode_key(entry.key)
             if encoded[1:].startswith(prefix):
                 count += 1
-                yield encoded, len(entry.raw)
+                yield encoded, entry.size
 
     found = heapq.nsmallest(options.limit, matching())
     print_table(
-        ("key", "bytes"), [(repr(decode_key(encoded)), grouped(size)) for encoded, size in found]
+        ("key", "bytes"), [(repr(decode_key(encoded)), f"{size:,}") for encoded, size in found]
     )
     begin = f" that begin with '{options.prefix}'" if prefix else ""
     more = (
@@ -126,11 +119,10 @@ def _print_keys(state: StateAt, options: argparse.Namespace) -> None:
         if count <= options.limit
         else f"; the first {options.limit} are shown, --limit N shows more"
     )
-    print(f"{grouped(count)} keys{begin} in step '{options.step}'{more}")
+    print(f"{count:,} keys{begin} in step '{options.step}'{more}")
 
 
 # -- get
-# --------------------------------------------------------------------------------------------------
 
 
 def get_command(options: argparse.Namespace) -> None:
@@ -149,19 +141,22 @@ def get_command(options: argparse.Namespace) -> None:
             f"{where} {have} key {options.key!r} at commit {state.commit.batch} (tried: {tried}). "
             f"`wallaroo state list --step NAME --prefix P` shows the keys there are."
         )
-    showing = _showing(options.app)
+    showing = _showing(options.app, state.forms)
     for entry in found:
         _print_entry(entry, showing(entry), state.commit)
 
 
 def _print_entry(entry: StoredEntry, shown: Shown, commit: Commit) -> None:
     key_type = type(entry.key).__name__
-    size = grouped(len(entry.raw))
+    size = f"{entry.size:,}"
     print(
         f"step '{entry.step}', key {entry.key!r} ({key_type}), commit {commit.batch}, {size} bytes"
     )
     if shown.is_packed:
         print(f"  {entry.raw.hex()}\n  ({PACKED_NOTE})")
+        return
+    if shown.is_keyed:
+        _print_keyed(shown)
         return
     is_object = isinstance(shown.value, dict) and "." in shown.class_name
     rows = shown.value if is_object else {"value": shown.value}
@@ -171,14 +166,29 @@ def _print_entry(entry: StoredEntry, shown: Shown, commit: Commit) -> None:
         print(f"    {name.ljust(width)}  {text_of(value)}")
 
 
+def _print_keyed(shown: Shown) -> None:
+    """Print the windows, timers or sides of a join of a key, one a line, by their kind."""
+    for name, items in shown.value.items():
+        if not isinstance(items, list):
+            print(f"  {name}: {text_of(items)}")
+            continue
+        print(f"  {name}")
+        for item in items:
+            fields = (f"{field} {_word(value)}" for field, value in item.items())
+            print(f"    {', '.join(fields)}")
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else text_of(value)
+
+
 # -- export
-# --------------------------------------------------------------------------------------------------
 
 
 def export_command(options: argparse.Namespace) -> None:
     """Write every entry as one line of JSON; one key group is in memory at a time."""
     state = _state_at(_open(options), options.commit, options.step)
-    showing = _showing(options.app)
+    showing = _showing(options.app, state.forms)
     with _output(options.out) as out:
         for entry in state.entries(options.step):
             shown = showing(entry)
@@ -214,7 +224,6 @@ def _output(file: Path | None) -> Iterator[TextIO]:
 
 
 # -- diff
-# --------------------------------------------------------------------------------------------------
 
 
 def diff_command(options: argparse.Namespace) -> None:
@@ -222,16 +231,18 @@ def diff_command(options: argparse.Namespace) -> None:
     reader = _open(options)
     new = _state_at(reader, options.to, options.step)
     old = _state_at(reader, options.start, None)
-    showing = _showing(options.app)
+    showing = _showing(options.app, new.forms)
     counts = Counter[tuple[str, str]]()
     print(f"from commit {old.commit.batch} to commit {new.commit.batch}")
     for change in changes(old, new, options.step):
         sign, text = _describe(change, showing)
+        if not text:  # rows of other keys in one piece have changed
+            continue
         counts[change.step, sign] += 1
         print(f"{sign} '{change.step}' {change.key!r}  {text}")
-    steps = dict.fromkeys((*old.commit.steps, *new.commit.steps))
+    steps = dict.fromkeys((*old.steps, *new.steps))
     rows = [
-        (step, *(grouped(counts[step, sign]) for sign in "+~-"))
+        (step, *(f"{counts[step, sign]:,}" for sign in "+~-"))
         for step in steps
         if options.step in (None, step)
     ]
@@ -239,25 +250,24 @@ def diff_command(options: argparse.Namespace) -> None:
 
 
 def _describe(change: Change, showing: Show) -> tuple[str, str]:
-    def side(raw: bytes) -> str:
-        return text_of(showing(StoredEntry(change.step, change.key, raw)).value)
+    def side(entry: StoredEntry) -> str:
+        return text_of(showing(entry).value)
 
     if change.old is None:
-        return "+", side(change.new or b"")
+        return "+", side(change.new) if change.new is not None else ""
     if change.new is None:
         return "-", side(change.old)
-    return "~", f"{side(change.old)} -> {side(change.new)}"
+    before = side(change.old)
+    after = side(change.new)
+    is_same = before == after and bool(change.new.parts)
+    return "~", "" if is_same else f"{before} -> {after}"
 
 
 # -- shared
-# --------------------------------------------------------------------------------------------------
 
 
 def _open(options: argparse.Namespace) -> CheckpointReader:
-    """Open the checkpoint, after raising this process's limit of open files.
-
-    A commit is read with all of its files open.
-    """
+    """Open the checkpoint; allow this process the many open files that a commit needs."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -270,19 +280,19 @@ def _state_at(reader: CheckpointReader, batch: int | None, step: str | None) -> 
     return state
 
 
-def _showing(app: str | None) -> Show:
-    """Return the function that makes an entry readable.
-
-    It uses stand-ins, or the classes and the deserialize of ``app``.
-    """
+def _showing(app: str | None, forms: StepForms) -> Show:
+    """Return what makes entries readable: stand-ins, or ``app``'s classes and deserialize."""
     if app is None:
-        return lambda entry: show(load_safely(entry.raw))
+        return forms.show
     hooks = hooks_of(vars(import_application(app)))
     loads = hooks[1] if hooks else pickle.loads
 
+    def unpack(raw: bytes) -> Any:
+        return loads(without_last_use(raw) if hooks else raw)
+
     def showing(entry: StoredEntry) -> Shown:
         try:
-            return show(loads(without_last_use(entry.raw) if hooks else entry.raw))
+            return forms.show(entry, unpack)
         except Exception as error:
             raise CheckpointError(
                 f"state of key {entry.key!r} in step '{entry.step}' cannot be read with {app}: "

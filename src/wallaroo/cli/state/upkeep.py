@@ -1,8 +1,8 @@
-"""The maintenance verbs of ``wallaroo state``: verify, rollback and drop.
+"""The maintenance verbs of ``wallaroo state``: verify, rollback, drop and rename.
 
-They check a checkpoint, move it back to an older commit, and remove state from it.
+They check a checkpoint, move it back to an older commit, remove state from it, and rename it.
 
-Where it runs: a terminal.  ``verify`` changes and locks nothing; the other two need the application
+Where it runs: a terminal.  ``verify`` changes and locks nothing; the others need the application
 to be stopped, and acquire the checkpoint's lock.
 
 Exit codes: 0 if all is well or done, 1 if something is damaged or refused.
@@ -15,14 +15,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from wallaroo.checkpoints.inspection.reader import ranges_text
+from wallaroo.checkpoints.maintenance.editing import remove_keys, remove_step, rename_step
+from wallaroo.checkpoints.maintenance.rollback import roll_back
+from wallaroo.checkpoints.maintenance.verification import Report, verify
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.state.keys import candidates
-from wallaroo.cli.tables import grouped
+from wallaroo.cli.terminal.formatting import counted
 from wallaroo.errors import CheckpointError
-from wallaroo.inspection.reader import ranges_text
-from wallaroo.maintenance.editing import remove_keys, remove_step
-from wallaroo.maintenance.rollback import roll_back
-from wallaroo.maintenance.verification import Report, verify
 
 WHOLE = 0
 DAMAGED = 1
@@ -91,6 +91,24 @@ def add_drop(verbs: Any) -> None:
     verb.set_defaults(handler=drop_command)
 
 
+def add_rename(verbs: Any) -> None:
+    """Add ``rename`` to the verbs of ``state``."""
+    verb = verbs.add_parser(
+        "rename",
+        allow_abbrev=False,
+        help="move the state of a step to a new name",
+        description=(
+            "Move the state of a step of a stopped application, with its timers and windows, to "
+            "the name that the step has in the next version of the application. It is a commit of "
+            "its own; input and output are not touched."
+        ),
+    )
+    _add_folder(verb)
+    verb.add_argument("step", metavar="STEP", help="the state step, as it is named now")
+    verb.add_argument("new", metavar="NEW", help="its new name")
+    verb.set_defaults(handler=rename_command)
+
+
 def _add_folder(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "folder", type=Path, metavar="DIR", help="the folder given to wallaroo run --checkpoint"
@@ -108,8 +126,8 @@ def _text(folder: Path, report: Report) -> str:
     lines = []
     for damage in report.damages:
         lines += [f"DAMAGED {damage.file}", f"  {damage.what}", f"  {damage.consequence}"]
-    read = ", ".join(f"{grouped(count)} {what}" for what, count in report.read.items() if count)
-    lines.append(f"read: {read or 'nothing'}, {grouped(report.bytes)} bytes")
+    read = ", ".join(f"{count:,} {what}" for what, count in report.read.items() if count)
+    lines.append(f"read: {read or 'nothing'}, {report.bytes:,} bytes")
     lines.append(f"commits whose state is whole: {ranges_text(list(report.whole)) or 'none'}")
     count = len(report.damages)
     verdict = f"{count} damaged" if count else "nothing is damaged"
@@ -155,11 +173,14 @@ def drop_command(options: argparse.Namespace) -> None:
     if not removal.entries:
         print(f"step '{options.step}' has no state at commit {removal.commit}")
         return
-    what = "entry" if removal.entries == 1 else "entries"
-    print(
-        f"removed {grouped(removal.entries)} {what} of step '{options.step}' as commit "
-        f"{removal.commit}"
-    )
+    entries = counted(removal.entries, "entry", "entries")
+    print(f"removed {entries} of step '{options.step}' as commit {removal.commit}")
+
+
+def rename_command(options: argparse.Namespace) -> None:
+    """Rename a step; print the commit that did."""
+    commit = rename_step(options.folder, options.step, options.new)
+    print(f"step '{options.step}' is '{options.new}' since commit {commit}")
 
 
 def _meanings(text: str, key_type: str | None) -> list[Any]:

@@ -6,43 +6,55 @@ Where it runs: a terminal.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.verify.cases import CASES
-from wallaroo.verify.disturbances.scaling import CHANGES, FAILURES, every_pair
-from wallaroo.verify.disturbances.schedule import Deed
-from wallaroo.verify.plain_receiver import BEHAVIOURS as RECEIVERS
-from wallaroo.verify.processes import Kind
+from wallaroo.options import Latency
+from wallaroo.testing.verify.plain_receiver import BEHAVIOURS as RECEIVERS
+from wallaroo.testing.verify.trial.processes import Kind
+from wallaroo.testing.verify.trial.schedule import Fault
 
-PAIRS_WORKERS_MAX = 5  # reached by growing by two twice
 ON_SPARK = "spark"
 IN_PROCESS = "in-process"
+# partitions need hosts of their own, which this command does not create
+DEEDS = tuple(deed for deed in Fault if deed is not Fault.PARTITION)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add all options of the command."""
-    _add_application(parser.add_argument)
+def add_options(parser: argparse.ArgumentParser, cases: Collection[str] = ()) -> None:
+    """Add all options of the command; ``cases`` are applications that can be chosen by name."""
+    if cases:
+        _add_named_application(parser.add_argument, cases)
+    else:
+        parser.add_argument(
+            "--app",
+            required=True,
+            metavar="FILE",
+            help="the application's file, with --oracle or --input",
+        )
+    _add_oracle(parser.add_argument)
     _add_load(parser.add_argument)
     _add_disturbances(parser.add_argument)
     _add_results(parser.add_argument)
 
 
-def _add_application(add: Callable[..., Any]) -> None:
-    """Add the options for the application and for the expected output."""
+def _add_named_application(add: Callable[..., Any], cases: Collection[str]) -> None:
     add(
         "--app",
         default="all",
         metavar="APP",
-        help=f"which application: {', '.join(CASES)}, or a file of your own with --oracle "
+        help=f"which application: {', '.join(cases)}, or a file of your own with --oracle "
         "(default: each of these in turn, sharing the kills)",
     )
+
+
+def _add_oracle(add: Callable[..., Any]) -> None:
+    """Add the options for the expected output."""
     add(
         "--oracle",
         metavar="FILE:CLASS",
-        help="for an application of your own: a subclass of wallaroo.verify.cases.Case that makes "
+        help="a subclass of wallaroo.testing.verify.cases.Case that makes "
         "its input and judges its output and state",
     )
     add(
@@ -51,9 +63,8 @@ def _add_application(add: Callable[..., Any]) -> None:
         action="append",
         default=[],
         metavar="SOURCE=FILE",
-        help="for an application of your own without an oracle: a source's messages, one to a "
-        "line, sent "
-        "again and again; output and state are compared with those of a run without faults",
+        help="without an oracle: a source's messages, one to a line, sent again and again; output "
+        "and state are compared with those of a run without faults",
     )
     add(
         "--key",
@@ -113,43 +124,28 @@ def _add_load(add: Callable[..., Any]) -> None:
 def _add_disturbances(add: Callable[..., Any]) -> None:
     """Add the options for disturbances and for the host of the run."""
     add(
-        "--changes",
-        type=changes_of,
-        default=(),
-        metavar="CHANGE,...",
-        help="run on a cluster of this machine that changes so instead of killing single "
-        f"processes: {', '.join(CHANGES)}; 'pairs': every order of two of the first four; "
-        "'failures': all the others",
-    )
-    add(
-        "--workers",
-        type=int,
-        default=2,
-        metavar="N",
-        help="with --changes and --deeds partition: workers at the start (default: %(default)s)",
-    )
-    add(
         "--latency",
-        choices=("normal", "low"),
-        default="normal",
+        choices=tuple(mode.value for mode in Latency),
+        default=Latency.NORMAL.value,
         help="of the run, as in `wallaroo run` (default: %(default)s)",
     )
     add(
-        "--deeds",
+        "--faults",
+        "--deeds",  # the former name
+        dest="deeds",
         type=deeds_of,
-        default=(Deed.KILL,),
-        metavar="DEED,...",
+        default=(Fault.KILL,),
+        metavar="FAULT,...",
         help="what is done, --kills times: kill; hold (stopped for seconds, then continued); "
         "stop (the driver: a clean stop, then a new start); enospc, eio, torn (a write of the "
         "protocol fails so, or is cut in half by a death); clock (it jumps); flip (a bit of a "
-        "file, between two starts); all of these (default: kill); or partition, alone: hosts that "
-        "cannot reach each other, with executors in network namespaces, as root",
+        "file, between two starts); all of these (default: kill)",
     )
     add(
         "--receiver",
         choices=RECEIVERS,
         help="a plain TCP receiver of this behaviour instead of the resuming one; outputs may come "
-        "again there, in order, and none may be lost (--app sequence)",
+        "again there, in order, and none may be lost",
     )
     add(
         "--host",
@@ -188,33 +184,19 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
         ) from None
 
 
-def deeds_of(text: str) -> tuple[Deed, ...]:
+def deeds_of(text: str) -> tuple[Fault, ...]:
     """Parse deeds, such as ``kill,hold``."""
     try:
-        if text == "all":
-            return tuple(deed for deed in Deed if deed is not Deed.PARTITION)
-        return tuple(Deed(part) for part in text.split(","))
+        chosen = DEEDS if text == "all" else tuple(Fault(part) for part in text.split(","))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{error}; the deeds are {', '.join(deed.value for deed in Deed)}"
-        ) from None
+        raise argparse.ArgumentTypeError(f"{error}; {_deeds_text()}") from None
+    if Fault.PARTITION in chosen:
+        raise argparse.ArgumentTypeError(f"'partition' is not supported; {_deeds_text()}")
+    return chosen
 
 
-def changes_of(text: str) -> tuple[str, ...]:
-    """Parse changes, such as ``grow1,kill``, or ``pairs`` or ``failures``."""
-    changes = (
-        every_pair(1, PAIRS_WORKERS_MAX, 2)
-        if text == "pairs"
-        else FAILURES
-        if text == "failures"
-        else tuple(text.split(","))
-    )
-    unknown = [change for change in changes if change not in CHANGES]
-    if unknown:
-        raise argparse.ArgumentTypeError(
-            f"{unknown[0]!r} is no change; the changes are {', '.join(CHANGES)}, pairs, failures"
-        )
-    return changes
+def _deeds_text() -> str:
+    return f"the faults are {', '.join(deed.value for deed in DEEDS)}"
 
 
 def input_of(text: str) -> tuple[str, Path]:

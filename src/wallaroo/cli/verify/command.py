@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,20 +24,22 @@ from types import FrameType
 from typing import Any
 
 from wallaroo.cli.verify.arguments import IN_PROCESS, ON_SPARK, add_options, wrong
-from wallaroo.cli.verify.course import verify, verify_partitions, verify_scaling
 from wallaroo.cli.verify.own_case import own_case
+from wallaroo.cli.verify.session import verify
 from wallaroo.errors import PeerError
-from wallaroo.verify.cases import CASES, Case
-from wallaroo.verify.disturbances.namespaces import why_not
-from wallaroo.verify.disturbances.schedule import Deed
-from wallaroo.verify.options import VerifyOptions
-from wallaroo.verify.processes import Kind
-from wallaroo.verify.result import Result
+from wallaroo.options import Latency
+from wallaroo.testing.verify.cases import Case
+from wallaroo.testing.verify.options import VerifyOptions
+from wallaroo.testing.verify.trial.processes import Kind
+from wallaroo.testing.verify.trial.result import Result
 
 # for a run without Spark: few commits are retained, so that waiting output is listed
 IN_PROCESS_OPTIONS = ("--batch-time", "0.5", "--retain-commits", "2")
-IN_PROCESS_PROGRAM = ("wallaroo.cli.run.in_process",)
+IN_PROCESS_PROGRAM = ("wallaroo.cli.in_process",)
 IN_PROCESS_KINDS = (Kind.DRIVER, Kind.INGRESS, Kind.EGRESS)
+
+# verifies one application in a folder, as the command line demands
+Verifier = Callable[[VerifyOptions, Path, argparse.Namespace], Result]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -54,37 +56,45 @@ def add_parser(subparsers: Any) -> None:
 
 
 def verify_command(options: argparse.Namespace) -> int:
-    """Verify each application; return the exit code."""
+    """Verify the user's application; return the exit code."""
+    return verify_all(options, {Path(options.app).stem: own_case(options)}, _verify)
+
+
+def verify_all(
+    options: argparse.Namespace, cases: Mapping[str, type[Case]], verifier: Verifier
+) -> int:
+    """Verify the applications of all cases, which share the kills; return the exit code.
+
+    This is the public hook for command lines with cases of their own: their parser calls
+    ``add_options`` with the cases' names.
+    """
     signal.signal(signal.SIGTERM, _leave)
-    own = own_case(options)
-    if options.receiver and own is None and options.app != "sequence":
-        raise wrong(
-            "--receiver goes with --app sequence and with applications of your own.",
-            "Add --app sequence, or leave --receiver out.",
-        )
-    on_spark = options.latency == "low" or options.changes or Deed.PARTITION in options.deeds
-    if options.host == IN_PROCESS and on_spark:
-        raise wrong(
-            "--host in-process has no --latency low, --changes and partitions: they take Spark.",
-            "Leave --host away.",
-        )
-    if Deed.PARTITION in options.deeds:
-        _refuse_with_partitions(options)
+    if options.host == IN_PROCESS and options.latency == Latency.LOW:
+        raise wrong("--host in-process has no --latency low, which needs Spark.", "Omit --host.")
     enough = Enough()
     before = signal.signal(signal.SIGINT, enough.handle)
     try:
-        return _verify_all(options, own, enough)
+        return _verify_each(options, cases, verifier, enough)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _verify_all(options: argparse.Namespace, own: type[Case] | None, enough: Enough) -> int:
-    cases = list(CASES) if options.app == "all" else [Path(options.app).stem]
+def _verify(chosen: VerifyOptions, folder: Path, options: argparse.Namespace) -> Result:
+    return verify(chosen, folder, options.quiet, options.receiver or "")
+
+
+def _verify_each(
+    options: argparse.Namespace,
+    cases: Mapping[str, type[Case]],
+    verifier: Verifier,
+    enough: Enough,
+) -> int:
     is_clean = True
-    for number, case in enumerate(cases):
+    for number, (name, case) in enumerate(cases.items()):
         kills = options.kills // len(cases) + (number < options.kills % len(cases))
         chosen = VerifyOptions(
-            case=case,
+            name,
+            case,
             kills=kills,
             seed=options.seed,
             seconds=options.seconds,
@@ -93,21 +103,13 @@ def _verify_all(options: argparse.Namespace, own: type[Case] | None, enough: Eno
             deeds=options.deeds,
             together=max(1, options.together),
             is_enough=enough.is_set,
-            own=own,
             is_plain=options.receiver is not None,
-            latency=options.latency,
+            latency=Latency(options.latency),
         )
         if options.host == IN_PROCESS:
             chosen = replace(chosen, run_options=IN_PROCESS_OPTIONS, program=IN_PROCESS_PROGRAM)
-        with _working_folder(options.keep, case) as folder:
-            if Deed.PARTITION in options.deeds:
-                result = verify_partitions(chosen, folder, options.workers, options.quiet)
-            elif options.changes:
-                result = verify_scaling(
-                    chosen, folder, options.changes, options.workers, options.quiet
-                )
-            else:
-                result = verify(chosen, folder, options.quiet, options.receiver or "")
+        with _working_folder(options.keep, name) as folder:
+            result = verifier(chosen, folder, options)
             print(result.text(), flush=True)
             if options.json is not None:
                 _write_figures(options, result)
@@ -132,18 +134,6 @@ def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
             f"Name some of {', '.join(kind.value for kind in there)}.",
         )
     return kinds
-
-
-def _refuse_with_partitions(options: argparse.Namespace) -> None:
-    if options.deeds != (Deed.PARTITION,) or options.changes or options.receiver:
-        raise wrong(
-            "--deeds partition runs on hosts of its own, without other deeds, --changes and "
-            "--receiver.",
-            "Leave the others out.",
-        )
-    reason = why_not()
-    if reason:
-        raise wrong(f"--deeds partition: {reason}.", "Run it as root on Linux.")
 
 
 def _write_figures(options: argparse.Namespace, result: Result) -> None:

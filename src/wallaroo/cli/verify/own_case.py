@@ -11,19 +11,17 @@ import sys
 from pathlib import Path
 
 from wallaroo.cli.verify.arguments import wrong
-from wallaroo.verify.cases import CASES, Case
-from wallaroo.verify.undisturbed import Observed
+from wallaroo.testing.verify.baseline import Observed
+from wallaroo.testing.verify.cases import Case
 
 
-def own_case(options: argparse.Namespace) -> type[Case] | None:
-    """Return the case of a user's application, by oracle or by input; None for a built-in one."""
-    if options.app == "all" or options.app in CASES:
-        return None
+def own_case(options: argparse.Namespace) -> type[Case]:
+    """Return the case of a user's application, by oracle or by input."""
     if not Path(options.app).is_file() or not (options.oracle or options.input):
         raise wrong(
-            f"--app {options.app}: it is none of {', '.join(CASES)}, all, and not a file with an "
-            f"--oracle FILE:CLASS or --input SOURCE=FILE.",
-            "Name one of these, or give the application's file and --oracle or --input.",
+            f"--app {options.app} must be an application's file, with --oracle FILE:CLASS or "
+            "--input SOURCE=FILE.",
+            "Name the application's file, and add --oracle or --input.",
         )
     sys.path.insert(0, str(Path(options.app).resolve().parent))
     own = _oracle(options.oracle) if options.oracle else _observed(options.input, options.key)
@@ -38,7 +36,7 @@ def _oracle(named: str) -> type[Case]:
         found = getattr(importlib.import_module(Path(file).stem), name, None)
     if not (isinstance(found, type) and issubclass(found, Case)):
         raise wrong(
-            f"--oracle {named}: there is no subclass of wallaroo.verify.cases.Case of that name.",
+            f"--oracle {named}: no subclass of wallaroo.testing.verify.cases.Case has that name.",
             "Name the class that makes the input and judges the output.",
         )
     return found

@@ -1,31 +1,17 @@
 """Stages of one level, built once per task and batch.
 
-They are built from their exits back, with what they need of each other.
+They are built from their exits back.
 
 Where it runs: pure (in workers, and in the in-process runner).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import chain
 
-from wallaroo.engine.adding_up import AddingUp, emit_added_up
-from wallaroo.engine.blocks import Block
-from wallaroo.engine.exchange import Exchange
-from wallaroo.engine.expiring_state import keyed_state_of
-from wallaroo.engine.failures import OnError
-from wallaroo.engine.fusing import fused
-from wallaroo.engine.keyed_state import KeyedState, Read
-from wallaroo.engine.keys import Key, groups_of_task, tasks_by_group
-from wallaroo.engine.levels.effects import Committed, Effects, open_store
-from wallaroo.engine.operators.interface import Emit, StageTime, behind
-from wallaroo.engine.ordered_entries import Groups
-from wallaroo.engine.packing import FRAMES, Packing, packing_of
-from wallaroo.engine.stage import Around, BuiltStage, Policy, build_output, build_stage, sinks_of
-from wallaroo.engine.watermarks import BatchTime
-from wallaroo.plan.model import (
+from wallaroo.dataflow.plan.model import (
     BranchEntry,
     Plan,
     SourceEntry,
@@ -33,20 +19,28 @@ from wallaroo.plan.model import (
     ToExchange,
     branches_of,
 )
-from wallaroo.steps import Decoder, Step
-
-if TYPE_CHECKING:
-    from wallaroo.engine.columns.stages import BlockStages
-
-Head = TypeVar("Head", bound=Callable[..., None])
+from wallaroo.engine.blocks.keys import Key, groups_of_task, tasks_by_group
+from wallaroo.engine.blocks.packing import packing_of
+from wallaroo.engine.exchange.partial_aggregation import PartialAggregationExchange
+from wallaroo.engine.levels.side_outputs import Committed, SideOutputs
+from wallaroo.engine.stages.event_stages import EventStageBuilder
+from wallaroo.engine.stages.stage_builder import (
+    BuiltStage,
+    LevelSite,
+    Outgoing,
+    Policy,
+    StageBuilder,
+)
+from wallaroo.engine.stores.sorted_state import Groups
+from wallaroo.engine.time.partition_times import AddedUp, ObservedSource
+from wallaroo.engine.time.stage_time import StageTime, behind
+from wallaroo.engine.time.watermarks import BatchTime
+from wallaroo.steps.kinds import Step
+from wallaroo.steps.losses import Loss
 
 
 class LevelStages:
-    """The stages of one level, built.
-
-    ``blocks`` builds stages in which blocks of rows flow; it is None, and numpy is not loaded, if a
-    plan has none.  ``stages`` have the borders between blocks and events among their steps.
-    """
+    """The stages of one level at work, and their builders, by the stage's number."""
 
     def __init__(
         self,
@@ -57,160 +51,100 @@ class LevelStages:
         committed: Committed,
         batch: int,
         time: BatchTime,
+        accumulators_max: int,
+        is_sampled: bool,
     ):
         self.plan = plan
-        self.packing = packing_of(plan.serializer)
-        of_level = [stage for stage in plan.stages if stage.level == level]
-        self.blocks = _block_stages(plan, of_level, self.packing)
-        self.stages = of_level if self.blocks is None else self.blocks.stages
         groups = Groups(*groups_of_task(task, tasks, plan.key_groups), plan.key_groups)
-        self.effects = self._effects(level, committed, batch, groups)
-        self.exchanges: dict[int, Any] = {}
-        self.adding: dict[int, AddingUp] = {}
-        self.built: dict[int, BuiltStage] = {}
-        self._keys_of = _own_keys(committed, groups)
-        owners = tasks_by_group(tasks, plan.key_groups)
-        moments = self._moments(time, batch)
-        for stage in reversed(self.stages):  # branches before the stages that they belong to
-            moment = moments[stage.id]
-            if isinstance(stage.exit, ToExchange):
-                exchange = self._exchange(stage, stage.exit, task, owners, moment)
-                self.exchanges[stage.id] = exchange
-                if stage.exit.added_up is not None:
-                    self.adding[stage.id] = AddingUp(stage.exit.added_up, exchange, moment)
-            branches = [
-                self.fused(branch, self.built[branch].emit) for branch in branches_of(stage)
-            ]
-            self.built[stage.id] = self.build(stage, moment, branches)
-        self.built = dict(sorted(self.built.items()))
-        self.exchanges = dict(sorted(self.exchanges.items()))
-
-    def _moments(self, time: BatchTime, batch: int) -> dict[int, StageTime]:
-        """Return the time of each stage that is fed; its branches share it."""
-        moments: dict[int, StageTime] = {}
-        before = time.before
-        elapsed_ns = time.clock_ns - before.clock_ns if before.clock_ns else 0
-        for stage in self.stages:
-            if isinstance(stage.entry, BranchEntry):
-                moments[stage.id] = moments[stage.entry.stages[0]]
-            else:
-                began_ns = behind(before.watermark_ns, self.plan.holds_ns[stage.id])
-                moments[stage.id] = StageTime(time.clock_ns, began_ns, batch, elapsed_ns)
-        return moments
-
-    def _effects(self, level: int, committed: Committed, batch: int, groups: Groups) -> Effects:
-        steps = [step for stage in self.stages for step in stage.steps]
-        return Effects(
-            self.plan,
-            level,
-            batch,
-            [sink for stage in self.stages for sink in sinks_of(stage)],
-            {
-                step.step_name: self._keyed_state(step, committed.read_state(step.step_name))
-                for step in steps
-                if step.is_stateful
-            },
-            {
-                step.step_name: open_store(step, committed.open_entries, groups, self.packing)
-                for step in steps
-                if step.keeps_entries
-            },
-        )
-
-    def _keyed_state(self, step: Step, read: Read) -> KeyedState:
-        if self.blocks is not None:
-            return self.blocks.state(step, read)
-        return keyed_state_of(step, read, self.packing)
-
-    def _exchange(
-        self, stage: Stage, leave: ToExchange, task: int, owners: tuple[int, ...], time: StageTime
-    ) -> Any:
-        of_blocks = self.blocks and self.blocks.exchange(stage, task, owners)
-        return of_blocks or Exchange(
-            leave.stage,
-            stage.id,
+        packing = packing_of(plan.serializer)
+        self.effects = SideOutputs(plan, level, batch)
+        self._site = LevelSite(
+            plan,
+            packing,
             task,
-            owners,
-            FRAMES if leave.is_raw else self.packing,
-            time if self.plan.has_time else None,
-        )
-
-    def build(
-        self,
-        stage: Stage,
-        time: StageTime,
-        branches: Sequence[Emit] = (),
-        around: Around | None = None,
-    ) -> BuiltStage:
-        """Build a stage before its ``branches``.
-
-        It is built another time, with ``around``, for a twin that is measured.
-        """
-        policy = self.policy(stage)
-        exchange = self.exchanges.get(stage.id)
-        outputs = self.effects.outputs
-        of_blocks = self.blocks and self.blocks.output(stage, exchange, outputs, policy)
-        output = (
-            of_blocks
-            or self._added_up_output(stage, policy, time)
-            or build_output(self.plan, stage, exchange, outputs, policy, time, branches)
-        )
-        return build_stage(
-            stage,
-            self.effects.states,
-            output,
-            policy,
-            around,
-            time,
+            tasks_by_group(tasks, plan.key_groups),
+            policy=self._policy,
+            outputs=self.effects.outputs,
+            states=self.effects.states,
             stores=self.effects.stores,
-            keys_of=self._keys_of,
-            hold_ns=self.hold_ns(stage),
+            keys_of=_own_keys(committed, groups),
+            lost=self.effects.lost,
+            accumulators_max=accumulators_max,
         )
+        self.builders: dict[int, StageBuilder] = {}
+        for stage in plan.stages:
+            if stage.level == level:
+                stage_time = self._time_of(stage, time, batch)
+                self.builders[stage.id] = builder_of(self._site, stage, stage_time)
+        for builder in self.builders.values():
+            self.effects.open(builder, committed, groups, packing)
+        self.built = self._build(is_sampled)
+        self.exchanges: dict[int, Outgoing] = {
+            number: builder.exchange
+            for number, builder in self.builders.items()
+            if isinstance(builder.stage.exit, ToExchange)
+        }
 
-    def _added_up_output(self, stage: Stage, policy: Policy, time: StageTime) -> Emit | None:
-        adding = self.adding.get(stage.id)
-        leave = stage.exit
-        if adding is None or not isinstance(leave, ToExchange) or leave.added_up is None:
-            return None
-        key_failed = policy(leave.extractor or leave.added_up)
-        failed = policy(leave.added_up)
-        return emit_added_up(leave.extractor, leave.added_up, adding, time, key_failed, failed)
+    def added_up(self, source: int, observed: ObservedSource) -> tuple[AddedUp, ...]:
+        """Return the events of a source that were sent as accumulators, by pane.
 
-    def hold_ns(self, stage: Stage) -> int:
-        """Return the delay of a stage's watermark behind that of the stage that is fed."""
-        return self.plan.holds_ns[stage.id] - self.plan.holds_ns[self.plan.head_of(stage).id]
+        The first task leaves out those of partitions that were known: it begins where the last
+        batch ended, so it knows which of them are late.
+        """
+        is_first = self._site.task == 0
+        joined = {name for name, _ in observed.joins}
+        sent = chain.from_iterable(
+            exchange.adding.sent
+            for origin, exchange in self.exchanges.items()
+            if isinstance(exchange, PartialAggregationExchange) and self._reads(origin, source)
+        )
+        return tuple(each for each in sent if not is_first or each.partition in joined)
 
-    def policy(self, stage: Stage) -> Policy:
+    def _reads(self, stage: int, source: int) -> bool:
+        entry = self.plan.head_of(self.plan.stages[stage]).entry
+        return isinstance(entry, SourceEntry) and entry.source == source
+
+    def count_late(self, stage: int, events: int, behind_ns: int) -> None:
+        """Count events that a stage added up as late in the step after its shuffle."""
+        leave = self.plan.stages[stage].exit
+        assert isinstance(leave, ToExchange)
+        assert leave.added_up is not None
+        self.effects.lost(leave.added_up, Loss.LATE)[0] += events
+        self.effects.lost(leave.added_up, Loss.LATE_BY_NS)[0] += events * behind_ns
+
+    def _policy(self, stage: Stage) -> Policy:
         """Return the policies of a stage's steps; a stage that reads a source can name it."""
         policy = self.effects.failures.policy
         source = self.plan.source_of(stage)
         return policy if source is None else partial(policy, source=source.config.name)
 
-    def decoder_of(self, block: Block) -> tuple[Decoder[Any], OnError]:
-        """Return the decoder of a block's frames, and the handler of those it cannot decode."""
-        producer = self.plan.stages[block.origin]
-        assert isinstance(producer.entry, SourceEntry)
-        decoder = self.plan.sources[producer.entry.source].decoder
-        return decoder, self.policy(producer)(decoder)
+    def _time_of(self, stage: Stage, time: BatchTime, batch: int) -> StageTime:
+        """Return the time of a stage that is fed; its branches share it."""
+        if isinstance(stage.entry, BranchEntry):
+            return self.builders[stage.entry.stages[0]].time
+        before = time.before
+        elapsed_ns = time.clock_ns - before.clock_ns if before.clock_ns else 0
+        began_ns = behind(before.watermark_ns, self.plan.holds_ns[stage.id])
+        return StageTime(time.clock_ns, began_ns, batch, elapsed_ns)
 
-    def has_blocks(self, stage: int) -> bool:
-        """Return whether blocks of rows flow in a stage."""
-        return self.blocks is not None and self.blocks.has_blocks(stage)
+    def _build(self, is_sampled: bool) -> dict[int, BuiltStage]:
+        built: dict[int, BuiltStage] = {}
+        for number, builder in reversed(self.builders.items()):  # branches come first
+            branches = [
+                self.builders[branch].fused(built[branch].emit)
+                for branch in branches_of(builder.stage)
+            ]
+            built[number] = builder.build(branches, is_sampled)
+        return dict(reversed(built.items()))
 
-    def fused(self, stage: int, head: Head) -> Head:
-        """Return the head with all that follows it in one function.
 
-        If blocks flow, return it as it is: calls cost little then.
-        """
-        return head if self.has_blocks(stage) else fused(head)
+def builder_of(site: LevelSite, stage: Stage, time: StageTime) -> StageBuilder:
+    """Choose the builder of a stage by what flows in it."""
+    if not site.plan.has_blocks:
+        return EventStageBuilder(site, stage, time)
+    from wallaroo.engine.columnar import stages
 
-
-def _block_stages(plan: Plan, stages: Iterable[Stage], packing: Packing) -> BlockStages | None:
-    if not plan.has_blocks:
-        return None
-    from wallaroo.engine.columns.stages import BlockStages
-
-    return BlockStages(plan, stages, packing)
+    return stages.builder_of(site, stage, time)
 
 
 def _own_keys(committed: Committed, groups: Groups) -> Callable[[Step], Iterator[Key]]:

@@ -1,17 +1,134 @@
-"""Watermarks of a level.
+"""Times of a level: of the records that it reads, and its watermarks.
 
-They follow from what all tasks of level 0 have observed of the sources: for the level's blocks, and
-at the batch's end.
-
-Where it runs: pure (in workers, and in the in-process runner).
+Where it runs: pure (in workers, and in the in-process runner).  Watermarks follow from what all
+tasks of level 0 have observed of the sources: for the level's blocks, and at the batch's end.
 """
 
 from __future__ import annotations
 
-from wallaroo.engine.blocks import Block, with_floors
-from wallaroo.engine.partition_times import Observed, Settled
-from wallaroo.engine.watermarks import BatchTime, after_batch, newest_ns, settled_sources
-from wallaroo.plan.model import Plan, SourceEntry
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from wallaroo.dataflow.plan.model import (
+    Plan,
+    SourceEntry,
+    SourceTime,
+    Stage,
+    ToExchange,
+)
+from wallaroo.engine.blocks.blocks import Block, with_floors
+from wallaroo.engine.blocks.ordered_keys import TIME_MAX
+from wallaroo.engine.levels.stages import LevelStages
+from wallaroo.engine.operators.event_time import CarriedTimes, Times
+from wallaroo.engine.stages.event_stages import source_of
+from wallaroo.engine.stages.stage_builder import StageBuilder
+from wallaroo.engine.time.partition_times import (
+    AddedUp,
+    Observed,
+    ObservedSource,
+    PartitionTimes,
+    Settled,
+)
+from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.engine.time.watermarks import (
+    ONE,
+    BatchTime,
+    after_batch,
+    newest_ns,
+    settled_sources,
+)
+from wallaroo.steps.kinds import EventTime
+from wallaroo.steps.losses import Loss
+from wallaroo.steps.windows.panes import Panes
+from wallaroo.steps.windows.spec import RangeWindowSpec
+
+
+class Receipts:
+    """Times of the records that are read from one source.
+
+    Events have the time of their receipt; an extractor, or the records, may replace it.
+    """
+
+    def __init__(
+        self,
+        how: SourceTime,
+        time: StageTime,
+        partitions: PartitionTimes,
+        carried: CarriedTimes | None,
+        received_ns: int | None,
+    ):
+        self._how = how
+        self._time = time
+        self._partitions = partitions
+        self._carried = carried
+        self._received_ns = received_ns  # one for all records, if theirs does not count
+
+    def begin(self, receipt_ms: int, partition: str | int, times: Times | None) -> None:
+        """Set the next records' time of receipt; ``times``: of the events, if known."""
+        time = self._time
+        self._partitions.turn(ONE if self._how.is_receipt else str(partition))
+        receipt_ns = receipt_ms * 1_000_000 if self._received_ns is None else self._received_ns
+        time.receipt_ns = receipt_ns or TIME_MAX
+        time.latest_ns = time.receipt_ns + self._how.max_ahead_ns
+        time.event_ns = max(receipt_ns, time.passed_ns)
+        time.watermark_ns = time.passed_ns
+        if self._carried is not None:
+            self._carried.begin(times)
+
+    def decoding(self, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a decoder that sets the times that records carry."""
+        return decode if self._carried is None else self._carried.decoding(decode)
+
+    def end(self) -> None:
+        """Note that all of these records were read."""
+        if self._how.is_receipt:
+            self._time.passed_ns = max(self._time.passed_ns, self._time.event_ns)
+
+    @property
+    def observed(self) -> ObservedSource | None:
+        """Return the observations of the source's partitions; None if nothing was read."""
+        return self._partitions.observed
+
+
+def _carried_times(
+    stages: LevelStages, how: SourceTime, builder: StageBuilder
+) -> CarriedTimes | None:
+    """Return the setter of event times that records carry, or None if they carry none."""
+    if not how.is_carried:
+        return None
+    step = next(step for step in builder.stage.steps if isinstance(step, EventTime))
+    rejected = builder.policy(step.tolerant())
+    filtered = stages.effects.lost(source_of(stages.plan, builder.stage).decoder, Loss.FILTERED)
+    return CarriedTimes(how.delay_ns, how.max_ahead_ns, builder.time, rejected, filtered)
+
+
+def receipts_of(stages: LevelStages, builder: StageBuilder, batch: BatchTime) -> Receipts:
+    """Return the times of the source that a stage reads."""
+    assert isinstance(builder.stage.entry, SourceEntry)
+    source = builder.stage.entry.source
+    name, how = stages.plan.source_times[source]
+    turned = _turns(stages, builder.stage)
+    partitions = PartitionTimes(builder.time, batch.known(source, name, how), turned)
+    # an unordered source's records are received when they are asked for
+    received_ns = batch.clock_ns if source in batch.unordered else None
+    carried = _carried_times(stages, how, builder)
+    return Receipts(how, builder.time, partitions, carried, received_ns)
+
+
+def _turns(stages: LevelStages, stage: Stage) -> Callable[[str], None]:
+    """Return a function that reports events' partition to a stage's and branches' exchanges."""
+    plan = stages.plan
+    turns = [
+        exchange.turn
+        for origin, exchange in stages.exchanges.items()
+        if plan.head_of(plan.stages[origin]).id == stage.id
+    ]
+
+    def turned(partition: str) -> None:
+        for turn in turns:
+            turn(partition)
+
+    return turned
 
 
 class LevelTime:
@@ -30,10 +147,36 @@ class LevelTime:
         if self._comes_first:
             self._settled = settled_sources(self._batch, self._plan.source_times, observed)
 
+    def late_added_up(self) -> Iterator[tuple[int, int, int]]:
+        """Yield events that were added up, and are late by the watermarks before their producer.
+
+        Each is the stage that sent them, their number, and by how much they are late.
+        """
+        if not self._comes_first:
+            return
+        for producer, sources in self._observed.items():
+            for source, own in sources.items():
+                floors = self._settled[source].floors[producer]
+                is_receipt = self._plan.source_times[source][1].is_receipt
+                for each in own.added_up if not is_receipt else ():
+                    floor_ns = floors[each.partition]
+                    if floor_ns > each.watermark_ns and self._is_late(each, floor_ns):
+                        yield each.stage, each.events, floor_ns - each.event_ns
+
+    def _is_late(self, added: AddedUp, watermark_ns: int) -> bool:
+        leave = self._plan.stages[added.stage].exit
+        assert isinstance(leave, ToExchange)
+        assert leave.added_up is not None
+        spec = leave.added_up.spec
+        assert isinstance(spec, RangeWindowSpec)  # ``may_add_up``
+        return Panes(spec).at(added.event_ns, watermark_ns) is None
+
     def settled(self, block: Block) -> Block:
         """Return a block of level 0 with the watermarks of its place in its source."""
+        if not block.partitions or not self._comes_first:
+            return block
         entry = self._plan.head_of(self._plan.stages[block.origin]).entry
-        if not block.partitions or not isinstance(entry, SourceEntry) or not self._comes_first:
+        if not isinstance(entry, SourceEntry):
             return block
         _, how = self._plan.source_times[entry.source]
         floors = self._settled[entry.source].floors[block.producer]

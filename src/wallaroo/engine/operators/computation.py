@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
-from wallaroo.steps import Step
+from wallaroo.steps.kinds import Step
+from wallaroo.steps.losses import Loss
 
 
 def build(step: Step, site: Site) -> Operator:
@@ -16,6 +17,7 @@ def build(step: Step, site: Site) -> Operator:
     function = step.function
     emit = site.emit
     failed = site.failed
+    filtered = site.lost(Loss.FILTERED)
 
     def process(key: Any, event: Any) -> None:
         try:
@@ -25,5 +27,7 @@ def build(step: Step, site: Site) -> Operator:
         else:
             if output is not None:
                 emit(key, output)
+            else:
+                filtered[0] += 1
 
     return Operator(process)

@@ -9,7 +9,8 @@ from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.outputs import as_list
-from wallaroo.steps import Step
+from wallaroo.steps.kinds import Step
+from wallaroo.steps.losses import Loss
 
 
 def build(step: Step, site: Site) -> Operator:
@@ -17,6 +18,7 @@ def build(step: Step, site: Site) -> Operator:
     function = step.function
     emit = site.emit
     failed = site.failed
+    filtered = site.lost(Loss.FILTERED)
 
     def process(key: Any, event: Any) -> None:
         try:
@@ -29,5 +31,7 @@ def build(step: Step, site: Site) -> Operator:
             for output in outputs:
                 if output is not None:
                     emit(key, output)
+            if not outputs:
+                filtered[0] += 1
 
     return Operator(process)

@@ -1,31 +1,27 @@
 """Event times: setting an event's time and advancing its source's watermark.
 
-Where it runs: pure (in workers), in stages that read a source.
-
-Invariant: an event carries the watermark of the events before it.
+Where it runs: pure (in workers), in stages that read a source.  Invariant: an event carries the
+watermark of the events before it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import Any
 
-from wallaroo.engine.failures import OnError
-from wallaroo.engine.operators.interface import Operator, Site, StageTime
-from wallaroo.steps import EventTime
-
-TIME_LIMIT_NS = 1 << 62  # beyond year 2116: arithmetic with times stays within 64 bits
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+from wallaroo.engine.failures.policies import OnError
+from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.steps.kinds import EventTime
+from wallaroo.steps.losses import UNCOUNTED, Cell
+from wallaroo.steps.times import TIME_LIMIT_NS, as_nanoseconds, no_time
 
 Times = Callable[[], Sequence[int]]  # returns the times of records, on demand
 
 
 def build(step: EventTime[Any], site: Site) -> Operator:
-    """Set the time of each event; reject one too far ahead of its receipt."""
+    """Set the time of each event; refuse one before 1980, reject one too far ahead."""
     if step.extractor is None:
         return Operator(site.emit)  # the stage sets the time of receipt
     extract = step.extractor
@@ -35,14 +31,15 @@ def build(step: EventTime[Any], site: Site) -> Operator:
     rejected = site.rejected or site.failed
     delay_ns = step.delay_ns
     ahead_ns = step.max_ahead_ns
+    earliest_ns = step.earliest_ns
 
     def process(key: Any, event: Any) -> None:
         try:
-            event_ns = extract(event)
+            event_ns = given = extract(event)
             if type(event_ns) is not int:
                 event_ns = as_nanoseconds(event_ns)
-            if not -TIME_LIMIT_NS <= event_ns <= TIME_LIMIT_NS:
-                raise no_time(event_ns)
+            if not earliest_ns <= event_ns <= TIME_LIMIT_NS:
+                raise no_time(event_ns, given)
         except BaseException as error:
             failed(event, error, key)
         else:
@@ -62,7 +59,15 @@ def build(step: EventTime[Any], site: Site) -> Operator:
 class CarriedTimes:
     """Event times that records carry, set as events are decoded."""
 
-    def __init__(self, delay_ns: int, ahead_ns: int, time: StageTime, rejected: OnError):
+    def __init__(
+        self,
+        delay_ns: int,
+        ahead_ns: int,
+        time: StageTime,
+        rejected: OnError,
+        filtered: Cell = UNCOUNTED,
+    ):
+        self._filtered = filtered
         self._delay_ns = delay_ns
         self._ahead_ns = ahead_ns
         self._time = time
@@ -70,26 +75,27 @@ class CarriedTimes:
         self._times: Iterator[int] = iter(())
 
     def begin(self, times: Times | None) -> None:
-        """Accept the times of the records that are read next.
-
-        Without them, use the time of their receipt.
-        """
+        """Accept the times of the next records; the default is the time of receipt."""
         self._times = repeat(self._time.event_ns) if times is None else iter(times())
 
     def decoding(self, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a decoder that sets the event's time first."""
         time = self._time
-        rejected = self._rejected
         delay_ns = self._delay_ns
         ahead_ns = self._ahead_ns
+        filtered = self._filtered
+
+        def rejected(payload: Any, error: Exception) -> None:
+            self._rejected(payload, error, None)
+            filtered[0] -= 1  # the head will count it as filtered, but it has failed
 
         def decoded(payload: Any) -> Any:
             event_ns = next(self._times)
             if abs(event_ns) > TIME_LIMIT_NS:
-                rejected(payload, no_time(event_ns), None)
+                rejected(payload, no_time(event_ns, event_ns))
                 return None
             if event_ns > time.latest_ns:
-                rejected(payload, ahead_of_receipt(event_ns - time.receipt_ns, ahead_ns), None)
+                rejected(payload, ahead_of_receipt(event_ns - time.receipt_ns, ahead_ns))
                 return None
             time.event_ns = event_ns
             passed_ns = time.watermark_ns = time.passed_ns
@@ -109,41 +115,4 @@ def ahead_of_receipt(ahead_ns: int, allowed_ns: int) -> AheadError:
     return AheadError(
         f"its time is {ahead_ns / 1e9:.0f} s after it was received; max_ahead allows "
         f"{allowed_ns / 1e9:g} s"
-    )
-
-
-def no_time(event_ns: int) -> ValueError:
-    """Return the error for an invalid time."""
-    return ValueError(
-        f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as "
-        "float, or an aware datetime"
-    )
-
-
-def as_nanoseconds(given: Any) -> int:
-    """Return a time as nanoseconds since 1970.
-
-    It is an aware datetime, seconds as float, or nanoseconds as int.  Raises TypeError or
-    ValueError for anything else.
-
-    >>> as_nanoseconds(1.5)
-    1500000000
-    """
-    if isinstance(given, bool):
-        raise TypeError("an event's time is a datetime, float or int, not a bool")
-    if isinstance(given, int):
-        return int(given)
-    if isinstance(given, float):
-        if not math.isfinite(given):
-            raise ValueError(f"{given} is no time")
-        return round(given * 1_000_000_000)
-    if isinstance(given, datetime):
-        if given.tzinfo is None:
-            raise ValueError(
-                "an event's time is a datetime without time zone; give it one, such as tzinfo=UTC"
-            )
-        return (given - _EPOCH) // _MICROSECOND * 1000
-    raise TypeError(
-        f"an event's time is an aware datetime, seconds as float or nanoseconds as int, not "
-        f"{type(given).__name__}"
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
-from wallaroo.steps import Filter
+from wallaroo.steps.kinds import Filter
+from wallaroo.steps.losses import Loss
 
 
 def build(step: Filter[Any], site: Site) -> Operator:
@@ -16,6 +17,7 @@ def build(step: Filter[Any], site: Site) -> Operator:
     function = step.function
     emit = site.emit
     failed = site.failed
+    filtered = site.lost(Loss.FILTERED)
 
     def process(key: Any, event: Any) -> None:
         try:
@@ -25,5 +27,7 @@ def build(step: Filter[Any], site: Site) -> Operator:
         else:
             if is_wanted:
                 emit(key, event)
+            else:
+                filtered[0] += 1
 
     return Operator(process)

@@ -1,7 +1,7 @@
 """Joins, ``dedupe`` and ``in_order``: events that meet by key and time.
 
-Where it runs: pure (in workers).  Their logic is in ``wallaroo.joins``; this connects it to the
-engine's entries and time.
+Where it runs: pure (in workers).  Their logic is in ``wallaroo.steps.joins``; this connects it to
+the engine's entries and time.
 """
 
 from __future__ import annotations
@@ -10,20 +10,32 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from wallaroo.engine.fusing import fused
+from wallaroo.engine.operators.fusing import fused
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.windows import emit_at, late_of
-from wallaroo.joins.latest import LatestMachine, Row, Walk, walking
-from wallaroo.joins.machines import DedupeMachine, IntervalMachine, late_by
-from wallaroo.joins.order import OrderMachine
-from wallaroo.joins.step import Dedupe, InOrder, IntervalJoin, LatestJoin, WindowJoin
-from wallaroo.joins.waiting import Stored
-from wallaroo.joins.windows import SIDES, Pairs
-from wallaroo.steps import STOP
-from wallaroo.windows.entries import Live
-from wallaroo.windows.interface import MachineContext
-from wallaroo.windows.late import Late, LateEvent
-from wallaroo.windows.range_machine import RangeMachine
+from wallaroo.steps.joins.latest import (
+    LatestMachine,
+    Row,
+    Walk,
+    walking,
+)
+from wallaroo.steps.joins.machines import DedupeMachine, IntervalMachine, late_by
+from wallaroo.steps.joins.order import OrderMachine
+from wallaroo.steps.joins.step import (
+    Dedupe,
+    InOrder,
+    IntervalJoin,
+    LatestJoin,
+    WindowJoin,
+)
+from wallaroo.steps.joins.waiting import Stored
+from wallaroo.steps.joins.windows import SIDES, Pairs
+from wallaroo.steps.kinds import STOP
+from wallaroo.steps.losses import Loss
+from wallaroo.steps.windows.entries import Live
+from wallaroo.steps.windows.interface import MachineContext
+from wallaroo.steps.windows.late import Late, LateEvent
+from wallaroo.steps.windows.range_machine import RangeMachine
 
 MACHINES: dict[type[Any], Callable[..., Any]] = {
     IntervalJoin: IntervalMachine,
@@ -39,7 +51,7 @@ def build(step: Any, site: Site) -> Operator:
     store = site.store_of(step)
     live = Live(store.entries, store.due)
     given = step.function, step.spec, live, site.time, emit_at(site), site.failed, late
-    return _operator(MACHINES[type(step)](*given), live)
+    return _operator(MACHINES[type(step)](*given, site.lost), live)
 
 
 def _operator(machine: Any, live: Live) -> Operator:
@@ -48,14 +60,15 @@ def _operator(machine: Any, live: Live) -> Operator:
 
 def _latest(step: LatestJoin[Any], site: Site, late: Late | None) -> Operator:
     store = site.store_of(step)
-    walk: Walk = fused(walking(step.spec, _emit_joined(step, site)))
+    unmatched = site.lost(Loss.UNMATCHED)
+    walk: Walk = fused(walking(step.spec, _emit_joined(step, site), unmatched))
     time = site.time
     machine = LatestMachine(
         step.spec,
         Stored(store.entries, store.due, store.groups.home),
         time,
         walk,
-        late_by(time, late),
+        late_by(time, late, site.lost),
         batch=time.batch,
         began=site.began_ns,
     )
@@ -91,7 +104,7 @@ def build_in_order(step: InOrder[Any], site: Site) -> Operator:
         site.time,
         site.emit,
         store.dumps,
-        None if step.spec.takes_late else late_by(site.time, late),
+        None if step.spec.takes_late else late_by(site.time, late, site.lost),
         batch=site.time.batch,
         began=site.began_ns,
     )
@@ -102,10 +115,10 @@ def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
     """Build windows over the events of both sides, whose results are pairs."""
     store = site.store_of(step)
     live = Live(store.entries, store.due)
-    pairs = Pairs(step, emit_at(site, step.holds_ns), site.failed)
+    pairs = Pairs(step, emit_at(site, step.holds_ns), site.failed, site.lost(Loss.UNMATCHED))
     late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
     context = MachineContext(
-        SIDES, live, site.time, pairs.emit, site.failed, late and _without_side(late)
+        SIDES, live, site.time, pairs.emit, site.failed, late and _without_side(late), site.lost
     )
     machine = RangeMachine(step.spec.windows, context, site.began_ns)
     return _operator(machine, live)

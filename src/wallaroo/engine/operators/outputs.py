@@ -10,10 +10,7 @@ from typing import Any
 
 
 def as_list(outputs: Any) -> list[Any]:
-    """Return None, tuples, sets and generators as the list that is wanted.
-
-    Raises TypeError for one value rather than several.
-    """
+    """Return None, tuples, sets and generators as a list; raise TypeError for a single value."""
     if outputs is None:
         return []
     if isinstance(outputs, (str, bytes, bytearray, dict)) or not hasattr(outputs, "__iter__"):
@@ -24,10 +21,7 @@ def as_list(outputs: Any) -> list[Any]:
 
 
 def as_bytes(output: Any) -> bytes:
-    """Return an encoder's output as bytes.
-
-    Raises TypeError for anything but bytes or str.
-    """
+    """Return an encoder's output as bytes.  Raises TypeError for anything but bytes or str."""
     if isinstance(output, str):
         return output.encode()
     if isinstance(output, (bytes, bytearray, memoryview)):

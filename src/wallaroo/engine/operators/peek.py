@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
-from wallaroo.steps import Peek
+from wallaroo.steps.kinds import Peek
 
 
 def build(step: Peek[Any], site: Site) -> Operator:

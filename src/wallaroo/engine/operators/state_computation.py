@@ -1,18 +1,16 @@
 """A state computation with at most one output.
 
-An event and its key's state come in, one or no event goes out.
-
-Where it runs: pure (in workers).
+Where it runs: pure (in workers).  An event and its key's state come in, one or no event goes out.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from wallaroo.context import Context
-from wallaroo.engine.operators import timed_state
+from wallaroo.engine.operators import timer_state as timed_state
 from wallaroo.engine.operators.interface import Emit, Operator, Site
-from wallaroo.steps import NO_TIMING, StateComputation
+from wallaroo.steps.context import Context
+from wallaroo.steps.kinds import NO_TIMING, StateComputation
 
 
 def build(step: StateComputation[Any, Any, Any], site: Site) -> Operator:

@@ -1,19 +1,17 @@
 """A state computation with several outputs.
 
-An event and its key's state come in, a list goes out.
-
-Where it runs: pure (in workers).
+Where it runs: pure (in workers).  An event and its key's state come in, a list goes out.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from wallaroo.context import Context
-from wallaroo.engine.operators import timed_state
+from wallaroo.engine.operators import timer_state as timed_state
 from wallaroo.engine.operators.interface import Emit, Operator, Site
 from wallaroo.engine.operators.outputs import as_list
-from wallaroo.steps import NO_TIMING, StateComputationMulti
+from wallaroo.steps.context import Context
+from wallaroo.steps.kinds import NO_TIMING, StateComputationMulti
 
 
 def build(step: StateComputationMulti[Any, Any, Any], site: Site) -> Operator:

@@ -17,9 +17,16 @@ from wallaroo.engine.operators import (
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
-from wallaroo.gathering import Gather
-from wallaroo.joins.step import Dedupe, InOrder, IntervalJoin, LatestJoin, Side, WindowJoin
-from wallaroo.steps import (
+from wallaroo.steps.batching import BatchEvents
+from wallaroo.steps.joins.step import (
+    Dedupe,
+    InOrder,
+    IntervalJoin,
+    LatestJoin,
+    Side,
+    WindowJoin,
+)
+from wallaroo.steps.kinds import (
     Computation,
     ComputationMulti,
     EventTime,
@@ -29,7 +36,7 @@ from wallaroo.steps import (
     StateComputationMulti,
     Step,
 )
-from wallaroo.windows.step import WindowStep
+from wallaroo.steps.windows.step import WindowStep
 
 OPERATORS: dict[type[Step], Build] = {
     Computation: computation.build,
@@ -46,7 +53,7 @@ OPERATORS: dict[type[Step], Build] = {
     Dedupe: joins.build,
     InOrder: joins.build_in_order,
     Side: computation.build,
-    Gather: state_computation_multi.build,
+    BatchEvents: state_computation_multi.build,
 }
 
 

@@ -1,7 +1,7 @@
 """Windows: events of a key in, a result per window out.
 
-Where it runs: pure (in workers).  Their logic is in ``wallaroo.windows``; this connects it to the
-engine's entries and time.
+Where it runs: pure (in workers).  Their logic is in ``wallaroo.steps.windows``; this connects it to
+the engine's entries and time.
 """
 
 from __future__ import annotations
@@ -9,43 +9,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wallaroo.engine.operators.interface import Operator, Site, behind
-from wallaroo.windows.aggregation import calls_of
-from wallaroo.windows.entries import Live
-from wallaroo.windows.interface import MachineContext
-from wallaroo.windows.late import AsLate, Late, LateEvent
-from wallaroo.windows.machine import machine_of
-from wallaroo.windows.range_machine import RangeMachine
-from wallaroo.windows.step import WindowStep
+from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.engine.time.stage_time import behind
+from wallaroo.steps.windows.aggregation import calls_of
+from wallaroo.steps.windows.entries import Live
+from wallaroo.steps.windows.interface import MachineContext
+from wallaroo.steps.windows.late import AsLate, Late, LateEvent
+from wallaroo.steps.windows.machine import machine_of
+from wallaroo.steps.windows.step import WindowStep
 
 
 def build(step: WindowStep[Any, Any], site: Site) -> Operator:
-    """Fire windows when the stage's watermark passes them.
-
-    Touched ones are written at the end of the batch.
-    """
+    """Fire windows as the stage's watermark passes them; write touched ones at the batch's end."""
     store = site.store_of(step)
     live = Live(store.entries, store.due)
     context = MachineContext(
-        calls_of(step.aggregation),
-        live,
-        site.time,
-        emit_at(site, step.holds_ns),
-        site.failed,
-        late_of(step, site),
+        calls=calls_of(step.aggregation),
+        live=live,
+        now=site.time,
+        emit=emit_at(site, step.holds_ns),
+        failed=site.failed,
+        late=late_of(step, site),
+        lost=site.lost,
     )
     machine = machine_of(step.spec, context, site.began_ns)
-    merge = machine.merge if isinstance(machine, RangeMachine) else None
     return Operator(
-        machine.process, machine.advance, lambda: live.flush(machine.next_due), merge=merge
+        machine.process,
+        machine.advance,
+        flush=lambda: live.flush(machine.next_due),
+        merge=machine.merge,
     )
 
 
 def late_of(step: Any, site: Site) -> Late | None:
-    """Return a function that emits late events as such, if they are wanted.
-
-    They keep their own times.
-    """
+    """Return a function that emits late events, if wanted, with their own times."""
     if not step.gives_late:
         return None
     time = site.time
@@ -58,10 +55,7 @@ def late_of(step: Any, site: Site) -> Late | None:
 
 
 def emit_at(site: Site, holds_ns: int = 0) -> Callable[[Any, Any, int, int], None]:
-    """Return a function that emits a result with its own time and watermark.
-
-    After the step, the watermark is ``holds_ns`` behind.
-    """
+    """Return a function that emits a result at its time, ``holds_ns`` behind the watermark."""
     time = site.time
     emit = site.emit
 

@@ -9,16 +9,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wallaroo.engine.watermarks import Watermarks
-from wallaroo.metrics.meter import RunMeter
-from wallaroo.metrics.status import SinkLine, SourceStatus
-from wallaroo.plan.model import DEAD_LETTERS, Plan
-from wallaroo.runtime.batches import Batches
+from wallaroo.dataflow.plan.model import DEAD_LETTERS, Plan
+from wallaroo.engine.time.watermarks import Watermarks
+from wallaroo.instrumentation.tracing import trace_point
+from wallaroo.monitoring.metrics.meter import RunMeter
+from wallaroo.monitoring.metrics.status import SinkLine, SourceStatus
+from wallaroo.runtime.batch.batches import Batches
 from wallaroo.runtime.lifecycle.sink_waits import Wait
 from wallaroo.runtime.lifecycle.times import NO_TIMES, RunTimes, times_of
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import Head, Position, SourceLog
-from wallaroo.tracing import trace_point
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,7 @@ class Observer:
         done = ends[config.name]
         events_done = done.events - first_events
         backlog = self._logs[number].backlog_events(done, head)
+        self._meter.counts.note(config.name, head.counts)
         return SourceStatus(
             name=config.name,
             label=config.label,

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 
-from wallaroo.metrics.meter import RunMeter
+from wallaroo.monitoring.metrics.meter import RunMeter
 
 _log = logging.getLogger("wallaroo.run")
 
@@ -30,10 +30,7 @@ class Phases:
         self._began = time.monotonic()
 
     def enter(self, name: str) -> None:
-        """Begin a phase of the start.
-
-        Raises StoppedError if a stop was requested.
-        """
+        """Begin a phase of the start.  Raises StoppedError if a stop was requested."""
         if self._stop.is_set():
             raise StoppedError
         self.note(name)

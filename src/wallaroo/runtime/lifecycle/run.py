@@ -13,22 +13,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wallaroo.api.application import Application
+from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.disk_errors import disk_error_of
+from wallaroo.durable.scratch import Scratch, make_scratch, sweep_dead
 from wallaroo.errors import InternalError, WallarooError
-from wallaroo.metrics.meter import RunMeter
-from wallaroo.metrics.progress import Recovery
-from wallaroo.metrics.status import RunStatus
+from wallaroo.monitoring.metrics.meter import RunMeter
+from wallaroo.monitoring.metrics.progress import Recovery
+from wallaroo.monitoring.metrics.status import RunState, RunStatus
+from wallaroo.monitoring.status_api.server import StatusServer
 from wallaroo.options import RunHandle, RunOptions
-from wallaroo.plan.model import Plan
-from wallaroo.runtime.batches import WarmUp
-from wallaroo.runtime.host import Host, Site
-from wallaroo.runtime.lifecycle.closing import Closers
+from wallaroo.runtime.batch.batches import WarmUp
+from wallaroo.runtime.host import Host, RunFolders
 from wallaroo.runtime.lifecycle.phases import Phases, StoppedError
-from wallaroo.runtime.lifecycle.start import Order, Parts, open_parts, open_sources, open_state
-from wallaroo.runtime.lifecycle.watch import Ending, Watch
+from wallaroo.runtime.lifecycle.shutdown_stack import ShutdownStack
+from wallaroo.runtime.lifecycle.spec import RunSpec
+from wallaroo.runtime.lifecycle.start import (
+    RunComponents,
+    open_components,
+    open_sources,
+    open_state,
+)
+from wallaroo.runtime.lifecycle.watch import Watch
 from wallaroo.runtime.recovery import describe
-from wallaroo.scratch import Scratch, make_scratch, sweep_dead
-from wallaroo.status_api.server import StatusServer
 
 _log = logging.getLogger("wallaroo.run")
 
@@ -65,9 +71,10 @@ class Run(RunHandle):
             time.time(),
             checkpoint="" if options.checkpoint is None else str(root),
             is_durable=options.checkpoint is not None,
+            latency_target_ms=options.latency_s * 1e3,
         )
-        site = Site(root, self._scratch.path)
-        self._order = Order(self.plan, options, host, site, meter)
+        site = RunFolders(root, self._scratch.path)
+        self._spec = RunSpec(self.plan, options, host, site, meter)
         self._signals = Signals()
         self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
 
@@ -91,30 +98,27 @@ class Run(RunHandle):
         return True
 
     def status(self) -> RunStatus:
-        return self._order.meter.status(time.time())
+        return self._spec.meter.status(time.time())
 
     @property
     def meter(self) -> RunMeter:
         """Return the run's meter, which the status server reads."""
-        return self._order.meter
+        return self._spec.meter
 
     def reset_latency(self) -> None:
         """Reset the latency figures, as after a warm-up."""
-        self._order.meter.reset_latency()
+        self._spec.meter.reset_latency()
 
     @property
     def root(self) -> Path:
-        """Return the folder of state, spool and outbox.
-
-        It is the checkpoint, or a temporary folder that is removed at the end of the run.
-        """
-        return self._order.site.root
+        """Return the folder of state, spool and outbox: a checkpoint, or one removed at the end."""
+        return self._spec.site.root
 
     def stop(self) -> None:
         self._signals.stop.set()
         if not self._signals.up.is_set():
             # in a thread, so that the caller does not wait with the start
-            threading.Thread(target=self._order.host.interrupt, daemon=True).start()
+            threading.Thread(target=self._spec.host.interrupt, daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> bool:
         return self._signals.ended.wait(timeout)
@@ -122,10 +126,10 @@ class Run(RunHandle):
     # -- the run's thread
 
     def _live(self) -> None:
-        closers = Closers()
-        ending = Ending.STOPPED
+        stack = ShutdownStack()
+        end = RunState.STOPPED
         try:
-            ending = self._run(closers)
+            end = self._run(stack)
         except StoppedError:
             pass
         except WallarooError as error:
@@ -137,41 +141,41 @@ class Run(RunHandle):
             )
             unexpected.__cause__ = error
             self._fail(unexpected)
-        self._end(closers, ending)
+        self._end(stack, end)
 
-    def _run(self, closers: Closers) -> Ending:
+    def _run(self, stack: ShutdownStack) -> RunState:
         stop = self._signals.stop
-        order = self._order
-        phases = Phases(order.meter, stop)
-        closers.add(order.host.discard)
-        found = open_state(order, phases, closers)
-        self.plan = found.plan
-        self._answer_queries(closers)
-        beginnings = open_sources(order, found, phases, stop.is_set)
-        self.addresses = found.sources.addresses
-        parts = open_parts(order, found, beginnings, phases, closers)
-        parts.intake.publish()
-        warm_up = order.host.start(parts.batches, phases.enter)
+        spec = self._spec
+        phases = Phases(spec.meter, stop)
+        stack.add(spec.host.discard)
+        opened = open_state(spec, phases, stack)
+        self.plan = opened.plan
+        self._answer_queries(stack)
+        beginnings = open_sources(opened, phases, stop.is_set)
+        self.addresses = opened.sources.addresses
+        components = open_components(spec, opened, beginnings, phases, stack)
+        components.intake.publish()
+        warm_up = spec.host.start(components.batches, phases.enter)
         phases.note("")
-        self._report_recovery(parts, warm_up)
-        parts.accounts.begin()
-        order.meter.enter("running")
-        parts.intake.hold(False)
+        self._report_recovery(components, warm_up)
+        components.accounts.begin()
+        spec.meter.enter(RunState.RUNNING)
+        components.intake.hold(False)
         self._signals.up.set()
-        return Watch(order, parts, phases, stop).run()
+        return Watch(spec, components, phases, stop).run()
 
-    def _answer_queries(self, closers: Closers) -> None:
+    def _answer_queries(self, stack: ShutdownStack) -> None:
         options = self.options
         if options.status_address is not None:
             server = StatusServer(
                 self, *options.status_address, options.status_token, options.status_tls
             )
-            closers.add(server.close)
+            stack.add(server.close)
             server.start()
 
-    def _report_recovery(self, parts: Parts, warm_up: WarmUp) -> None:
-        last = parts.checkpoint.last
-        observed = parts.observer.look()
+    def _report_recovery(self, components: RunComponents, warm_up: WarmUp) -> None:
+        last = components.checkpoint.last
+        observed = components.observer.look()
         recovery = Recovery(
             batch=last.batch if last else -1,
             ready_s=self.status().elapsed_s,
@@ -179,7 +183,7 @@ class Run(RunHandle):
             entries=warm_up.entries_applied,
             text=describe(last, observed.sources, observed.sinks),
         )
-        self._order.meter.recovered(recovery)
+        self._spec.meter.recovered(recovery)
         if self.options.checkpoint is None:
             return
         _log.info("checkpoint %s: %s", self.root, recovery.text)
@@ -196,14 +200,18 @@ class Run(RunHandle):
             return
         self.exception = error
 
-    def _end(self, closers: Closers, ending: Ending) -> None:
+    def _end(self, stack: ShutdownStack, end: RunState) -> None:
         is_started = self._signals.up.is_set()
         self._signals.stop.set()
-        error = closers.close()
-        if self.exception is None and is_started:
-            self.exception = error
-        self._scratch.remove()
-        self._order.meter.starting("")
-        self._order.meter.enter("failed" if self.exception else ending.value)
-        self._signals.up.set()
-        self._signals.ended.set()
+        try:
+            error = stack.close()
+            if self.exception is None and is_started:
+                self.exception = error
+            self._scratch.remove()
+            self._spec.meter.starting("")
+            self._spec.meter.enter(RunState.FAILED if self.exception else end)
+        except WallarooError as failure:
+            self.exception = self.exception or failure
+        finally:  # a wait for the run returns even if its end fails
+            self._signals.up.set()
+            self._signals.ended.set()

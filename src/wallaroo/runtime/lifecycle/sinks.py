@@ -7,19 +7,18 @@ A committer is recovered from the checkpoint's last commit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
+from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.folders import make_private
-from wallaroo.plan.model import Plan
-from wallaroo.runtime.commit_protocol import history_of
-from wallaroo.runtime.lifecycle.closing import Closers
+from wallaroo.runtime.batch.commit_protocol import history_of
+from wallaroo.runtime.lifecycle.shutdown_stack import ShutdownStack
+from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.state.checkpoint import Checkpoint
 
 
-class SinkSide:
+class RunSinks:
     """The committers of a run, by sink name."""
 
     def __init__(self, committers: dict[str, SinkCommitter]):
@@ -45,24 +44,15 @@ class SinkSide:
             committer.close(drain_s)
 
 
-@dataclass(frozen=True, slots=True)
-class SinkClosing:
-    """The closing of a run's sinks."""
-
-    closers: Closers
-    drain_s: float
-
-
-def open_sinks(
-    plan: Plan, outbox: Path, checkpoint: Checkpoint, is_durable: bool, closing: SinkClosing
-) -> SinkSide:
+def open_sinks(spec: RunSpec, plan: Plan, checkpoint: Checkpoint, stack: ShutdownStack) -> RunSinks:
     """Open every sink and let it finish what the last commit left unfinished."""
     committers: dict[str, SinkCommitter] = {}
     tokens = checkpoint.last.sinks if checkpoint.last else {}
     for sink in plan.sinks:
-        staging = outbox / sink.name
-        make_private(staging, is_durable=is_durable)
-        committer = committers[sink.name] = sink.config.committer(sink.name, staging, is_durable)
-        closing.closers.add(partial(committer.close, closing.drain_s))
+        staging = spec.site.root / "outbox" / sink.name
+        make_private(staging, is_durable=spec.is_durable)
+        committer = sink.config.committer(sink.name, staging, spec.is_durable)
+        committers[sink.name] = committer
+        stack.add(partial(committer.close, spec.options.drain_s))
         committer.recover(history_of(checkpoint, sink.name), tokens.get(sink.name, []))
-    return SinkSide(committers)
+    return RunSinks(committers)

@@ -13,29 +13,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from wallaroo.ingress.process import Feeders, Feeding
-from wallaroo.options import RunOptions
-from wallaroo.plan.model import Plan
+from wallaroo.runtime.lifecycle.spec import RunSpec
+from wallaroo.runtime.tasks.replay import tuned
 from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
-from wallaroo.tuning import DEFAULT, Tuning
 
 _log = logging.getLogger("wallaroo.run")
 
 
-class SourceSide:
-    """The sources of one run."""
+class RunSources:
+    """The sources of one run; ``checkpoint`` is the checkpoint's id."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        root: Path,
-        checkpoint: str,
-        is_durable: bool,
-        tuning: Tuning = DEFAULT,
-    ):
-        self._names = tuple(source.config.name for source in plan.sources)
-        self._configs = [source.config for source in plan.sources]
+    def __init__(self, spec: RunSpec, checkpoint: str):
+        tuning = spec.options.tuning if spec.options.speed is None else tuned(spec.options.tuning)
+        self._spec = spec
+        self._configs = [source.config for source in spec.plan.sources]
+        self._names = tuple(config.name for config in self._configs)
         self._context = LogContext(
-            root / "spool", checkpoint, is_durable, mark_bytes=tuning.mark_bytes
+            spec.site.root / "spool", checkpoint, spec.is_durable, mark_bytes=tuning.mark_bytes
         )
         self._feeders = Feeders()
         self.logs = tuple(config.open_log(self._context) for config in self._configs)
@@ -58,18 +52,10 @@ class SourceSide:
         logs = self.logs_by_name
         return {name: log.beginning() for name, log in logs.items() if name not in positions}
 
-    def start(
-        self,
-        options: RunOptions,
-        serve_on: str | None,
-        is_stopping: Callable[[], bool],
-        wake: Path,
-    ) -> None:
-        """Accept input.
-
-        ``serve_on``: the address from which workers elsewhere fetch it.  ``wake``: the Unix socket
-        that is woken by input.
-        """
+    def start(self, is_stopping: Callable[[], bool]) -> None:
+        """Accept input; workers elsewhere fetch it from this host."""
+        options = self._spec.options
+        serve_on = self._spec.host.serve_on
         if options.tls is not None and serve_on is not None:
             self._certificate = Path(options.tls.certificate).read_text(encoding="ascii")
         self.addresses = self._feeders.start(
@@ -86,20 +72,17 @@ class SourceSide:
                 serve_tls=options.tls,
                 hung_s=options.hung_s,
                 is_stopping=is_stopping,
-                wake=str(wake),
+                wake=str(self._spec.site.wake),
             ),
         )
 
-    def logs_of_workers(self, reachable_as: str) -> tuple[SourceLog, ...]:
-        """Return the logs that tasks read, by source.
-
-        Tasks on another host read spools through this host's range server.
-        """
+    def logs_of_workers(self) -> tuple[SourceLog, ...]:
+        """Return tasks' logs by source; other hosts read by the range server."""
         if self._feeders.range_address is None:
             return self.logs
         host, port = self._feeders.range_address
         if host == "0.0.0.0":
-            host = reachable_as
+            host = self._spec.host.reachable_as
         server = RangeServer((host, port), self._feeders.range_secret, self._certificate)
         context = replace(self._context, server=server)
         return tuple(config.open_log(context) for config in self._configs)

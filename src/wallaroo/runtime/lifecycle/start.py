@@ -12,70 +12,39 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from wallaroo.inspection.compatibility import Compatibility, check_compatibility
-from wallaroo.metrics.meter import RunMeter
-from wallaroo.metrics.progress import Recovery
-from wallaroo.options import RunOptions
-from wallaroo.plan.model import Plan
-from wallaroo.runtime.accounts import Accounts
-from wallaroo.runtime.batches import Batches, BatchSetup
-from wallaroo.runtime.commit_protocol import BatchProtocol
-from wallaroo.runtime.host import Host, Site
-from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.runtime.intake import Intake
-from wallaroo.runtime.job import Deployment
-from wallaroo.runtime.lifecycle.closing import Closers
+from wallaroo.checkpoints.inspection.compatibility import Compatibility, check_compatibility
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.monitoring.metrics.progress import Recovery
+from wallaroo.runtime.batch.admission import AdmissionControl
+from wallaroo.runtime.batch.batch_metrics import BatchMetrics
+from wallaroo.runtime.batch.batches import Batches, BatchSetup
+from wallaroo.runtime.batch.commit_protocol import BatchProtocol
+from wallaroo.runtime.batch.housekeeping import Housekeeping
+from wallaroo.runtime.batch.pacing import Pacer
 from wallaroo.runtime.lifecycle.observer import Observer
 from wallaroo.runtime.lifecycle.phases import Phases
-from wallaroo.runtime.lifecycle.sinks import SinkClosing, SinkSide, open_sinks
-from wallaroo.runtime.lifecycle.sources import SourceSide
-from wallaroo.runtime.pacing import Pacer
+from wallaroo.runtime.lifecycle.shutdown_stack import ShutdownStack
+from wallaroo.runtime.lifecycle.sinks import RunSinks, open_sinks
+from wallaroo.runtime.lifecycle.sources import RunSources
+from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.recovery import step_table, with_namespaces
-from wallaroo.runtime.replay import Replay, tuned
+from wallaroo.runtime.tasks.job import Deployment
+from wallaroo.runtime.tasks.replay import Replay
+from wallaroo.runtime.user_output.collector import Collector
+from wallaroo.runtime.user_output.settings import UserOutput
 from wallaroo.sources.log import Position, from_stored
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.user_output.collector import Collector
-from wallaroo.user_output.settings import UserOutput
 
 _log = logging.getLogger("wallaroo.run")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """The order for a run: plan, options, host and folders."""
-
-    plan: Plan
-    options: RunOptions
-    host: Host
-    site: Site
-    meter: RunMeter
-
-    @property
-    def is_temporary(self) -> bool:
-        """Return whether nothing is to survive the run."""
-        return self.options.checkpoint is None
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A started run."""
-
-    checkpoint: Checkpoint
-    sources: SourceSide
-    sinks: SinkSide
-    batches: Batches
-    accounts: Accounts
-    intake: Intake
-    observer: Observer
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The checkpoint, and how it fits the application."""
+class OpenedCheckpoint:
+    """An open checkpoint, whose state and input fit the application."""
 
     checkpoint: Checkpoint
     compatibility: Compatibility
-    sources: SourceSide
+    sources: RunSources
 
     @property
     def plan(self) -> Plan:
@@ -87,146 +56,143 @@ class Found:
         """Return the ends of the last commit, by source."""
         return _committed(self.checkpoint)
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Return the step table."""
+        dropped = with_namespaces(self.compatibility.dropped)
+        return step_table(self.checkpoint.last, self.plan.step_names, dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class RunComponents:
+    """The components of a started run."""
+
+    checkpoint: Checkpoint
+    sources: RunSources
+    sinks: RunSinks
+    batches: Batches
+    accounts: BatchMetrics
+    intake: AdmissionControl
+    observer: Observer
+
 
 def _committed(checkpoint: Checkpoint) -> dict[str, Position]:
     return from_stored(checkpoint.last.offsets) if checkpoint.last else {}
 
 
-def open_state(order: Order, phases: Phases, closers: Closers) -> Found:
+def open_state(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> OpenedCheckpoint:
     """Open the checkpoint; raise if the application cannot continue from it."""
     phases.enter("opening the checkpoint")
-    options = order.options
-    checkpoint = open_checkpoint(order.site.root, not order.is_temporary, options.is_fresh)
-    closers.add(checkpoint.release)
-    tuning = options.tuning if options.speed is None else tuned(options.tuning)
-    sources = SourceSide(order.plan, order.site.root, checkpoint.id, not order.is_temporary, tuning)
-    closers.add(sources.close)
+    options = spec.options
+    checkpoint = open_checkpoint(spec.site.root, spec.is_durable, options.is_fresh)
+    stack.add(checkpoint.release)
+    sources = RunSources(spec, checkpoint.id)
+    stack.add(sources.close)
     sources.require(_committed(checkpoint))
-    compatibility = check_compatibility(checkpoint, order.plan, options.allow_incompatible)
+    compatibility = check_compatibility(checkpoint, spec.plan, options.allow_incompatible)
     for note in compatibility.notes:
         _log.warning(note)
-    order.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))
-    return Found(checkpoint, compatibility, sources)
+    spec.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))
+    return OpenedCheckpoint(checkpoint, compatibility, sources)
 
 
 def open_sources(
-    order: Order, found: Found, phases: Phases, is_stopping: Callable[[], bool]
+    opened: OpenedCheckpoint, phases: Phases, is_stopping: Callable[[], bool]
 ) -> dict[str, Position]:
     """Accept input from now on; return the beginnings of sources without a position."""
     phases.enter("opening sources")
-    wake = order.site.wake
-    found.sources.start(order.options, order.host.serve_on, is_stopping, wake)
-    return found.sources.beginnings(found.positions)
+    opened.sources.start(is_stopping)
+    return opened.sources.beginnings(opened.positions)
 
 
-def open_parts(
-    order: Order,
-    found: Found,
+def open_components(
+    spec: RunSpec,
+    opened: OpenedCheckpoint,
     beginnings: dict[str, Position],
     phases: Phases,
-    closers: Closers,
-) -> Parts:
+    stack: ShutdownStack,
+) -> RunComponents:
     """Open sinks and the host, and assemble the run."""
     phases.enter("opening sinks")
-    outbox = order.site.root / "outbox"
-    closing = SinkClosing(closers, order.options.drain_s)
-    sinks = open_sinks(found.plan, outbox, found.checkpoint, not order.is_temporary, closing)
-    closers.add(order.host.close)
-    order.host.open(order.site, phases.enter)
-    deployment = replace(
-        _deployment(order, found),
-        tuning=order.options.tuning,
-        user_output=_user_output(order, closers),
-    )
-    return _parts(order, found, beginnings, sinks, deployment)
+    sinks = open_sinks(spec, opened.plan, opened.checkpoint, stack)
+    stack.add(spec.host.close)
+    spec.host.open(spec.site, phases.enter)
+    deployment = _deployment(spec, opened, _user_output(spec, stack))
+    setup = BatchSetup(opened.plan, deployment, opened.steps, opened.sources.logs, beginnings)
+    return _components(spec, opened, sinks, setup)
 
 
-def _user_output(order: Order, closers: Closers) -> UserOutput:
-    """Collect user code's output if workers are on this machine.
-
-    Elsewhere it goes to the logs of their processes.
-    """
-    level = order.options.app_log_level
-    if not order.host.is_local:
+def _user_output(spec: RunSpec, stack: ShutdownStack) -> UserOutput:
+    """Collect user code's output if workers are here; elsewhere their logs get it."""
+    level = spec.options.app_log_level
+    if not spec.host.is_local:
         return UserOutput("", level)
-    collector = Collector(order.site.scratch)
-    closers.add(collector.close)
+    collector = Collector(spec.site.scratch)
+    stack.add(collector.close)
     collector.start()
     return UserOutput(collector.address, level, os.getpid())
 
 
-def _parts(
-    order: Order,
-    found: Found,
-    beginnings: dict[str, Position],
-    sinks: SinkSide,
-    deployment: Deployment,
-) -> Parts:
-    plan = found.plan
-    options = order.options
-    host = order.host
-    checkpoint = found.checkpoint
-    sources = found.sources
-    dropped = with_namespaces(found.compatibility.dropped)
-    steps = step_table(checkpoint.last, plan.step_names, dropped)
-    is_frequent = options.latency == "low"
-    housekeeping = Housekeeping(
-        checkpoint,
-        plan.key_groups if steps else 0,  # without state no commit needs the one before it
-        options.retained,
-        is_frequent=is_frequent,
-        tuning=options.tuning,
-    )
-    if is_frequent:
-        tuning = options.tuning
-        checkpoint.commits.append_from_here(tuning.commit_run_bytes_max, tuning.commit_run_max)
-    accounts = Accounts(plan, order.meter)
-    replay = _replay(order, checkpoint)
-    limits = replay.limits if replay else None
-    intake = Intake(host.admit, options.tuning.pace.events_first, limits)
-    batches = Batches(
-        BatchSetup(plan, deployment, steps, sources.logs, beginnings),
-        protocol=BatchProtocol(
-            plan,
-            checkpoint,
-            sinks.committers,
-            housekeeping,
-            sources.logs_by_name,
-            steps,
-            _log.warning,
-        ),
-        housekeeping=housekeeping,
-        runner=host,
-        accounts=accounts,
-        pacer=Pacer(options.batch_target_s, options.tuning.pace, is_frequent, plan.levels > 1),
-        allow=intake.allow,
-        done=replay.batch_done if replay else lambda commit: None,
-    )
-    observer = Observer(plan, sources.logs, batches, sinks.committers, order.meter)
-    return Parts(checkpoint, sources, sinks, batches, accounts, intake, observer)
-
-
-def _replay(order: Order, checkpoint: Checkpoint) -> Replay | None:
-    if order.options.speed is None:
-        return None
-    positions = {name: ends.events for name, ends in _committed(checkpoint).items()}
-    return Replay(order.options.speed, order.plan.source_times, positions)
-
-
-def _deployment(order: Order, found: Found) -> Deployment:
-    checkpoint = found.checkpoint
-    is_local = order.host.is_local
-    return Deployment.of(
-        found.plan,
-        _module_folders(order.options.module_paths) if is_local else (),
-        order.site.root,
-        found.sources.logs_of_workers(order.host.reachable_as),
+def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput) -> Deployment:
+    checkpoint = opened.checkpoint
+    is_local = spec.host.is_local
+    deployment = Deployment.of(
+        opened.plan,
+        _module_folders(spec.options.module_paths) if is_local else (),
+        spec.site.root,
+        opened.sources.logs_of_workers(),
         str(checkpoint.view_root) if is_local else "",
         checkpoint.id,
-        not order.is_temporary,
-        str(order.site.stacks) if is_local else "",
+        spec.is_durable,
+        str(spec.site.stacks) if is_local else "",
     )
+    return replace(deployment, tuning=spec.options.tuning, user_output=user_output)
 
 
 def _module_folders(own: tuple[str, ...]) -> tuple[str, ...]:
     return (*own, *(path for path in sys.path if path and path not in own))
+
+
+def _components(
+    spec: RunSpec, opened: OpenedCheckpoint, sinks: RunSinks, setup: BatchSetup
+) -> RunComponents:
+    plan = opened.plan
+    replay = Replay.for_run(spec.options, plan, opened.positions)
+    limits = replay.limits if replay else None
+    intake = AdmissionControl(spec.host.admit, spec.options.tuning.pace.events_first, limits)
+    accounts = BatchMetrics(plan, spec.meter)
+    housekeeping = _housekeeping(spec, opened, setup)
+    batches = Batches(
+        setup,
+        protocol=BatchProtocol(
+            plan,
+            opened.checkpoint,
+            sinks.committers,
+            housekeeping,
+            setup.logs_by_name,
+            setup.steps,
+            _log.warning,
+        ),
+        housekeeping=housekeeping,
+        runner=spec.host,
+        accounts=accounts,
+        pacer=Pacer.for_run(spec.options, plan),
+        allow=intake.allow,
+        done=replay.batch_done if replay else lambda commit: None,
+    )
+    observer = Observer(plan, setup.logs, batches, sinks.committers, spec.meter)
+    return RunComponents(
+        opened.checkpoint, opened.sources, sinks, batches, accounts, intake, observer
+    )
+
+
+def _housekeeping(spec: RunSpec, opened: OpenedCheckpoint, setup: BatchSetup) -> Housekeeping:
+    """Remove what no retained commit needs; at low latency, append commits to one file."""
+    has_state = bool(setup.steps)
+    housekeeping = Housekeeping.for_run(spec.options, opened.checkpoint, opened.plan, has_state)
+    if spec.options.is_resident:
+        tuning = spec.options.tuning
+        opened.checkpoint.commits.append_from_here(
+            tuning.commit_run_bytes_max, tuning.commit_run_max
+        )
+    return housekeeping

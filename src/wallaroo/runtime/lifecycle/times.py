@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from wallaroo.engine.ordered_keys import TIME_MIN
-from wallaroo.engine.watermarks import SourceMark, Watermarks, is_idle
-from wallaroo.metrics.status import StepTime, TimeStatus
-from wallaroo.plan.model import Plan, SourceTime
+from wallaroo.dataflow.plan.model import Plan, SourceTime
+from wallaroo.engine.blocks.ordered_keys import TIME_MIN
+from wallaroo.engine.time.watermarks import SourceMark, Watermarks, is_idle
+from wallaroo.monitoring.metrics.status import StepTime, TimeStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ def times_of(plan: Plan, marks: Watermarks, now_ns: int) -> RunTimes:
         for name, how in plan.source_times
     }
     held_by = _held_by(plan, marks, sources)
+    is_idle = not held_by and any(source.is_idle for source in sources.values())
     holds = plan.holds_ns
     steps: list[StepTime] = []
     for stage in plan.stages:
@@ -39,6 +40,8 @@ def times_of(plan: Plan, marks: Watermarks, now_ns: int) -> RunTimes:
         for step in stage.steps:
             if step.is_stateful:
                 own = replace(_status(marks.watermark_ns, now_ns, hold_ns), held_by=held_by)
+                if is_idle:
+                    own = _idle(own)
                 steps.append(StepTime(step.step_name, own))
             hold_ns += step.holds_ns
     return RunTimes(sources, tuple(steps))
@@ -58,12 +61,18 @@ def _of_source(mark: SourceMark, how: SourceTime, clock_ns: int, now_ns: int) ->
         if not is_idle(how, each, clock_ns)
     }
     slowest = min(active, key=lambda name: active[name], default="")
-    return replace(
+    found = replace(
         _status(mark.watermark_ns, now_ns),
         held_by=f"partition {slowest}" if len(mark.partitions) > 1 and slowest else "",
         partitions=len(mark.partitions),
         idle=len(mark.partitions) - len(active),
     )
+    return _idle(found) if mark.partitions and not active else found
+
+
+def _idle(time: TimeStatus) -> TimeStatus:
+    """Return the time of what is idle: how far the clock went on since is no lag."""
+    return replace(time, lag_s=None, is_idle=True)
 
 
 def _held_by(plan: Plan, marks: Watermarks, sources: Mapping[str, TimeStatus]) -> str:

@@ -13,29 +13,20 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from enum import Enum
 
 from wallaroo.errors import PeerError
-from wallaroo.runtime.batches import UnderWay
+from wallaroo.monitoring.metrics.status import RunState
+from wallaroo.runtime.batch.batches import UnderWay
 from wallaroo.runtime.lifecycle.observer import Observation
 from wallaroo.runtime.lifecycle.phases import Phases
-from wallaroo.runtime.lifecycle.start import Order, Parts
+from wallaroo.runtime.lifecycle.spec import RunSpec
+from wallaroo.runtime.lifecycle.start import RunComponents
 
 WATCH_S = 0.1  # between two polls of sources, sinks and the host
 WATCH_IDLE_S = 1.0  # if there was no batch for some time, and nothing holds up the next one
 IDLE_AFTER_S = 2.0
 COMMIT_S = 5.0  # for a commit under way when a run has stopped waiting
 _log = logging.getLogger("wallaroo.run")
-
-
-class Ending(Enum):
-    """The ending of a run that did not fail.
-
-    The value is the run's last state.
-    """
-
-    STOPPED = "stopped"
-    FINISHED = "finished"
 
 
 @dataclass(slots=True)
@@ -71,83 +62,86 @@ class Busy:
 class Watch:
     """The watch over a run until its end."""
 
-    def __init__(self, order: Order, parts: Parts, phases: Phases, stop: threading.Event):
-        self._order = order
-        self._parts = parts
+    def __init__(
+        self, spec: RunSpec, components: RunComponents, phases: Phases, stop: threading.Event
+    ):
+        self._spec = spec
+        self._components = components
         self._phases = phases
         self._stop = stop
         self._overdue = Overdue()
         self._busy = Busy()
 
-    def run(self) -> Ending:
-        """Watch the run until its end; raise the error that ended it, if any."""
-        ending = self._watch()
-        self._order.meter.enter("stopping")
+    def run(self) -> RunState:
+        """Watch the run until its end; return its last state, or raise the error that ended it."""
+        end = self._watch()
+        self._spec.meter.enter(RunState.STOPPING)
         self._stop.set()
         self._phases.note("finishing the batch under way")
-        self._parts.intake.hold(True)
-        self._parts.sources.stop_feeding()
-        if not self._order.host.finish(self._order.options.stop_s):
-            self._parts.batches.abandon(COMMIT_S)
+        self._components.intake.hold(True)
+        self._components.sources.stop_feeding()
+        if not self._spec.host.finish(self._spec.options.stop_s):
+            self._components.batches.abandon(COMMIT_S)
             _log.warning(
                 "the batch under way did not end within %g s and was cancelled; it is not "
                 "committed, and the next run begins with it",
-                self._order.options.stop_s,
+                self._spec.options.stop_s,
             )
         self._phases.note("sending what is committed")
-        self._parts.sinks.close(self._order.options.drain_s)
-        self._parts.observer.look()
+        self._components.sinks.close(self._spec.options.drain_s)
+        self._components.observer.look()
         self._phases.note("")
-        return ending
+        return end
 
-    def _watch(self) -> Ending:
+    def _watch(self) -> RunState:
         while not self._stop.is_set():
-            if self._look().is_input_done and self._parts.batches.is_finished:
+            if self._look().is_input_done and self._components.batches.is_finished:
                 # the committed output is complete: it has to be sent, too
                 self._phases.note("sending the last output")
-                if self._parts.sinks.has_sent_everything:
-                    return Ending.FINISHED
+                if self._components.sinks.has_sent_everything:
+                    return RunState.FINISHED
             self._stop.wait(self._pause_s())
-        return Ending.STOPPED
+        return RunState.STOPPED
 
     def _pause_s(self) -> float:
         """Return the seconds until the next poll: in an idle run, polls are most of the work."""
-        batches = self._parts.batches
+        batches = self._components.batches
         last = batches.last
-        is_held = self._parts.intake.is_held
+        is_held = self._components.intake.is_held
         is_busy = is_held or batches.under_way is not None
         return self._busy.pause_s(is_busy, last.batch if last else -1, time.monotonic())
 
     def _look(self) -> Observation:
-        if not self._order.site.scratch.is_dir():
+        if not self._spec.site.scratch.is_dir():
             raise PeerError(
-                f"the run's folder for temporary files, {self._order.site.scratch}, was removed "
+                f"the run's folder for temporary files, {self._spec.site.scratch}, was removed "
                 "while it ran. Exclude folders named wallaroo-* from what cleans up there, or set "
                 "TMPDIR to a folder that is not cleaned; then run again: what was committed stays."
             )
-        host = self._order.host
+        host = self._spec.host
         host.poll()
-        self._parts.sources.poll()
-        self._parts.sinks.poll()
-        waiting_for = host.waiting_for, self._parts.sources.waiting_for, self._overdue_words()
-        self._order.meter.set_workers_killed(host.workers_killed)
-        observed = self._parts.observer.look("; ".join(filter(None, waiting_for)))
-        self._parts.intake.hold(self._parts.sinks.is_full(self._order.options.backlog_bytes_max))
+        self._components.sources.poll()
+        self._components.sinks.poll()
+        waiting_for = host.waiting_for, self._components.sources.waiting_for, self._overdue_words()
+        self._spec.meter.set_workers_killed(host.workers_killed)
+        observed = self._components.observer.look("; ".join(filter(None, waiting_for)))
+        is_full = self._components.sinks.is_full(self._spec.options.backlog_bytes_max)
+        self._components.intake.hold(is_full)
         return observed
 
     def _overdue_words(self) -> str:
-        under_way = self._parts.batches.under_way
+        under_way = self._components.batches.under_way
         if under_way is None:
             return ""
         seconds = time.monotonic() - under_way.began
-        if seconds < self._order.options.batch_deadline_s:
+        if seconds < self._spec.options.batch_deadline_s:
             return ""
         if under_way.batch != self._overdue.batch:
             self._report(under_way, seconds)
         return f"{self._overdue.words} (for {seconds:.0f} s now)"
 
     def _report(self, under_way: UnderWay, seconds: float) -> None:
-        stuck = self._order.host.stuck(under_way.batch)
+        stuck = self._spec.host.stuck(under_way.batch)
         words = "; ".join((f"batch {under_way.batch} to end", *stuck))
         self._overdue = Overdue(under_way.batch, words)
         _log.warning(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import time
 
-from wallaroo.tracing import trace_point
+from wallaroo.instrumentation.tracing import trace_point
 
 YOUNG_MAX = 5_000  # objects; what epochs leave behind is mostly gone without a collection
 IDLE_S = 0.25  # without an epoch: then there is time for a whole collection

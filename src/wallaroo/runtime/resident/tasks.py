@@ -25,12 +25,24 @@ from typing import NamedTuple
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
-from wallaroo.runtime.job import BatchJob
-from wallaroo.runtime.resident.epochs import LOST, Ahead, Epoch, Hello, Welcome
-from wallaroo.runtime.resident.links import IDENTIFY_S, SECRET_BYTES, Address, Endpoint, Listener
-from wallaroo.runtime.resident.wire import receive, send
-from wallaroo.tls import Pem
-from wallaroo.tracing import trace_point
+from wallaroo.instrumentation.tracing import trace_point
+from wallaroo.network.tls import Pem
+from wallaroo.runtime.resident.connections import (
+    IDENTIFY_S,
+    SECRET_BYTES,
+    Address,
+    DriverEndpoint,
+    TaskListener,
+)
+from wallaroo.runtime.resident.framing import receive, send
+from wallaroo.runtime.resident.messages import (
+    LOST,
+    Ahead,
+    Epoch,
+    Hello,
+    Welcome,
+)
+from wallaroo.runtime.tasks.job import BatchJob
 
 LOOK_S = 0.1  # while tasks start: between two checks that they still can
 START_S = 120.0  # for all tasks to start, on a crowded machine
@@ -57,22 +69,18 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeetingPoint:
-    """The address at which the driver listens for a generation's tasks.
-
-    It is a path in a private folder, or a host on a network.
-    """
+    """The driver's address for a generation's tasks: a path in a private folder, or a host."""
 
     address: str  # the path, or the host on which to listen
     reachable_as: str = ""  # the name by which tasks reach that host; "": it is a path
     pem: Pem | None = None  # with which driver and tasks listen; None: without TLS
 
-    def listen(self) -> Listener:
-        """Begin to listen.
-
-        Raises PeerError.
-        """
+    def listen(self) -> TaskListener:
+        """Begin to listen.  Raises PeerError."""
         try:
-            listener = Listener(self.address, secrets.token_bytes(SECRET_BYTES), self.reachable_as)
+            listener = TaskListener(
+                self.address, secrets.token_bytes(SECRET_BYTES), self.reachable_as
+            )
         except OSError as error:
             fix = f"See that this host has the address {self.address}."
             if not self.reachable_as:
@@ -96,7 +104,7 @@ class ResidentTasks:
         self._listener = meeting_point.listen()
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> DriverEndpoint:
         """Return the endpoint to which tasks connect."""
         return self._listener.endpoint
 
@@ -124,10 +132,7 @@ class ResidentTasks:
         self._gather()
 
     def _accept(self) -> None:
-        """Let the next connection identify itself in a thread.
-
-        A connection that sends nothing does not hold up any other.
-        """
+        """Let a connection identify itself in a thread, so that it delays no other."""
         with contextlib.suppress(TimeoutError):
             connection = self._listener.accept(LOOK_S)
             threading.Thread(target=self._identify, args=(connection,), daemon=True).start()
@@ -225,10 +230,7 @@ def _has_failed(reports: list[TaskReport]) -> bool:
 
 
 class Losses:
-    """The bound on lost tasks.
-
-    Repeated losses by one batch are no accident.
-    """
+    """The bound on lost tasks.  Repeated losses by one batch are no accident."""
 
     def __init__(self, count_max: int, seconds: float):
         self._count_max = count_max

@@ -14,35 +14,46 @@ import socket
 from collections.abc import Iterable
 from dataclasses import replace
 
-from wallaroo.engine.keys import Key, groups_of_task
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.engine.blocks.keys import Key, groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import WallarooError
-from wallaroo.plan.model import Plan
-from wallaroo.runtime.job import BatchJob, plan_of, worker_name
-from wallaroo.runtime.resident.epochs import LOST, Ahead, Epoch, Hello, Welcome
-from wallaroo.runtime.resident.garbage import Garbage
-from wallaroo.runtime.resident.lasting_state import LastingState
-from wallaroo.runtime.resident.links import (
+from wallaroo.instrumentation.tracing import trace_point
+from wallaroo.runtime.resident.connections import (
     CONNECT_S,
     IDENTIFY_S,
-    Endpoint,
-    Listener,
+    DriverEndpoint,
+    TaskListener,
     beside,
     connect,
 )
-from wallaroo.runtime.resident.refreshing import Views
-from wallaroo.runtime.resident.wire import Mesh, receive, send
-from wallaroo.runtime.task import Record, run_level, unexpected
-from wallaroo.state.applying import CatchUp
-from wallaroo.state.commits import CommitLog
-from wallaroo.state.history import History, Version
+from wallaroo.runtime.resident.framing import Mesh, receive, send
+from wallaroo.runtime.resident.garbage import Garbage
+from wallaroo.runtime.resident.messages import (
+    LOST,
+    Ahead,
+    Epoch,
+    Hello,
+    Welcome,
+)
+from wallaroo.runtime.resident.resident_state import ResidentState
+from wallaroo.runtime.resident.view_refresh import Views
+from wallaroo.runtime.tasks.job import BatchJob, plan_of, worker_name
+from wallaroo.runtime.tasks.task import (
+    OpenedState,
+    Record,
+    run_level,
+    unexpected,
+)
+from wallaroo.state.log.commits import CommitLog
+from wallaroo.state.log.history import History, Version
 from wallaroo.state.task_state import TaskState
-from wallaroo.tracing import trace_point
+from wallaroo.state.views.view_updates import CatchUp
 
 Given = list[list[Record]] | None  # by task of the next level; None: nothing was to be done
 
 
-def serve(endpoint: Endpoint, index: int) -> None:
+def serve(endpoint: DriverEndpoint, index: int) -> None:
     """Run task ``index`` of the run whose driver listens at ``endpoint``."""
     with contextlib.suppress(EOFError, OSError):  # the driver or a peer has ended: so does this one
         driver = connect(endpoint)
@@ -58,18 +69,17 @@ def serve(endpoint: Endpoint, index: int) -> None:
                 task.close()
 
 
-def report_loss(endpoint: Endpoint, index: int) -> None:
+def report_loss(endpoint: DriverEndpoint, index: int) -> None:
     """Report that task ``index`` died before it connected: the driver would wait for it."""
     # if this fails, the driver knows already: the generation is over
     with contextlib.suppress(EOFError, OSError), connect(endpoint) as driver:
         send(driver, pickle.dumps(Hello(index, LOST)))
 
 
-def connected_tasks(welcome: Welcome, index: int, listener: Listener) -> dict[int, socket.socket]:
-    """Return a connection to each other task.
-
-    This task connects to those before it, and those after it connect to this one.
-    """
+def connected_tasks(
+    welcome: Welcome, index: int, listener: TaskListener
+) -> dict[int, socket.socket]:
+    """Return a connection to each other task; later tasks connect to earlier ones."""
     peers: dict[int, socket.socket] = {}
     for peer in range(index):
         peers[peer] = connect(replace(listener.endpoint, address=welcome.addresses[peer]))
@@ -102,32 +112,23 @@ def _serve(driver: socket.socket, task: ResidentTask) -> None:
 
 
 class ResidentTask:
-    """A task that runs its part of one epoch after the other.
-
-    ``common`` is a batch without input.
-    """
+    """A task that runs its part of each epoch; ``common`` is a batch without input."""
 
     def __init__(self, index: int, common: BatchJob, mesh: Mesh):
         self._index = index
         self._common = common
         self._mesh = mesh
-        self._state: LastingState | None = None
+        self._state: ResidentState | None = None
         self._caught_up = CatchUp()
         self._located: dict[Key, tuple[int, bytes]] = {}
         self._ahead: tuple[Ahead, Given] | None = None
 
     def run_ahead(self, ahead: Ahead) -> None:
-        """Run level 0 of the epoch that is planned next; keep its blocks for that epoch.
-
-        They are dropped if another epoch is next.
-        """
+        """Run level 0 of the planned epoch; its blocks are dropped for any other."""
         self._ahead = ahead, self._given(ahead.job(self._common), 0, ())
 
     def run(self, epoch: Epoch) -> tuple[TaskReport, ...]:
-        """Run all levels; return the reports that arrived at this task.
-
-        Raises EOFError or OSError if another task has ended.
-        """
+        """Run all levels; return this task's reports.  Raises EOFError, OSError if one ended."""
         job = epoch.job(self._common)
         error = self._begun(job, epoch.version)
         trace_point("task.begun")
@@ -149,10 +150,7 @@ class ResidentTask:
         return reports
 
     def _taken_ahead(self, epoch: Epoch) -> tuple[bool, Given]:
-        """Return whether level 0 of the epoch was run ahead, and its blocks.
-
-        The blocks of another epoch are dropped.
-        """
+        """Return whether level 0 was run ahead for this epoch, and its blocks."""
         ran = self._ahead
         self._ahead = None
         if ran is None or not ran[0].is_of(epoch):
@@ -175,7 +173,7 @@ class ResidentTask:
     def _failed(self, error: WallarooError) -> TaskReport:
         return TaskReport(0, self._index, "", error=error, worker=worker_name())
 
-    def _lasting(self, plan: Plan) -> LastingState:
+    def _lasting(self, plan: Plan) -> ResidentState:
         if self._state is None:
             deployment = self._common.deployment
             views = Views(
@@ -185,7 +183,7 @@ class ResidentTask:
                 self._log_at,
                 deployment.tuning,
             )
-            self._state = LastingState(views)
+            self._state = ResidentState(views)
         return self._state
 
     def _made(self, plan: Plan) -> TaskState:
@@ -203,17 +201,12 @@ class ResidentTask:
         storage = self._common.deployment.storage
         return History(storage, (), committed, CommitLog(storage).read)
 
-    def _opened(
-        self, job: BatchJob, plan: Plan, task: int, tasks: int
-    ) -> tuple[LastingState, CatchUp]:
+    def _opened(self, job: BatchJob, plan: Plan, task: int, tasks: int) -> OpenedState:
         assert self._state is not None
-        return self._state, self._caught_up
+        return OpenedState(self._state, self._caught_up, self._state.take_snapshots)
 
     def _given(self, job: BatchJob, level: int, received: Iterable[Record]) -> Given:
-        """Run a level; return its records by task of the next level.
-
-        None if this task has no part in the level.
-        """
+        """Run a level; return its records by next task, None if it has no part here."""
         if self._index >= _width(job, level):
             return None
         given: list[list[Record]] = [[] for _ in range(job.tasks)]

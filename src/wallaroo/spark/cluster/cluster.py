@@ -25,22 +25,22 @@ from functools import partial
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 
-from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import WallarooError
-from wallaroo.metrics.status import WorkerStatus
-from wallaroo.runtime.job import BatchJob, Deployment, worker_name
+from wallaroo.monitoring.metrics.status import WorkerStatus
 from wallaroo.runtime.placement import Member, spread, tasks_for
 from wallaroo.runtime.rebalance import Move
+from wallaroo.runtime.tasks.job import BatchJob, Deployment, worker_name
 from wallaroo.spark.cluster.excluded_hosts import ExcludedHosts
-from wallaroo.spark.cluster.executors import Seen, executors_of
+from wallaroo.spark.cluster.executors import ExecutorHost, executors_of
 from wallaroo.spark.cluster.joining_hosts import HostProbe, WarmUpResult, warm
 from wallaroo.spark.cluster.layout import Layout, located
 from wallaroo.spark.cluster.layouts import Layouts
 from wallaroo.spark.cluster.membership import Membership
 from wallaroo.spark.cluster.prober import Prober, cannot_join
-from wallaroo.spark.shuffles import ShuffleCleaner
-from wallaroo.spark.spark_errors import reason_of
+from wallaroo.spark.session.shuffles import ShuffleCleaner
+from wallaroo.spark.session.spark_errors import reason_of
 
 LOOK_S = 0.5  # between two polls of Spark's executors
 SILENT_S = 5.0  # without any host, until it is logged
@@ -51,7 +51,7 @@ WARMINGS = 2  # the second one catches up with what was committed during the fir
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """The placement of a run's tasks."""
 
     is_local: bool  # one process on this host: nothing to place
@@ -69,7 +69,7 @@ class Cluster:
         context: SparkContext,
         deployment: Deployment,
         key_groups: int,
-        place: Place,
+        place: Placement,
         cleaner: ShuffleCleaner,
         state_job: Callable[[], BatchJob],
     ):
@@ -101,10 +101,7 @@ class Cluster:
         return self._membership.members
 
     def tasks_max(self) -> int:
-        """Return how many tasks a batch may have.
-
-        One per core, unless a number was asked for; at most one per key group.
-        """
+        """Return the most tasks of a batch: as requested, else cores; never above key groups."""
         return self._tasks_of(self._membership.members)
 
     def _tasks_of(self, members: Iterable[Member]) -> int:
@@ -131,10 +128,7 @@ class Cluster:
         return layout or self._prepared(tasks, members)
 
     def _prepared(self, tasks: int, members: tuple[Member, ...]) -> Layout:
-        """Return a new layout, filled while the hosts' cores are free.
-
-        An anchor stays on the host on which it was first cached.
-        """
+        """Return a new layout, made while cores are free; cached anchors stay where they are."""
         layout = self._laid_out(tasks, members)
         self._prepare(layout)  # without the lock: it waits if no host is left
         with self._lock:
@@ -151,10 +145,7 @@ class Cluster:
     def batch_done(
         self, job: BatchJob, reports: Iterable[TaskReport], seconds: float
     ) -> Move | None:
-        """Note where a batch's tasks ran.
-
-        Return what moved, once a batch that began after a change of the cluster is over.
-        """
+        """Note a batch's hosts; describe what moved once a change of the cluster is over."""
         reports = list(reports)
         with self._lock:
             workers = self._membership.ran(job, reports)
@@ -174,10 +165,7 @@ class Cluster:
     # -- driven by the watch
 
     def start(self, is_waiting: Callable[[], bool]) -> None:
-        """Wait for the first hosts and let them join.
-
-        Raises PeerError if none can; returns early when ``is_waiting`` turns false.
-        """
+        """Wait for a first host, or ``is_waiting`` to end.  Raises PeerError if none can join."""
         if self.is_local:
             return
         seen = self._first_hosts(is_waiting)
@@ -194,12 +182,12 @@ class Cluster:
         self._is_started = True
         self._membership.started()
 
-    def _asked(self, hosts: list[Seen]) -> list[WallarooError]:
+    def _asked(self, hosts: list[ExecutorHost]) -> list[WallarooError]:
         """Let hosts join; return why some cannot."""
         joined = [self._joined(host, answer) for host, answer in self._prober.ask_all(hosts)]
         return [error for error in joined if error is not None]
 
-    def _first_hosts(self, is_waiting: Callable[[], bool]) -> list[Seen]:
+    def _first_hosts(self, is_waiting: Callable[[], bool]) -> list[ExecutorHost]:
         """Return the hosts that are there, once no more come."""
         report_at = time.monotonic() + SILENT_S
         seen = executors_of(self._context)
@@ -227,7 +215,7 @@ class Cluster:
         if joining:
             self._prober.join(partial(self._join, joining))
 
-    def look_now(self) -> dict[str, Seen]:
+    def look_now(self) -> dict[str, ExecutorHost]:
         """Remove members whose executors are gone; return the hosts that are there."""
         seen = executors_of(self._context)
         self._looked_at = time.monotonic()
@@ -241,10 +229,7 @@ class Cluster:
         return seen
 
     def failure_on_non_member(self, reports: Iterable[TaskReport]) -> str:
-        """Return the error of a task that ran on a host that is no member.
-
-        "" if none failed there.
-        """
+        """Return the error of a task on a host that is no member, or ""."""
         if self.is_local:
             return ""
         members = self._membership.workers
@@ -266,7 +251,7 @@ class Cluster:
         with self._lock:
             self._layouts.retire_all()
 
-    def _others(self, seen: Mapping[str, Seen]) -> list[Seen]:
+    def _others(self, seen: Mapping[str, ExecutorHost]) -> list[ExecutorHost]:
         """Return the hosts that are no members and may be asked."""
         return [
             host
@@ -285,14 +270,14 @@ class Cluster:
 
     # -- joining, in a thread of its own
 
-    def _join(self, hosts: list[Seen]) -> None:
+    def _join(self, hosts: list[ExecutorHost]) -> None:
         for seen in hosts:
             try:
                 self._joined(seen, partial(self._prober.ask, seen))
             except Py4JError:
                 return  # the JVM has gone, which the run's own thread reports
 
-    def _joined(self, seen: Seen, answer: Callable[[], HostProbe]) -> WallarooError | None:
+    def _joined(self, seen: ExecutorHost, answer: Callable[[], HostProbe]) -> WallarooError | None:
         """Let a host join; log and return why it cannot."""
         try:
             self._admit(seen, answer())
@@ -306,7 +291,7 @@ class Cluster:
             _log.warning(str(error))
         return error
 
-    def _admit(self, seen: Seen, answer: HostProbe) -> None:
+    def _admit(self, seen: ExecutorHost, answer: HostProbe) -> None:
         """Fill the view of a host that is not among the first ones; let it become a member."""
         member = self._membership.named(seen, answer.worker)
         members = self._membership.having(member)
@@ -328,10 +313,7 @@ class Cluster:
         return Layout(self._context, spread(tasks, self._key_groups, members, copies, batch))
 
     def _warm(self, layout: Layout, member: Member) -> None:
-        """Bring the view of a joining host up to date, for the key groups that it is going to own.
-
-        Batches continue meanwhile.
-        """
+        """Bring a joining host's view up to date for its key groups while batches run."""
         tasks = len(layout.hosts)
         for _ in range(WARMINGS):
             job = self._state_job()

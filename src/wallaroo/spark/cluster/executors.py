@@ -11,7 +11,7 @@ from pyspark import SparkContext
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ExecutorHost:
     """A host with executors of this run."""
 
     host: str
@@ -19,15 +19,12 @@ class Seen:
     cores: int
 
 
-def executors_of(context: SparkContext) -> dict[str, Seen]:
-    """Return the hosts on which Spark has executors for us that accept tasks, by name.
-
-    It takes about 10 ms.
-    """
+def executors_of(context: SparkContext) -> dict[str, ExecutorHost]:
+    """Return, in about 10 ms, the hosts of executors that accept our tasks, by name."""
     spark = context._jsc.sc()
     listed = spark.statusStore().executorList(True)
     scheduler = spark.schedulerBackend()
-    found: dict[str, Seen] = {}
+    found: dict[str, ExecutorHost] = {}
     for number in range(listed.size()):
         executor = listed.apply(number)
         name = str(executor.id())
@@ -36,6 +33,8 @@ def executors_of(context: SparkContext) -> dict[str, Seen]:
         if name == "driver" or not cores or not scheduler.isExecutorActive(name):
             continue
         host = str(executor.hostPort()).rsplit(":", 1)[0]
-        known = found.get(host, Seen(host, (), 0))
-        found[host] = Seen(host, tuple(sorted((*known.executors, name))), known.cores + cores)
+        known = found.get(host, ExecutorHost(host, (), 0))
+        found[host] = ExecutorHost(
+            host, tuple(sorted((*known.executors, name))), known.cores + cores
+        )
     return found

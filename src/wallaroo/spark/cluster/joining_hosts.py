@@ -1,7 +1,5 @@
 """The work of a host before it owns anything.
 
-It reports which host it is, imports the application, and fills its view.
-
 Where it runs: worker.  Nothing escapes from here but values, as in ``runtime.task``.
 """
 
@@ -16,9 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.runtime.job import BatchJob, Deployment, plan_of, worker_name
-from wallaroo.runtime.task import state_from_view, unexpected
-from wallaroo.state.layout import FORMAT
+from wallaroo.runtime.tasks.job import (
+    BatchJob,
+    Deployment,
+    plan_of,
+    worker_name,
+)
+from wallaroo.runtime.tasks.task import state_from_view, unexpected
+from wallaroo.state.log.layout import FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +33,7 @@ class HostProbe:
 
 @dataclass(frozen=True, slots=True)
 class WarmUpResult:
-    """The result of one task's warm-up.
-
-    Its part of the view is up to date, or there is an error.
-    """
+    """The result of a warm-up task: its part of the view is up to date, or an error."""
 
     worker: str
     task: int
@@ -75,10 +75,7 @@ def _as_wallaroo_error(error: Exception) -> WallarooError:
 
 
 def executor_host(proc: Path = Path("/proc")) -> str:
-    """Return the host that Spark gave this process's executor.
-
-    It is a word of the executor's command line, two processes up.
-    """
+    """Return this executor's host, from the command line of the process two levels up."""
     try:
         daemon = os.getppid()
         status = (proc / str(daemon) / "status").read_text()

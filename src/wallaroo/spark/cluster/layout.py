@@ -52,18 +52,12 @@ def located(context: SparkContext, hosts: tuple[str, ...]) -> RDD[tuple[int, Non
 
 
 def shuffled_of(rdd: RDD[Any]) -> Any:
-    """Return the JVM's ShuffledRDD behind an RDD that ``partitionBy`` returned.
-
-    PySpark maps it to its values, one step behind.
-    """
+    """Return the JVM's ShuffledRDD, one step behind the RDD of ``partitionBy``."""
     return rdd._jrdd.rdd().dependencies().head().rdd()
 
 
 class Layout:
-    """The hosts of the tasks 0, 1, ... of a batch.
-
-    If no level is behind a shuffle of Spark's, no anchor is created.
-    """
+    """The hosts of a batch's tasks; without a shuffle of Spark's, it has no anchors."""
 
     def __init__(self, context: SparkContext, hosts: tuple[str, ...]):
         self.hosts = hosts
@@ -86,10 +80,7 @@ class Layout:
         return self._bases[width]
 
     def anchored(self, rdd: RDD[Any]) -> RDD[Any]:
-        """Return an RDD that ``partitionBy`` returned, with the hosts of this layout.
-
-        It has a ``None`` more in each partition.
-        """
+        """Return ``partitionBy``'s RDD on this layout's hosts, with a None per partition."""
         jvm = self._context._jvm
         assert jvm is not None
         united = shuffled_of(rdd).union(self._anchor)

@@ -6,7 +6,7 @@ Where it runs: driver.  Guarded by the cluster's lock.
 from __future__ import annotations
 
 from wallaroo.spark.cluster.layout import Layout
-from wallaroo.spark.shuffles import ShuffleCleaner
+from wallaroo.spark.session.shuffles import ShuffleCleaner
 
 # after so many batches in a row with a task elsewhere than preferred the layout is replaced: the
 # anchor of a task was put elsewhere when its host was busy, and would stay there

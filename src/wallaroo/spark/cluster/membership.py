@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.metrics.status import WorkerStatus
-from wallaroo.runtime.job import BatchJob
+from wallaroo.monitoring.metrics.status import WorkerStatus
 from wallaroo.runtime.placement import Member, Ownership
 from wallaroo.runtime.rebalance import Move, MoveMeter
-from wallaroo.spark.cluster.executors import Seen
+from wallaroo.runtime.tasks.job import BatchJob
+from wallaroo.spark.cluster.executors import ExecutorHost
 
 
 class Membership:
@@ -22,7 +22,7 @@ class Membership:
     def __init__(self, key_groups: int):
         self._key_groups = key_groups
         self.members: tuple[Member, ...] = ()
-        self.seen: dict[str, Seen] = {}  # the members' hosts, by name
+        self.seen: dict[str, ExecutorHost] = {}  # the members' hosts, by name
         self.ownership = Ownership(key_groups)
         self.moves = MoveMeter(key_groups)
         # owners of key groups when all tasks last ran where they were preferred
@@ -34,7 +34,7 @@ class Membership:
         """Return the names of the members."""
         return frozenset(member.worker for member in self.members)
 
-    def named(self, seen: Seen, worker: str) -> Member:
+    def named(self, seen: ExecutorHost, worker: str) -> Member:
         """Return a host as a member; two hosts of one name are distinguished."""
         names = {member.worker for member in self.members if member.host != seen.host}
         return Member(seen.host, f"{worker}/{seen.host}" if worker in names else worker, seen.cores)
@@ -44,7 +44,7 @@ class Membership:
         others = (other for other in self.members if other.host != member.host)
         return tuple(sorted((*others, member), key=lambda some: some.host))
 
-    def add(self, member: Member, seen: Seen) -> None:
+    def add(self, member: Member, seen: ExecutorHost) -> None:
         """Add a host to the members."""
         self.moves.changed(self.workers, self._settled)
         self.members = self.having(member)

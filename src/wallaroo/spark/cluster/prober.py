@@ -13,8 +13,8 @@ from functools import partial
 from pyspark import SparkContext
 
 from wallaroo.errors import PeerError
-from wallaroo.runtime.job import Deployment
-from wallaroo.spark.cluster.executors import Seen
+from wallaroo.runtime.tasks.job import Deployment
+from wallaroo.spark.cluster.executors import ExecutorHost
 from wallaroo.spark.cluster.joining_hosts import HostProbe, probe
 from wallaroo.spark.cluster.layout import located
 
@@ -26,10 +26,7 @@ Answer = Callable[[], HostProbe]
 
 
 class Prober:
-    """The sender of a first task to hosts.
-
-    It also does what is needed for them to join, in one thread.
-    """
+    """The thread that sends hosts a first task and does what lets them join."""
 
     def __init__(self, context: SparkContext, deployment: Deployment):
         self._context = context
@@ -38,15 +35,12 @@ class Prober:
         self._probing = ThreadPoolExecutor(PROBES, thread_name_prefix="wallaroo-probe")
         self._under_way: Future[None] | None = None
 
-    def ask_all(self, hosts: Iterable[Seen]) -> list[tuple[Seen, Answer]]:
+    def ask_all(self, hosts: Iterable[ExecutorHost]) -> list[tuple[ExecutorHost, Answer]]:
         """Probe hosts side by side; return, for each, a function that returns its answer."""
         return [(host, self._probing.submit(self.ask, host).result) for host in hosts]
 
-    def ask(self, seen: Seen) -> HostProbe:
-        """Ask a host who it is.
-
-        Raises PeerError, or Py4JJavaError if the task fails.
-        """
+    def ask(self, seen: ExecutorHost) -> HostProbe:
+        """Ask a host who it is.  Raises PeerError, or Py4JJavaError if the task fails."""
         until = time.monotonic() + PROBE_S
         while True:
             rows = located(self._context, (seen.host,))
@@ -62,10 +56,7 @@ class Prober:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether hosts are joining.
-
-        Raises the error with which their joining failed.
-        """
+        """Return whether hosts are joining.  Raises the error with which their joining failed."""
         if self._under_way is None:
             return False
         if not self._under_way.done():
@@ -85,6 +76,6 @@ class Prober:
         self._probing.shutdown(wait=False, cancel_futures=True)
 
 
-def cannot_join(seen: Seen, why: object) -> PeerError:
+def cannot_join(seen: ExecutorHost, why: object) -> PeerError:
     """Return the error that a host cannot join, as it is logged."""
     return PeerError(f"worker {seen.host} cannot take part: {why}")

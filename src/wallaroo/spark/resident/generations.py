@@ -1,7 +1,4 @@
-"""The resident tasks of a run, one generation after the other.
-
-If a task is lost, or the hosts of the cluster change, the Spark job of all of them ends, and
-another one begins.
+"""The resident tasks of a run: one Spark job until a task is lost or hosts change.
 
 Where it runs: driver.
 """
@@ -12,13 +9,13 @@ import logging
 from collections.abc import Callable
 
 from wallaroo.errors import PeerError
-from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.placement import Member
 from wallaroo.runtime.resident.tasks import Losses, LostTaskError, MeetingPoint, ResidentTasks
+from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.cluster.cluster import Cluster
-from wallaroo.spark.host_session import HostSession
-from wallaroo.spark.query import GONE, failure_of
 from wallaroo.spark.resident.job import ResidentJob
+from wallaroo.spark.session.host_session import HostSession
+from wallaroo.spark.session.spark_errors import GONE, failure_of
 
 _log = logging.getLogger("wallaroo.run")
 # lost tasks, within these seconds
@@ -102,10 +99,7 @@ class Generations:
             raise LostTaskError("the hosts of the cluster changed while tasks started")
 
     def lose(self, batch: int, error: LostTaskError) -> None:
-        """End the generation of a task that was lost during a batch.
-
-        Raises PeerError if no other one is to begin.
-        """
+        """End a generation that lost a task.  Raises PeerError: no other one is to begin."""
         self.end()
         if self._is_over():
             raise PeerError(f"batch {batch} was cancelled") from error

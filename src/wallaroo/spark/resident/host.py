@@ -1,6 +1,4 @@
-"""The resident host: one Spark job per run, for small batches.
-
-Its tasks accept small batches (epochs) from the driver.
+"""The resident host: one Spark job per run, for small batches (epochs).
 
 Where it runs: driver.  On a cluster, tasks stay as long as its hosts do: if one joins or leaves,
 all tasks end between two epochs, and others begin (docs/decisions/0017).
@@ -11,7 +9,6 @@ from __future__ import annotations
 import gc
 import logging
 import shutil
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,26 +19,27 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.errors import PeerError
-from wallaroo.metrics.status import WorkerStatus
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.monitoring.metrics.status import WorkerStatus
+from wallaroo.network.tls import TLS
+from wallaroo.network.tls_sockets import pem_of
 from wallaroo.options import RunOptions
-from wallaroo.runtime.batches import Batches, WarmUp
+from wallaroo.runtime.batch.admission import Ends
+from wallaroo.runtime.batch.batch_loop import BatchLoop
+from wallaroo.runtime.batch.batches import Batches, WarmUp
+from wallaroo.runtime.batch.trigger import Trigger
 from wallaroo.runtime.host import Enter
-from wallaroo.runtime.intake import Ends
-from wallaroo.runtime.job import BatchJob
-from wallaroo.runtime.resident.epochs import Ahead, Epoch
-from wallaroo.runtime.resident.lookahead import Lookahead
+from wallaroo.runtime.resident.messages import Ahead, Epoch
+from wallaroo.runtime.resident.pipelining import Pipelining
 from wallaroo.runtime.resident.tasks import LostTaskError, MeetingPoint, ResidentTasks
-from wallaroo.runtime.trigger import Trigger
-from wallaroo.spark.host_session import HostSession
-from wallaroo.spark.jvm_process import JvmProcess
-from wallaroo.spark.query import GONE, failure_of
+from wallaroo.runtime.tasks.job import BatchJob
+from wallaroo.spark.base_host import SparkHost, Work
+from wallaroo.spark.jvm.jvm_process import JvmProcess
 from wallaroo.spark.resident.generations import Generations
 from wallaroo.spark.resident.job import GROUP
-from wallaroo.spark.shuffles import ShuffleCleaner
-from wallaroo.spark.spark_host import SparkHost, Work
-from wallaroo.tls import TLS
-from wallaroo.tls_sockets import pem_of
+from wallaroo.spark.session.host_session import HostSession
+from wallaroo.spark.session.shuffles import ShuffleCleaner
+from wallaroo.spark.session.spark_errors import GONE, failure_of
 
 _log = logging.getLogger("wallaroo.run")
 # for an epoch whose tasks are lost
@@ -59,10 +57,11 @@ class _OtherCountError(Exception):
 
 @dataclass(slots=True)
 class EpochWork(Work):
-    """The work of a resident host, with its resident tasks and lookahead."""
+    """The work of a resident host, with its resident tasks, lookahead and loop."""
 
     generations: Generations
-    lookahead: Lookahead
+    lookahead: Pipelining
+    loop: BatchLoop
 
 
 class ResidentHost(SparkHost[EpochWork]):
@@ -75,18 +74,15 @@ class ResidentHost(SparkHost[EpochWork]):
         session: SparkSession | None,
         begun: JvmProcess | None = None,
     ):
-        growth = options.batch_time_s / options.batch_target_s
         trigger = Trigger(
-            growth=growth,
             hung_s=options.hung_s,
             planned=self._planned,
             between=self._follow_cluster,
+            target_s=options.latency_s,
         )
         super().__init__(options, HostSession(name, options, session, begun), trigger)
         self._sample_at = 0.0
         self._paused_s = 0.0  # without tasks, outside of batches, since the last one was done
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="wallaroo-epochs", daemon=True)
 
     # -- the tasks of batches
 
@@ -186,7 +182,7 @@ class ResidentHost(SparkHost[EpochWork]):
             raise failure_of(None, error) from error
         gc.collect()
         gc.freeze()  # present objects stay: a collection in an epoch need not scan them
-        self._thread.start()
+        work.loop.start("wallaroo-epochs")
         return warm_up
 
     def _prepared(self, batches: Batches) -> EpochWork:
@@ -200,20 +196,18 @@ class ResidentHost(SparkHost[EpochWork]):
         )
         logs = batches.setup.logs_by_name
         take = partial(self._trigger.ends, logs)
-        lookahead = Lookahead(batches.setup.plan, logs, take, batches.pieces)
-        return EpochWork(batches, cleaner, cluster, generations, lookahead)
+        lookahead = Pipelining(batches.setup.plan, logs, take, batches.pieces)
+        loop = BatchLoop(self._trigger, batches, self._run_epoch, self._explained)
+        return EpochWork(batches, cleaner, cluster, generations, lookahead, loop)
 
-    def _run(self) -> None:
-        try:
-            self._run_epochs()
-        except BaseException as error:  # noqa: BLE001  # raised by the thread that polls
-            self._failure = error
-
-    def _run_epochs(self) -> None:
+    def _run_epoch(self, ends: Ends) -> None:
         work = self._working
-        while (ends := self._trigger.next(work.batches)) is not None:
-            work.lookahead.begin(ends)
-            self._planned_again(partial(work.batches.run, ends))
+        work.lookahead.begin(ends)
+        self._planned_again(partial(work.batches.run, ends))
+
+    def _explained(self, error: BaseException) -> WallarooError:
+        has_gone = isinstance(error, GONE) and not self._working.generations.is_alive
+        return failure_of(None, ConnectionError() if has_gone else error)
 
     def _planned_again(self, run: Callable[[], Result]) -> Result:
         """Plan and run a batch, again whenever the possible number of tasks has changed."""
@@ -226,10 +220,7 @@ class ResidentHost(SparkHost[EpochWork]):
                 _log.info("the batch is cut again: the hosts of the cluster have changed")
 
     def _follow_cluster(self) -> None:
-        """End the tasks between two epochs if the hosts have changed, and start others at once.
-
-        The next event does not wait for them.
-        """
+        """Replace the tasks between epochs at once if the hosts have changed."""
         work = self._working
         if not work.generations.is_outdated:
             return
@@ -246,11 +237,7 @@ class ResidentHost(SparkHost[EpochWork]):
 
     def poll(self) -> None:
         work = self._working
-        failure = self._failure
-        if isinstance(failure, GONE) and not work.generations.is_alive:
-            raise failure_of(None, ConnectionError()) from failure
-        if failure is not None:
-            raise failure_of(None, failure)
+        work.loop.poll()
         if work.generations.has_gone:
             raise failure_of(None, ConnectionError())
         try:
@@ -261,12 +248,11 @@ class ResidentHost(SparkHost[EpochWork]):
             self._trigger.wake()
 
     def finish(self, seconds: float) -> bool:
-        self._trigger.end()
-        self._thread.join(seconds)
-        if not self._thread.is_alive():
+        work = self._working
+        if work.loop.finish(seconds):
             self.poll()
             return True
-        self._working.generations.cancel()
+        work.generations.cancel()
         return False
 
     def interrupt(self) -> None:
@@ -282,8 +268,8 @@ class ResidentHost(SparkHost[EpochWork]):
             work.cluster.close()
             work.cleaner.close()
         self._session.close()
-        if self._thread.is_alive():
-            self._thread.join(CLOSE_S)
+        if work is not None:
+            work.loop.join(CLOSE_S)
         self._trigger.close()
         gc.unfreeze()
 

@@ -12,17 +12,17 @@ from functools import partial
 
 from pyspark import SparkContext, TaskContext
 
-from wallaroo.runtime.resident.links import Endpoint
+from wallaroo.runtime.resident.connections import DriverEndpoint
 from wallaroo.runtime.resident.worker import report_loss, serve
 from wallaroo.spark.cluster.layout import Layout
-from wallaroo.spark.query import GONE
+from wallaroo.spark.session.spark_errors import GONE
 
 LEAVE_S = 1.0  # for tasks to end when their driver's socket has closed; then they are killed
 CANCEL_S = 10.0
 GROUP = "wallaroo-tasks"  # Spark's group of the job
 
 
-def _stay(endpoint: Endpoint, index: int, rows: Iterable[object]) -> Iterator[int]:
+def _stay(endpoint: DriverEndpoint, index: int, rows: Iterable[object]) -> Iterator[int]:
     """Serve as a task that stays; Spark's second attempt at one ends its generation."""
     list(rows)  # unread rows keep Spark from using this process again
     context = TaskContext.get()
@@ -34,13 +34,14 @@ def _stay(endpoint: Endpoint, index: int, rows: Iterable[object]) -> Iterator[in
 
 
 class ResidentJob:
-    """One job of ``count`` tasks, in a thread of its own.
-
-    ``layout``: where they are preferred.
-    """
+    """One job of ``count`` tasks, in a thread of its own.  ``layout``: where they are preferred."""
 
     def __init__(
-        self, context: SparkContext, endpoint: Endpoint, count: int, layout: Layout | None = None
+        self,
+        context: SparkContext,
+        endpoint: DriverEndpoint,
+        count: int,
+        layout: Layout | None = None,
     ):
         self._context = context
         self._error: BaseException | None = None

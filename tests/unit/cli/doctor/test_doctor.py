@@ -30,7 +30,7 @@ from wallaroo.cli.doctor.machine import (
     parse_ports,
     version_tuple,
 )
-from wallaroo.local_cluster.hosts import free_ports
+from wallaroo.spark.local_cluster.hosts import free_ports
 
 ROOT = Path(__file__).parents[4]
 

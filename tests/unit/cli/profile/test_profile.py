@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from wallaroo.cli import main
+from wallaroo.cli.application.targets import Target
 from wallaroo.cli.profile import command, flame
 from wallaroo.cli.profile.figures import figures_between
 from wallaroo.cli.profile.processes import cpu_s, name_of, processes
-from wallaroo.cli.targets import Target
 from wallaroo.errors import PeerError
 
 

@@ -6,12 +6,18 @@ import threading
 from dataclasses import replace
 
 from wallaroo.errors import WallarooError
-from wallaroo.metrics.status import PipelineLatency, RunStatus, SinkLine, SourceStatus
+from wallaroo.monitoring.metrics.status import (
+    PipelineLatency,
+    RunState,
+    RunStatus,
+    SinkLine,
+    SourceStatus,
+)
 from wallaroo.options import RunHandle
 
 STATUS = RunStatus(
     application="Market Spread",
-    state="running",
+    state=RunState.RUNNING,
     started_at=1_700_000_000.0,
     elapsed_s=63.2,
     batches=61,
@@ -89,11 +95,11 @@ class FakeHandle(RunHandle):
         if self.waits > 1:
             self.has_been_seen.set()
         if self._ended.is_set():
-            return replace(STATUS, state="failed" if self._fails_with else "stopped")
+            return replace(STATUS, state=RunState.FAILED if self._fails_with else RunState.STOPPED)
         if self.stops:
-            return replace(STATUS, state="stopping")
+            return replace(STATUS, state=RunState.STOPPING)
         if self.waits <= self._starts_after:
-            return replace(STATUS, state="starting", doing="starting Spark")
+            return replace(STATUS, state=RunState.STARTING, doing="starting Spark")
         return STATUS
 
     def begin(self) -> None:

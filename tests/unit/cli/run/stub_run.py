@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 from tests.unit.cli.run.fakes import FakeHandle
-from wallaroo import console
 from wallaroo.cli.main import main
 from wallaroo.cli.run import command
 from wallaroo.errors import PeerError, UserCodeError
 from wallaroo.options import RunOptions
+from wallaroo.processes import console
 
 LINES = 12  # each redraws the table
 LONG = "x" * 200  # wider than any terminal of the tests

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from tests.unit.cli.run.fakes import STATUS
-from wallaroo.cli.formatting import duration, group_ranges, milliseconds, size, spread
 from wallaroo.cli.run.text import WORKERS_SHOWN, live_table, log_line, summary
 from wallaroo.cli.run.views import LineView
-from wallaroo.metrics.status import RunStatus, WorkerStatus
+from wallaroo.cli.terminal.formatting import (
+    duration,
+    group_ranges,
+    milliseconds,
+    size,
+    spread,
+)
+from wallaroo.monitoring.metrics.status import (
+    RunState,
+    RunStatus,
+    StepTime,
+    TimeStatus,
+    WorkerStatus,
+)
 
 MOVED = "key groups moved: 64 of 128, state moved: 31 MB, pause 0.4 s"
 WORKERS = (
@@ -40,6 +53,23 @@ def test_the_table_heads_with_application_state_time_batches_and_tasks() -> None
         screen(STATUS).splitlines()[0].strip()
         == "Market Spread running  1 min 03 s, 61 batches, 2 tasks"
     )
+
+
+def test_what_holds_event_time_back_is_a_line() -> None:
+    time = TimeStatus(5.0, 12.0, "source 'clicks', partition 2")
+    text = screen(replace(STATUS, step_times=(StepTime("sessions", time),)))
+    assert row(text, "event time") == (
+        "event time is held back by source 'clicks', partition 2: 12.0 s behind the clock"
+    )
+
+
+def test_idle_sources_are_idle_and_do_not_lag() -> None:
+    idle = TimeStatus(5.0, None, "", 3, 3, is_idle=True)
+    sources = tuple(replace(source, time=idle) for source in STATUS.sources)
+    text = screen(replace(STATUS, sources=sources, step_times=(StepTime("sessions", idle),)), 140)
+    assert row(text, "event time") == "event time: all sources are idle, so it follows the clock"
+    assert " idle" in row(text, "Orders")
+    assert "behind" not in text
 
 
 def test_the_table_shows_rates_backlog_and_batch_time() -> None:
@@ -76,7 +106,7 @@ def test_a_temporary_checkpoint_is_called_so() -> None:
 def test_a_starting_run_has_a_table_too() -> None:
     empty = replace(
         STATUS,
-        state="starting",
+        state=RunState.STARTING,
         sources=(),
         sinks=(),
         latency=(),
@@ -139,7 +169,7 @@ def test_one_batch_is_a_batch() -> None:
 
 
 def test_a_starting_run_says_what_it_does() -> None:
-    status = replace(STATUS, state="starting", doing="starting Spark")
+    status = replace(STATUS, state=RunState.STARTING, doing="starting Spark")
     assert "Market Spread starting: starting Spark  1 min" in screen(status)
     assert log_line(status) == "Market Spread starting: starting Spark 1 min 03 s"
 
@@ -167,7 +197,7 @@ def test_the_summary_says_what_moved_last() -> None:
 
 
 def test_the_summary_says_what_the_run_did() -> None:
-    assert summary(replace(STATUS, state="stopped", recovered_batch=17)).splitlines() == [
+    assert summary(replace(STATUS, state=RunState.STOPPED, recovered_batch=17)).splitlines() == [
         "Market Spread: stopped after 1 min 03 s, 61 batches (median 874 ms)",
         "  events in    15,412,000",
         "  events done  15,120,000  (239,241/s while running)",
@@ -183,7 +213,9 @@ def test_the_summary_says_what_the_run_did() -> None:
 
 
 def test_the_summary_of_a_run_that_did_nothing_leaves_out_what_there_is_not() -> None:
-    nothing = replace(STATUS, state="stopped", elapsed_s=0.0, events_in=0, events_done=0, outputs=0)
+    nothing = replace(
+        STATUS, state=RunState.STOPPED, elapsed_s=0.0, events_in=0, events_done=0, outputs=0
+    )
     text = summary(replace(nothing, sources=(), sinks=(), latency=()))
     assert "began        empty" in text
     assert not any(word in text for word in ("left over", "waiting for", "latency"))
@@ -259,12 +291,12 @@ def test_the_line_view_prints_again_when_its_time_has_passed() -> None:
 
 
 def test_a_run_whose_input_is_processed_is_finished() -> None:
-    ended = replace(STATUS, state="finished")
+    ended = replace(STATUS, state=RunState.FINISHED)
     assert summary(ended).startswith("Market Spread: finished (all input is processed) after 1 min")
 
 
 def test_rates_of_the_summary_do_not_count_the_start() -> None:
-    status = replace(STATUS, state="stopped", elapsed_s=60.0, events_done=1_000)
+    status = replace(STATUS, state=RunState.STOPPED, elapsed_s=60.0, events_done=1_000)
     late = replace(status, running_at=status.started_at + 50)
     assert "(100/s while running)" in summary(late)
 
@@ -277,3 +309,14 @@ def test_workers_that_were_killed_are_in_the_table_and_in_the_summary() -> None:
     one = "1 worker process was killed from outside; the tasks ran again"
     assert one in screen(replace(STATUS, workers_killed=1))
     assert "killed" not in screen(STATUS)
+
+
+@pytest.mark.parametrize("text_of", [screen, log_line, summary])
+def test_a_latency_target_that_is_missed_is_named(text_of: Callable[[RunStatus], str]) -> None:
+    """The table, the log line and the summary say so; none does within twice the target."""
+    words = "the latency target of 50 ms is not kept"
+    late = replace(STATUS, latency_target_ms=50.0, latency_newest_ms=240.0)
+    assert words in text_of(late)
+    assert words not in text_of(replace(late, latency_newest_ms=100.0))
+    assert words not in text_of(replace(late, latency_target_ms=0.0))
+    assert words not in text_of(replace(late, state=RunState.FINISHED))

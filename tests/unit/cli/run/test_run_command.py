@@ -24,10 +24,11 @@ import pytest
 from tests.unit.cli.run.fakes import STATUS, FakeHandle
 from tests.unit.cli.run.stub_run import LINES, LONG
 from wallaroo.cli.run import command
+from wallaroo.cli.run.arguments import run_options
 from wallaroo.cli.run.signals import StopSignals
 from wallaroo.cli.run.views import LineView, LiveView, QuietView, choose_view
-from wallaroo.errors import CheckpointError
-from wallaroo.metrics.status import RunStatus
+from wallaroo.errors import CheckpointError, PipelineError
+from wallaroo.monitoring.metrics.status import RunStatus
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 180.0
@@ -115,6 +116,10 @@ def test_the_defaults_suit_one_machine() -> None:
         (["--batch-time", "0"], "give seconds above 0"),
         (["--batch-time", "inf"], "give seconds above 0"),
         (["--log-level", "loud"], "invalid choice"),
+        (["--latency", "0"], "give milliseconds above 0"),
+        (["--latency", "quick"], "give milliseconds above 0"),
+        (["--latency", "nan"], "give milliseconds above 0"),
+        (["--host", "fast"], "invalid choice"),
     ],
 )
 def test_an_impossible_value_is_a_wrong_command_line(
@@ -124,6 +129,32 @@ def test_an_impossible_value_is_a_wrong_command_line(
         parsed("words.py", *words)
     assert exit_.value.code == 2
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "is_resident", "latency_s"),
+    [
+        ([], True, 0.05),
+        (["--latency", "200"], True, 0.2),
+        (["--latency", "20ms"], True, 0.02),
+        (["--host", "micro-batch"], False, 0.0),
+        (["--host", "micro-batch", "--latency", "5000"], False, 5.0),
+        (["--latency", "low"], True, 0.0),
+        (["--latency", "normal"], False, 0.0),
+    ],
+)
+def test_latency_and_host_choose_how_batches_run(
+    words: list[str], is_resident: bool, latency_s: float
+) -> None:
+    """A number is a target in milliseconds; the former words are what they were."""
+    options = run_options(parsed("words.py", *words)[0]).on(is_one_machine=True)
+    assert (options.is_resident, options.latency_s) == (is_resident, latency_s)
+
+
+def test_a_former_word_beside_a_host_is_refused() -> None:
+    """The word names a host already; the error says what to give instead."""
+    with pytest.raises(PipelineError, match="Give --latency in milliseconds"):
+        run_options(parsed("words.py", "--latency", "low", "--host", "resident")[0])
 
 
 # -- starting from nothing

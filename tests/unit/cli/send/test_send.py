@@ -27,8 +27,13 @@ from wallaroo.cli.send.sending import (
     slices,
 )
 from wallaroo.errors import PeerError
-from wallaroo.framing import Framing, frame, frame_splitter, line_framing
-from wallaroo.local_cluster.hosts import free_ports
+from wallaroo.protocols.framing import (
+    Framing,
+    frame,
+    frame_splitter,
+    line_framing,
+)
+from wallaroo.spark.local_cluster.hosts import free_ports
 
 
 class Receiver:

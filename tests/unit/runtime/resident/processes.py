@@ -13,7 +13,7 @@ import pytest
 from wallaroo.engine.report import TaskReport
 from wallaroo.options import RunOptions
 from wallaroo.runtime.placement import Member
-from wallaroo.runtime.resident.links import Endpoint
+from wallaroo.runtime.resident.connections import DriverEndpoint
 from wallaroo.runtime.resident.worker import serve
 from wallaroo.spark.resident import generations
 from wallaroo.spark.resident.host import ResidentHost
@@ -26,7 +26,7 @@ class ProcessJob:
 
     all: list[ProcessJob]
 
-    def __init__(self, context: Any, endpoint: Endpoint, count: int, layout: None):
+    def __init__(self, context: Any, endpoint: DriverEndpoint, count: int, layout: None):
         start = multiprocessing.get_context("spawn").Process
         self.processes = [
             start(target=serve, args=(endpoint, index), daemon=True) for index in range(count)

@@ -13,13 +13,13 @@ import pytest
 from tests.conformance.cases import Case, several_keys_case
 from tests.conformance.runners import REPOSITORY
 from tests.unit.runtime.resident.processes import Hosts, ProcessJob, resident_host
-from wallaroo import tracing
-from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.instrumentation import tracing
+from wallaroo.instrumentation.tuning import Pace, Tuning
 from wallaroo.options import RunOptions
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.placement import Member
-from wallaroo.spark import spark_host
-from wallaroo.tuning import Pace, Tuning
+from wallaroo.spark import base_host as spark_host
 
 SMALL = Tuning(
     Pace(events_first=16, events_min=16, growth_quick=1.0, growth_max=1.0), mark_bytes=128

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from wallaroo.engine.keys import encode_key, group_of
-from wallaroo.runtime.resident.lasting_state import LastingState
-from wallaroo.runtime.resident.refreshing import Views
+from wallaroo.engine.blocks.keys import encode_key, group_of
+from wallaroo.instrumentation.tuning import Tuning
+from wallaroo.runtime.resident.resident_state import ResidentState
+from wallaroo.runtime.resident.view_refresh import Views
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.commits import Commit
-from wallaroo.state.environments import close_environments
-from wallaroo.state.history import History, Version
+from wallaroo.state.log.commits import Commit
+from wallaroo.state.log.history import History, Version
 from wallaroo.state.task_state import TaskState
-from wallaroo.tuning import Tuning
+from wallaroo.state.views.environments import close_environments
 
 GROUPS, STEP = 4, "count"
 
@@ -32,11 +32,11 @@ class Log:
         self.state = self.opened_state(refresh_s)
         self.batch = -1
 
-    def opened_state(self, refresh_s: float) -> LastingState:
+    def opened_state(self, refresh_s: float) -> ResidentState:
         """A state of this task that nothing has been read of."""
         storage = self.checkpoint.storage
         tuning = Tuning(refresh_s=refresh_s)
-        return LastingState(Views(GROUPS, storage, self._make, self._read_log, tuning))
+        return ResidentState(Views(GROUPS, storage, self._make, self._read_log, tuning))
 
     @property
     def committed(self) -> Version:
@@ -60,14 +60,14 @@ class Log:
         states: Any = {STEP: Changes(written)}
         name = f"{epoch}.0.0.{len(self.opened)}"
         delta = self.state.write_delta(states, name, self.checkpoint.storage, epoch)
-        snapshots = self.state.write_snapshots((), 0, "", self.checkpoint.storage)
+        snapshots = self.state.take_snapshots()
         if is_committed:
             assert delta is None or delta.inline
             commit = Commit(
                 epoch,
                 {},
                 (delta,) if delta else (),
-                tuple(snapshots),
+                snapshots,
                 checkpoint=self.checkpoint.id,
                 id=f"id {epoch}",
                 parent=f"id {epoch - 1}",

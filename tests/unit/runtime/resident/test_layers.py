@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.local.entries import MemoryEntries
-from wallaroo.runtime.resident.layers import Layer, LayeredEntries
+from wallaroo.runtime.resident.write_buffer import BufferedEntries, WriteLayer
+from wallaroo.testing.local_runner.entries import MemoryEntries
 
 NAME = "step: due"
 KEYS = st.binary(min_size=1, max_size=2)
@@ -20,7 +20,7 @@ def test_layers_over_a_view_read_as_if_all_had_been_written_to_it(
     written: list[list[tuple[int, bytes, bytes | None]]], low: bytes, high: bytes
 ) -> None:
     view, expected = MemoryEntries(), MemoryEntries()
-    layers = [Layer(), Layer()]  # older, newer
+    layers = [WriteLayer(), WriteLayer()]  # older, newer
     for number, changes in enumerate(written):
         expected.apply(changes)
         if number == 0:
@@ -28,7 +28,7 @@ def test_layers_over_a_view_read_as_if_all_had_been_written_to_it(
         else:
             layers[number > 2].write({}, {NAME: changes})
 
-    found = LayeredEntries([layer.entries.get(NAME, {}) for layer in reversed(layers)], view)
+    found = BufferedEntries([layer.entries.get(NAME, {}) for layer in reversed(layers)], view)
 
     for group in range(3):
         everything = list(found.scan(group, b"", b"\xff" * 3))
@@ -39,7 +39,7 @@ def test_layers_over_a_view_read_as_if_all_had_been_written_to_it(
 
 
 def test_a_layer_is_empty_until_something_was_written() -> None:
-    layer = Layer()
+    layer = WriteLayer()
     layer.write({"a": []}, {})
     assert layer.is_empty
     layer.write({}, {NAME: [(0, b"k", None)]})

@@ -13,10 +13,16 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingress.test_tls import make_certificate
-from wallaroo.proofs import CHALLENGE_BYTES, PROOF_BYTES, proof_of
-from wallaroo.runtime.resident.links import Endpoint, Listener, beside, connect, exactly
-from wallaroo.runtime.resident.wire import Mesh, receive, send
-from wallaroo.tls_sockets import pem_of
+from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign
+from wallaroo.network.tls_sockets import pem_of
+from wallaroo.runtime.resident.connections import (
+    DriverEndpoint,
+    TaskListener,
+    beside,
+    connect,
+    exactly,
+)
+from wallaroo.runtime.resident.framing import Mesh, receive, send
 
 SECRET = b"s" * 32
 HOST = "127.0.0.1"
@@ -24,23 +30,23 @@ WAIT_S = 60.0
 LARGE = 5_000_000
 
 
-def listening(kind: str, folder: Path) -> Listener:
+def listening(kind: str, folder: Path) -> TaskListener:
     """A driver's listener."""
     if kind == "unix":
-        return Listener(str(folder / "s"), SECRET)
-    listener = Listener(HOST, SECRET, reachable_as=HOST)
+        return TaskListener(str(folder / "s"), SECRET)
+    listener = TaskListener(HOST, SECRET, reachable_as=HOST)
     if kind == "tls":
         listener.secure(pem_of(make_certificate(folder, "run")))
     return listener
 
 
 @pytest.fixture(params=["unix", "tcp", "tls"])
-def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listener]:
+def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TaskListener]:
     with listening(request.param, tmp_path) as made:
         yield made
 
 
-def connected(listener: Listener) -> tuple[socket.socket, socket.socket]:
+def connected(listener: TaskListener) -> tuple[socket.socket, socket.socket]:
     """Both ends of a connection: who connects, who listens."""
     with ThreadPoolExecutor(1) as other:
         mine = other.submit(connect, listener.endpoint)
@@ -49,7 +55,7 @@ def connected(listener: Listener) -> tuple[socket.socket, socket.socket]:
         return mine.result(), accepted
 
 
-def test_messages_go_both_ways(listener: Listener) -> None:
+def test_messages_go_both_ways(listener: TaskListener) -> None:
     one, other = connected(listener)
     with one, other:
         send(one, b"hello")
@@ -58,7 +64,7 @@ def test_messages_go_both_ways(listener: Listener) -> None:
         assert receive(one) == b"epoch"
 
 
-def test_tasks_exchange_messages_larger_than_any_buffer(listener: Listener) -> None:
+def test_tasks_exchange_messages_larger_than_any_buffer(listener: TaskListener) -> None:
     one, other = connected(listener)
     left, right = Mesh({1: one}), Mesh({0: other})
     with ThreadPoolExecutor(2) as both:
@@ -72,14 +78,14 @@ def test_tasks_exchange_messages_larger_than_any_buffer(listener: Listener) -> N
     right.close()
 
 
-def test_a_task_listens_as_its_driver_does(listener: Listener) -> None:
+def test_a_task_listens_as_its_driver_does(listener: TaskListener) -> None:
     one, other = connected(listener)
     with one, other, beside(listener.endpoint, one, 3) as own:
         assert isinstance(own.address, str) == isinstance(listener.address, str)
         assert own.address != listener.address
 
 
-def test_one_without_the_secret_is_not_accepted(listener: Listener) -> None:
+def test_one_without_the_secret_is_not_accepted(listener: TaskListener) -> None:
     stranger = replace(listener.endpoint, secret=b"x" * 32)
     with ThreadPoolExecutor(1) as other:
         refused = other.submit(connect, stranger)
@@ -91,8 +97,8 @@ def test_one_without_the_secret_is_not_accepted(listener: Listener) -> None:
 
 def test_one_that_listens_without_the_secret_learns_nothing(tmp_path: Path) -> None:
     """It took the port of a driver that has gone, say."""
-    with Listener(HOST, b"x" * 32, reachable_as=HOST) as stranger:
-        endpoint = Endpoint(stranger.address, SECRET)
+    with TaskListener(HOST, b"x" * 32, reachable_as=HOST) as stranger:
+        endpoint = DriverEndpoint(stranger.address, SECRET)
         threading.Thread(
             target=lambda: stranger.identified(stranger.accept(WAIT_S), WAIT_S), daemon=True
         ).start()
@@ -103,7 +109,7 @@ def test_one_that_listens_without_the_secret_learns_nothing(tmp_path: Path) -> N
 
 def test_one_that_listens_and_answers_with_a_wrong_proof_is_refused() -> None:
     with socket.create_server((HOST, 0)) as stranger:
-        endpoint = Endpoint(stranger.getsockname()[:2], SECRET)
+        endpoint = DriverEndpoint(stranger.getsockname()[:2], SECRET)
         with ThreadPoolExecutor(1) as other:
             refused = other.submit(connect, endpoint)
             connection, _ = stranger.accept()
@@ -112,7 +118,7 @@ def test_one_that_listens_and_answers_with_a_wrong_proof_is_refused() -> None:
                 connection.sendall(challenge)
                 asked = exactly(connection, CHALLENGE_BYTES + PROOF_BYTES)
                 own = asked[:CHALLENGE_BYTES]
-                connection.sendall(proof_of(b"server", b"x" * 32, challenge, own))
+                connection.sendall(sign(b"server", b"x" * 32, challenge, own))
 
                 with pytest.raises(ConnectionRefusedError, match="not of this run"):
                     refused.result(WAIT_S)
@@ -120,7 +126,7 @@ def test_one_that_listens_and_answers_with_a_wrong_proof_is_refused() -> None:
 
 def test_without_tls_nothing_is_said_to_one_that_asks_for_it(tmp_path: Path) -> None:
     pem = pem_of(make_certificate(tmp_path, "run"))
-    with Listener(HOST, SECRET, reachable_as=HOST) as plain, ThreadPoolExecutor(1) as other:
+    with TaskListener(HOST, SECRET, reachable_as=HOST) as plain, ThreadPoolExecutor(1) as other:
         refused = other.submit(connect, replace(plain.endpoint, certificate=pem.certificate))
 
         assert plain.identified(plain.accept(WAIT_S), WAIT_S) is None
@@ -139,7 +145,7 @@ def test_another_certificate_is_not_trusted(tmp_path: Path) -> None:
             refused.result()
 
 
-def test_waiting_for_a_connection_ends(listener: Listener) -> None:
+def test_waiting_for_a_connection_ends(listener: TaskListener) -> None:
     with pytest.raises(TimeoutError):
         listener.accept(0.01)
 
@@ -148,4 +154,4 @@ def test_neither_secret_nor_key_is_printed(tmp_path: Path) -> None:
     pem = pem_of(make_certificate(tmp_path, "run"))
 
     assert "PRIVATE" not in repr(pem)
-    assert "sss" not in repr(Endpoint("/s", SECRET, pem.certificate))
+    assert "sss" not in repr(DriverEndpoint("/s", SECRET, pem.certificate))

@@ -10,14 +10,14 @@ import pytest
 
 import wallaroo
 from tests.conformance.apps import values, windowed
-from wallaroo.plan.model import Plan
-from wallaroo.runtime.intake import Admission
-from wallaroo.runtime.job import Piece
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.runtime.batch.admission import Admission
 from wallaroo.runtime.resident import worker
-from wallaroo.runtime.resident.epochs import Ahead, Epoch
-from wallaroo.runtime.resident.lookahead import Lookahead, may_run_ahead
-from wallaroo.runtime.resident.wire import Mesh
+from wallaroo.runtime.resident.framing import Mesh
+from wallaroo.runtime.resident.messages import Ahead, Epoch
+from wallaroo.runtime.resident.pipelining import Pipelining, may_run_ahead
 from wallaroo.runtime.resident.worker import ResidentTask
+from wallaroo.runtime.tasks.job import Piece
 from wallaroo.sources.log import Position, Range
 
 OPEN = Admission(events_max=10, is_held=False)
@@ -49,13 +49,13 @@ def plan(tmp_path: Path) -> Plan:
     return values.state_survives(tmp_path, tmp_path).plan
 
 
-def lookahead(plan: Plan, events: int) -> Lookahead:
+def lookahead(plan: Plan, events: int) -> Pipelining:
     logs: Any = {"in": Log(events)}
 
     def take(start: Any, admitted: Admission) -> Any:
         return {"in": logs["in"].advance(start["in"], admitted.events_max)}
 
-    return Lookahead(plan, logs, take, cut)
+    return Pipelining(plan, logs, take, cut)
 
 
 def test_the_epoch_that_was_planned_ahead_is_the_next_one(plan: Plan) -> None:

@@ -18,12 +18,17 @@ import pytest
 from tests.unit.ingress.test_tls import make_certificate
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
-from wallaroo.runtime.job import Piece
-from wallaroo.runtime.resident.epochs import Ahead, Epoch, Hello, Welcome
-from wallaroo.runtime.resident.links import beside, connect
+from wallaroo.runtime.resident.connections import beside, connect
+from wallaroo.runtime.resident.framing import receive, send
+from wallaroo.runtime.resident.messages import (
+    Ahead,
+    Epoch,
+    Hello,
+    Welcome,
+)
 from wallaroo.runtime.resident.tasks import START_S, LostTaskError, MeetingPoint, ResidentTasks
-from wallaroo.runtime.resident.wire import receive, send
 from wallaroo.runtime.resident.worker import connected_tasks, report_loss
+from wallaroo.runtime.tasks.job import Piece
 from wallaroo.sources.log import Range
 from wallaroo.spark.resident.host import meeting_points
 

@@ -11,10 +11,10 @@ import pytest
 from tests.conformance.apps import sessions, windowed
 from tests.conformance.cases import TIMED_LINES, per_key
 from tests.faults.lasting_runner import LastingRunner
+from wallaroo.instrumentation.tuning import Pace, Tuning
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.tuning import Pace, Tuning
 
 LEFT, RIGHT = TIMED_LINES[:90], TIMED_LINES[7:120:2]
 

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from wallaroo.runtime.resident.wire import Mesh
+from wallaroo.runtime.resident.framing import Mesh
 
 
 def meshes(count: int) -> list[Mesh]:

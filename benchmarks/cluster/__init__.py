@@ -1,0 +1,1 @@
+"""Clusters that grow, shrink and lose workers."""

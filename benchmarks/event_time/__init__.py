@@ -1,0 +1,1 @@
+"""Cost of windows, joins, timers and expiry."""

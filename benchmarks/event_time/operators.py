@@ -1,0 +1,193 @@
+"""What time costs per event: whole tasks, from the frames of a spool to what windows, timers and
+joins make of them.
+
+    python -m benchmarks.event_time.operators [--events 200000] [--rounds 5] [--profile CASE]
+
+Each case is an application.  Its batches run in this process, one task per level, with the levels,
+the blocks and the stored entries of a run: decoding, event times, the shuffle, the operator, and
+what is packed at a batch's end.  Beside them: a bare Python loop that decodes the same frames and
+counts in a dict, and the same pipeline without time.  All take turns; microseconds of processor
+time per event, medians of the rounds.
+
+Events are 18 bytes (key, time in nanoseconds, value) of 1,000 keys, 1 % up to a second out of
+order, 100,000 for a second of event time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import gc
+import pstats
+import random
+import statistics
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+import wallaroo
+from wallaroo.aggregations import Count
+from wallaroo.testing.local_runner.runner import Input, LocalRunner
+
+SECOND = wallaroo.seconds(1)
+KEYS = 1000
+BATCH = 50_000
+CHUNK = 2_500  # events
+LAYOUT = struct.Struct(">Hqd")
+FRAME = struct.Struct(f">I{LAYOUT.size}s")
+PER_SECOND = 100_000
+
+Event = tuple[int, int, float]
+unpack = LAYOUT.unpack
+
+
+class Seen:
+    """A key's state."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@wallaroo.decoder(pure=True)
+def decode(payload: bytes) -> Event:
+    return unpack(payload)
+
+
+def time_of(event: Event) -> int:
+    return event[1]
+
+
+@wallaroo.key_extractor
+def key_of(event: Event) -> int:
+    return event[0]
+
+
+@wallaroo.encoder
+def encode(output: Any) -> bytes:
+    return b"%d" % output
+
+
+@wallaroo.state_computation(name="count", state=Seen)
+def count(event: Event, seen: Seen) -> int | None:
+    seen.count += 1
+    return seen.count if not seen.count % 100 else None
+
+
+@wallaroo.state_computation(name="silence", state=Seen)
+def silence(event: Event, seen: Seen, context: wallaroo.Context) -> None:
+    seen.count += 1
+    context.set_timer("silent", event[1] + SECOND)
+
+
+@silence.on_timer
+def is_silent(seen: Seen, context: wallaroo.Context, name: str) -> int:
+    return seen.count
+
+
+@wallaroo.state_computation(name="expires", state=Seen, ttl=10 * SECOND, ttl_time="event")
+def expires(event: Event, seen: Seen) -> int | None:
+    seen.count += 1
+    return seen.count if not seen.count % 100 else None
+
+
+def priced(order: Event, quote: Event | None) -> int:
+    return order[0]
+
+
+def source(name: str = "in") -> wallaroo.Pipeline[Event]:
+    port = "7010" if name == "in" else "7012"
+    return wallaroo.source(name, wallaroo.TCPSourceConfig(name, "127.0.0.1", port, decode))
+
+
+def timed(name: str = "in") -> wallaroo.KeyedPipeline[int, Event]:
+    return (
+        source(name).with_event_time(time_of, delay=SECOND, allow_before_1980=True).key_by(key_of)
+    )
+
+
+def application(pipeline: Any) -> wallaroo.Application:
+    sink = wallaroo.TCPSinkConfig("127.0.0.1", "7011", encode)
+    return wallaroo.build_application("timed", pipeline.to_sink(sink))
+
+
+SLIDING = wallaroo.range_windows(10 * SECOND).with_slide(SECOND)
+BUILDS: dict[str, Callable[[], Any]] = {
+    "state, without time": lambda: source().key_by(key_of).to(count),
+    "state, with event time": lambda: timed().to(count),
+    "tumbling 1 s": lambda: timed().to(wallaroo.range_windows(SECOND).over(Count())),
+    "sliding 10 s by 1 s": lambda: timed().to(SLIDING.over(Count())),
+    "sessions of 1 s": lambda: timed().to(wallaroo.session_windows(SECOND).over(Count())),
+    "a timer per event": lambda: timed().to(silence),
+    "state that expires": lambda: timed().to(expires),
+    "as-of join": lambda: timed().join_latest(timed("quotes"), priced),
+}
+
+
+def batches_of(events: int) -> list[list[bytes]]:
+    """Batches of chunks of frames."""
+    chance = random.Random(7)
+    frames = []
+    for number in range(events):
+        at = number * SECOND // PER_SECOND
+        if chance.random() < 0.01:
+            at -= chance.randrange(SECOND)
+        payload = LAYOUT.pack(chance.randrange(KEYS), at, number)
+        frames.append(FRAME.pack(LAYOUT.size, payload))
+    chunks = [b"".join(frames[at : at + CHUNK]) for at in range(0, events, CHUNK)]
+    step = BATCH // CHUNK
+    return [chunks[at : at + step] for at in range(0, len(chunks), step)]
+
+
+def bare(batches: list[list[bytes]]) -> None:
+    """Decode, and count by key and second."""
+    counts: dict[tuple[int, int], int] = {}
+    for chunks in batches:
+        for frames in chunks:
+            for at in range(4, len(frames), FRAME.size):
+                key, at_ns, _ = unpack(frames[at : at + LAYOUT.size])
+                place = key, at_ns // SECOND
+                counts[place] = counts.get(place, 0) + 1
+
+
+def run(built: wallaroo.Application, batches: list[list[bytes]]) -> None:
+    """Run all batches; events of two sources come in turns."""
+    runner = LocalRunner(built.plan)
+    sources = len(built.plan.sources)
+    for chunks in batches:
+        inputs = [Input(number % sources, frames, 1) for number, frames in enumerate(chunks)]
+        runner.commit(runner.run_batch([inputs], 1, clock_ns=1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--profile", metavar="CASE", help="profile one case instead")
+    options = parser.parse_args()
+    batches = batches_of(options.events)
+    applications = {name: application(build()) for name, build in BUILDS.items()}
+    if options.profile:
+        profile = cProfile.Profile()
+        profile.runcall(run, applications[options.profile], batches)
+        pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+        return
+    cases: dict[str, Callable[[], None]] = {"bare loop, counts": lambda: bare(batches)}
+    for name, built in applications.items():
+        cases[name] = lambda built=built: run(built, batches)  # type: ignore[misc]
+    found: dict[str, list[float]] = {name: [] for name in cases}
+    gc.disable()
+    for _ in range(options.rounds):
+        for name, case in cases.items():
+            gc.collect()
+            began = time.process_time()
+            case()
+            found[name].append((time.process_time() - began) / options.events * 1e6)
+    loop = statistics.median(found["bare loop, counts"])
+    for name, took in found.items():
+        median = statistics.median(took)
+        print(f"{name:24} {median:7.2f} us/event  {median / loop:5.2f} times the loop")
+
+
+if __name__ == "__main__":
+    main()

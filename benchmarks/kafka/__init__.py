@@ -1,0 +1,1 @@
+"""Rate and latency between Kafka topics."""

@@ -1,0 +1,1 @@
+"""Time from a sender to a receiver."""

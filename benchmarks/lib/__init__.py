@@ -1,0 +1,1 @@
+"""Loads, runs, processes and reports that the programs share."""

@@ -1,0 +1,121 @@
+"""The processes of a run, by kind: the memory they hold, and the CPU time they take.  Linux only.
+
+Where it runs: the benchmark's process.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+WORKERS = "python workers"
+KINDS = (  # what a command line holds -> kind; the first that fits
+    ("org.apache.spark", "jvm"),
+    ("wallaroo.ingress", "ingress"),
+    ("wallaroo.connectors.tcp.egress", "egress"),
+    ("pyspark.daemon", WORKERS),
+    ("wallaroo.spark.session.worker_daemon", WORKERS),
+    ("pyspark/daemon", WORKERS),
+)
+DRIVER = "driver"
+OTHER = "other"
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the processes of one kind hold together, in MiB.  ``anonymous`` leaves files and what is
+    shared out.
+    """
+
+    processes: int = 0
+    resident: float = 0.0
+    anonymous: float = 0.0
+
+
+def memory_by_kind(root_pid: int) -> dict[str, Memory]:
+    """What a process and all its descendants hold now; a process that ends meanwhile is left
+    out.
+    """
+    found: dict[str, Memory] = {}
+    for pid in descendants(root_pid):
+        try:
+            resident, anonymous = _memory(pid)
+            kind = DRIVER if pid == root_pid else _kind(pid)
+        except (OSError, KeyError):
+            continue
+        so_far = found.get(kind, Memory())
+        found[kind] = Memory(
+            so_far.processes + 1, so_far.resident + resident, so_far.anonymous + anonymous
+        )
+    return found
+
+
+def cpu_by_kind() -> dict[str, float]:
+    """CPU seconds that this process and all its descendants have taken so far."""
+    found: dict[str, float] = {}
+    own = os.getpid()
+    for pid in descendants(own):
+        try:
+            seconds = _cpu_s(pid)
+            kind = DRIVER if pid == own else _kind(pid)
+        except (OSError, IndexError):
+            continue
+        found[kind] = found.get(kind, 0.0) + seconds
+    return found
+
+
+def cpu_of_workers() -> dict[int, float]:
+    """CPU seconds that each Python worker of this process's runs has taken so far, by pid."""
+    found: dict[int, float] = {}
+    for pid in descendants(os.getpid()):
+        try:
+            if _kind(pid) == WORKERS and _kind(_parent(pid)) == WORKERS:  # not its daemon
+                found[pid] = _cpu_s(pid)
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    # utime, stime, and those of children that have been waited for
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+def descendants(root_pid: int) -> list[int]:
+    """A process and everything that it started, directly or not."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parent = _parent(int(folder.name))
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(folder.name))
+    found = [root_pid]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+def _kind(pid: int) -> str:
+    command = (
+        Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    )
+    return next((kind for part, kind in KINDS if part in command), OTHER)
+
+
+def _memory(pid: int) -> tuple[float, float]:
+    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    fields = {
+        words[0]: int(words[1]) / 1024
+        for words in lines
+        if words and words[0] in ("VmRSS:", "RssAnon:")
+    }
+    return fields["VmRSS:"], fields["RssAnon:"]

@@ -1,0 +1,1 @@
+"""Pages and pictures made from the reports in ``results/``."""

@@ -1,0 +1,1 @@
+"""Size of state, memory and disk over time."""

@@ -1,0 +1,208 @@
+"""Compatibility of an application with the plan in a checkpoint.
+
+Where it runs: driver (``check_compatibility``), or a terminal (``look``, which locks nothing and
+writes nothing: a run may hold the checkpoint).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wallaroo.checkpoints.inspection.outbox import may_wait
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.checkpoints.inspection.trial import versions_in
+from wallaroo.dataflow.plan.json import (
+    Comparison,
+    Verdict,
+    abandoned,
+    compare,
+    dumps,
+    settled,
+)
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.dataflow.plan.schemas import (
+    Fate,
+    fates_of,
+    in_doubt,
+    merged,
+    noted_schemas,
+    with_evolution,
+)
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.state.checkpoint import Checkpoint
+from wallaroo.state.log.commits import CommitLog
+from wallaroo.state.log.layout import OUTBOX
+from wallaroo.state.log.storage import LocalStorage
+
+PLAN = "plan.json"
+NO_COMMIT = "Nothing is committed yet, so any application may begin here."
+NO_PLAN = f"There is no {PLAN} beside it, so nothing can be compared."
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFinding:
+    """Result of a comparison, and the effect of ``--allow-incompatible``."""
+
+    commit: int | None  # the newest one; None if nothing is committed
+    comparison: Comparison
+    plan: Plan  # with the checkpoint's ids of its sinks
+    text: str  # the plan's JSON, to be written beside the checkpoint
+    can_drop: bool = True  # whether a run may continue without the parts that do not fit
+    dropped: frozenset[str] = frozenset()  # state steps whose state would be abandoned
+    # by step, if objects were stored under another schema
+    fates: dict[str, tuple[Fate, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """Notes of a run on the comparison.
+
+    ``dropped`` names state steps whose state is abandoned; ``plan`` has the checkpoint's ids of its
+    sinks.
+    """
+
+    plan: Plan
+    notes: tuple[str, ...] = ()
+    dropped: frozenset[str] = frozenset()
+
+
+def look(root: Path, plan: Plan) -> PlanFinding:
+    """Compare the checkpoint's plan with this one; touch nothing.
+
+    Raises CheckpointError if ``root`` is no checkpoint, is of a newer version, or its plan is
+    damaged.
+    """
+    identity = CheckpointReader(root).id  # raises if it cannot be read
+    return _compared(root, CommitLog(LocalStorage(str(root), False)), identity, plan)
+
+
+def check_compatibility(
+    checkpoint: Checkpoint, plan: Plan, allow_incompatible: bool
+) -> Compatibility:
+    """Compare the plans, and write the new one beside the checkpoint.
+
+    Raises CheckpointError, before anything is touched, if the application does not fit and dropping
+    the parts that do not was not allowed.
+    """
+    finding = _compared(checkpoint.root, checkpoint.commits, checkpoint.id, plan)
+    compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
+    checkpoint.storage.publish(PLAN, finding.text.encode())
+    return compatibility
+
+
+def planned_key_groups(root: Path) -> int | None:
+    """Return the number of key groups noted beside the checkpoint; None if there is none."""
+    try:
+        return int(json.loads((root / PLAN).read_text())["key_groups"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> PlanFinding:
+    batches = commits.batches()
+    last = batches[-1] if batches else None
+    file = root / PLAN
+
+    def waits(sink: str) -> bool:
+        return may_wait(root / OUTBOX / sink, commits.history(checkpoint, sink))
+
+    try:
+        old = file.read_text()
+        own = settled(plan, old, last is not None)
+        before = json.loads(old)
+        schemas = noted_schemas(own.plan)
+        if last is not None and (steps := in_doubt(schemas, before)):
+            for step, versions in versions_in(root, steps).items():
+                before["schemas"][step]["versions"] = sorted(versions)
+            old = json.dumps(before)
+        text = dumps(own.plan, own.gone, schemas if last is None else merged(schemas, before))
+        if last is None:
+            return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), own.plan, text)
+        comparison = compare(old, text, own.unclear, waits)
+        after = json.loads(text)
+        has_same_groups = before["key_groups"] == after["key_groups"]
+        lost = abandoned(old, text)
+    except FileNotFoundError:
+        return _without_plan(root, commits, waits, plan)
+    except OSError as error:
+        raise PeerError(
+            f"{file} cannot be read: {error.strerror}. Make it readable to this user."
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if last is None:
+            return _without_plan(root, commits, waits, plan)
+        raise CheckpointError(
+            f"{file} is damaged. Restore it from a backup of the checkpoint, or remove it: the "
+            f"next run then compares nothing."
+        ) from error
+    is_fit = comparison.verdict is not Verdict.INCOMPATIBLE
+    dropped = frozenset() if is_fit else lost
+    schemas = merged(schemas, before, dropped)
+    text = dumps(own.plan, own.gone, schemas)
+    plan = with_evolution(own.plan, schemas)
+    found = fates_of(before, after)
+    return PlanFinding(last, comparison, plan, text, has_same_groups, dropped, found)
+
+
+def _without_plan(
+    root: Path, commits: CommitLog, waits: Callable[[str], bool], plan: Plan
+) -> PlanFinding:
+    """Compare with the sinks of the outboxes, which is all that is known."""
+    text = dumps(plan)
+    batches = commits.batches()
+    if not batches:
+        return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), plan, text)
+    known = {sink.name for sink in plan.sinks}
+    outboxes = {folder.name for folder in (root / OUTBOX).glob("*") if folder.is_dir()}
+    unknown = [sink for sink in sorted(outboxes - known) if waits(sink)]
+    schemas = noted_schemas(plan)
+    text = dumps(plan, None, merged(schemas, {"states": schemas}))
+    plan = with_evolution(plan, {})
+    reasons = tuple(
+        f"There is no {PLAN} beside it, so which sink of the application is its sink '{sink}', for "
+        f"which output waits, is unknown. Put {PLAN} back, or name that sink: name='{sink}' in its "
+        f"configuration."
+        for sink in unknown
+    )
+    verdict = Verdict.INCOMPATIBLE if reasons else Verdict.SAME
+    return PlanFinding(batches[-1], Comparison(verdict, reasons or (NO_PLAN,)), plan, text)
+
+
+def _consequence(root: Path, finding: PlanFinding, allow_incompatible: bool) -> Compatibility:
+    comparison = finding.comparison
+    if comparison.verdict is Verdict.SAME:
+        return Compatibility(finding.plan)
+    if comparison.verdict is Verdict.CHANGED:
+        return Compatibility(
+            finding.plan,
+            tuple(
+                f"the application has changed, compatibly: {reason}"
+                for reason in comparison.reasons
+            ),
+        )
+    if not allow_incompatible or not finding.can_drop:
+        raise CheckpointError(_refusal(root, finding))
+    return Compatibility(
+        finding.plan,
+        tuple(f"dropped as asked: {reason}" for reason in comparison.reasons),
+        finding.dropped,
+    )
+
+
+def _refusal(root: Path, finding: PlanFinding) -> str:
+    listed = "\n".join(f"  - {reason}" for reason in finding.comparison.reasons)
+    return (
+        f"checkpoint {root} does not fit this application:\n{listed}\n"
+        f"Nothing was touched. Run the application it was made with, or give this one a folder of "
+        f"its own; {way_on(finding)}."
+    )
+
+
+def way_on(finding: PlanFinding) -> str:
+    """Return a clause on whether ``--allow-incompatible`` helps."""
+    if finding.can_drop:
+        return "--allow-incompatible goes on and drops exactly what is listed here"
+    return "the number of key groups cannot change"

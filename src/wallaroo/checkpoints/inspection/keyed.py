@@ -1,0 +1,116 @@
+"""Stored entries of state put together by step and key.
+
+Where it runs: a terminal beside a run, or without one; pure.
+
+A key's windows, timers and join sides are entries of their own, some of them in pieces with rows of
+many keys, and an index says when they are due.  Here all that belongs to a key of a step is one
+``StoredEntry`` under the step's name; the indexes, which repeat it, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from wallaroo.checkpoints.inspection.values import load_safely
+from wallaroo.dataflow.plan.model import ENTRY_KINDS
+from wallaroo.engine.blocks.keys import Key, decode_key, encode_key
+from wallaroo.engine.blocks.ordered_keys import Sub, split_entry
+from wallaroo.engine.stores.sorted_state import ENTRIES
+from wallaroo.steps.joins.waiting import PIECE
+from wallaroo.steps.windows.entries import unpack_slot
+
+Stored = Mapping[tuple[str, bytes], bytes]  # by name in the step table and stored key
+PIECE_KINDS = frozenset({"latest join", "in order"})  # steps whose rows wait in pieces
+SLOT_BYTES = 33  # of `pack_slot`
+
+
+class Part(NamedTuple):
+    """One stored entry of a key; ``size``: its bytes, of a piece this key's share of them."""
+
+    sub: Sub
+    raw: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """All that a step keeps for one key.
+
+    ``raw`` is the state object as it was packed, empty if there is none; ``parts`` are the entries
+    besides it, in order.
+    """
+
+    step: str
+    key: Key
+    raw: bytes
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that are stored for it."""
+        return len(self.raw) + sum(part.size for part in self.parts)
+
+
+def step_of(name: str) -> tuple[str, str]:
+    """Split a name in the step table into the step's and the kind of entries; '' for states.
+
+    >>> step_of("clicks: entries"), step_of("clicks"), step_of("clicks: raw")
+    (('clicks', 'entries'), ('clicks', ''), ('clicks: raw', ''))
+    """
+    step, separator, kind = name.rpartition(": ")
+    return (step, kind) if separator and kind in ENTRY_KINDS else (name, "")
+
+
+def keyed(stored: Stored, kinds: Mapping[str, str]) -> dict[tuple[str, bytes], StoredEntry]:
+    """Return one key group's entries by step and encoded key, in that order.
+
+    ``kinds``: those of the steps, by name.
+    """
+    states: dict[tuple[str, bytes], bytes] = {}
+    parts: dict[tuple[str, bytes], list[Part]] = {}
+    for (name, stored_key), value in stored.items():
+        step, kind = step_of(name)
+        if not kind:
+            states[step, stored_key] = value
+        elif kind == ENTRIES:
+            encoded, sub, raw = split_entry(stored_key, value)
+            for owner, size in _owners(encoded, sub, raw, kinds.get(step, "")):
+                parts.setdefault((step, owner), []).append(Part(sub, raw, size))
+    places = sorted(states.keys() | parts.keys())
+    return {
+        place: StoredEntry(
+            place[0], decode_key(place[1]), states.get(place, b""), tuple(parts.get(place, ()))
+        )
+        for place in places
+    }
+
+
+def _owners(encoded: bytes, sub: Sub, raw: bytes, kind: str) -> Iterator[tuple[bytes, int]]:
+    """Yield the encoded keys that an entry belongs to, each with its share of the bytes."""
+    rows = rows_of(sub, raw) if kind in PIECE_KINDS else None
+    if rows is None:
+        yield encoded, len(raw)
+        return
+    counts: dict[bytes, int] = {}
+    for row in rows:
+        owner = encode_key(row[1])
+        counts[owner] = counts.get(owner, 0) + 1
+    for owner, count in counts.items():
+        yield owner, len(raw) * count // len(rows)
+
+
+def rows_of(sub: Sub, raw: bytes) -> list[Any] | None:
+    """Return the rows of a piece, of all sides; None if the entry is no piece, or unreadable."""
+    if not isinstance(sub, bytes) or not is_slot(sub) or unpack_slot(sub).kind != PIECE:
+        return None
+    sides = load_safely(raw)
+    if not isinstance(sides, tuple) or not all(isinstance(side, list) for side in sides):
+        return None
+    return [row for side in sides for row in side]
+
+
+def is_slot(sub: Sub) -> bool:
+    """Return whether a sub is the name of entries of windows or joins."""
+    return isinstance(sub, bytes) and len(sub) == SLOT_BYTES

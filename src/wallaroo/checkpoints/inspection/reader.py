@@ -1,0 +1,290 @@
+"""A checkpoint read from outside: its commits, and their state.
+
+Where it runs: a terminal, beside a running application or without one.
+
+The state is that after any retained commit.
+
+The invariants: nothing is locked and nothing is written.  Published files never change, but a
+running application deletes those that it no longer needs; so all files of a commit are opened
+before the first entry is read (an open file outlives its name), and if one was deleted by then the
+newest commit is tried instead, or, if a certain commit was requested, it is reported as no longer
+retained.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from wallaroo.checkpoints.inspection.keyed import StoredEntry, keyed, step_of
+from wallaroo.checkpoints.inspection.step_forms import StepForms
+from wallaroo.engine.blocks.keys import Key, encode_key, group_of
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.state.log.commits import Commit, CommitLog, DeltaRef
+from wallaroo.state.log.delta import latest
+from wallaroo.state.log.history import NOTHING, History
+from wallaroo.state.log.layout import read_identity
+from wallaroo.state.log.storage import LocalStorage
+
+# smaller files are read at once: an open file costs more than their bytes
+MAPPED_BYTES_MIN = 1 << 16
+# newest commits tried while an application deletes them: at worst it commits every few milliseconds
+ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MappedStorage(LocalStorage):
+    """Local storage whose ``read`` maps large files, to load only accessed pages."""
+
+    mapped_bytes_min: int = MAPPED_BYTES_MIN
+
+    def read(self, name: str) -> bytes:
+        path = Path(self.root, name)
+        try:
+            with open(path, "rb") as file:
+                if path.stat().st_size < self.mapped_bytes_min:
+                    return file.read()
+                # DeltaFile slices and measures it
+                return cast(bytes, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"the checkpoint lacks {path}, which a commit refers to."
+            ) from error
+        except OSError as error:
+            fix = (
+                "Raise the limit (ulimit -n)."
+                if error.errno == errno.EMFILE
+                else "Make it readable to this user."
+            )
+            raise PeerError(f"{path} cannot be read: {error.strerror}. {fix}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """Size of one step's state: its keys, and the bytes of all that is stored for them."""
+
+    keys: int = 0
+    bytes: int = 0
+
+
+class StateAt:
+    """State after one commit, all files open; entries come one key group at a time."""
+
+    def __init__(self, commit: Commit, history: History, groups: int, forms: StepForms):
+        self.commit = commit
+        self.forms = forms
+        self._history = history
+        self.groups = groups
+        for group in range(groups):
+            history.since(group, NOTHING)  # opens the group's files; its entries are read later
+
+    @property
+    def steps(self) -> list[str]:
+        """Return the names of the steps that keep state."""
+        return list(dict.fromkeys(step_of(name)[0] for name in self.commit.steps))
+
+    def check_step(self, step: str | None) -> None:
+        """Raise CheckpointError if there is no such step."""
+        if step is not None and step not in self.steps:
+            names = ", ".join(f"'{name}'" for name in self.steps) or "none"
+            raise CheckpointError(
+                f"commit {self.commit.batch} has no state step '{step}'. Its state steps: {names}."
+            )
+
+    def group(self, group: int) -> dict[tuple[str, bytes], bytes]:
+        """Return one key group's entries by step and encoded key, in that order."""
+        entries = latest(
+            entry for part in self._history.since(group, NOTHING).steps for entry in part
+        )
+        return {(self.commit.steps[step], key): entries[step, key] for step, key in sorted(entries)}
+
+    def keyed(self, group: int) -> dict[tuple[str, bytes], StoredEntry]:
+        """Return what steps keep in one key group, by step and encoded key, in that order."""
+        return keyed(self.group(group), self.forms.kinds)
+
+    def entries(self, step: str | None = None) -> Iterator[StoredEntry]:
+        """Yield what steps, or one step if it is named, keep for each key."""
+        for group in range(self.groups):
+            for (name, _), entry in self.keyed(group).items():
+                if step is None or name == step:
+                    yield entry
+
+    def sizes(self) -> dict[str, StepSize]:
+        """Count keys and bytes by step; steps without entries are included."""
+        keys = dict.fromkeys(self.steps, 0)
+        sizes = dict.fromkeys(self.steps, 0)
+        for group in range(self.groups):
+            for (name, key), raw in self.group(group).items():
+                sizes[step_of(name)[0]] += len(key) + len(raw)
+            for step, _ in self.keyed(group):
+                keys[step] += 1
+        return {step: StepSize(keys[step], sizes[step]) for step in keys}
+
+    def find(self, keys: Iterable[Key], step: str | None = None) -> list[StoredEntry]:
+        """Return what steps (or the named one) keep for the first of these keys that one has."""
+        for key in keys:
+            encoded = encode_key(key)
+            for group in self._likely_groups(encoded):
+                entries = self.keyed(group)
+                found = [
+                    entries[name, encoded]
+                    for name in self.steps
+                    if step in (None, name) and (name, encoded) in entries
+                ]
+                if found:
+                    return found
+        return []
+
+    def locate(self, keys: Iterable[Key], step: str | None = None) -> tuple[int, Key] | None:
+        """Return the first of these keys that any step (or the named one) has, and its group."""
+        for key in keys:
+            encoded = encode_key(key)
+            for group in self._likely_groups(encoded):
+                entries = self.group(group)
+                if any(
+                    (name, encoded) in entries for name in self.commit.steps if step in (None, name)
+                ):
+                    return group, key
+        return None
+
+    def _likely_groups(self, encoded: bytes) -> Iterable[int]:
+        """Return the key's own group first, then the others.
+
+        In a young checkpoint the files do not always show how many groups there are.
+        """
+        likely = group_of(encoded, self.groups) if self.groups else 0
+        return sorted(range(self.groups), key=lambda group: group != likely)
+
+
+class CheckpointReader:
+    """A checkpoint folder, for reading only."""
+
+    def __init__(self, root: Path, mapped_bytes_min: int = MAPPED_BYTES_MIN):
+        self.id = read_identity(root)
+        self.root = root
+        self._storage = LocalStorage(str(root), False)
+        self._state_files = MappedStorage(str(root), False, mapped_bytes_min)
+
+    def commits(self) -> list[Commit]:
+        """Return the retained commits, oldest first: those whose state can be read in full."""
+        commits = self._readable_commits()
+        named = {delta.file for commit in commits.values() for delta in commit.deltas}
+        named |= {snapshot.file for commit in commits.values() for snapshot in commit.snapshots}
+        folders = {file.rpartition("/")[0] for file in named}
+        files = {f"{folder}/{name}" for folder in folders for name in self._storage.names(folder)}
+        return [commit for commit in commits.values() if _is_whole(commit, commits, files)]
+
+    def before(self, batch: int) -> Commit | None:
+        """Return the commit before ``batch`` if its file exists, readable or not."""
+        return self._readable_commits().get(batch - 1)
+
+    def at(self, batch: int | None = None) -> StateAt:
+        """Open the state after ``batch`` or the newest commit.  Raises CheckpointError."""
+        for _ in range(ATTEMPTS):
+            log = CommitLog(self._storage)
+            there = log.batches()
+            if not there:
+                raise CheckpointError(
+                    f"{self.root} has no commit yet: no batch has been completed. Look again "
+                    f"after the first."
+                )
+            wanted = there[-1] if batch is None else batch
+            try:
+                if wanted in there:
+                    return self._open(wanted, log, there)
+            except CheckpointError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+            if batch is not None:
+                raise CheckpointError(self._not_retained(batch, there))
+        raise CheckpointError(
+            f"{self.root} commits faster than it can be read. Retain more commits, or stop the "
+            f"run first."
+        )
+
+    def _open(self, batch: int, log: CommitLog, there: list[int]) -> StateAt:
+        commit = log.read(batch)
+        ends = [ref.end for ref in commit.snapshots]
+        ends += [
+            delta.end
+            for number in there
+            if number <= batch
+            for delta in _deltas_if_there(log, number)
+        ]
+        return StateAt(
+            commit,
+            History(self._state_files, (commit,), batch, log.read),
+            max(ends, default=0),
+            StepForms.of(self.root),
+        )
+
+    def _readable_commits(self) -> dict[int, Commit]:
+        log = CommitLog(self._storage)
+        commits = {}
+        for batch in log.batches():
+            try:
+                commits[batch] = log.read(batch)
+            except CheckpointError as error:  # deleted a moment ago
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+        return commits
+
+    def _not_retained(self, batch: int, there: list[int]) -> str:
+        retained = ranges_text([commit.batch for commit in self.commits()]) or "none"
+        was = 0 <= batch <= there[-1]
+        return (
+            f"commit {batch} {'is no longer retained' if was else 'does not exist'} in "
+            f"{self.root}. Retained: {retained}."
+        )
+
+
+def _deltas_if_there(log: CommitLog, batch: int) -> Iterable[DeltaRef]:
+    try:
+        return log.read(batch).deltas
+    except (
+        CheckpointError
+    ) as error:  # deleted a moment ago; if it is needed, opening its files fails
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        return ()
+
+
+def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bool:
+    """Return whether a commit's snapshots, and all deltas after them, are there."""
+    bases: dict[int, int] = {}
+    for ref in commit.snapshots:
+        if ref.file not in files:
+            return False
+        bases |= dict.fromkeys(range(ref.first, ref.end), ref.batch)
+    groups = max((delta.end for known in commits.values() for delta in known.deltas), default=0)
+    first = 1 + min((bases.get(group, -1) for group in range(groups)), default=commit.batch)
+    for batch in range(first, commit.batch + 1):
+        if batch not in commits:
+            return False
+        for delta in commits[batch].deltas:
+            if (
+                not delta.inline
+                and delta.file not in files
+                and any(bases.get(group, -1) < batch for group in range(delta.first, delta.end))
+            ):
+                return False
+    return True
+
+
+def ranges_text(numbers: list[int]) -> str:
+    """Write rising numbers as ranges.
+
+    >>> ranges_text([1, 2, 3, 7])
+    '1 to 3, 7'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ", ".join(" to ".join(map(str, run)) for run in runs)

@@ -1,0 +1,174 @@
+"""Check of commits, deltas and snapshots.
+
+Where it runs: a terminal, beside a running application or without one.
+
+For each damaged file it reports the state that needs it.  A file that an older commit names and
+that is missing was released; only the newest commit must have all of its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from wallaroo.checkpoints.inspection.reader import ranges_text
+from wallaroo.checkpoints.maintenance.survey import (
+    SNAPSHOT_TURN,
+    Damage,
+    Needs,
+    Survey,
+    needs_of,
+    refs_of,
+    sentence,
+)
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.state.log.commit_segments import SUFFIX, CommitSegment
+from wallaroo.state.log.commits import (
+    Commit,
+    DeltaRef,
+    SnapshotRef,
+    broken_link,
+    decode,
+    name_of,
+)
+from wallaroo.state.log.delta import DeltaFile
+from wallaroo.state.log.layout import COMMITS
+from wallaroo.state.log.storage import LocalStorage
+
+RESTORE = "Restore the file from a backup of the checkpoint"
+
+
+def read_commits(root: Path) -> tuple[dict[int, Commit], dict[str, str]]:
+    """Return the commits that can be read, and the damage of the others, by file."""
+    storage = LocalStorage(str(root), is_durable=False)
+    commits: dict[int, Commit] = {}
+    wrong: dict[str, str] = {}
+    for name in storage.names(COMMITS):
+        file = f"{COMMITS}/{name}"
+        if name.endswith(SUFFIX):
+            _read_run(storage, CommitSegment(int(name.removesuffix(SUFFIX))), commits, wrong)
+            continue
+        try:
+            commit = decode(storage.read(file), file)
+        except (CheckpointError, PeerError) as error:
+            if not isinstance(error.__cause__, FileNotFoundError):  # else it was just deleted
+                wrong[file] = sentence(error)
+            continue
+        if name_of(commit.batch) == file:
+            commits[commit.batch] = commit
+        else:
+            wrong[file] = f"It holds commit {commit.batch}."
+    return commits, wrong
+
+
+def _read_run(
+    storage: LocalStorage, run: CommitSegment, commits: dict[int, Commit], wrong: dict[str, str]
+) -> None:
+    try:
+        found = run.read_on(storage.read(run.name))
+    except (CheckpointError, PeerError) as error:
+        if not isinstance(error.__cause__, FileNotFoundError):  # else it was just deleted
+            wrong[run.name] = sentence(error)
+        return
+    commits.update((commit.batch, commit) for commit in found)
+    if run.damage:
+        wrong[run.name] = sentence(CheckpointError(run.damage))
+
+
+def check_log(survey: Survey) -> Iterator[Damage]:
+    """Read all commits, deltas and snapshots; note in ``survey.whole`` those with whole state."""
+    commits, wrong = read_commits(survey.root)
+    survey.commits = commits
+    wrong |= _broken_links(survey, commits, wrong)
+    groups: dict[str, Iterable[int]] = {}
+    missing: set[str] = set()
+    for file, ref in refs_of(commits).items():
+        try:
+            found = _damaged_groups(survey, file, ref)
+        except (CheckpointError, PeerError) as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                missing.add(file)
+            else:
+                wrong[file] = sentence(error)
+        else:
+            if found:
+                wrong[file] = f"The checksum of key groups {ranges_text(found)} is wrong."
+                groups[file] = found
+    needs = {batch: needs_of(commit, commits) for batch, commit in commits.items()}
+    newest = max(needs, default=None)
+    wrong |= _missing_now(needs.get(newest, {}) if newest is not None else {}, missing, commits)
+    released = {batch for batch in needs if batch != newest and missing & needs[batch].keys()}
+    kept = {batch: files for batch, files in needs.items() if batch not in released}
+    survey.whole = tuple(batch for batch, files in kept.items() if not wrong.keys() & files.keys())
+    for file in sorted(wrong):
+        yield Damage(file, wrong[file], _consequence(file, kept, groups.get(file), survey.whole))
+
+
+def _broken_links(
+    survey: Survey, commits: Mapping[int, Commit], wrong: Mapping[str, str]
+) -> dict[str, str]:
+    broken: dict[str, str] = {}
+    before: Commit | None = None
+    for batch, commit in commits.items():
+        survey.note("commits", 0)
+        if before is not None and name_of(before.batch + 1) in wrong:
+            before = None  # reported already
+        if problem := broken_link(before, commit, survey.id):
+            broken[name_of(batch)] = problem
+        before = commit
+    return broken
+
+
+def _damaged_groups(survey: Survey, file: str, ref: DeltaRef | SnapshotRef) -> list[int]:
+    content = LocalStorage(str(survey.root), is_durable=False).read(file)
+    survey.note("deltas" if isinstance(ref, DeltaRef) else "snapshots", len(content))
+    return damaged_groups(content, ref)
+
+
+def damaged_groups(content: bytes, ref: DeltaRef | SnapshotRef) -> list[int]:
+    """Return a state file's damaged key groups.  Raises CheckpointError: another file."""
+    state = DeltaFile(content, ref.file)
+    state.require(ref.size, ref.digest)
+    damaged = []
+    for group in state.groups():
+        try:
+            for _ in state.entries(group):
+                pass
+        except CheckpointError:
+            damaged.append(group)
+    return damaged
+
+
+def _missing_now(needs: Needs, missing: set[str], commits: Mapping[int, Commit]) -> dict[str, str]:
+    """Return the files that the newest commit needs and that are missing."""
+    names = {name_of(batch) for batch in commits}
+    return {
+        file: "It is missing, and the newest commit needs it."
+        for file in needs
+        if file in missing or (file.startswith(COMMITS) and file not in names)
+    }
+
+
+def _consequence(
+    file: str,
+    kept: Mapping[int, Needs],
+    damaged: Iterable[int] | None,
+    whole: tuple[int, ...],
+) -> str:
+    broken = [batch for batch, files in kept.items() if file in files]
+    newest = max(kept, default=-1)
+    if not broken and not file.startswith(COMMITS):
+        return "No commit that is kept needs it. It will be deleted."
+    back = f"go back to commit {whole[-1]} (`wallaroo state rollback`)" if whole else ""
+    if file.startswith(COMMITS):
+        ways = f"{RESTORE}{', or ' + back if back else ''}."
+        return f"No run can start from this checkpoint as long as it is so. {ways}"
+    groups = ranges_text(list(damaged or kept[broken[0]][file]))
+    which = f"Key groups {groups} at commits {ranges_text(broken)}"
+    if newest not in broken:
+        return f"{which} are lost; the newest state is whole. {RESTORE} to be able to go back."
+    return (
+        f"{which} cannot be rebuilt if a view is lost or damaged. {RESTORE}; or let the "
+        f"application run: from intact views it writes new snapshots of all key groups within "
+        f"{SNAPSHOT_TURN} batches{'; or ' + back if back else ''}."
+    )

@@ -1,0 +1,63 @@
+"""Check of the values of this host's view.
+
+Where it runs: a terminal, beside a running application or without one.  The values are read in a
+process of their own, as a damaged B-tree may end it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wallaroo.checkpoints.maintenance.survey import Damage, Survey
+from wallaroo.state.log.layout import VIEW
+from wallaroo.state.views.view_folders import view_name
+
+HARMLESS = (
+    "Nothing is lost: a run builds this part of the view again from the commits when it reads it. "
+    "Check the disk."
+)
+
+
+def check_view(survey: Survey) -> Iterator[Damage]:
+    """Read every value of the view that a run of this boot would use."""
+    root = survey.root / VIEW / view_name(survey.id)
+    shards = [shard for shard in sorted(root.glob("[0-9]*")) if (shard / "data.mdb").exists()]
+    while shards:
+        found, died_by = _read_apart(shards)
+        for shard, result in zip(shards, found, strict=False):
+            survey.read["view entries"] += int(result["entries"])
+            survey.bytes += int(result["bytes"])
+            if result["wrong"] and shard.exists():
+                yield _damage(survey, shard, str(result["wrong"]))
+        if died_by and shards[len(found)].exists():
+            yield _damage(survey, shards[len(found)], died_by)
+        shards = shards[len(found) + 1 :]
+
+
+def _read_apart(shards: list[Path]) -> tuple[list[dict[str, Any]], str]:
+    """Return a process's findings in the shards it got through, and the reason why it died."""
+    reader = subprocess.run(
+        [sys.executable, "-m", "wallaroo.checkpoints.maintenance.view_reader", *map(str, shards)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    found = [json.loads(line) for line in reader.stdout.splitlines()]
+    if len(found) == len(shards):
+        return found, ""
+    if reader.returncode < 0:
+        name = signal.Signals(-reader.returncode).name
+        return found, f"A process that reads it dies ({name})."
+    return found, f"It cannot be read: {''.join(reader.stderr.splitlines()[-1:])}"
+
+
+def _damage(survey: Survey, shard: Path, what: str) -> Damage:
+    return Damage(str((shard / "data.mdb").relative_to(survey.root)), what, HARMLESS)

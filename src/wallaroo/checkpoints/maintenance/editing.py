@@ -1,0 +1,193 @@
+"""Removal and renaming of state in a checkpoint that no run holds.
+
+Where it runs: a terminal.
+
+The invariants: an edit is a commit of its own (of a removal: one delta of removed entries), so it
+has happened or it has not.  It has no input and no output: positions do not change, and sinks see
+the batch before it as their last one (`Commit.emitted`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallaroo.checkpoints.inspection.compatibility import PLAN
+from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
+from wallaroo.dataflow.plan.json import renamed
+from wallaroo.dataflow.plan.model import ENTRY_KINDS
+from wallaroo.engine.blocks.keys import Key, encode_key
+from wallaroo.errors import CheckpointError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.state.log.commits import Commit, DeltaRef
+from wallaroo.state.log.delta import Entry, Origin, encode
+from wallaroo.state.log.layout import DELTAS, read_identity
+
+# returns the entries to remove, by key group, from the current state
+Choose = Callable[[StateAt], dict[int, list[Entry]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Number of removed entries, and the commit that removed them."""
+
+    commit: int
+    entries: int
+
+
+def remove_keys(root: Path, step: str, keys: Sequence[Sequence[Key]]) -> Removal:
+    """Remove the state of some keys of a step.
+
+    Each key is given by its possible meanings, likeliest first.
+
+    Raises CheckpointError, with nothing changed, if one of them has no state there.
+    """
+    return _remove(root, step, lambda state: _found(state, step, keys), f"{len(keys)} keys")
+
+
+def remove_step(root: Path, step: str) -> Removal:
+    """Remove all state of a step."""
+    return _remove(root, step, lambda state: _all(state, step), "all keys")
+
+
+def rename_step(root: Path, step: str, new: str) -> int:
+    """Move the state of a step, with its timers and windows, to a new name; return the commit.
+
+    A rename that was interrupted is finished by the same call.
+
+    Raises CheckpointError, with nothing changed, if there is no such step or the name is in use.
+    """
+    read_identity(root)  # a folder that is no checkpoint does not become one
+    checkpoint = open_checkpoint(root, is_durable=True)
+    try:
+        return _renamed(checkpoint, CheckpointReader(root).at().commit, step, new)
+    finally:
+        checkpoint.release()
+
+
+def _renamed(checkpoint: Checkpoint, last: Commit, step: str, new: str) -> int:
+    try:
+        text = (checkpoint.root / PLAN).read_text()
+        noted = json.loads(text)["states"]
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"{checkpoint.root / PLAN} cannot be read, and a rename changes it: {error}. Restore "
+            f"it from a backup of the checkpoint. Nothing was renamed."
+        ) from error
+    is_interrupted = step != new and {step, new} <= noted.keys() and noted[step] == noted[new]
+    batch = last.batch
+    if not (is_interrupted and new in last.steps):
+        _require_names(last, noted, step, new, is_interrupted=is_interrupted)
+        checkpoint.storage.publish(PLAN, renamed(text, step, new, is_done=False).encode())
+        fault_point("rename.before")
+        names = {step: new} | {f"{step}: {kind}": f"{new}: {kind}" for kind in ENTRY_KINDS}
+        steps = tuple(names.get(name, name) for name in last.steps)
+        what = f"renamed step '{step}' to '{new}'"
+        batch = _publish(checkpoint, last, (), steps, what)
+        fault_point("rename.after")
+    checkpoint.storage.publish(PLAN, renamed(text, step, new, is_done=True).encode())
+    return batch
+
+
+def _require_names(
+    last: Commit, noted: Mapping[str, object], step: str, new: str, *, is_interrupted: bool
+) -> None:
+    if step not in last.steps:
+        names = ", ".join(f"'{name}'" for name in noted) or "none"
+        raise CheckpointError(
+            f"commit {last.batch} has no state step '{step}'. Its state steps: {names}. Nothing "
+            f"was renamed."
+        )
+    if not new or new in last.steps or (new in noted and not is_interrupted):
+        raise CheckpointError(
+            f"the name {new!r} is in use by another step, or empty. Choose another one, or remove "
+            f"that state first: `wallaroo state drop`. Nothing was renamed."
+        )
+
+
+def _remove(root: Path, step: str, choose: Choose, what: str) -> Removal:
+    read_identity(root)  # a folder that is no checkpoint does not become one
+    checkpoint = open_checkpoint(root, is_durable=True)
+    try:
+        state = CheckpointReader(root).at()
+        state.check_step(step)
+        return _published(checkpoint, state, choose(state), f"removed {what} of step '{step}'")
+    finally:
+        checkpoint.release()
+
+
+def _found(state: StateAt, step: str, keys: Sequence[Sequence[Key]]) -> dict[int, list[Entry]]:
+    number = state.commit.steps.index(step)
+    chosen: dict[int, list[Entry]] = {}
+    for meanings in keys:
+        place = state.locate(meanings, step)
+        if place is None:
+            raise CheckpointError(
+                f"step '{step}' has no key {meanings[0]!r} at commit {state.commit.batch}. Nothing "
+                f"was removed. `wallaroo state list --step NAME --prefix P` shows the keys there "
+                f"are."
+            )
+        group, key = place
+        chosen.setdefault(group, []).append(Entry(number, encode_key(key), None))
+    return chosen
+
+
+def _all(state: StateAt, step: str) -> dict[int, list[Entry]]:
+    number = state.commit.steps.index(step)
+    chosen: dict[int, list[Entry]] = {}
+    for group in range(state.groups):
+        entries = [Entry(number, key, None) for name, key in state.group(group) if name == step]
+        if entries:
+            chosen[group] = entries
+    return chosen
+
+
+def _published(
+    checkpoint: Checkpoint, state: StateAt, removed: dict[int, list[Entry]], what: str
+) -> Removal:
+    last = state.commit
+    count = sum(map(len, removed.values()))
+    if not count:
+        return Removal(last.batch, 0)
+    batch = last.batch + 1
+    file = f"{DELTAS}/{batch}.edit.{uuid.uuid4().hex[:12]}.delta"
+    content, digest = encode(Origin(checkpoint.id, batch, file), removed)
+    checkpoint.storage.publish(file, content)
+    fault_point("edit.before")
+    deltas = (DeltaRef(file, 0, state.groups, len(content), count, digest),)
+    _publish(checkpoint, last, deltas, last.steps, what)
+    fault_point("edit.after")
+    return Removal(batch, count)
+
+
+def _publish(
+    checkpoint: Checkpoint,
+    last: Commit,
+    deltas: tuple[DeltaRef, ...],
+    steps: tuple[str, ...],
+    what: str,
+) -> int:
+    batch = last.batch + 1
+    checkpoint.commits.publish(
+        Commit(
+            batch=batch,
+            offsets=last.offsets,
+            deltas=deltas,
+            snapshots=last.snapshots,
+            sinks=last.sinks,
+            steps=steps,
+            time_ms=time.time_ns() // 1_000_000,
+            checkpoint=checkpoint.id,
+            id=uuid.uuid4().hex,
+            parent=last.id,
+            watermarks=last.watermarks,
+            edit=what,
+            edits=(last.emitted.batch, last.emitted.id),
+        )
+    )
+    return batch

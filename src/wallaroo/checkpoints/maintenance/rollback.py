@@ -1,0 +1,180 @@
+"""Rollback of a checkpoint to an older commit.
+
+Where it runs: a terminal; no run holds the checkpoint.  State, sources and sinks are all rolled
+back, or nothing.
+
+The invariants:
+
+* Nothing is touched before it is known that the state of the commit is whole, that every source
+  still holds the input after it, and that every sink can be rolled back to it.
+* From the first change on, ``rollback.json`` lies in the checkpoint, and no run starts; the same
+  command again finishes the work.  Every step may be repeated.
+* Newer commits are deleted newest first: a crash in between leaves a log without a gap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wallaroo.checkpoints.inspection.compatibility import look, planned_key_groups
+from wallaroo.checkpoints.inspection.reader import CheckpointReader, ranges_text
+from wallaroo.dataflow.plan.json import Verdict
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.errors import CheckpointError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.sinks.rollback import roll_back_sinks
+from wallaroo.sources.log import LogContext, Position, SourceLog, from_stored
+from wallaroo.state.checkpoint import ROLLBACK, Checkpoint, open_checkpoint
+from wallaroo.state.log.commits import Commit
+from wallaroo.state.log.layout import OUTBOX, SPOOL, read_identity
+
+Logs = Mapping[str, SourceLog]  # by source
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackMarker:
+    """Commit to which a rollback under way moves the checkpoint."""
+
+    to: int
+    commit: str  # its id
+
+
+def roll_back(root: Path, to: int, plan: Plan) -> tuple[int, ...]:
+    """Move the checkpoint in ``root``, with the sinks of ``plan``, back to commit ``to``.
+
+    Returns the commits that were dropped, oldest first.
+
+    Raises CheckpointError with the reason, and with nothing changed, if that is not possible.
+    """
+    read_identity(root)  # a folder that is no checkpoint does not become one
+    checkpoint = open_checkpoint(root, is_durable=True, up_to=to)
+    try:
+        return _rolled_back(checkpoint, to, plan)
+    finally:
+        checkpoint.release()
+
+
+def _rolled_back(checkpoint: Checkpoint, to: int, plan: Plan) -> tuple[int, ...]:
+    commit = _target(checkpoint, to)
+    newer = tuple(batch for batch in checkpoint.commits.batches() if batch > to)
+    marker = _read_marker(checkpoint.root)
+    if marker is not None and marker != RollbackMarker(to, commit.id):
+        raise CheckpointError(
+            f"a rollback of checkpoint {checkpoint.root} to commit {marker.to} was interrupted. "
+            f"Finish it first: --to {marker.to}."
+        )
+    if not newer and marker is None:
+        return ()
+    context = LogContext(checkpoint.root / SPOOL, checkpoint.id)
+    logs = {source.config.name: source.config.open_log(context) for source in plan.sources}
+    plan = _require_application(checkpoint, plan)
+    _require_names(commit, _newest_readable(checkpoint, newer))
+    _require_state(checkpoint, to)
+    positions = _positions(logs, commit)
+    _require_input(logs, positions, commit)
+    roll_back_sinks(
+        {sink.name: sink.config for sink in plan.sinks},
+        checkpoint.root / OUTBOX,
+        commit.emitted,
+        commit.sinks,
+        is_durable=True,
+        before_first=lambda: _write_marker(checkpoint, commit),
+    )
+    fault_point("rollback.sinks")
+    for _ in checkpoint.commits.remove_after(to):
+        fault_point("rollback.commit")
+    for name, log in logs.items():
+        log.rewind(positions[name])
+        log.close()
+    fault_point("rollback.end")
+    checkpoint.storage.delete(ROLLBACK)
+    return newer
+
+
+def _target(checkpoint: Checkpoint, to: int) -> Commit:
+    there = checkpoint.commits.batches()
+    if to not in there:
+        raise CheckpointError(
+            f"commit {to} is not in {checkpoint.root}. Its commits: {ranges_text(there) or 'none'}."
+        )
+    return checkpoint.commits.read(to)
+
+
+def _read_marker(root: Path) -> RollbackMarker | None:
+    try:
+        content = json.loads((root / ROLLBACK).read_text())
+        return RollbackMarker(int(content["to"]), str(content["commit"]))
+    except FileNotFoundError:
+        return None
+
+
+def _write_marker(checkpoint: Checkpoint, commit: Commit) -> None:
+    content = json.dumps({"to": commit.batch, "commit": commit.id})
+    checkpoint.storage.publish(ROLLBACK, content.encode())
+    fault_point("rollback.begin")
+
+
+def _require_application(checkpoint: Checkpoint, plan: Plan) -> Plan:
+    """Return the plan with the checkpoint's ids of its sinks."""
+    key_groups = planned_key_groups(checkpoint.root) or plan.key_groups
+    finding = look(checkpoint.root, replace(plan, key_groups=key_groups))
+    if finding.comparison.verdict is Verdict.INCOMPATIBLE:
+        reasons = "\n".join(f"  - {reason}" for reason in finding.comparison.reasons)
+        raise CheckpointError(
+            f"this is not the application of checkpoint {checkpoint.root}:\n{reasons}\nGive the "
+            f"application, with the arguments, that ran on it last. Nothing was touched."
+        )
+    return finding.plan
+
+
+def _newest_readable(checkpoint: Checkpoint, newer: Sequence[int]) -> Commit | None:
+    """Return the newest of these commits that is not damaged."""
+    for batch in reversed(newer):
+        with contextlib.suppress(CheckpointError):
+            return checkpoint.commits.read(batch)
+    return None
+
+
+def _require_names(commit: Commit, last: Commit | None) -> None:
+    """Refuse to go back behind a rename: the plan beside the checkpoint has the new name."""
+    for was, now in zip(commit.steps, last.steps if last else (), strict=False):
+        if was != now and not now.startswith(f"{was} (dropped"):
+            raise CheckpointError(
+                f"step '{now}' is '{was}' at commit {commit.batch}: it was renamed since. Nothing "
+                f"was touched. Rename it back first: `wallaroo state rename`."
+            )
+
+
+def _require_state(checkpoint: Checkpoint, to: int) -> None:
+    """Read all state of the commit, so that no damage in it is found too late."""
+    try:
+        CheckpointReader(checkpoint.root).at(to).sizes()
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"the state of commit {to} cannot be read in full, and nothing was touched: {error}"
+        ) from error
+
+
+def _positions(logs: Logs, commit: Commit) -> dict[str, Position]:
+    """Return the sources' positions to restore; beginnings for those newer than the commit."""
+    known = from_stored(commit.offsets)
+    return {name: known.get(name) or log.beginning() for name, log in logs.items()}
+
+
+def _require_input(logs: Logs, positions: Mapping[str, Position], commit: Commit) -> None:
+    missing = []
+    for name, log in logs.items():
+        try:
+            log.require(positions[name])
+        except CheckpointError as error:
+            missing.append(f"  - {error}")
+    if missing:
+        listed = "\n".join(missing)
+        raise CheckpointError(
+            f"these sources cannot follow back to commit {commit.batch}:\n{listed}\nNothing was "
+            f"touched. `wallaroo run --retain-commits N` keeps the input of more commits."
+        )

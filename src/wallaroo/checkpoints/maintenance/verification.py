@@ -1,0 +1,58 @@
+"""Verification of a checkpoint: its damage, and the consequences.
+
+Where it runs: a terminal, beside a running application or without one.  Everything in the
+checkpoint is read; nothing is locked and nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallaroo.checkpoints.maintenance.check_log import check_log, read_commits
+from wallaroo.checkpoints.maintenance.check_outputs import check_outputs
+from wallaroo.checkpoints.maintenance.check_spool import check_spool
+from wallaroo.checkpoints.maintenance.check_view import check_view
+from wallaroo.checkpoints.maintenance.survey import Checker, Damage, Survey
+from wallaroo.state.log.layout import read_identity
+
+# in this order; the first one reads the commits for those after it
+CHECKERS: tuple[Checker, ...] = (check_log, check_view, check_spool, check_outputs)
+ATTEMPTS = 5  # per checker, while a run deletes files that it no longer needs
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Result of a verification.  ``whole`` are the commits whose state was read in full."""
+
+    damages: tuple[Damage, ...]
+    read: dict[str, int]  # number of things read, by their kind
+    bytes: int
+    whole: tuple[int, ...]
+
+
+def verify(root: Path, checkers: Iterable[Checker] = CHECKERS) -> Report:
+    """Read everything in the checkpoint.  Raises CheckpointError: none, or another format."""
+    survey = Survey(root, read_identity(root), {})
+    damages = [damage for checker in checkers for damage in _settled(checker, survey)]
+    return Report(tuple(damages), dict(survey.read), survey.bytes, survey.whole)
+
+
+def _settled(checker: Checker, survey: Survey) -> Iterator[Damage]:
+    """Yield a checker's reports, repeating it while new commits are made.
+
+    An attempt counts if it found no damage, if no commit was made meanwhile, or if it is the last
+    of ``ATTEMPTS``: files that a run deletes meanwhile are not damaged.
+    """
+    damages: list[Damage] = []
+    read = survey.read.copy()
+    size = survey.bytes
+    for _ in range(ATTEMPTS):
+        survey.read = read.copy()
+        survey.bytes = size
+        before = max(read_commits(survey.root)[0], default=-1)
+        damages = list(checker(survey))
+        if not damages or max(read_commits(survey.root)[0], default=-1) == before:
+            break
+    yield from damages

@@ -1,0 +1,116 @@
+"""Selection of the running application that a command addresses.
+
+Where it runs: a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import re
+import ssl
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.cli.terminal.formatting import print_table
+from wallaroo.errors import PeerError
+from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
+from wallaroo.monitoring.status_api.client import Answer, ask
+from wallaroo.monitoring.status_api.discovery import RunRecord, run_of, running
+from wallaroo.network.tls import TLS
+from wallaroo.network.tls_sockets import Address, client_context, pinned_context
+
+_ADDRESS = re.compile(r"(?P<tls>https://)?(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Address of a running application, and the credentials to present."""
+
+    address: Address
+    token: str = field(default="", repr=False)  # empty: that of the environment, if there is one
+    pid: int | None = None  # the driver's, if it is on this machine
+    context: ssl.SSLContext | None = field(default=None, repr=False)  # None: plain HTTP
+
+    @property
+    def link(self) -> str:
+        """Return the address that a browser opens."""
+        host, port = self.address
+        scheme = "http" if self.context is None else "https"
+        token = self.token or os.environ.get(TOKEN_VARIABLE, "")
+        place = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+        return f"{place}?token={quote(token)}" if token else place
+
+    def ask(self, path: str) -> Answer:
+        """Request a path and return the answer.  Raises PeerError if there is none."""
+        return ask(self.address, path, token=self.token, context=self.context)
+
+
+def is_place(word: str) -> bool:
+    """Return whether a word is HOST:PORT, https://HOST:PORT or a folder, not a name."""
+    return _ADDRESS.fullmatch(word) is not None or Path(word).is_dir()
+
+
+def target_of(where: str) -> Target:
+    """Return the target at an address, or the run that uses a checkpoint."""
+    found = _ADDRESS.fullmatch(where)
+    if found and not Path(where).is_dir():
+        address = found["host"].strip("[]"), int(found["port"])
+        known = [record for record in running() if record.address == address]
+        context = client_context(TLS()) if found["tls"] else None
+        return as_target(known[0]) if known else Target(address, context=context)
+    record = run_of(Path(where))
+    if record is None:
+        CheckpointReader(Path(where))  # raises if the folder is no checkpoint at all
+        raise PeerError(
+            f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint "
+            f"{where}`."
+        )
+    if not record.is_alive:
+        raise PeerError(
+            f"{record.application} no longer runs: process {record.pid}, which used {where}, "
+            "has ended without a stop. What was committed is there; run it again to go on."
+        )
+    return as_target(record)
+
+
+def only_one(command: str) -> Target | None:
+    """Return the application that runs here; if there are several, print a list and return None."""
+    found = running()
+    if not found:
+        raise PeerError(
+            f"no application of this user runs on this machine. Elsewhere: wallaroo {command} "
+            "HOST:PORT."
+        )
+    if len(found) == 1:
+        return as_target(found[0])
+    with contextlib.redirect_stdout(sys.stderr):
+        print(f"wallaroo: {len(found)} applications run here. Name one: wallaroo {command} WHERE")
+        print_table(
+            ("WHERE", "application", "process", "since", "checkpoint"),
+            [_line(record) for record in found],
+        )
+    return None
+
+
+def _line(record: RunRecord) -> tuple[str, ...]:
+    host, port = record.address
+    since = datetime.datetime.fromtimestamp(record.started_at, datetime.UTC).strftime(
+        "%Y-%m-%d %H:%M:%S UTC"
+    )
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return where, record.application, str(record.pid), since, record.checkpoint
+
+
+def as_target(record: RunRecord) -> Target:
+    """Return the target of a run's record."""
+    return Target(
+        record.address,
+        record.token,
+        record.pid if record.is_here else None,
+        pinned_context(record.certificate) if record.certificate else None,
+    )

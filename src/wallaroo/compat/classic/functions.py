@@ -1,0 +1,150 @@
+"""Functions that the steps of a classic application call.
+
+Where it runs: workers.  Events are ``(pipeline, data)``, with a key as third before a state step:
+pipelines that share a state run as one stream, and each step acts on its own pipelines' events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+Key = str | bytes | int
+Event = tuple[Any, ...]
+Act = Callable[[Any], list[Any]]
+
+
+class UnknownPartitionKeyError(KeyError):
+    """Event whose key is not in the list of partition keys.  Wallaroo drops the event."""
+
+
+class ClassicState:
+    """Holder of the state that a builder made.  It is empty until the first event arrives."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Failure:
+    """Exception of a partition function, carried to `key_of`, which raises it."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException):
+        self.error = error
+
+
+def tagged(pipeline: int) -> Callable[[Any], Event]:
+    """Return the function that tags each event of a source with its pipeline."""
+
+    def enter(data: Any) -> Event:
+        return pipeline, data
+
+    return enter
+
+
+def stateless(pipeline: int, computation: Any) -> Callable[[Event], list[Event]]:
+    """Return the function that runs a computation on its pipeline's events."""
+    act = _act(computation)
+
+    def compute(event: Event) -> list[Event]:
+        if event[0] != pipeline:
+            return [event]
+        return [(pipeline, output) for output in act(event[1]) if output is not None]
+
+    return compute
+
+
+def _act(computation: Any) -> Act:
+    if hasattr(computation, "compute_multi"):
+        return lambda data: computation.compute_multi(data) or []
+    return lambda data: [computation.compute(data)]
+
+
+def plain_key(key: Hashable) -> Key:
+    """Return a partition key as a key of today; any other object is named by its repr."""
+    return key if isinstance(key, str | bytes | int) else repr(key)
+
+
+def keyed(
+    partitions: Mapping[int, Callable[[Any], Any]], known: frozenset[Any] | None
+) -> Callable[[Event], Event]:
+    """Return the function that finds an event's key.
+
+    A key that is not in ``known`` is an UnknownPartitionKeyError; an exception of the user's
+    function is kept for `key_of`.
+    """
+
+    def find(event: Event) -> Event:
+        partition = partitions.get(event[0])
+        if partition is None:
+            return (*event, "")
+        try:
+            key = partition(event[1])
+        except Exception as error:  # noqa: BLE001  # the user's function
+            return (*event, Failure(error))
+        if known is not None and key not in known:
+            raise UnknownPartitionKeyError(key)
+        return (*event, plain_key(key))
+
+    return find
+
+
+def key_of(event: Event) -> Key:
+    """Return the key that was found, or raise the partition function's exception."""
+    key = event[2]
+    if isinstance(key, Failure):
+        raise key.error
+    return key  # type: ignore[no-any-return]  # a Key
+
+
+def stateful(
+    computations: Mapping[int, Any], builder: Any
+) -> Callable[[Event, ClassicState], list[Event]]:
+    """Return the function that runs each pipeline's computation on the state they share."""
+
+    def compute(event: Event, state: ClassicState) -> list[Event]:
+        pipeline, data, _ = event
+        computation = computations.get(pipeline)
+        if computation is None:
+            return [(pipeline, data)]
+        if state.value is None:
+            state.value = builder.build()
+        outputs = _outputs(computation, data, state.value)
+        return [(pipeline, output) for output in outputs if output is not None]
+
+    return compute
+
+
+def _outputs(computation: Any, data: Any, state: Any) -> list[Any]:
+    """Return a state computation's outputs, and whether to save, which has no effect here."""
+    if hasattr(computation, "compute_multi"):
+        result = computation.compute_multi(data, state)
+        return (result[0] or []) if result is not None else []
+    result = computation.compute(data, state)
+    return [result[0]] if result is not None else []
+
+
+def is_kept(pipelines: frozenset[int]) -> Callable[[Event], bool]:
+    """Return the function that keeps the events of these pipelines."""
+
+    def keep(event: Event) -> bool:
+        return event[0] in pipelines
+
+    return keep
+
+
+def encoded(pipeline: int, encode: Callable[[Any], Any] | None) -> Callable[[Event], Any]:
+    """Return the function that encodes its pipeline's events only."""
+
+    def write(event: Event) -> Any:
+        if event[0] != pipeline:
+            return None
+        return encode(event[1]) if encode is not None else event[1]
+
+    return write

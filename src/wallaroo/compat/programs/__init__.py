@@ -1,0 +1,1 @@
+"""Source and sink programs of Wallaroo, and their protocol."""

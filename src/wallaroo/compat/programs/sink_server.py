@@ -1,0 +1,173 @@
+"""The sink program's end of the connector protocol, with its data in memory.
+
+Where it runs: sink programs, one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import selectors
+import socket
+import threading
+import time
+
+from wallaroo.protocols.connector.frames import (
+    VERSIONS,
+    Ack,
+    EndOfStream,
+    Error,
+    Frame,
+    FrameSplitter,
+    Hello,
+    MalformedFrameError,
+    Message,
+    Notify,
+    NotifyAck,
+    Ok,
+    decode,
+    encode,
+)
+from wallaroo.protocols.connector.two_phase import (
+    CONTROL_STREAM,
+    ListUncommitted,
+    Phase1,
+    Phase2,
+    ReplyUncommitted,
+    Vote,
+    framed,
+    unpack,
+)
+
+CREDITS = 1000
+READ_BYTES = 64 * 1024
+SEND_S = 10.0  # for a client to read its answers; all others wait meanwhile
+ACCEPT_RETRY_S = 0.1
+_LOG = logging.getLogger(__name__)
+
+
+class SinkServer:
+    """A server that votes on transactions and returns committed payloads."""
+
+    def __init__(self, host: str, port: int, cookie: str):
+        self._cookie = cookie.encode()
+        self._payloads: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._instances: dict[bytes, _Output] = {}
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.create_server((host, port))
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        threading.Thread(target=self._live, name="wallaroo-sink-connector", daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        """Return the port it listens on."""
+        return int(self._listener.getsockname()[1])
+
+    def read(self, timeout_s: float | None) -> bytes | None:
+        """Return the next committed payload; None if none comes in time."""
+        try:
+            return self._payloads.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def _live(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is None:
+                    self._accept()
+                elif not self._serve(key.data):
+                    self._drop(key.data)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError as error:  # the client is gone already, or this process has no descriptors
+            _LOG.warning("A connection cannot be accepted: %s.", error)
+            time.sleep(ACCEPT_RETRY_S)
+            return
+        sock.settimeout(SEND_S)
+        self._selector.register(sock, selectors.EVENT_READ, _Client(sock))
+
+    def _serve(self, client: _Client) -> bool:
+        """Answer what a client sent; return whether its connection stays open."""
+        try:
+            data = client.socket.recv(READ_BYTES)
+            contents = client.splitter.feed(data)
+            answers = [answer for content in contents for answer in self._take(client, content)]
+            client.socket.sendall(b"".join(map(encode, answers)))
+        except (OSError, MalformedFrameError):
+            return False
+        except Exception:  # noqa: BLE001  # the server's one error boundary: others are served on
+            _LOG.exception("A client of the sink connector is dropped:")
+            return False
+        return bool(data) and not any(isinstance(answer, Error) for answer in answers)
+
+    def _drop(self, client: _Client) -> None:
+        self._selector.unregister(client.socket)
+        with contextlib.suppress(OSError):
+            client.socket.close()
+
+    def _take(self, client: _Client, content: bytes) -> list[Frame]:
+        frame = decode(content)
+        if isinstance(frame, Hello):
+            if frame.version not in VERSIONS or frame.cookie != self._cookie:
+                return [Error(b"the version or the cookie is not this sink's")]
+            client.output = self._instances.setdefault(frame.instance, _Output())
+            client.output.waiting.clear()
+            return [Ok(CREDITS)]
+        output = client.output
+        if output is None:
+            return [Error(b"HELLO comes first")]
+        if isinstance(frame, Notify):
+            return [NotifyAck(True, frame.stream, output.end)]
+        if isinstance(frame, EndOfStream):
+            return [Ack(1, ((frame.stream, output.end),))]
+        if isinstance(frame, Message) and frame.stream == CONTROL_STREAM:
+            return self._transact(output, frame.payload)
+        if isinstance(frame, Message):
+            output.waiting.append(frame)
+        return []
+
+    def _transact(self, output: _Output, content: bytes) -> list[Frame]:
+        request = unpack(content)
+        if isinstance(request, ListUncommitted):
+            return [framed(ReplyUncommitted(request.tag, tuple(output.voted)))]
+        if isinstance(request, Phase1):
+            is_whole = all(output.holds(start, end) for _, start, end in request.ranges)
+            output.voted[request.transaction] = output.waiting if is_whole else []
+            output.waiting = []
+            return [framed(Vote(request.transaction, is_whole))]
+        if isinstance(request, Phase2):
+            for message in output.voted.pop(request.transaction, ()):
+                if request.is_commit:
+                    output.end = message.id + len(message.payload)
+                    self._payloads.put(message.payload)
+        return []
+
+
+class _Output:
+    """The output that one instance of an application has sent."""
+
+    def __init__(self) -> None:
+        self.end = 0  # end of the committed bytes
+        self.waiting: list[Message] = []  # not in a transaction yet
+        self.voted: dict[bytes, list[Message]] = {}
+
+    def holds(self, start: int, end: int) -> bool:
+        """Return whether exactly these bytes are waiting."""
+        at = start
+        for message in self.waiting:
+            if message.id != at:
+                return False
+            at += len(message.payload)
+        return at == end
+
+
+class _Client:
+    """One connection."""
+
+    def __init__(self, sock: socket.socket):
+        self.socket = sock
+        self.splitter = FrameSplitter()
+        self.output: _Output | None = None

@@ -1,0 +1,58 @@
+"""SinkConnectorConfig: outputs to a sink program that speaks Wallaroo's connector protocol.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
+from wallaroo.steps.kinds import Decoder, Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class SinkConnectorConfig(QueuedSinkConfig):
+    """A sink that sends outputs to a sink program, exactly once.
+
+    The program is at ``host:port`` and gets outputs in order.  Each commit of the application with
+    output is one transaction of the program's, by two-phase commit; each output is a message.
+    Exactly once needs a program that keeps what it voted for across its own crash.  While the
+    program is unavailable, or votes no, output waits in the outbox.
+
+    ``cookie`` has to be the program's.  ``decoder`` is for the program, if it imports this
+    configuration.
+    """
+
+    kind: ClassVar[str] = "connector"
+    shown_options: ClassVar[str] = "name={0.name!r}"
+    system: ClassVar[str] = "wallaroo.compat.sink.session:ConnectorSystem"
+
+    name: str
+    encoder: Encoder[Any] | None
+    decoder: Decoder[Any] | None
+    port: int | str
+    cookie: str = field(repr=False)
+    host: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        try:
+            port = int(self.port)
+        except (TypeError, ValueError):
+            port = 0
+        if not 0 < port < 65536:
+            raise self._wrong(f"{self.port!r} is not a port.", "Give a number from 1 to 65535.")
+        if not isinstance(self.cookie, str):
+            raise self._wrong("cookie is no text.", "Give the text that the sink program awaits.")
+        object.__setattr__(self, "port", port)
+
+    @property
+    def label(self) -> str:
+        """Return the name of the sink in errors and tables."""
+        return f"connector {self.host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """Return the program's name, which identifies its output wherever it listens."""
+        return self.name

@@ -1,0 +1,189 @@
+"""The two-phase commit of a queued committer's batches to a sink program.
+
+Where it runs: driver, in the committer's thread.
+
+A batch is sent as messages of stream 1, each with the offset of its first byte in the sink's
+output; then phase 1 names the bytes, the program votes, and phase 2 ends the transaction.
+
+The invariants:
+
+* A batch is final before any of it is sent.  So a transaction is aborted only if its program voted
+  no or its vote is not known, and what it held is always sent again, from the same offset, under a
+  new name.
+* A yes is in the ledger before phase 2 asks for the commit.  So a transaction that a program lists
+  when it is connected to again, and that is the ledger's, is committed; any other one that it lists
+  was never committed, and is aborted.  One that is in the ledger and not listed has had its phase
+  2, because a program lists what it voted for until then.
+* A batch that is in the ledger is never sent again, and the next one begins at the ledger's offset.
+
+Together: every batch is in the program's output once, if the program keeps what it voted for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import quote
+
+from wallaroo.compat.sink.config import SinkConnectorConfig
+from wallaroo.compat.sink.ledger import read_ledger, write_ledger
+from wallaroo.compat.sink.link import SILENT_S_MAX, Link, SinkUnavailableError
+from wallaroo.durable.commit_id import CommitId
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.protocols.connector.frames import (
+    Hello,
+    Message,
+    Notify,
+    NotifyAck,
+    Ok,
+)
+from wallaroo.protocols.connector.two_phase import (
+    OUTPUT_STREAM,
+    Inner,
+    ListUncommitted,
+    Phase1,
+    Phase2,
+    ReplyUncommitted,
+    Vote,
+    framed,
+)
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import ExternalSystem, Session
+from wallaroo.sinks.staging import Staged
+
+VERSION = b"v0.0.1"  # the version that sink programs ask for
+PROGRAM = b"wallaroo"
+ABORTS_MAX = 3  # per batch and connection; then a new one is opened, which is reported
+WAYS_ON = (
+    "Go on with the checkpoint that wrote the output; or begin with another --checkpoint folder, "
+    "which is another instance to the sink program."
+)
+
+
+class ConnectorSystem(ExternalSystem[SinkConnectorConfig]):
+    """The system of one sink program."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (SinkUnavailableError,)
+    ways_on: ClassVar[str] = WAYS_ON
+    stalled_s = 2 * SILENT_S_MAX  # for a program that sends much and never the answer
+
+    def connect(self, checkpoint: str) -> Session:
+        config = self._config
+        context = self._context
+        # programs use it as the name of a file, and find by it what is theirs
+        instance = f"{quote(context.sink, safe='')}-{checkpoint}"
+        link = Link((config.host, int(config.port)))
+        hello = Hello(VERSION, config.cookie.encode(), PROGRAM, instance.encode())
+        session = TwoPhaseSession(link, hello, checkpoint, context.staging, context.is_durable)
+        try:
+            session.begin()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def waiting_for(self, error: Exception) -> str:
+        config = self._config
+        return f"sink program '{config.name}' at {config.host}:{config.port} ({error})"
+
+    def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
+        return PeerError(f"Sink program '{self._config.name}' failed: {error}.")
+
+
+class TwoPhaseSession(Session):
+    """A connection to a sink program; the module's docstring has the invariants."""
+
+    def __init__(self, link: Link, hello: Hello, checkpoint: str, staging: Path, is_durable: bool):
+        self._link = link
+        self._hello = hello
+        self._staging = staging
+        self._is_durable = is_durable
+        self._ledger = read_ledger(staging, checkpoint)
+        self._tags = itertools.count(1)
+
+    def begin(self) -> None:
+        """Shake hands, open the stream of output, and end the transactions that were left open."""
+        self._link.send(self._hello)
+        self._link.await_frame(Ok, "OK")
+        self._link.send(Notify(OUTPUT_STREAM, self._hello.instance, self._ledger.offset))
+        opened = self._link.await_frame(NotifyAck, "NOTIFY_ACK")
+        if not opened.is_open:
+            raise SinkUnavailableError("it does not open the stream of output")
+        self._resolve()
+
+    def last(self) -> CommitId:
+        return self._ledger.last
+
+    def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        if batch.batch <= self._ledger.last.batch:
+            return False
+        staged = list(parts)
+        for _ in range(ABORTS_MAX):
+            if self._transact(batch, staged):
+                return True
+        raise SinkUnavailableError(f"it votes against batch {batch.batch}")
+
+    def mark(self) -> object:
+        return self._ledger.offset, self._link.sent
+
+    def cancel(self) -> None:
+        self._link.break_off()
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _resolve(self) -> None:
+        tag = next(self._tags)
+        self._say(ListUncommitted(tag))
+        while True:
+            reply = self._link.await_inner(ReplyUncommitted, "the list of open transactions")
+            if reply.tag == tag:
+                break
+        for transaction in reply.transactions:
+            is_ours = transaction == self._ledger.transaction.encode()
+            fault_point("connector.resolve")
+            self._say(Phase2(transaction, is_ours))
+
+    def _transact(self, batch: PendingBatch, parts: list[Staged]) -> bool:
+        start = self._ledger.offset
+        end = self._send_output(parts, start)
+        name = f"{self._hello.instance.decode()}:c_id={batch.batch}:{secrets.token_hex(4)}"
+        fault_point("connector.sent")
+        self._say(Phase1(name.encode(), ((OUTPUT_STREAM, start, end),)))
+        fault_point("connector.phase1")
+        if not self._vote(name.encode()):
+            self._say(Phase2(name.encode(), False))
+            return False
+        ledger = self._ledger.voted(batch.commit, end, name)
+        write_ledger(self._staging, ledger, self._is_durable)
+        self._ledger = ledger
+        fault_point("connector.voted")
+        self._say(Phase2(name.encode(), True))
+        fault_point("connector.phase2")
+        return True
+
+    def _vote(self, transaction: bytes) -> bool:
+        while True:
+            vote = self._link.await_inner(Vote, "its vote")
+            if vote.transaction == transaction:
+                return vote.is_commit
+
+    def _send_output(self, parts: list[Staged], offset: int) -> int:
+        """Send a message per output; return the offset after the last."""
+        for part in parts:
+            at = 0
+            for end in part.ends():
+                self._link.send_later(
+                    Message(OUTPUT_STREAM, offset + at, 0, b"", bytes(part.body[at:end]))
+                )
+                at = end
+            offset += at
+        self._link.flush()
+        return offset
+
+    def _say(self, message: Inner) -> None:
+        self._link.send(framed(message))

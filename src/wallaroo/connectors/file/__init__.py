@@ -1,0 +1,1 @@
+"""Single files: lines or frames in, lines or frames out."""

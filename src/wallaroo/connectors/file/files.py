@@ -1,0 +1,168 @@
+"""The files of a source, places in them, and reading from them.
+
+Where it runs: everywhere.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import os
+import stat
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import IO, Any, NamedTuple
+
+from wallaroo.errors import PeerError
+
+READ_BYTES = 256 * 1024  # at once, unless something else bounds it
+COMPRESSED = ".gz"
+READ_ERRORS = (OSError, EOFError, zlib.error)
+
+
+class Stamp(NamedTuple):
+    """The facts by which a file counts as the same one."""
+
+    inode: int
+    changed_ns: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file as a run found it.  What comes after its size belongs to the next run."""
+
+    name: str
+    stamp: Stamp
+
+    @property
+    def is_compressed(self) -> bool:
+        """Return whether its bytes have to be decompressed."""
+        return self.name.endswith(COMPRESSED)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """A place between two events in one of a source's files."""
+
+    file: str
+    offset: int  # in the uncompressed bytes
+    checksum: int  # covers the bytes before it
+    stamp: Stamp
+    is_done: bool = field(default=False)  # whether it is the file's end
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the place in the form that a position stores."""
+        return {**asdict(self), "stamp": list(self.stamp)}
+
+    @staticmethod
+    def from_json(stored: dict[str, Any]) -> FilePlace:
+        """Undo `to_json`."""
+        return FilePlace(**{**stored, "stamp": Stamp(*stored["stamp"])})
+
+
+def find_files(source: str, path: str, folder: str) -> tuple[FileEntry, ...]:
+    """Return the files that a path names, in the order of their paths.
+
+    A relative path begins in ``folder``.  Raises PeerError if there are no files, or one cannot be
+    read.
+    """
+    full = os.path.join(folder, path)
+    if os.path.isdir(full):
+        entries = (entry for entry in os.scandir(full) if not entry.name.startswith("."))
+        found = sorted(os.path.join(path, entry.name) for entry in entries if entry.is_file())
+    elif glob.has_magic(path) and not os.path.exists(full):
+        names = glob.glob(path, root_dir=folder, recursive=True)
+        found = sorted(name for name in names if os.path.isfile(os.path.join(folder, name)))
+    else:
+        found = [path]
+    if not found:
+        raise PeerError(
+            f"source '{source}': there is no file in {full}. Name a file, a folder with files in "
+            f"it, or a pattern such as 'logs/*.jsonl.gz'."
+        )
+    return tuple(_entry(source, name, os.path.join(folder, name)) for name in found)
+
+
+def _entry(source: str, name: str, full: str) -> FileEntry:
+    try:
+        status = os.stat(full)
+        reason = "" if stat.S_ISREG(status.st_mode) else "it is not a regular file"
+        if not reason:
+            open(full, "rb").close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise PeerError(
+            f"source '{source}' cannot read {full}: {reason}. Give it readable regular files."
+        )
+    return FileEntry(name, Stamp(status.st_ino, status.st_mtime_ns, status.st_size))
+
+
+def index_of(files: Sequence[FileEntry], name: str) -> int:
+    """Return the index of the first file with this name or a later one."""
+    return next((at for at, file in enumerate(files) if file.name >= name), len(files))
+
+
+class OpenFile:
+    """One open file, plain or compressed, read forwards."""
+
+    def __init__(self, path: str, size: int | None = None):
+        """Open a file; ``size`` bounds the bytes that are read from disk.  Raises OSError."""
+        plain = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by close()
+        self._is_compressed = path.endswith(COMPRESSED)
+        self._bounded = _Bounded(plain, size)
+        self._file: IO[bytes] | _Bounded = self._bounded
+        if self._is_compressed:
+            self._file = gzip.GzipFile(fileobj=self._bounded)  # type: ignore[assignment]  # it reads, and nothing else
+        self.inode = os.fstat(plain.fileno()).st_ino
+        self.offset = 0
+
+    def read(self, count: int) -> bytes:
+        """Read the next bytes; fewer than asked for only at the end.  Raises one of READ_ERRORS."""
+        content = self._file.read(count)
+        self.offset += len(content)
+        return content
+
+    def go_to(self, offset: int) -> None:
+        """Move to an offset; backwards only in a plain file.  Raises one of READ_ERRORS."""
+        if not self._is_compressed:
+            self._bounded.seek(offset)
+            self.offset = offset
+        while self.offset < offset and self.read(min(READ_BYTES, offset - self.offset)):
+            pass
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        self._bounded.close()
+
+
+class _Bounded:
+    """The first bytes of an unbuffered file."""
+
+    def __init__(self, file: Any, size: int | None):
+        self._file = file
+        self._left = size
+        self._size = size
+
+    def read(self, count: int) -> bytes:
+        if self._left is not None:
+            count = min(count, self._left)
+        parts: list[bytes] = []
+        while count and (part := self._file.read(count)):
+            parts.append(part)
+            count -= len(part)
+        content = parts[0] if len(parts) == 1 else b"".join(parts)
+        if self._left is not None:
+            self._left -= len(content)
+        return content
+
+    def seek(self, offset: int) -> None:
+        self._file.seek(offset)
+        if self._size is not None:
+            self._left = max(0, self._size - offset)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,270 @@
+"""Files as a source log: one sequence of events, read in place.
+
+Where it runs: the driver finds places between events, workers read the files.
+
+A position's place is a file, an offset in its uncompressed bytes, and the checksum of the bytes
+before it.  There is one partition, as files are one sequence: order is kept over all of them.
+
+The invariants: the files and their lengths are those that `beginning` or `require` found in the
+driver when the run began; so all processes see the same end.  A run continues after a position only
+if the bytes before it are those that were read.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from wallaroo.connectors.file.cutting import Cutter, cutter_of
+from wallaroo.connectors.file.files import (
+    READ_BYTES,
+    READ_ERRORS,
+    FileEntry,
+    FilePlace,
+    OpenFile,
+    find_files,
+    index_of,
+)
+from wallaroo.connectors.file.reader import FilePart, read_part
+from wallaroo.connectors.file.scanner import Mark, Scanner
+from wallaroo.connectors.file.source import FileSourceConfig
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.instrumentation.tuning import DEFAULT
+from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
+
+PARTITION = ""  # the only one
+AHEAD_BYTES = (
+    32 * 1024 * 1024
+)  # scanned before they are needed: the lead of the head over planned batches
+MARKS_AHEAD_MAX = 16_384  # the same bound, in marks
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """The input of a file log, and the way it is cut."""
+
+    name: str
+    path: str
+    cutter: Cutter
+    ahead_bytes: int = AHEAD_BYTES
+    mark_bytes: int = DEFAULT.mark_bytes
+
+
+class FileLog(SourceLog):
+    """The log of a file source; see the module's docstring."""
+
+    def __init__(self, source: FileSource, folder: str, files: tuple[FileEntry, ...] | None = None):
+        """Create a log; relative paths begin in ``folder``, ``files`` are those the run found."""
+        self._source = source
+        self._folder = folder
+        self._files = files
+        self._lock = threading.Lock()  # a run's watch and its batches use the same log
+        self._scanner: Scanner | None = None
+        self._done = Position(None, 0)  # committed
+
+    def __reduce__(self) -> tuple[type[FileLog], tuple[object, ...]]:
+        return FileLog, (self._source, self._folder, self._files)
+
+    def beginning(self) -> Position:
+        """Return the beginning of the first file.  Raises PeerError if there is no file."""
+        self._files = self._found()
+        return Position(None, 0)
+
+    def require(self, position: Position) -> None:
+        """Raise CheckpointError unless the bytes before the position are those that were read."""
+        self._done = position
+        if position.place is None:
+            self._files = self._found()
+            return
+        if not isinstance(position.place, dict):
+            raise CheckpointError(
+                f"source '{self._source.name}': this checkpoint was written by a version that "
+                f"copied files before it read them. Finish its input with that version, or start "
+                f"over with an empty checkpoint directory."
+            )
+        place = FilePlace.from_json(position.place)
+        try:
+            self._files = self._found()
+        except PeerError:
+            self._files = ()
+        file = next((file for file in self._files if file.name == place.file), None)
+        if file is not None:
+            self._check_before(place, file)
+        elif not place.is_done:
+            raise CheckpointError(
+                f"source '{self._source.name}': {place.file} was read up to byte {place.offset} "
+                f"and is gone. {_PUT_BACK}"
+            )
+
+    def _found(self) -> tuple[FileEntry, ...]:
+        return find_files(self._source.name, self._source.path, self._folder)
+
+    def _check_before(self, place: FilePlace, file: FileEntry) -> None:
+        if file.stamp == place.stamp:
+            return
+        try:
+            size, checksum = _checksum(os.path.join(self._folder, file.name), place.offset)
+        except READ_ERRORS as error:
+            raise CheckpointError(
+                f"source '{self._source.name}': {file.name} cannot be read again: {error}. "
+                f"{_PUT_BACK}"
+            ) from None
+        if size < place.offset:
+            raise CheckpointError(
+                f"source '{self._source.name}': {file.name} has {size} bytes, and {place.offset} "
+                f"were read before. {_PUT_BACK}"
+            )
+        if checksum != place.checksum:
+            raise CheckpointError(
+                f"source '{self._source.name}': {file.name} is not the file whose first "
+                f"{place.offset} bytes were read before: their checksum differs. {_PUT_BACK}"
+            )
+
+    # -- planning ---------------------------------------------------------------------------------
+
+    def head(self) -> Head:
+        """Return the end of the scanned part, some way beyond the last batch.
+
+        Raises PeerError if everything before a place that cannot be read is committed.
+        """
+        with self._lock:
+            scanner = self._scanner or self._look(self._done)[0]
+            scanner.scan_ahead(scanner.first, self._source.ahead_bytes)
+            if scanner.failure and scanner.last.events <= self._done.events:
+                raise PeerError(f"source '{self._source.name}': {scanner.failure}.")
+            return Head(scanner.last.position, is_ended=scanner.is_ended)
+
+    def backlog(self, position: Position) -> int:
+        """Return the number of scanned events after a position."""
+        with self._lock:
+            scanner, start = self._look(position)
+            scanner.scan_ahead(start, self._source.ahead_bytes)
+            return scanner.last.events - start.events
+
+    def advance(self, start: Position, events_max: int) -> Position:
+        with self._lock:
+            scanner, begin = self._look(start)
+            return scanner.furthest(begin, events_max).position
+
+    def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
+        with self._lock:
+            scanner, begin = self._look(start)
+            last = self._mark(end)
+            scanner.scan_over(last.order)
+            marks = [begin, *scanner.between(begin, last), last]
+            self._look(end)
+        size = -(-(last.events - begin.events) // pieces)
+        found: list[list[Range]] = [[] for _ in range(pieces)]
+        for low, high in pairwise(marks):
+            if high.events > low.events:
+                piece = found[(low.events - begin.events) // size]
+                _add(piece, self._range(low, high))
+        return [piece for piece in found if piece]
+
+    def committed(self, position: Position, released: Position | None) -> None:
+        with self._lock:
+            self._done = position
+
+    def backlog_bytes(self, position: Position, head: Head) -> int:
+        return self._bytes_before(head.position) - self._bytes_before(position)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._scanner is not None:
+                self._scanner.close()
+
+    def _look(self, position: Position) -> tuple[Scanner, Mark]:
+        """Return a scanner whose first mark is at a position, and that mark."""
+        mark = self._mark(position)
+        scanner = self._scanner
+        known = scanner.find(mark) if scanner is not None else None
+        if scanner is not None and known is not None:
+            scanner.forget_before(known)
+            return scanner, known
+        if scanner is not None:
+            scanner.close()
+        self._scanner = Scanner(
+            self._source.cutter,
+            self._folder,
+            self._files or (),
+            mark,
+            self._source.mark_bytes,
+        )
+        return self._scanner, self._scanner.first
+
+    def _mark(self, position: Position) -> Mark:
+        if position.place is None:
+            return Mark(position.events, 0, None, 0)
+        files = self._files or ()
+        place = FilePlace.from_json(position.place)
+        index = index_of(files, place.file)
+        if index == len(files) or files[index].name != place.file:
+            return Mark(position.events, index - 1, place, 0)  # read to its end, and removed
+        is_done = place.is_done and place.stamp == files[index].stamp
+        return Mark(position.events, index, replace(place, is_done=is_done), 0)
+
+    def _range(self, low: Mark, high: Mark) -> Range:
+        """Return the range between two consecutive marks."""
+        assert high.place is not None
+        start = low.place if low.file == high.file and low.place else None
+        path = os.path.join(self._folder, high.place.file)
+        return Range(
+            PARTITION,
+            [path, start.offset if start else 0, start.checksum if start else 0],
+            [high.place.offset, high.place.checksum],
+            high.events - low.events,
+        )
+
+    def _bytes_before(self, position: Position) -> int:
+        """Return the approximate number of bytes on disk before a position."""
+        mark = self._mark(position)
+        files = self._files or ()
+        before = sum(file.stamp.size for file in files[: max(0, mark.file)])
+        if mark.place is None or not 0 <= mark.file < len(files):
+            return before
+        return before + min(mark.place.offset, files[mark.file].stamp.size)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, part: Range) -> Iterator[Records]:
+        cutter = self._source.cutter
+        for run in read_part(self._source.name, FilePart(*part.start, *part.end), cutter):
+            yield Records(PARTITION, time.time_ns(), cutter.payloads(run), None, cutter.frames(run))
+
+
+_PUT_BACK = "Put the same file back, or start over with an empty checkpoint directory."
+
+
+def _add(piece: list[Range], part: Range) -> None:
+    """Append a range; merge it with the one before if it continues that one."""
+    if piece and [piece[-1].start[0], *piece[-1].end] == part.start:
+        before = piece.pop()
+        part = Range(PARTITION, before.start, part.end, before.events + part.events)
+    piece.append(part)
+
+
+def _checksum(path: str, size: int) -> tuple[int, int]:
+    """Return the number of bytes that a file has, up to ``size``, and their checksum."""
+    file = OpenFile(path)
+    checksum = 0
+    try:
+        while file.offset < size and (content := file.read(min(READ_BYTES, size - file.offset))):
+            checksum = zlib.crc32(content, checksum)
+        return file.offset, checksum
+    finally:
+        file.close()
+
+
+def open_log(config: FileSourceConfig[Any], context: LogContext) -> FileLog:
+    """Return the log of the source."""
+    framing = config.wire_framing if config.form == "frames" else None
+    cutter = cutter_of(framing, skips_empty=config.skip_empty)
+    ahead = min(AHEAD_BYTES, context.mark_bytes * MARKS_AHEAD_MAX)
+    source = FileSource(config.name, str(config.path), cutter, ahead, context.mark_bytes)
+    return FileLog(source, os.getcwd())

@@ -1,0 +1,75 @@
+"""FileSinkConfig: outputs in files, exactly once for readers that follow the rule.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+
+The rule for readers:
+
+* A *directory* (the path has no suffix) holds one file per batch with output,
+  ``part-<batch>-<writer>-<commit>``.  It appears whole, by rename, and never changes.  Read
+  ``part-*`` in order of name and nothing else: no batch is ever partial or repeated.
+* A *single file* (the path has a suffix, ``out.txt``) grows by one batch at a time.
+  ``out.txt.committed`` states how long its committed part is (``length``, bytes).  A reader that
+  must be exact reads up to there; what follows may be cut off again after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.connectors.file.form_writer import FormWriter
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.steps.kinds import Encoder
+from wallaroo.user_code.references import load
+
+FORMS = ("raw", "lines", "frames")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSinkConfig(SinkConfig):
+    """A sink that writes outputs to files, exactly once.
+
+    ``path`` with a suffix (``out.txt``) is one growing file; without, a directory with one file per
+    batch.  The head of this module and docs/connectors/file.md have the rule for reading either
+    exactly. ``form`` is ``raw`` (outputs one after the other), ``lines`` (a newline after each) or
+    ``frames`` (their length before each, 4 bytes, big endian).  The path is the driver's.  A path
+    that holds anything but this checkpoint's output of this sink is refused; with
+    ``overwrite=True`` a checkpoint that has committed nothing yet removes what is there.
+    """
+
+    kind: ClassVar[str] = "file"
+    opener: ClassVar[str] = "wallaroo.connectors.file.single_file:open_committer"
+    shown_options: ClassVar[str] = "{0.target!r}"
+    can_roll_back: ClassVar[bool] = True
+    path: str | Path
+    encoder: Encoder[Any] | None = None
+    form: str = "raw"
+    overwrite: bool = False
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise self._wrong(
+                f"form={self.form!r} is unknown.", f"Choose one of {', '.join(map(repr, FORMS))}."
+            )
+
+    @property
+    def label(self) -> str:
+        """Return the name of the sink in errors and tables."""
+        return f"file {self.path}"
+
+    @property
+    def target(self) -> str:
+        """Return the path of the output that this sink continues."""
+        return str(self.path)
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Return a writer that stages one task's output of one batch."""
+        return FormWriter(context, self.form)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        """Return the committer, which publishes from the driver."""
+        open_committer: Callable[..., SinkCommitter] = load(self.opener)
+        return open_committer(self, sink, staging, is_durable)

@@ -1,0 +1,1 @@
+"""Many files and objects: read in parallel, written by size and time."""

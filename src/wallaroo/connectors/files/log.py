@@ -1,0 +1,272 @@
+"""Many files as one log.
+
+Where it runs: the driver lists files, workers read ranges.
+
+A position's place is ``{"files": {name: [done, size]}, "gone": events}``: how far each file was
+read, in bytes, and about how many events were in files that no longer exist.
+
+The invariants:
+
+* A file does not change once it is there: one whose size differs from that of the first listing
+  ends the run, before anything more of it is read.
+* A file that was read to its end and then removed is forgotten.  One removed earlier ends the run.
+* Each file is a partition, from when it is listed until it is read to its end: so files of one
+  period are not late for each other, in whatever order they are read.
+* A file that cannot be read in parts (it is compressed) is read in one batch, by one task.
+* An object store that does not answer blocks its readers, and ends nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from wallaroo.connectors.files.reading import is_whole, records
+from wallaroo.connectors.files.source import FilesSourceConfig
+from wallaroo.connectors.files.storage import FileStore
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
+
+LOOK_S = 1.0  # how long a list of the files is good for
+EVENT_BYTES = 100  # assumed size of an event, to report how many are waiting
+PIECE_BYTES_MIN = 64 * 1024  # a smaller part of a file is not worth a task
+PATIENCE_S = 30.0  # at the start of a run, for a store that does not answer
+RETRY_S = 1.0
+
+Files = dict[str, list[int]]  # name -> [done, size]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The last list of files, in this process."""
+
+    sizes: dict[str, int]
+    at: float
+    error: str = ""
+
+
+class FilesLog(SourceLog):
+    """The log of many files; see the module's docstring."""
+
+    def __init__(
+        self,
+        source: str,
+        storage: FileStore,
+        form: str,
+        is_watching: bool,
+        bound: dict[str, int] | None = None,
+    ):
+        """Create a log; ``bound``: the files of the first listing, without ``watch``."""
+        self._source = source
+        self._storage = storage
+        self._form = form
+        self._is_watching = is_watching
+        self._bound = bound
+        self._seen: _Seen | None = None
+        self._gone = 0  # events of files that are forgotten, as far as this process knows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self._source, self._storage, self._form, self._is_watching, self._bound)
+        return FilesLog, arguments
+
+    # -- planning ---------------------------------------------------------------------------------
+
+    def beginning(self) -> Position:
+        self._find_bound()
+        return _position({}, 0)
+
+    def require(self, position: Position) -> None:
+        """Raise PeerError if the place cannot be listed, or a file has changed."""
+        self._find_bound()
+        self._checked(position, self._sizes())
+        self._gone = int(position.place["gone"])
+
+    def head(self) -> Head:
+        sizes = self._sizes()
+        error = self._seen.error if self._seen is not None else ""
+        files = {name: [size, size] for name, size in sizes.items()}
+        return Head(_position(files, self._gone), is_ended=not self._is_watching, error=error)
+
+    def backlog_events(self, position: Position, head: Head) -> int:
+        done: Files = position.place["files"]
+        files: Files = head.position.place["files"]
+        return sum(
+            max(0, _events(*state) - _events(*done.get(name, (0, state[1]))))
+            for name, state in files.items()
+        )
+
+    def committed(self, position: Position, released: Position | None) -> None:
+        self._gone = int(position.place["gone"])
+
+    def advance(self, start: Position, events_max: int) -> Position:
+        """Advance file by file, in the order of their names."""
+        files = self._checked(start, self._sizes())
+        gone = int(start.place["gone"]) + sum(
+            _events(*state) for name, state in start.place["files"].items() if name not in files
+        )
+        left = max(PIECE_BYTES_MIN, events_max * EVENT_BYTES)
+        for name in sorted(files):
+            done, size = files[name]
+            if left <= 0:
+                break
+            step = size - done if is_whole(name) else min(left, size - done)
+            if step:
+                files[name] = [done + step, size]
+                left -= step
+        started = {name: state for name, state in files.items() if state[0]}
+        return _position(started, gone)
+
+    def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
+        """Cut at bytes; a record that crosses a cut belongs to the range in which it begins."""
+        before: Files = start.place["files"]
+        parts = [
+            (name, before.get(name, [0, 0])[0], done)
+            for name, (done, _) in sorted(end.place["files"].items())
+        ]
+        parts = [part for part in parts if part[1] < part[2]]
+        total = sum(high - low for _, low, high in parts)
+        size = max(PIECE_BYTES_MIN, -(-total // pieces))
+        found: list[list[Range]] = []
+        room = 0
+        for name, start_at, high in parts:
+            low = start_at
+            while low < high:
+                if room <= 0:
+                    found.append([])
+                    room = size
+                middle = high if is_whole(name) else min(high, low + room)
+                found[-1].append(Range(name, low, middle, (middle - low) // EVENT_BYTES + 1))
+                room -= middle - low
+                low = middle
+        return found
+
+    def backlog_bytes(self, position: Position, head: Head) -> int:
+        done: Files = position.place["files"]
+        files: Files = head.position.place["files"]
+        return sum(size - done.get(name, [0, 0])[0] for name, (_, size) in files.items())
+
+    def partitions(self, position: Position) -> frozenset[str]:
+        """Return the files that are not read to their end: each holds time back until it is."""
+        done: Files = position.place["files"]
+        return frozenset(
+            name for name, size in self._sizes().items() if done.get(name, (0, 0))[0] < size
+        )
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, part: Range) -> Iterator[Records]:
+        """Yield a range's records; wait for an object store that does not answer.
+
+        Raises CheckpointError if the file is gone, PeerError if it cannot be read.
+        """
+        given = 0
+        while True:
+            try:
+                for block in self._records_after(part, given):
+                    given += len(block)
+                    yield Records(part.partition, time.time_ns(), block)
+                return
+            except FileNotFoundError as error:
+                raise CheckpointError(
+                    f"source '{self._source}': {part.partition} is gone and was not processed to "
+                    f"its end. Put it back, then run again."
+                ) from error
+            except (OSError, ValueError) as error:  # Arrow's errors of files are ValueErrors
+                if not self._may_pass(error):
+                    raise PeerError(
+                        f"source '{self._source}': {part.partition} cannot be read: "
+                        f"{_words(error)}. Nothing is lost: correct it, then run again."
+                    ) from error
+            time.sleep(RETRY_S)
+
+    def _records_after(self, part: Range, count: int) -> Iterator[list[Any]]:
+        """Read the range without its first ``count`` records, as files never change."""
+        left_out = 0
+        for block in records(self._storage, self._form, part.partition, part.start, part.end):
+            skipped = min(len(block), count - left_out)
+            left_out += skipped
+            if skipped < len(block):
+                yield block[skipped:] if skipped else block
+
+    def _may_pass(self, error: Exception) -> bool:
+        if not self._storage.is_s3 or not isinstance(error, OSError):
+            return False
+        return self._storage.is_transient(error)
+
+    # -- the list of files ------------------------------------------------------------------------
+
+    def _find_bound(self) -> None:
+        """List the files for the first time, with retries.  Raises PeerError if nothing answers."""
+        until = time.monotonic() + (PATIENCE_S if self._storage.is_s3 else 0.0)
+        while self._bound is None:
+            sizes = self._sizes()
+            assert self._seen is not None
+            if not self._seen.error:
+                self._bound = sizes
+            elif time.monotonic() >= until:
+                raise PeerError(
+                    f"Source '{self._source}': {self._seen.error}. Is the path right, and may it "
+                    f"be read?"
+                )
+            else:
+                time.sleep(RETRY_S)
+                self._seen = None
+
+    def _sizes(self) -> dict[str, int]:
+        if self._bound is not None and not self._is_watching:
+            return self._bound
+        seen = self._seen
+        now = time.monotonic()
+        if seen is not None and now - seen.at < LOOK_S:
+            return seen.sizes
+        try:
+            found = _Seen(self._storage.sizes(), now)
+        except OSError as error:
+            known = seen.sizes if seen is not None else {}
+            found = _Seen(known, now, f"{self._storage.path} cannot be listed: {_words(error)}")
+        self._seen = found
+        return found.sizes
+
+    def _checked(self, position: Position, sizes: dict[str, int]) -> Files:
+        """Return the files that can be read, with how far each was read.
+
+        Raises PeerError if a file has changed, or was removed too early.
+        """
+        files: Files = {name: [0, size] for name, size in sizes.items()}
+        for name, (done, size) in position.place["files"].items():
+            if name in sizes and sizes[name] != size:
+                raise PeerError(
+                    f"Source '{self._source}': {name} had {size:,} bytes when it was found and has "
+                    f"{sizes[name]:,} now. A file has to be complete when it appears: write it "
+                    f"under another name, such as .{name.rpartition('/')[2]}, and rename it."
+                )
+            if name in sizes:
+                files[name] = [done, size]
+            elif done < size:
+                raise PeerError(
+                    f"Source '{self._source}': {name} is gone after {done:,} of {size:,} bytes "
+                    f"were read. Put it back, then run again."
+                )
+        return files
+
+
+def _position(files: Files, gone: int) -> Position:
+    place = {"files": dict(sorted(files.items())), "gone": gone}
+    return Position(place, gone + sum(_events(*state) for state in files.values()))
+
+
+def _events(done: int, size: int) -> int:
+    """Return the approximate number of events read from a file; more whenever more was read."""
+    return done // EVENT_BYTES + (done > 0) + (done == size)
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def open_log(config: FilesSourceConfig[Any], context: LogContext) -> FilesLog:
+    """Return the log of the source."""
+    storage = FileStore(config.path, tuple(sorted(config.options.items())))
+    return FilesLog(config.name, storage, config.form, config.watch)

@@ -1,0 +1,125 @@
+"""Folders of files and of objects behind one interface: list, read, write.
+
+Where it runs: driver and workers.  It imports Arrow.
+
+A path is a file, a folder, or a pattern, on a disk or in an S3-compatible object store
+(``s3://bucket/key``).  Names are whole paths, without the scheme.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs
+
+S3 = "s3://"
+WILD = re.compile(r"[*?\[]")
+HIDDEN = (".", "_")  # names of files that are not finished, or not data
+CONNECT_S = 5.0
+REQUEST_S = 30.0
+# answers of an object store that are permanent
+PERMANENT = (
+    "ACCESS_DENIED",
+    "NO_SUCH_BUCKET",
+    "INVALID_ACCESS_KEY_ID",
+    "SIGNATURE_DOES_NOT_MATCH",
+    "HTTP status 403",
+    "HTTP status 404",
+)
+PASSING_ON_DISK = (errno.ENOSPC, errno.EDQUOT)
+CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
+
+Options = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileStore:
+    """A place and its access options; picklable."""
+
+    path: str
+    options: Options = field(default=(), repr=False)  # may hold a password
+
+    @property
+    def is_s3(self) -> bool:
+        """Return whether it is an object store rather than a disk."""
+        return self.path.startswith(S3)
+
+    @property
+    def root(self) -> str:
+        """Return the path without its scheme."""
+        if self.is_s3:
+            return self.path.removeprefix(S3).rstrip("/")
+        return str(Path(self.path).absolute())
+
+    @property
+    def system(self) -> Any:
+        """Return Arrow's file system, one per process."""
+        return _s3(self.options) if self.is_s3 else fs.LocalFileSystem()
+
+    def is_transient(self, error: OSError) -> bool:
+        """Return whether an error may pass: the store does not answer, or the disk is full."""
+        if self.is_s3:
+            return not any(words in str(error) for words in PERMANENT)
+        return error.errno in PASSING_ON_DISK
+
+    def sizes(self) -> dict[str, int]:
+        """Return files' names and sizes, empty ones excepted.  Raises OSError: none is there."""
+        root = self.root
+        if WILD.search(root):
+            base = root[: WILD.search(root).start()].rpartition("/")[0]  # type: ignore[union-attr]
+            pattern = re.compile(translated(root))
+            return {
+                name: size for name, size in self._below(base).items() if pattern.fullmatch(name)
+            }
+        found = self.system.get_file_info(root)
+        if found.type == fs.FileType.File:
+            return {root: int(found.size)}
+        return self._below(root, is_deep=False)
+
+    def _below(self, folder: str, *, is_deep: bool = True) -> dict[str, int]:
+        selector = fs.FileSelector(folder or "/", recursive=is_deep)
+        return {
+            found.path: int(found.size)
+            for found in self.system.get_file_info(selector)
+            if found.type == fs.FileType.File
+            and found.size
+            and not found.base_name.startswith(HIDDEN)
+        }
+
+    def open(self, name: str) -> Any:
+        """Open a file for reading at any place."""
+        return self.system.open_input_file(name)
+
+    def write_object(self, name: str, content: bytes) -> None:
+        """Write an object of an object store; it appears whole when this returns."""
+        with self.system.open_output_stream(name) as out:
+            out.write(content)
+
+
+@lru_cache(maxsize=8)
+def _s3(options: Options) -> Any:
+    if "endpoint_override" in dict(options):  # stores beside AWS often lack its newest checksums
+        for name in CHECKSUMS:
+            os.environ.setdefault(name, "when_required")
+    own = {"connect_timeout": CONNECT_S, "request_timeout": REQUEST_S}
+    return fs.S3FileSystem(**{**own, **dict(options)})
+
+
+def translated(pattern: str) -> str:
+    """Return a regular expression for a pattern of paths.
+
+    >>> translated("in/**/*.csv")
+    'in/(?:.*/)?[^/]*\\\\.csv'
+    """
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern)
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(
+        known[part] if part in known else part if part.startswith("[") else re.escape(part)
+        for part in parts
+    )

@@ -1,0 +1,1 @@
+"""HTTP: requests as events, and outputs as requests."""

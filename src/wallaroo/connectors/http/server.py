@@ -1,0 +1,193 @@
+"""The server of an HTTP source, which acknowledges bodies on disk.
+
+Where it runs: feeder processes.
+
+The invariant: 204 is answered only after `Pushed.stored` was called for the last payload of the
+request; payloads are stored in order, so all of them are on disk then.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import math
+import socket
+import threading
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar, cast
+
+from wallaroo.connectors.http.source import HTTPSourceConfig
+from wallaroo.network.connection_budget import Budget, Visitor, connections_max
+from wallaroo.network.listener_threads import Acceptor, listening
+from wallaroo.network.tls import TLS
+from wallaroo.network.tls_sockets import server_context
+from wallaroo.protocols.lines import split_lines
+from wallaroo.sources.feed import framed
+from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
+
+LOGGER = logging.getLogger("wallaroo.connectors.http")
+REQUESTS_MAX = 64  # under way at a time
+STORED_S_MAX = 25.0  # for a request to be on disk: clients and proxies often time out after 30
+CONNECTIONS_MAX = 2000
+# for a request's header, and for the next request to begin
+REQUEST_S_MAX = 30.0
+BODY_BYTES_PER_S_MIN = 1 << 15  # allows a body more time by its size
+
+
+@dataclass(frozen=True, slots=True)
+class PostEndpoint:
+    """The requests that are accepted."""
+
+    source: str
+    path: str
+    token: str = field(repr=False)
+    max_size: int
+    is_lines: bool
+    stored_s: float = STORED_S_MAX
+
+    def is_allowed(self, authorization: str | None) -> bool:
+        """Return whether a request has the token."""
+        if not self.token:
+            return True
+        given = (authorization or "").encode("latin-1", "replace")
+        return hmac.compare_digest(given, f"Bearer {self.token}".encode())
+
+    def payloads(self, body: bytes) -> list[bytes]:
+        """Cut a body into payloads."""
+        if not self.is_lines:
+            return [body]
+        return [line for line in split_lines(body) if line]
+
+
+class _Server:
+    """The common state of a source's connections."""
+
+    def __init__(self, endpoint: PostEndpoint, inbox: Inbox):
+        self.endpoint = endpoint
+        self.inbox = inbox
+        self.requests = Budget(REQUESTS_MAX)
+
+    def serve(self, sock: socket.socket, address: Any, visitor: Visitor) -> None:
+        """Accept a client's requests until it disconnects."""
+        _Handler(sock, address, self, visitor)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "wallaroo"
+    sys_version = ""
+    timeout: ClassVar[float] = REQUEST_S_MAX
+
+    def __init__(self, sock: socket.socket, address: Any, own: _Server, visitor: Visitor):
+        self._own = own
+        self._visitor = visitor
+        super().__init__(sock, address, cast(Any, None))  # it asks nothing of its server
+
+    def handle_one_request(self) -> None:
+        """Await a request for a bounded time; meanwhile an unproved connection may be closed."""
+        self._visitor.within(REQUEST_S_MAX)
+        super().handle_one_request()
+        if not self._own.endpoint.token:
+            self._visitor.doubt()
+
+    def parse_request(self) -> bool:
+        """Read the header of a request that has begun."""
+        self._visitor.within(REQUEST_S_MAX)
+        return super().parse_request()
+
+    def do_POST(self) -> None:
+        """Accept a body."""
+        refused = self._refused()
+        if refused is not None:
+            self.close_connection = True  # its body is not read
+            self._answer(refused)
+            return
+        if self._own.endpoint.token:
+            self._visitor.prove()
+        request = self._own.requests.enter(self._visitor.close)
+        if request is None:
+            self.close_connection = True
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
+            return
+        try:
+            self._take(request)
+        finally:
+            request.leave()
+
+    def do_GET(self) -> None:
+        """Refuse: there is nothing to get."""
+        self.close_connection = True
+        self._answer(HTTPStatus.METHOD_NOT_ALLOWED)
+
+    do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET
+
+    def _refused(self) -> HTTPStatus | None:
+        endpoint = self._own.endpoint
+        length = self.headers.get("Content-Length", "")
+        if self.path.partition("?")[0] != endpoint.path:
+            return HTTPStatus.NOT_FOUND
+        if not endpoint.is_allowed(self.headers.get("Authorization")):
+            return HTTPStatus.UNAUTHORIZED
+        if not (length.isascii() and length.isdigit()):
+            return HTTPStatus.LENGTH_REQUIRED
+        if int(length) > endpoint.max_size:
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        return None
+
+    def _take(self, request: Visitor) -> None:
+        length = int(self.headers["Content-Length"])
+        self._visitor.within(REQUEST_S_MAX + length / BODY_BYTES_PER_S_MIN)
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client is gone
+            self.close_connection = True
+            return
+        self._visitor.within(math.inf)
+        self._visitor.prove()
+        request.prove()
+        payloads = self._own.endpoint.payloads(body)
+        is_stored = threading.Event()
+        for number, payload in enumerate(payloads, 1):
+            stored = is_stored.set if number == len(payloads) else None
+            self._own.inbox.put(Pushed(framed(payload), None, stored))
+        if not payloads or is_stored.wait(self._own.endpoint.stored_s):
+            self._answer(HTTPStatus.NO_CONTENT)
+        else:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _answer(self, status: HTTPStatus) -> None:
+        self.send_response(status)
+        if status is HTTPStatus.SERVICE_UNAVAILABLE:
+            self.send_header("Retry-After", "1")
+        if status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "POST")
+        if status is not HTTPStatus.NO_CONTENT:
+            self.send_header("Content-Length", "0")
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Do nothing: requests are counted by the status, not logged one by one."""
+
+
+def serve(address: tuple[str, int], endpoint: PostEndpoint, inbox: Inbox, tls: TLS | None) -> None:
+    """Serve until the process ends.  Raises PeerError if it cannot listen."""
+    context = server_context(tls) if tls is not None else None
+    with listening(endpoint.source, address, context) as listener:
+        LOGGER.info("Source %s listens on %s:%s", endpoint.source, *listener.getsockname()[:2])
+        server = _Server(endpoint, inbox)
+        budget = Budget(connections_max(CONNECTIONS_MAX))
+        Acceptor(listener, budget, server.serve, REQUEST_S_MAX).run()
+
+
+def open_feed(config: HTTPSourceConfig[Any], resume: bytes) -> InboxFeed:
+    """Return the feed of the source."""
+    endpoint = PostEndpoint(config.name, config.path, config.token, config.max_size, config.lines)
+    address = (config.host, config.port)
+    return InboxFeed(
+        config.name, lambda inbox, _: serve(address, endpoint, inbox, config.tls), resume
+    )

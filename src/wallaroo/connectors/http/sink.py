@@ -1,0 +1,109 @@
+"""HTTPSinkConfig: outputs as the bodies of HTTP requests.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from wallaroo.network.tls import TLS
+from wallaroo.sinks.addresses import without_secrets
+from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
+from wallaroo.steps.kinds import Encoder
+
+STOP = "stop"
+SKIP = "skip"
+METHODS = ("POST", "PUT", "PATCH")
+JSON = "application/json"
+JSON_LINES = "application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class HTTPSinkConfig(QueuedSinkConfig):
+    """A sink that sends outputs to ``url``, in order; at least once.
+
+    One request is made at a time.  It carries one output, or up to ``batch`` of them, each on a
+    line.  Its header ``Idempotency-Key`` is the commit's id and the output's number in it, and is
+    the same whenever that request is retried: a server that remembers keys sees each output once.
+
+    An answer of 2xx accepts a request.  After a lost connection, no answer within ``timeout_s``,
+    408, 425, 429 and 5xx it is retried: after ``backoff_s``, then twice as long, up to 30 s, or
+    after the time in ``Retry-After``; after ``retries`` of them in a row the run ends (``None``:
+    without end).  Output waits meanwhile.  Any other answer is a refusal: with
+    ``on_refused="stop"`` the run ends, with ``"skip"`` it is logged.
+
+    ``headers`` are sent along (``Authorization``, say).  ``https://`` verifies the server by the
+    system's authorities, or those of ``tls``.  Redirects are not followed.  Needs urllib3 where the
+    driver runs: ``pip install 'wallaroo-spark[http]'``.
+    """
+
+    kind: ClassVar[str] = "http"
+    shown_options: ClassVar[str] = "{0.place!r}"
+    system: ClassVar[str] = "wallaroo.connectors.http.committer:HTTPSystem"
+    library: ClassVar[str] = "urllib3"
+
+    url: str = field(repr=False)  # its query may hold a key
+    encoder: Encoder[Any] | None = None
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    content_type: str = ""
+    batch: int = 1
+    timeout_s: float = 30.0
+    retries: int | None = None
+    backoff_s: float = 0.25
+    on_refused: str = STOP
+    tls: TLS | None = None
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise self._wrong("The URL is none of a server.", "Write 'https://host/path', say.")
+        if parts.username is not None:
+            raise self._wrong(
+                "The URL holds a user's name.", "Give headers={'Authorization': ...} instead."
+            )
+        if self.method not in METHODS:
+            raise self._wrong(f"method={self.method!r} sends no body.", f"Use {METHODS}.")
+        if not isinstance(self.batch, int) or self.batch < 1:
+            raise self._wrong(f"batch={self.batch!r} outputs cannot be sent.", "Give 1 or more.")
+        if not 0 < self.timeout_s < float("inf") or not 0 <= self.backoff_s < float("inf"):
+            raise self._wrong("timeout_s or backoff_s is no time.", "Give seconds.")
+        if self.retries is not None and self.retries < 0:
+            raise self._wrong(f"retries={self.retries!r} is no number.", "Give 0 or more, or None.")
+        if self.on_refused not in (STOP, SKIP):
+            raise self._wrong(
+                f"on_refused={self.on_refused!r} is unknown.", "Write 'stop' or 'skip'."
+            )
+        own = {"idempotency-key", "content-type"} & set(map(str.lower, self.headers))
+        if own:
+            what = f"The header {own.pop()} is the sink's own."
+            raise self._wrong(what, "Leave it out of headers; content_type says what is sent.")
+        object.__setattr__(self, "headers", dict(self.headers))
+
+    @property
+    def place(self) -> str:
+        """Return the URL without the parts that may be secret."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    @property
+    def body_type(self) -> str:
+        """Return the value of the header ``Content-Type``."""
+        return self.content_type or (JSON if self.batch == 1 else JSON_LINES)
+
+    @property
+    def label(self) -> str:
+        return f"http {self.place}"
+
+    @property
+    def target(self) -> str:
+        return self.place
+
+    @property
+    def address(self) -> str:
+        return without_secrets(self.url).removeprefix(self.place)

@@ -1,0 +1,58 @@
+"""HTTPSourceConfig: the bodies of POST requests as events (webhooks).
+
+Where it runs: the configuration travels; the server is a feeder process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wallaroo.network.tls import TLS
+from wallaroo.protocols.framing import Framing
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps.kinds import Decoder
+
+MAX_SIZE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HTTPSourceConfig(SourceConfig[Event]):
+    """A server on ``host:port`` for POST requests to ``path``; at least once.
+
+    A body is a payload; with ``lines`` each of its lines that is not empty.  The response is 204
+    when everything is on disk.  Any other response, or none, means: send again; what was stored
+    comes twice then.  503: it is not on disk yet, as the backlog is at its bound.
+
+    With ``token`` requests need ``Authorization: Bearer <token>``.  Bodies larger than ``max_size``
+    are refused (413).  Port 0 picks a free port.  For TLS set ``tls``, or put a proxy in front.
+    """
+
+    kind: ClassVar[str] = "http"
+    opener: ClassVar[str] = "wallaroo.connectors.http.server:open_feed"
+
+    name: str
+    host: str
+    port: int
+    decoder: Decoder[Event]
+    path: str = "/"
+    lines: bool = False
+    token: str = field(default="", repr=False)
+    max_size: int = MAX_SIZE
+    tls: TLS | None = None
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/"):
+            raise self._wrong(f"path={self.path!r} does not begin with /.", "Write '/events', say.")
+        if self.max_size < 1:
+            raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
+        if not self.token.isascii():
+            raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
+
+    @property
+    def label(self) -> str:
+        return f"http {self.host}:{self.port}{self.path}"
+
+    @property
+    def wire_framing(self) -> Framing:
+        return Framing(max_size=self.max_size)

@@ -1,0 +1,169 @@
+"""Queries of a Kafka source to its brokers: topics, ids and offsets.
+
+Where it runs: driver.  Queries are made now and then; at once after an answer that does not fit.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from confluent_kafka import KafkaException
+
+from wallaroo.connectors.kafka.client import (
+    FIRST,
+    NEXT,
+    REQUEST_S_MAX,
+    Inquiry,
+    error_of,
+    is_transient,
+    sentence,
+)
+from wallaroo.connectors.kafka.identity import Topics
+from wallaroo.connectors.kafka.offsets import Flat
+from wallaroo.errors import PeerError
+
+METADATA_S = 5.0  # between two polls for new topics and partitions
+DOUBT_S = 0.5  # the same, while something does not fit
+# topics or records have to be missing for so long before they count as lost: brokers that have just
+# started do not know all of them for a moment
+CONFIRM_S = 10.0
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsQuery:
+    """The topics of a Kafka source, and how they are read; picklable."""
+
+    source: str
+    brokers: str
+    topics: tuple[str, ...]  # names; one that begins with ^ is a regular expression
+    start: str | int  # earliest, latest, stored, or a time in milliseconds
+    group: str  # offsets are published to it; empty: nowhere
+    isolation: str
+    on_data_loss: str  # "stop" or "skip"
+    is_bounded: bool  # ends at what the topics hold when the run begins
+    with_metadata: bool  # decoders get a KafkaRecord instead of the value
+    options: tuple[tuple[str, str], ...] = field(repr=False, default=())
+    request_s: float = REQUEST_S_MAX
+    metadata_s: float = METADATA_S
+    confirm_s: float = CONFIRM_S
+
+
+class Brokers:
+    """A source's queries, and the last answers, in this process."""
+
+    def __init__(self, subscription: TopicsQuery):
+        self._subscription = subscription
+        self._opened: Inquiry | None = None
+        self._asked_at = float("-inf")  # the last query for topics
+        self._first: Flat = {}
+        self._ids: dict[str, str] = {}
+        self._known: dict[tuple[str, str], dict[int, int]] = {}
+        self.is_doubted = False  # something does not fit: then topics are queried often
+
+    def topics(self) -> Topics:
+        """Return all topics' extent.  Raises PeerError if none answers, or one is missing."""
+        ends = self.offsets(NEXT)
+        if any(end < self._known_of(topic).get(number, 0) for (topic, number), end in ends.items()):
+            self.forget()  # the topic may be another one
+            ends = self.offsets(NEXT)
+        for (topic, number), end in ends.items():
+            self._known_of(topic)[number] = end
+        return Topics(self._first, ends, self._ids, self._known)
+
+    def _known_of(self, topic: str) -> dict[int, int]:
+        """Return the last known ends of a topic, under its present id."""
+        return self._known.setdefault((topic, self._ids.get(topic, "")), {})
+
+    def offsets(self, time_ms: int) -> Flat:
+        """Return each partition's first offset at or after a time (see `Inquiry.offsets`)."""
+        self._look()
+        try:
+            return self._ask(lambda inquiry: inquiry.offsets(self._first, time_ms))
+        except PeerError:
+            self.forget()  # a partition may be gone
+            raise
+
+    def forget(self) -> None:
+        """Query topics again at the next call."""
+        self._asked_at = float("-inf")
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """Return the ids of the topics at the last query."""
+        return self._ids
+
+    def stored(self) -> Flat:
+        """Return the group's offsets; if it has none, the earliest ones."""
+        earliest = self.offsets(FIRST)
+        stored = self._ask(lambda inquiry: inquiry.committed(earliest))
+        return {**earliest, **{(p.topic, p.partition): p.offset for p in stored}}
+
+    def publish(self, offsets: Flat) -> None:
+        """Commit offsets to the group, without waiting for the answer.  Raises KafkaException."""
+        self._inquiry().publish(offsets)
+
+    def _look(self) -> None:
+        """Query ids, then offsets, so that no later topic's offset counts for an earlier one."""
+        metadata_s = self._subscription.metadata_s
+        wait_s = min(DOUBT_S, metadata_s) if self.is_doubted else metadata_s
+        if time.monotonic() - self._asked_at < wait_s:
+            return
+        partitions = self._partitions()
+        names = sorted({topic for topic, _ in partitions})
+        ids = self._ask(lambda inquiry: inquiry.ids(names))
+        self._first = self._ask(lambda inquiry: inquiry.offsets(partitions, FIRST))
+        self._ids = ids
+        self._asked_at = time.monotonic()
+
+    def _partitions(self) -> list[tuple[str, int]]:
+        topics = self._ask(lambda inquiry: inquiry.topics())
+        partitions: set[tuple[str, int]] = set()
+        for wanted in self._subscription.topics:
+            names = [name for name in topics if _matches(wanted, name)]
+            if not names and not wanted.startswith("^"):
+                raise self._no_topic(wanted, list(topics))
+            partitions.update((name, number) for name in names for number in topics[name])
+        return sorted(partitions)
+
+    def _inquiry(self) -> Inquiry:
+        if self._opened is None:
+            own = self._subscription
+            self._opened = Inquiry(
+                own.brokers,
+                dict(own.options),
+                group=own.group,
+                isolation=own.isolation,
+                request_s=own.request_s,
+            )
+        return self._opened
+
+    def _ask(self, ask: Callable[[Inquiry], Answer]) -> Answer:
+        try:
+            return ask(self._inquiry())
+        except KafkaException as raised:
+            error = error_of(raised)
+            own = self._subscription
+            then = "the client keeps trying" if is_transient(error) else "correct the configuration"
+            raise PeerError(
+                f"source '{own.source}': Kafka at {own.brokers}: {sentence(error)}; {then}."
+            ) from raised
+
+    def _no_topic(self, wanted: str, there: list[str]) -> PeerError:
+        near = difflib.get_close_matches(wanted, there, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else " Create it, or correct its name."
+        own = self._subscription
+        return PeerError(
+            f"source '{own.source}': Kafka at {own.brokers} has no topic '{wanted}'.{hint}"
+        )
+
+
+def _matches(wanted: str, name: str) -> bool:
+    if wanted.startswith("^"):
+        return not name.startswith("__") and re.search(wanted, name) is not None
+    return wanted == name

@@ -1,0 +1,373 @@
+"""Delivery of committed batches to Kafka.
+
+Where it runs: driver, in the committer's thread.
+
+The invariants, for ``delivery="exactly-once"``:
+
+* A batch is one transaction; batches that wait, after an outage say, share one.  The same
+  transaction commits the offset of a consumer group that belongs to this checkpoint and sink: the
+  last batch's number plus one, with the commit's id as metadata.  Recovery reads it back; so it
+  knows of every transaction whether it was committed, even if its confirmation never came.
+* The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones:
+  the broker refuses the records of a forgotten process.
+* librdkafka's `send_offsets_to_transaction` ignores its timeout: it may never return if the
+  group's coordinator was lost in the transaction (its issue 5456).  No session can end that; so the
+  committer abandons the session and opens another one, which fences it.
+* Brokers forget the offsets of a group without members after ``offsets.retention.minutes`` (seven
+  days unless configured otherwise).  The outbox's own record of deliveries covers that, except for
+  a batch that was in flight at a crash after which nothing ran for so long: it is sent again.
+
+With ``delivery="at-least-once"`` a batch is sent by an idempotent producer and confirmed by all
+in-sync replicas; one that was in flight at a crash is sent again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from wallaroo.connectors.kafka.client import (
+    Inquiry,
+    error_of,
+    is_transient,
+    sentence,
+    settings,
+)
+from wallaroo.connectors.kafka.output import unpack
+from wallaroo.connectors.kafka.sink import DELIVERIES, KafkaSinkConfig
+from wallaroo.durable.commit_id import CommitId
+from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import CommitContext, ExternalSystem, Session
+from wallaroo.sinks.staging import Staged
+
+EXACTLY_ONCE = DELIVERIES[0]
+TOGETHER = 100  # batches in a transaction, at most
+# The minimum between the beginnings of two transactions: each costs brokers a dozen requests and
+# writes, however small it is.
+SPACING_S = 0.02
+# Defaults of the client, which the sink's options override.  A coordinator that has not finished
+# one transaction refuses the next one for some milliseconds; the client would wait 100.
+TUNING = {"linger.ms": 5, "retry.backoff.ms": 5}
+TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once
+# Once fenced, a client answers every call with "fatal"; no other cause makes ours fatal.
+FENCED = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH)
+LEDGER_PARTITION = 0  # the topic's partition under which the group's offset is kept
+WAYS_ON = (
+    "Go on with the checkpoint that wrote the topic; or begin with another --checkpoint folder and "
+    "another topic."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Bounds on the duration of calls, seconds."""
+
+    answer_s: float = 10.0  # an answer; after that the session is reopened
+    # the time without a confirmed record; until then a commit is retried
+    stalled_s: float = 30.0
+    transaction_ms: int = 300_000  # then the broker aborts a transaction that is not finished
+
+
+class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
+    """One topic."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (KafkaException,)
+    ways_on: ClassVar[str] = WAYS_ON
+    patience: ClassVar[Patience] = Patience()
+
+    def __init__(self, config: KafkaSinkConfig, context: CommitContext):
+        super().__init__(config, context)
+        self.sink = context.sink
+        self.stalled_s = self.patience.stalled_s
+        self.is_fencing = config.delivery == EXACTLY_ONCE
+
+    @property
+    def brokers(self) -> str:
+        """Return the addresses of the brokers."""
+        return self._config.address
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Return librdkafka's options, which may hold a password."""
+        return self._config.options
+
+    def group(self, checkpoint: str) -> str:
+        """Return the consumer group, and transactional id, of a checkpoint's output here."""
+        return f"wallaroo-sink-{checkpoint}-{self.sink}"
+
+    def connect(self, checkpoint: str) -> Session:
+        self._require_topic()
+        if self.is_fencing:
+            return TransactionalSession(self, checkpoint)
+        return IdempotentSession(self, checkpoint)
+
+    def _require_topic(self) -> None:
+        """Raise PeerError for a topic that does not appear within ``TOPIC_S_MAX``."""
+        deadline = time.monotonic() + TOPIC_S_MAX
+        with closing(Inquiry(self.brokers, self.options)) as inquiry:
+            while self.target not in inquiry.topics():
+                if time.monotonic() > deadline:
+                    raise PeerError(
+                        f"Sink '{self.sink}': Kafka at {self.brokers} has no topic "
+                        f"'{self.target}'. Create it, or correct its name, then run again; "
+                        f"committed output waits."
+                    )
+                time.sleep(0.2)
+
+    def waiting_for(self, error: Exception) -> str:
+        assert isinstance(error, KafkaException)
+        inner = error_of(error)
+        is_temporary = is_transient(inner) or inner.txn_requires_abort()
+        return f"Kafka at {self.brokers} ({sentence(inner)})" if is_temporary else ""
+
+    def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
+        assert isinstance(error, KafkaException)
+        inner = error_of(error)
+        if inner.code() in FENCED:
+            return PeerError(
+                f"Sink '{self.sink}': another process has taken over the output to Kafka "
+                f"topic '{self.target}': a copy of this checkpoint is in use. Nothing was "
+                f"written twice. End one of the two."
+            )
+        what = f"batch {batch.batch} for" if batch else "output for"
+        return PeerError(
+            f"Kafka refuses {what} topic '{self.target}': {sentence(inner)}. Nothing is "
+            f"lost: committed output waits in {self._context.staging}. Correct the topic or the "
+            f"sink's options, then run again."
+        )
+
+
+class _Sender:
+    """A producer, and the first thing that went wrong with a record."""
+
+    def __init__(self, system: KafkaSystem, own: Mapping[str, Any]):
+        self._topic = system.target
+        self._answer_s = system.patience.answer_s
+        self._producer = Producer(
+            {
+                **TUNING,
+                **settings(system.brokers, system.options),
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",  # as Java clients choose a key's partition
+                **own,
+            }
+        )
+        self._failure: KafkaError | None = None
+        self.confirmed = 0
+        self.is_cancelled = False
+
+    @property
+    def producer(self) -> Producer:
+        return self._producer
+
+    def send(self, parts: Iterator[Staged]) -> None:
+        """Produce all records and wait until the brokers have confirmed them.
+
+        Raises KafkaException for the first one that they refused, or if they confirm nothing for
+        `Patience.answer_s`.
+        """
+        self._failure = None
+        for part in parts:
+            for packed in part.outputs():
+                self._produce(packed)
+        fault_point("kafka.produced")
+        self._wait(0)
+
+    def cancel(self) -> None:
+        """Make `send` fail."""
+        self.is_cancelled = True
+
+    def close(self) -> None:
+        """Drop unsent records."""
+        self._producer.purge()
+
+    def _wait(self, waiting_max: int) -> None:
+        """Wait until at most ``waiting_max`` records are unconfirmed."""
+        waiting = len(self._producer)
+        moved_at = time.monotonic()
+        # a flush does not wait for more records (``linger.ms``)
+        serve = self._producer.poll if waiting_max else self._producer.flush
+        while waiting > waiting_max:
+            serve(0.1)
+            if self._failure is not None:
+                raise KafkaException(self._failure)
+            if len(self._producer) < waiting:
+                waiting = len(self._producer)
+                moved_at = time.monotonic()
+            if self.is_cancelled or time.monotonic() - moved_at > self._answer_s:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no confirmation"))
+
+    def _produce(self, packed: memoryview) -> None:
+        value, key, partition, headers = unpack(packed)
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=self._delivered,
+                    headers=list(headers),
+                )
+                return
+            except BufferError:  # the client's queue is full
+                self._wait(len(self._producer) // 2)
+
+    def _delivered(self, error: KafkaError | None, _: Any) -> None:
+        self.confirmed += error is None
+        if error is not None and self._failure is None:
+            self._failure = error
+
+
+class TransactionalSession(Session):
+    """A session that writes batches in transactions; see the module's head."""
+
+    batches_max: ClassVar[int] = TOGETHER
+
+    def __init__(self, system: KafkaSystem, checkpoint: str):
+        self._system = system
+        self._checkpoint = checkpoint
+        self._group = system.group(checkpoint)
+        self._ledger = TopicPartition(system.target, LEDGER_PARTITION)
+        patience = self._patience = system.patience
+        own = {
+            "transactional.id": self._group,
+            "transaction.timeout.ms": patience.transaction_ms,
+        }
+        self._sender = _Sender(system, own)
+        self._sender.producer.init_transactions(patience.answer_s)  # fences earlier sessions
+        self._member = Consumer(
+            {**settings(system.brokers, system.options), "group.id": self._group}
+        )
+        self._last = self._read_last()
+        self._begun_at = float("-inf")  # the newest transaction (monotonic)
+        self._begun_time = 0.0  # the same (unix): a clock that passes while a machine sleeps
+
+    def last(self) -> CommitId:
+        return self._last
+
+    def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        return self.write_several([(batch, parts)])[0]
+
+    def write_several(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> list[bool]:
+        new = [each for each in batches if self._is_new(each[0])]
+        if new:
+            self._send(new)
+        return [False] * (len(batches) - len(new)) + [True] * len(new)
+
+    def pause_s(self) -> float:
+        return max(0.0, self._begun_at + SPACING_S - time.monotonic())
+
+    def _is_new(self, batch: PendingBatch) -> bool:
+        if batch.batch > self._last.batch:
+            return True
+        self._check_same(batch)
+        return False
+
+    def _send(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> None:
+        """Send batches in one transaction."""
+        last = batches[-1][0].commit
+        answer_s = self._patience.answer_s
+        producer = self._sender.producer
+        self._begun_at = time.monotonic()
+        self._begun_time = time.time()
+        producer.begin_transaction()
+        fault_point("kafka.begin")
+        try:
+            self._sender.send(chain.from_iterable(parts for _, parts in batches))
+            producer.send_offsets_to_transaction(
+                [self._entry(last)], self._member.consumer_group_metadata(), answer_s
+            )
+            fault_point("kafka.ledger")
+            self._commit()
+        except KafkaException as error:
+            if error_of(error).txn_requires_abort():
+                producer.abort_transaction(answer_s)
+            self._check_fenced(error_of(error))
+            raise
+        fault_point("kafka.committed")
+        self._last = last
+
+    def _check_fenced(self, error: KafkaError) -> None:
+        """Raise a transient error for a timed-out transaction, which looks like a fenced one.
+
+        Brokers refuse a producer whose transaction they have ended, and one that another process
+        has fenced, in the same words.
+        """
+        took_s = time.time() - self._begun_time
+        if error.code() in FENCED and took_s * 1000 >= self._patience.transaction_ms:
+            words = f"a transaction was ended by the brokers after {took_s:.0f} s"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
+
+    def _commit(self) -> None:
+        """Commit; retry if no answer comes: the client knows that it is the same transaction."""
+        while True:
+            try:
+                self._sender.producer.commit_transaction(self._patience.answer_s)
+                return
+            except KafkaException as error:
+                if self._sender.is_cancelled or not error_of(error).retriable():
+                    raise
+
+    def _entry(self, commit: CommitId) -> TopicPartition:
+        ledger = self._ledger
+        return TopicPartition(ledger.topic, ledger.partition, commit.batch + 1, commit.id)
+
+    def _read_last(self) -> CommitId:
+        system = self._system
+        with closing(Inquiry(system.brokers, system.options, group=self._group)) as inquiry:
+            found = inquiry.committed([(self._ledger.topic, self._ledger.partition)])
+        if not found:
+            return CommitId(self._checkpoint)
+        return CommitId(self._checkpoint, found[0].offset - 1, found[0].metadata or "")
+
+    def _check_same(self, batch: PendingBatch) -> None:
+        if batch.batch == self._last.batch and batch.commit != self._last:
+            raise CheckpointError(
+                f"Kafka topic '{self._system.target}' holds output of another commit "
+                f"{batch.batch} of sink '{self._system.sink}': a copy of this checkpoint was run, "
+                f"or it was rolled back. {WAYS_ON}"
+            )
+
+    def mark(self) -> object:
+        return self._sender.confirmed
+
+    def cancel(self) -> None:
+        self._sender.cancel()
+
+    def close(self) -> None:
+        self._sender.close()
+        self._member.close()
+
+
+class IdempotentSession(Session):
+    """A session that sends each batch and waits for its confirmation."""
+
+    def __init__(self, system: KafkaSystem, checkpoint: str):
+        self._checkpoint = checkpoint
+        self._sender = _Sender(system, {})
+
+    def last(self) -> CommitId:
+        return CommitId(self._checkpoint)  # the topic does not record its batches
+
+    def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        self._sender.send(parts)
+        fault_point("kafka.sent")
+        return True
+
+    def mark(self) -> object:
+        return self._sender.confirmed
+
+    def cancel(self) -> None:
+        self._sender.cancel()
+
+    def close(self) -> None:
+        self._sender.close()

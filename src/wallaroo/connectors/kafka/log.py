@@ -1,0 +1,318 @@
+"""A Kafka topic, or several, as a source log.
+
+Where it runs: the driver queries heads, workers read ranges.
+
+The invariants:
+
+* The progress of an application is in its commits alone.  The offsets that are committed to the
+  consumer group are for people and their monitoring; nothing reads them back, unless the source is
+  configured to start from them.
+* A partition that a position does not mention begins at offset 0: it was created after the run
+  began, and nothing of it was processed.
+* A position is continued in the topics that it was taken in, known by their ids, and nowhere else
+  (`wallaroo.connectors.kafka.identity`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+
+from wallaroo.connectors.kafka.broker_names import brokers_text
+from wallaroo.connectors.kafka.brokers import Brokers, TopicsQuery
+from wallaroo.connectors.kafka.client import (
+    FIRST,
+    NEXT,
+    error_of,
+    is_transient,
+)
+from wallaroo.connectors.kafka.identity import (
+    TopicLoss,
+    Topics,
+    losses,
+    settled,
+)
+from wallaroo.connectors.kafka.offsets import (
+    ID,
+    entries_of,
+    flat,
+    position_of,
+    readable,
+    split,
+    step,
+    waiting,
+)
+from wallaroo.connectors.kafka.reader import (
+    Partition,
+    drop_reader,
+    newest_ms,
+    reader_of,
+    times_ns,
+    values,
+)
+from wallaroo.connectors.kafka.record import KafkaRecord, record_of
+from wallaroo.connectors.kafka.source import KafkaSourceConfig
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.sources.log import SKIPPED, Head, LogContext, Position, Range, Records, SourceLog
+
+HEAD_S = 0.005  # a head younger than this is not queried again
+RETRY_S = 1.0  # after a broker has not answered
+PUBLISH_S = 1.0  # between two commits of offsets to the group
+PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
+LATEST = "latest"
+STORED = "stored"
+
+_log = logging.getLogger("wallaroo.run")
+Answer = TypeVar("Answer")
+
+
+class KafkaLog(SourceLog):
+    """The log of a Kafka source; see the module's docstring."""
+
+    def __init__(self, subscription: TopicsQuery, bound: Position | None = None):
+        """Create a log; ``bound`` is the end of a bounded source, which the first look finds."""
+        self._subscription = subscription
+        self._bound = bound
+        self._brokers = Brokers(subscription)
+        self._topics: Topics | None = None  # at the last look
+        self._head: Head | None = None
+        self._head_at = float("-inf")
+        self._published_at = float("-inf")
+        self._lost_since: dict[str, float] = {}  # by topic
+        self._reported: set[str] = set()
+        self._skipped = 0  # records, since the run began
+
+    def __reduce__(self) -> tuple[type[KafkaLog], tuple[TopicsQuery, Position | None]]:
+        return KafkaLog, (self._subscription, self._bound)
+
+    # -- planning ---------------------------------------------------------------------------------
+
+    def beginning(self) -> Position:
+        """Return the start that is configured, as the brokers report it.
+
+        Raises PeerError if they do not answer or a topic is missing.
+        """
+        self._find_bound()
+        return self._with_retries(self._beginning)
+
+    def _find_bound(self) -> None:
+        if self._subscription.is_bounded and self._bound is None:
+            self._with_retries(self._look)
+
+    def _beginning(self) -> Position:
+        start = self._subscription.start
+        brokers = self._brokers
+        if start == STORED:
+            offsets = brokers.stored()
+        elif isinstance(start, int):
+            ends = brokers.offsets(NEXT)
+            offsets = {p: o if o >= 0 else ends[p] for p, o in brokers.offsets(start).items()}
+        else:
+            offsets = brokers.offsets(NEXT if start == LATEST else FIRST)
+        return position_of(offsets, brokers.ids)
+
+    def head(self) -> Head:
+        """Return the partitions' ends; without an answer, the last known ones and the error."""
+        head = self._head
+        now = time.monotonic()
+        wait_s = RETRY_S if head is not None and head.error else HEAD_S
+        if head is not None and now - self._head_at < wait_s:
+            return head
+        try:
+            head = Head(self._bound, is_ended=True) if self._bound is not None else self._look()
+        except PeerError as error:
+            known = head or Head(Position({}, 0))
+            head = Head(known.position, error=str(error), as_of_ns=known.as_of_ns)
+        head = replace(head, counts={SKIPPED: self._skipped})
+        self._head = head
+        self._head_at = time.monotonic()
+        return head
+
+    def backlog_events(self, position: Position, head: Head) -> int:
+        return waiting(position, head.position)
+
+    def advance(self, start: Position, events_max: int) -> Position:
+        """Move towards the head, sharing ``events_max`` offsets over the partitions."""
+        return step(start, self.head().position, events_max)
+
+    def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
+        """Cut at offsets; leave out offsets that were skipped because they are gone."""
+        begin, ends = readable(start.place, end.place)
+        if self._skips and self._topics is not None:
+            first = self._topics.first
+            begin = {place: max(low, first.get(place, low)) for place, low in begin.items()}
+        return split(begin, ends, pieces, entries_of(end.place, ID))
+
+    def partitions(self, position: Position) -> frozenset[str]:
+        return frozenset(f"{topic}-{number}" for topic, number in flat(position.place))
+
+    def unread(self, position: Position, head: Position) -> Collection[str]:
+        before, ends = readable(position.place, head.place)
+        return [f"{t}-{n}" for (t, n), end in ends.items() if end > before[t, n]]
+
+    @property
+    def notes_receipt(self) -> bool:
+        return True
+
+    # -- identity ---------------------------------------------------------------------------------
+
+    def require(self, position: Position) -> None:
+        """Raise CheckpointError if what follows the position is lost, or the topics are others.
+
+        Wait for what may only be missing for a moment.
+        """
+        self._find_bound()
+        self._brokers.forget()
+        while position.place:
+            self._with_retries(self._look)
+            self._compared(position)
+            if all(map(self._is_confirmed, self._lost_since)):
+                return
+            time.sleep(0.1)
+
+    def reconcile(self, position: Position) -> Position:
+        return position if self.head().error else self._compared(position)
+
+    def _compared(self, position: Position) -> Position:
+        """Return the position to continue from, as far as the last look showed."""
+        topics = self._topics
+        if topics is None:
+            return position
+        lost = list(losses(position, topics))
+        now = time.monotonic()
+        doubted = {loss.topic for loss in lost if not loss.is_certain}
+        self._lost_since = {topic: self._lost_since.get(topic, now) for topic in doubted}
+        self._brokers.is_doubted = bool(doubted)
+        taken = [loss for loss in lost if loss.is_certain or self._is_confirmed(loss.topic)]
+        for loss in taken:
+            self._skip(loss)
+        return settled(position, taken, topics)
+
+    def _is_confirmed(self, topic: str) -> bool:
+        return time.monotonic() - self._lost_since[topic] >= self._subscription.confirm_s
+
+    def _skip(self, loss: TopicLoss) -> None:
+        """Report a skipped loss.  Raises CheckpointError if the source may not skip it."""
+        own = self._subscription
+        if not self._skips and not loss.is_harmless:
+            raise CheckpointError(f"source '{own.source}': {loss.what}. {loss.way_out}")
+        if loss.what not in self._reported:
+            self._reported.add(loss.what)
+            self._skipped += loss.missed
+            _log.warning("source '%s': %s: %s", own.source, loss.what, loss.skipping)
+
+    @property
+    def _skips(self) -> bool:
+        return self._subscription.on_data_loss == "skip"
+
+    def committed(self, position: Position, released: Position | None) -> None:
+        """Publish the offsets to the consumer group, now and then, without awaiting an answer."""
+        now = time.monotonic()
+        if not self._subscription.group or now - self._published_at < PUBLISH_S:
+            return
+        self._published_at = now
+        with contextlib.suppress(KafkaException):
+            self._brokers.publish(flat(position.place))
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, part: Range) -> Iterator[Records]:
+        """Yield a range's records; those without a value only if the decoder gets metadata."""
+        topic, number, start, *known = part.start
+        partition = self._partition(topic, number, *known)
+        take: Callable[[list[Any]], list[Any]] = self._take()
+        try:
+            for messages in reader_of(partition).read(start, part.end):
+                payloads = take(messages)
+                if payloads:
+                    newest_ns = newest_ms(messages) * 1_000_000
+                    times = partial(self._times, messages)
+                    yield Records(part.partition, newest_ns, payloads, times)
+        except BaseException:
+            drop_reader(partition)
+            raise
+
+    def prefetch(self, part: Range) -> None:
+        """Let the client fetch while another range is read; failures show in `read`."""
+        topic, number, start, *known = part.start
+        with contextlib.suppress(KafkaException, PeerError):
+            reader_of(self._partition(topic, number, *known)).prepare(start)
+
+    def _times(self, messages: list[Any]) -> list[int]:
+        """Return the times of the records, as their producer or the broker set them."""
+        if self._subscription.with_metadata:
+            return times_ns(messages)
+        return times_ns([message for message in messages if message.value() is not None])
+
+    def _take(self) -> Callable[[list[Any]], list[Any]]:
+        if self._subscription.with_metadata:
+            return _with_metadata
+        return _present_values
+
+    def _partition(self, topic: str, number: int, known_as: str = "") -> Partition:
+        own = self._subscription
+        return Partition(
+            own.brokers, topic, number, own.isolation, self._skips, own.options, known_as
+        )
+
+    # -- asking the brokers -----------------------------------------------------------------------
+
+    def _look(self) -> Head:
+        asked_ns = time.time_ns()
+        topics = self._brokers.topics()
+        self._topics = topics
+        position = position_of(topics.ends, topics.ids)
+        if self._subscription.is_bounded:
+            self._bound = self._bound or position
+            return Head(self._bound, is_ended=True)
+        return Head(position, as_of_ns=asked_ns)
+
+    def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
+        """Retry until there is an answer, a permanent error, or PATIENCE_S are over."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return ask()
+            except PeerError as error:
+                is_final = not isinstance(error.__cause__, KafkaException) or not is_transient(
+                    error_of(error.__cause__)
+                )
+                if is_final or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+
+def _present_values(messages: list[Any]) -> list[Any]:
+    found = values(messages)
+    return [value for value in found if value is not None] if None in found else found
+
+
+def _with_metadata(messages: list[Any]) -> list[KafkaRecord]:
+    return [record_of(message) for message in messages]
+
+
+def open_log(config: KafkaSourceConfig[Any], context: LogContext) -> KafkaLog:
+    """Return the log of the source."""
+    start = config.start
+    return KafkaLog(
+        TopicsQuery(
+            source=config.name,
+            brokers=brokers_text(config.brokers),
+            topics=tuple(config.topic),
+            start=int(start.timestamp() * 1000) if isinstance(start, datetime) else start,
+            group=f"wallaroo-{config.name}" if config.group is None else config.group,
+            isolation=config.isolation,
+            on_data_loss=config.on_data_loss,
+            is_bounded=config.until_now,
+            with_metadata=config.with_metadata,
+            options=tuple(sorted(config.options.items())),
+        )
+    )

@@ -1,0 +1,86 @@
+"""KafkaSinkConfig: outputs as records of a Kafka topic.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Only the driver connects to the brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
+from typing import Any, ClassVar
+
+from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text
+from wallaroo.connectors.kafka.output import pack
+from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
+from wallaroo.sinks.wrapped_encoder import wrapped
+from wallaroo.steps.kinds import Encoder
+
+DELIVERIES = ("exactly-once", "at-least-once")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSinkConfig(QueuedSinkConfig):
+    """A sink that sends outputs to a Kafka topic, in order.
+
+    ``brokers`` is ``"host:9092,..."`` or a sequence of such texts or ``(host, port)`` pairs.  The
+    encoder returns the record's value (bytes or str), ``(value, key)``, ``(value, key, partition)``
+    or a `wallaroo.sinks.KafkaOutput` with headers; ``None`` writes nothing.  A record goes to the
+    partition it names, else to its key's (chosen as Java clients do), else to any.
+
+    ``delivery="exactly-once"``: each commit of the application is one transaction; consumers with
+    ``isolation.level=read_committed`` see every output once.  ``"at-least-once"``: no transactions,
+    less latency; output in flight at a crash is sent again.  ``options`` are librdkafka's, for
+    TLS, SASL and tuning.  While the brokers are unavailable, output waits in the outbox.  Needs
+    confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
+
+    In the API of 2017 it is ``KafkaSinkConfig(topic, brokers, log_level, max_produce_buffer_ms,
+    max_message_size, encoder)``; the three in the middle are not used.
+    """
+
+    kind: ClassVar[str] = "kafka"
+    shown_options: ClassVar[str] = "topic={0.topic!r}"
+    system: ClassVar[str] = "wallaroo.connectors.kafka.committer:KafkaSystem"
+    library: ClassVar[str] = "confluent-kafka"
+
+    topic: str
+    brokers: str | Sequence[Any]
+    encoder: Encoder[Any] | None = None
+    delivery: str = "exactly-once"
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    name: str = field(default="", kw_only=True)
+    encoder_of_2017: InitVar[Any] = None
+
+    def __post_init__(self, encoder_of_2017: Any) -> None:
+        third: Any = self.encoder
+        if third in LOG_LEVELS:
+            object.__setattr__(self, "encoder", encoder_of_2017)
+            object.__setattr__(self, "delivery", DELIVERIES[0])
+            object.__setattr__(self, "options", {})
+        if not isinstance(self.topic, str) or not self.topic:
+            raise self._wrong(f"topic={self.topic!r} is no name.", "Give the topic's name.")
+        if self.delivery not in DELIVERIES:
+            choices = " or ".join(map(repr, DELIVERIES))
+            raise self._wrong(f"delivery={self.delivery!r} is unknown.", f"Write {choices}.")
+        try:
+            object.__setattr__(self, "brokers", brokers_text(self.brokers))
+        except (TypeError, ValueError):
+            fix = "Give 'host:port,host:port', or a list of (host, port)."
+            raise self._wrong(f"brokers={self.brokers!r} cannot be read.", fix) from None
+        object.__setattr__(self, "options", dict(self.options))
+        object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
+
+    @property
+    def label(self) -> str:
+        """Return the sink's name in errors and tables."""
+        return f"kafka {self.topic}"
+
+    @property
+    def target(self) -> str:
+        """Return the topic that this sink continues."""
+        return self.topic
+
+    @property
+    def address(self) -> str:
+        """Return the brokers of the topic."""
+        return brokers_text(self.brokers)

@@ -1,0 +1,113 @@
+"""KafkaSourceConfig: the records of Kafka topics as events.
+
+Where it runs: the configuration travels; the driver queries the brokers for offsets, workers read
+the records.  Neither the driver's disk nor its network carries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text
+from wallaroo.sources.interface import Event, FedBy, SourceConfig
+from wallaroo.steps.kinds import Decoder
+
+STARTS = ("earliest", "latest", "stored")
+ON_DATA_LOSS = ("stop", "skip")
+ISOLATIONS = ("read_committed", "read_uncommitted")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSourceConfig(SourceConfig[Event]):
+    """A source that reads Kafka topics, exactly once.
+
+    ``topic`` is one, several, or ``^pattern``: all whose names match.
+
+    ``brokers`` is ``"host:9092,..."`` or a sequence of such texts or ``(host, port)`` pairs.  The
+    decoder is called with a record's value (records without one are passed over), or with a
+    `wallaroo.sources.KafkaRecord` if ``with_metadata`` is true.
+
+    ``start`` is for an application without a commit: ``"earliest"``, ``"latest"``, a time (an aware
+    datetime), or ``"stored"``: the offsets of the consumer group ``group``.  From then on offsets
+    live in the application's commits; they are published to ``group`` (``wallaroo-<name>`` by
+    default, ``""``: not at all) for monitoring.  ``on_data_loss`` applies if records that were not
+    processed yet are gone, or a topic was created again: ``"stop"``, or ``"skip"``, which reports
+    how many are skipped.  With ``until_now`` the source ends at the ends of the topics when the run
+    begins.  ``options`` are librdkafka's, for TLS, SASL and tuning.  Needs confluent-kafka: ``pip
+    install 'wallaroo-spark[kafka]'``.
+
+    In the API of 2017, ``KafkaSourceConfig(topic, brokers, log_level, decoder)``, it gets its
+    pipeline's name; the log level is not used.
+    """
+
+    kind: ClassVar[str] = "kafka"
+    opener: ClassVar[str] = "wallaroo.connectors.kafka.log:open_log"
+    library: ClassVar[tuple[str, ...]] = (
+        "confluent-kafka",
+        "kafka",
+        "wherever the driver and workers run",
+    )
+    fed_by: ClassVar[FedBy] = FedBy.ITSELF
+    has_one_order: ClassVar[bool] = False
+    carries_times: ClassVar[bool] = True
+
+    name: str
+    topic: str | Sequence[str]
+    brokers: str | Sequence[Any]
+    decoder: Decoder[Event]
+    start: str | datetime = "earliest"
+    group: str | None = None
+    until_now: bool = False
+    on_data_loss: str = "stop"
+    isolation: str = "read_committed"
+    with_metadata: bool = False
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.brokers in LOG_LEVELS:  # the form of 2017
+            object.__setattr__(self, "brokers", self.topic)
+            object.__setattr__(self, "topic", self.name)
+            object.__setattr__(self, "name", "")
+        topics = (self.topic,) if isinstance(self.topic, str) else tuple(self.topic)
+        if not topics or not all(isinstance(topic, str) and topic for topic in topics):
+            raise self._wrong(
+                f"topic={self.topic!r} is no name.", "Give a topic's name, or several."
+            )
+        object.__setattr__(self, "topic", topics)
+        try:
+            object.__setattr__(self, "brokers", brokers_text(self.brokers))
+        except (TypeError, ValueError):
+            fix = "Give 'host:port,host:port', or a list of (host, port)."
+            raise self._wrong(f"brokers={self.brokers!r} cannot be read.", fix) from None
+        if isinstance(self.start, datetime):
+            if self.start.tzinfo is None:
+                fix = "Give it a time zone: datetime(..., tzinfo=UTC)."
+                raise self._wrong(f"start={self.start} has no time zone.", fix)
+        elif self.start not in STARTS:
+            choices = ", ".join(map(repr, STARTS))
+            raise self._wrong(
+                f"start={self.start!r} is unknown.", f"Write {choices} or a datetime."
+            )
+        if self.start == "stored" and self.group == "":
+            raise self._wrong(
+                "start='stored' needs a group.", "Name the consumer group: group='...'."
+            )
+        self._check("on_data_loss", self.on_data_loss, ON_DATA_LOSS)
+        self._check("isolation", self.isolation, ISOLATIONS)
+        object.__setattr__(self, "options", dict(self.options))
+
+    def _check(self, what: str, value: str, choices: tuple[str, ...]) -> None:
+        if value not in choices:
+            fix = f"Write {' or '.join(map(repr, choices))}."
+            raise self._wrong(f"{what}={value!r} is unknown.", fix)
+
+    @property
+    def label(self) -> str:
+        return f"kafka {','.join(self.topic)}"
+
+    @property
+    def has_plain_payloads(self) -> bool:
+        return not self.with_metadata

@@ -1,0 +1,166 @@
+"""Delivery of committed batches to an MQTT broker.
+
+Where it runs: driver.  It imports paho-mqtt, which is optional.
+
+The invariants are those of ``sinks/queued/at_least_once.py``: a slice is done when the broker has
+acknowledged all of its messages.  A session is one connection: if it breaks, the next one publishes
+the slice again.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, ClassVar
+
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
+
+from wallaroo.connectors.mqtt.sink import MQTTSinkConfig
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.sinks.addressed import unpack
+from wallaroo.sinks.queued.at_least_once import (
+    AckingSystem,
+    Progress,
+    Slice,
+    SlicedSession,
+)
+from wallaroo.sinks.queued.system import BROKEN_OFF, DeliveryError, Session
+
+SLICE = 500  # unacknowledged messages, at most
+ANSWER_S_MAX = 30.0
+KEEP_ALIVE_S = 30
+QOS = 1
+
+
+class TopicPublisher:
+    """One connection; the client's thread calls back."""
+
+    def __init__(self, config: MQTTSinkConfig):
+        """Connect; raise OSError or DeliveryError if that fails."""
+        self._changed = threading.Condition()
+        self._is_open = False
+        self._error: DeliveryError | None = None
+        self._unacknowledged: set[int] = set()
+        self._early: set[int] = set()  # acknowledged while others were still being published
+        self._client: Any = Client(CallbackAPIVersion.VERSION2, client_id=config.client_id)
+        if config.username:
+            self._client.username_pw_set(config.username, config.password)
+        if config.tls:
+            self._client.tls_set()
+        self._client.max_inflight_messages_set(SLICE)
+        self._client.on_connect = self._connected
+        self._client.on_disconnect = self._lost
+        self._client.on_publish = self._acknowledged
+        self._client.connect(config.host, config.port, keepalive=KEEP_ALIVE_S)
+        self._client.loop_start()
+        try:
+            self._wait_for(lambda: self._is_open)
+        except BaseException:
+            self.close()
+            raise
+
+    def publish(self, messages: list[tuple[str, bytes]], *, is_retained: bool) -> None:
+        """Publish; return when all are acknowledged."""
+        # without the lock: the client's thread holds its own when it calls back
+        sent = {
+            self._client.publish(topic, payload, QOS, is_retained).mid
+            for topic, payload in messages
+        }
+        with self._changed:
+            self._unacknowledged = sent - self._early
+            self._early.clear()
+        self._wait_for(lambda: not self._unacknowledged)
+
+    def cancel(self) -> None:
+        """End the wait.  Called from another thread."""
+        self._fail(BROKEN_OFF, is_transient=True)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _wait_for(self, condition: Any) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: condition() or self._error, ANSWER_S_MAX)
+            if self._error is not None:
+                raise self._error
+            if not condition():
+                raise DeliveryError(f"no answer within {ANSWER_S_MAX:g} s", True)
+
+    def _fail(self, why: str, *, is_transient: bool) -> None:
+        with self._changed:
+            self._error = self._error or DeliveryError(why, is_transient)
+            self._changed.notify_all()
+
+    # -- callbacks of paho ------------------------------------------------------------------------
+
+    def _connected(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+        if reason.is_failure:
+            self._fail(f"it refuses the client: {reason}", is_transient=False)
+            return
+        with self._changed:
+            self._is_open = True
+            self._changed.notify_all()
+
+    def _lost(self, *_: Any) -> None:
+        self._fail("the connection is lost", is_transient=True)
+
+    def _acknowledged(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
+        if reason.is_failure:
+            self._fail(f"it refuses a message: {reason}", is_transient=False)
+        with self._changed:
+            if mid in self._unacknowledged:
+                self._unacknowledged.remove(mid)
+            else:
+                self._early.add(mid)
+            self._changed.notify_all()
+
+
+class MQTTSession(SlicedSession):
+    """One connection."""
+
+    def __init__(self, config: MQTTSinkConfig, progress: Progress, checkpoint: str):
+        super().__init__(checkpoint, progress, SLICE)
+        self._config = config
+        self._publisher = TopicPublisher(config)
+
+    def deliver(self, part: Slice) -> None:
+        """Publish a slice; return when it is acknowledged."""
+        messages = (unpack(output) for output in part.outputs)
+        fault_point("mqtt.publish")
+        self._publisher.publish(
+            [(topic or self._config.topic, payload) for topic, payload in messages],
+            is_retained=self._config.retain,
+        )
+        fault_point("mqtt.acknowledged")
+
+    def cancel(self) -> None:
+        """Stop waiting for acknowledgements."""
+        self._publisher.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._publisher.close()
+
+
+class MQTTSystem(AckingSystem[MQTTSinkConfig]):
+    """A broker."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (DeliveryError, OSError, ValueError)
+    refusal = "does not take {output}"
+    ways_to_correct = "Correct the topic, the password or the rights"
+
+    @property
+    def place(self) -> str:
+        return f"MQTT broker {self._config.address}"
+
+    def connect(self, checkpoint: str) -> Session:
+        return MQTTSession(self._config, self._progress, checkpoint)
+
+    def is_transient(self, error: Exception) -> bool:
+        return isinstance(error, OSError)
+
+    def sentence(self, error: Exception) -> str:
+        said = getattr(error, "strerror", "") or " ".join(str(error).split())
+        return said or type(error).__name__

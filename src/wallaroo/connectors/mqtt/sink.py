@@ -1,0 +1,64 @@
+"""MQTTSinkConfig: outputs as messages of MQTT topics.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wallaroo.sinks.addressed import pack
+from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
+from wallaroo.sinks.wrapped_encoder import wrapped
+from wallaroo.steps.kinds import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class MQTTSinkConfig(QueuedSinkConfig):
+    """A sink that publishes to MQTT, in order; at least once.
+
+    Quality of service is 1.  The encoder returns the payload, or ``(payload, topic)``; ``topic`` is
+    that of outputs without one.  An output is done when the broker has acknowledged it; one that
+    was unacknowledged when a process died or a connection broke is published again.  ``retain``:
+    brokers keep a topic's last message for new subscribers.  ``tls`` verifies the broker by the
+    system's authorities.  Needs paho-mqtt where the driver runs: ``pip install
+    'wallaroo-spark[mqtt]'``.
+    """
+
+    kind: ClassVar[str] = "mqtt"
+    shown_options: ClassVar[str] = "{0.host!r}"
+    system: ClassVar[str] = "wallaroo.connectors.mqtt.committer:MQTTSystem"
+    library: ClassVar[str] = "paho-mqtt"
+
+    host: str
+    topic: str = ""
+    encoder: Encoder[Any] | None = None
+    port: int = 1883
+    retain: bool = False
+    client_id: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.topic and self.encoder is None:
+            raise self._wrong("No topic is named.", "Name one, or let the encoder return it.")
+        if set(self.topic) & set("+#"):
+            raise self._wrong(
+                f"topic={self.topic!r} is a filter.", "Name one topic; + and # cannot be in it."
+            )
+        object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
+
+    @property
+    def label(self) -> str:
+        return f"mqtt {self.topic or self.host}"
+
+    @property
+    def target(self) -> str:
+        return self.topic
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"

@@ -1,0 +1,53 @@
+"""MQTTSourceConfig: the messages of MQTT topics as events.
+
+Where it runs: the configuration travels; a feeder process subscribes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps.kinds import Decoder
+
+
+@dataclass(frozen=True, slots=True)
+class MQTTSourceConfig(SourceConfig[Event]):
+    """A subscription to a topic or topic filter; at least once.
+
+    A filter (``sensors/+/celsius``) covers all topics that match.
+
+    The decoder gets a message's payload.  With ``qos`` 1 a message is acknowledged when it is on
+    disk, and the broker keeps the session of ``client_id`` (``wallaroo-<name>`` by default; one
+    application, one id): it sends the messages that came while the application was not connected,
+    and again those that were not acknowledged.  With ``qos`` 0 they are lost.  ``tls`` verifies the
+    broker by the system's authorities.  Needs paho-mqtt on the driver's host: ``pip install
+    'wallaroo-spark[mqtt]'``.
+    """
+
+    kind: ClassVar[str] = "mqtt"
+    opener: ClassVar[str] = "wallaroo.connectors.mqtt.subscriber:open_feed"
+    library: ClassVar[tuple[str, ...]] = ("paho-mqtt", "mqtt")
+    has_port: ClassVar[bool] = False  # the port is the broker's
+
+    name: str
+    topic: str
+    host: str
+    decoder: Decoder[Event]
+    port: int = 1883
+    qos: int = 1
+    client_id: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.topic:
+            raise self._wrong("topic='' is no topic.", "Name a topic or a filter.")
+        if self.qos not in (0, 1):
+            raise self._wrong(f"qos={self.qos!r} is not supported.", "Write 1, or 0.")
+
+    @property
+    def label(self) -> str:
+        return f"mqtt {self.topic}"

@@ -1,0 +1,190 @@
+"""Delivery of committed batches to NATS JetStream.
+
+Where it runs: driver.  It imports nats-py, which is optional.
+
+The invariants are those of ``sinks/queued/at_least_once.py``: a slice is done when the server has
+confirmed all of its messages.  A message's ``Nats-Msg-Id`` is the sink's name, the commit's id and
+the output's number in the commit: the same whenever it is published, and no other message has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any, ClassVar
+
+from nats.js.errors import NotFoundError
+
+from wallaroo.connectors.nats.client import (
+    ERRORS,
+    TIMEOUT_S,
+    Server,
+    addresses_of,
+    connected,
+    is_transient,
+    sentence,
+)
+from wallaroo.connectors.nats.sink import NATSSinkConfig
+from wallaroo.errors import PeerError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.network.tls_sockets import client_context
+from wallaroo.sinks.addressed import unpack
+from wallaroo.sinks.queued.at_least_once import (
+    AckingSystem,
+    Progress,
+    Slice,
+    SlicedSession,
+)
+from wallaroo.sinks.queued.event_loop import EventLoop
+from wallaroo.sinks.queued.system import CommitContext, DeliveryError, Session
+
+SLICE = 500  # unconfirmed messages, at most
+ANSWER_S_MAX = 30.0
+LOOK_S = 0.5  # between checks that the connection is still open
+MESSAGE_ID = "Nats-Msg-Id"
+EXPECTED_STREAM = "Nats-Expected-Stream"
+
+
+class StreamPublisher:
+    """One connection in an event loop's thread; `publish_async` loses answers that are errors."""
+
+    def __init__(self, client: Any, sink: str, config: NATSSinkConfig):
+        self._client = client
+        self._sink = sink
+        self._config = config
+        self._inbox = client.new_inbox()
+        self._published = 0
+        self._subjects: dict[str, str] = {}  # unconfirmed, by reply subject
+        self._error: DeliveryError | None = None
+        self._changed = asyncio.Event()
+
+    async def open(self) -> None:
+        """Subscribe to the answers."""
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._note)
+
+    async def publish(self, part: Slice) -> None:
+        """Publish; return when all are confirmed.  Raises one of ``ERRORS`` or DeliveryError."""
+        expected = {EXPECTED_STREAM: self._config.stream} if self._config.stream else {}
+        for place, output in enumerate(part.outputs):
+            address, payload = unpack(output)
+            subject = address or self._config.subject
+            headers = {MESSAGE_ID: f"{self._sink}-{part.key_of(place)}", **expected}
+            self._published += 1
+            reply = f"{self._inbox}.{self._published}"
+            self._subjects[reply] = subject
+            await self._client.publish(subject, payload, reply, headers)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + ANSWER_S_MAX
+        while self._subjects and self._error is None:
+            if self._client.is_closed:
+                raise DeliveryError("the connection is lost", True)
+            if loop.time() > until:
+                raise DeliveryError(f"no answer within {ANSWER_S_MAX:g} s", True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), LOOK_S)
+        if self._error is not None:
+            raise self._error
+
+    async def _note(self, message: Any) -> None:
+        error = await self._refusal(message)
+        if error is not None:  # the message stays unconfirmed, even while the reason is looked up
+            self._fail(error)
+            return
+        self._subjects.pop(message.subject, None)
+        if not self._subjects:
+            self._changed.set()
+
+    async def _refusal(self, message: Any) -> DeliveryError | None:
+        """Return why an answer is no confirmation; None if it is one."""
+        if not message.data:  # no responders
+            return await self._unanswered(self._subjects.get(message.subject, ""))
+        error = json.loads(message.data).get("error")
+        if error is None:
+            return None
+        is_transient = error.get("code", 0) >= 500
+        return DeliveryError(str(error.get("description", error)), is_transient)
+
+    def _fail(self, error: DeliveryError) -> None:
+        self._error = self._error or error
+        self._changed.set()
+
+    async def _unanswered(self, subject: str) -> DeliveryError:
+        """Return why no stream answered: there may be none."""
+        try:
+            await self._client.jetstream(timeout=TIMEOUT_S).find_stream_name_by_subject(subject)
+        except NotFoundError:
+            return DeliveryError(f"no stream takes subject '{subject}'", False)
+        except ERRORS as error:
+            return DeliveryError(sentence(error), True)
+        return DeliveryError("the stream does not answer", True)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._client.close()
+
+
+class NATSSession(SlicedSession):
+    """One connection."""
+
+    def __init__(self, system: NATSSystem, progress: Progress, checkpoint: str):
+        super().__init__(checkpoint, progress, SLICE)
+        self._loop = EventLoop()
+        try:
+            self._publisher = self._loop.run(system.publisher())
+        except BaseException:
+            self._loop.close()
+            raise
+
+    def deliver(self, part: Slice) -> None:
+        """Publish a slice; return when it is confirmed."""
+        fault_point("nats.publish")
+        self._loop.run(self._publisher.publish(part))
+        fault_point("nats.confirmed")
+
+    def cancel(self) -> None:
+        """Stop waiting for confirmations."""
+        self._loop.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._loop.close(self._publisher.close())
+
+
+class NATSSystem(AckingSystem[NATSSinkConfig]):
+    """A subject, or several."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
+    refusal = "refuses {output} for {target}"
+    ways_to_correct = "Create the stream, or correct the subject, the rights or the password"
+
+    def __init__(self, config: NATSSinkConfig, context: CommitContext):
+        """Raise PeerError for an address or a TLS file that cannot be used."""
+        super().__init__(config, context)
+        try:
+            addresses_of(config.url)
+        except ValueError as error:
+            raise PeerError(
+                f"Sink '{context.sink}' ({config.label}): the address cannot be read: {error}."
+            ) from None
+        tls = client_context(config.tls) if config.tls is not None else None
+        self._server = Server(config.url, config.credentials, tls)
+
+    @property
+    def place(self) -> str:
+        return self._server.place
+
+    def connect(self, checkpoint: str) -> Session:
+        return NATSSession(self, self._progress, checkpoint)
+
+    async def publisher(self) -> StreamPublisher:
+        """Connect; return what publishes."""
+        publisher = StreamPublisher(await connected(self._server), self._context.sink, self._config)
+        await publisher.open()
+        return publisher
+
+    def is_transient(self, error: Exception) -> bool:
+        return is_transient(error)
+
+    def sentence(self, error: Exception) -> str:
+        return sentence(error)

@@ -1,0 +1,68 @@
+"""NATSSinkConfig: outputs as messages of JetStream streams.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wallaroo.network.tls import TLS
+from wallaroo.sinks.addressed import pack
+from wallaroo.sinks.addresses import without_secrets
+from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
+from wallaroo.sinks.wrapped_encoder import wrapped
+from wallaroo.steps.kinds import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class NATSSinkConfig(QueuedSinkConfig):
+    """A sink that publishes to JetStream, in order.
+
+    Each output is stored once, within the stream's deduplication window.  The encoder returns the
+    payload, or ``(payload, subject)``; ``subject`` is that of outputs without one.  An output is
+    done when the server has stored it; one that was unconfirmed when a process died or a connection
+    broke is published again, with the same ``Nats-Msg-Id``: the stream drops it if the first one
+    came within its ``duplicate_window`` (two minutes, unless the stream is configured otherwise).
+
+    A stream has to accept the subjects; with ``stream`` it has to be this one.  ``url`` is
+    ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
+    ``credentials`` is a ``.creds`` file.  Needs nats-py where the driver runs: ``pip install
+    'wallaroo-spark[nats]'``.
+    """
+
+    kind: ClassVar[str] = "nats"
+    shown_options: ClassVar[str] = "{0.subject!r}"
+    system: ClassVar[str] = "wallaroo.connectors.nats.committer:NATSSystem"
+    library: ClassVar[str] = "nats-py"
+
+    url: str = field(repr=False)  # may hold a password
+    subject: str = ""
+    encoder: Encoder[Any] | None = None
+    stream: str = ""
+    credentials: str = ""
+    tls: TLS | None = None
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.subject and self.encoder is None:
+            raise self._wrong("No subject is named.", "Name one, or let the encoder return it.")
+        if {"*", ">"} & set(self.subject.split(".")) or len(self.subject.split()) > 1:
+            raise self._wrong(
+                f"subject={self.subject!r} is no subject to publish to.",
+                "Name one; wildcards and spaces cannot be in it.",
+            )
+        object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
+
+    @property
+    def label(self) -> str:
+        return f"nats {self.target}"
+
+    @property
+    def target(self) -> str:
+        return self.subject or (f"stream {self.stream}" if self.stream else "subjects")
+
+    @property
+    def address(self) -> str:
+        return without_secrets(self.url)

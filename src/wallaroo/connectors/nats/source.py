@@ -1,0 +1,65 @@
+"""NATSSourceConfig: the messages of a JetStream stream as events.
+
+Where it runs: the configuration travels; the stream is read by a feeder process.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wallaroo.network.tls import TLS
+from wallaroo.sources.feeds.generator import unpickled
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps.kinds import Decoder
+
+NAME = re.compile(r"[^\s.*>/\\]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NATSSourceConfig(SourceConfig[Event]):
+    """A source that reads a JetStream stream in order, exactly once.
+
+    All of it is read, or the messages of ``subject`` (which may have wildcards).  A message's
+    number in the stream is stored with it; reading continues after it.  The decoder gets
+    a message's payload; without one, events are `NATSMessage`.  ``start`` is the number that an
+    application without a commit begins with; ``None``: what comes from now on.
+
+    A stream that keeps messages until they are acknowledged (its retention is ``workqueue`` or
+    ``interest``) is read from its beginning through a durable consumer, whose name begins with
+    ``consumer`` (``wallaroo-<name>``; one application, one name), and a message is acknowledged
+    when it is on disk.  Any other stream has to keep what was not read yet.
+
+    ``url`` is ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
+    ``credentials`` is a ``.creds`` file.  The stream must exist.  Needs nats-py on the driver's
+    host: ``pip install 'wallaroo-spark[nats]'``.
+    """
+
+    kind: ClassVar[str] = "nats"
+    opener: ClassVar[str] = "wallaroo.connectors.nats.reader:open_feed"
+    library: ClassVar[tuple[str, ...]] = ("nats-py", "nats")
+
+    name: str
+    stream: str
+    url: str = field(repr=False)  # may hold a password
+    decoder: Decoder[Event] = unpickled
+    subject: str = ""
+    start: int | None = 1
+    consumer: str = ""
+    credentials: str = ""
+    tls: TLS | None = None
+
+    def __post_init__(self) -> None:
+        for option, name in (("stream", self.stream), ("consumer", self.consumer or "default")):
+            if not NAME.fullmatch(name):
+                raise self._wrong(
+                    f"{option}={name!r} is no name.",
+                    "Give one without spaces, dots, slashes, * and >.",
+                )
+        if self.start is not None and self.start < 1:
+            raise self._wrong(f"start={self.start!r} is no number.", "Give 1 or more, or None.")
+
+    @property
+    def label(self) -> str:
+        return f"nats stream {self.stream}"

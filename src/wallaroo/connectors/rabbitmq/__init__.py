@@ -1,0 +1,1 @@
+"""RabbitMQ: queues as sources, exchanges as sinks."""

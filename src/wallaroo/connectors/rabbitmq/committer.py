@@ -1,0 +1,98 @@
+"""Delivery of committed batches to RabbitMQ.
+
+Where it runs: driver.  It imports pika, which is optional.
+
+The invariants are those of ``sinks/queued/at_least_once.py``: a slice is done when the server has
+confirmed all of its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from wallaroo.connectors.rabbitmq.client import (
+    ERRORS,
+    is_transient,
+    parameters_of,
+    place_of,
+    sentence,
+)
+from wallaroo.connectors.rabbitmq.publisher import ChannelPublisher, Message
+from wallaroo.connectors.rabbitmq.sink import RabbitMQSinkConfig
+from wallaroo.errors import PeerError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.sinks.addressed import unpack
+from wallaroo.sinks.queued.at_least_once import (
+    AckingSystem,
+    Progress,
+    Slice,
+    SlicedSession,
+)
+from wallaroo.sinks.queued.system import CommitContext, DeliveryError, Session
+
+SLICE = 1000  # unconfirmed messages, at most
+
+
+class RabbitMQSession(SlicedSession):
+    """One connection."""
+
+    def __init__(self, config: RabbitMQSinkConfig, progress: Progress, checkpoint: str):
+        super().__init__(checkpoint, progress, SLICE)
+        self._config = config
+        parameters = parameters_of(config.url, has_heartbeats=False)
+        self._publisher = ChannelPublisher(parameters, is_mandatory=config.mandatory)
+
+    def deliver(self, part: Slice) -> None:
+        """Publish a slice; return when it is confirmed."""
+        fault_point("rabbitmq.publish")
+        self._publisher.publish(self._messages(part))
+        fault_point("rabbitmq.confirmed")
+
+    def _messages(self, part: Slice) -> Iterator[Message]:
+        config = self._config
+        for place, output in enumerate(part.outputs):
+            routing_key, body = unpack(output)
+            key = routing_key or config.routing_key
+            yield Message(config.exchange, key, body, part.key_of(place))
+
+    def cancel(self) -> None:
+        """Stop waiting for confirmations."""
+        self._publisher.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._publisher.close()
+
+
+class RabbitMQSystem(AckingSystem[RabbitMQSinkConfig]):
+    """One exchange or queue."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
+    refusal = "refuses {output} for {target}"
+    ways_to_correct = (
+        "Declare or bind what is missing, or correct the name, the rights or the password"
+    )
+
+    def __init__(self, config: RabbitMQSinkConfig, context: CommitContext):
+        """Raise PeerError for an address that cannot be read."""
+        super().__init__(config, context)
+        try:
+            parameters_of(config.url, has_heartbeats=False)
+        except ValueError as error:
+            raise PeerError(
+                f"Sink '{context.sink}': the address cannot be read: {error}."
+            ) from None
+
+    @property
+    def place(self) -> str:
+        return f"RabbitMQ at {place_of(self._config.url)}"
+
+    def connect(self, checkpoint: str) -> Session:
+        return RabbitMQSession(self._config, self._progress, checkpoint)
+
+    def is_transient(self, error: Exception) -> bool:
+        return is_transient(error)
+
+    def sentence(self, error: Exception) -> str:
+        return sentence(error)

@@ -1,0 +1,65 @@
+"""RabbitMQSinkConfig: outputs as messages of an exchange or a queue.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wallaroo.sinks.addressed import pack
+from wallaroo.sinks.addresses import without_secrets
+from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
+from wallaroo.sinks.wrapped_encoder import wrapped
+from wallaroo.steps.kinds import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMQSinkConfig(QueuedSinkConfig):
+    """A sink that publishes to an exchange, in order; at least once.
+
+    The encoder returns the body, or ``(body, routing key)``; ``routing_key`` is that of outputs
+    without one.  Without an ``exchange`` it is the name of a queue.  Messages are persistent, and
+    an output is done when the server has confirmed it; one that was unconfirmed when a process died
+    is published again.  ``message_id`` is the commit's id and the output's number in it, the same
+    when it is published again.  A message that no queue accepts ends the run; with
+    ``mandatory=False`` it is dropped.
+
+    ``url`` is ``amqp://user:password@host:port/vhost``, ``amqps://`` with TLS.  Exchange and queues
+    have to exist; they are not declared.  Needs pika where the driver runs: ``pip install
+    'wallaroo-spark[rabbitmq]'``.
+    """
+
+    kind: ClassVar[str] = "rabbitmq"
+    system: ClassVar[str] = "wallaroo.connectors.rabbitmq.committer:RabbitMQSystem"
+    library: ClassVar[str] = "pika"
+
+    url: str = field(repr=False)  # may hold a password
+    encoder: Encoder[Any] | None = None
+    exchange: str = ""
+    routing_key: str = ""
+    mandatory: bool = True
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.exchange and not self.routing_key and self.encoder is None:
+            raise self._wrong(
+                "Neither an exchange nor a routing key is named.",
+                "Name an exchange; or a queue as routing_key.",
+            )
+        object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
+
+    @property
+    def label(self) -> str:
+        return f"rabbitmq {self.target}"
+
+    @property
+    def target(self) -> str:
+        if not self.exchange:
+            return f"queue {self.routing_key}" if self.routing_key else "queues"
+        return f"exchange {self.exchange}"
+
+    @property
+    def address(self) -> str:
+        return without_secrets(self.url)

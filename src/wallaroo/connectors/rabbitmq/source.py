@@ -1,0 +1,49 @@
+"""RabbitMQSourceConfig: the messages of a RabbitMQ queue as events.
+
+Where it runs: the configuration travels; a feeder process consumes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps.kinds import Decoder
+
+PREFETCH = 2000
+U16_MAX = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMQSourceConfig(SourceConfig[Event]):
+    """A consumer of a queue; at least once.
+
+    The decoder gets a message's body.  A message is acknowledged when it is on disk; the server
+    sends at most ``prefetch`` messages ahead of that.  What was stored and not acknowledged when a
+    process died is delivered again.  ``url`` is ``amqp://user:password@host:port/vhost``,
+    ``amqps://`` with TLS.  The queue must exist; it is not declared.  Needs pika on the driver's
+    host: ``pip install 'wallaroo-spark[rabbitmq]'``.
+    """
+
+    kind: ClassVar[str] = "rabbitmq"
+    opener: ClassVar[str] = "wallaroo.connectors.rabbitmq.consumer:open_feed"
+    library: ClassVar[tuple[str, ...]] = ("pika", "rabbitmq")
+
+    name: str
+    queue: str
+    url: str = field(repr=False)  # may hold a password
+    decoder: Decoder[Event]
+    prefetch: int = PREFETCH
+
+    def __post_init__(self) -> None:
+        if not self.queue:
+            raise self._wrong("queue='' is no name.", "Name the queue.")
+        if not 1 <= self.prefetch <= U16_MAX:
+            raise self._wrong(
+                f"prefetch={self.prefetch!r} cannot be asked for.", "Give 1 to 65535 messages."
+            )
+
+    @property
+    def label(self) -> str:
+        return f"rabbitmq queue {self.queue}"

@@ -1,0 +1,1 @@
+"""Redis: streams as sources and sinks."""

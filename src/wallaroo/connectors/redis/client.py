@@ -1,0 +1,52 @@
+"""Redis clients with our defaults, and their errors' meaning for runs.
+
+Where it runs: driver and feeder processes.  It imports redis, which is optional: import it only to
+open a Redis source or sink.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+TIMEOUT_S = 10.0
+ERRORS: tuple[type[Exception], ...] = (redis.RedisError,)
+ChangedError: type[Exception] = redis.WatchError  # a watched key changed after it was read
+_PASSING = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.BusyLoadingError,
+    redis.OutOfMemoryError,
+    redis.ReadOnlyError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.TryAgainError,
+    ChangedError,
+)
+_LASTING = (redis.AuthenticationError, redis.exceptions.NoPermissionError)
+# first words of answers that mean "not now", and for which the client has no class
+_PASSING_ANSWERS = ("MISCONF", "BUSY ", "NOREPLICAS")
+
+
+def connected(url: str) -> Any:
+    """Return a client that connects with its first command.  Raises ValueError: bad address."""
+    return redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
+
+
+def is_transient(error: Exception) -> bool:
+    """Return whether the same command may succeed later by itself."""
+    if isinstance(error, _LASTING):
+        return False
+    return isinstance(error, _PASSING) or str(error).startswith(_PASSING_ANSWERS)
+
+
+def sentence(error: Exception) -> str:
+    """Return an error on one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def place_of(url: str) -> str:
+    """Return an address without its password."""
+    scheme, _, rest = url.rpartition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -1,0 +1,158 @@
+"""Delivery of committed batches to Redis.
+
+Where it runs: driver.  It imports redis, which is optional.
+
+The invariant: one script (``connectors/redis/ledger.py``) writes outputs and their number in the
+commit; several scripts write a large commit, and continue at the ledger's count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any, ClassVar
+
+from wallaroo.connectors.redis.client import (
+    ERRORS,
+    ChangedError,
+    connected,
+    is_transient,
+    place_of,
+    sentence,
+)
+from wallaroo.connectors.redis.ledger import SCRIPT, Line
+from wallaroo.connectors.redis.output import unpacked
+from wallaroo.connectors.redis.sink import RedisSinkConfig
+from wallaroo.durable.commit_id import CommitId
+from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import CommitContext, ExternalSystem, Session
+from wallaroo.sinks.staging import Staged
+
+# The bounds of one script, during which Redis serves no other client.
+OUTPUTS_MAX = 5000
+BYTES_MAX = 4 << 20
+
+
+class RedisSession(Session):
+    """One connection."""
+
+    def __init__(self, config: RedisSinkConfig, sink: str, checkpoint: str):
+        self._config = config
+        self._sink = sink
+        self._checkpoint = checkpoint
+        self._field = f"{sink}:{checkpoint}"
+        self._client: Any = connected(config.url)
+        self._text = ""  # the ledger's content, as far as this session knows
+        self._line = Line(CommitId(checkpoint))
+
+    def last(self) -> CommitId:
+        text = self._client.hget(self._config.ledger, self._field) or b""
+        self._note(text.decode())
+        return self._line.last
+
+    def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        line = self._line
+        if line.outputs and line.next != batch.commit:
+            raise self._another(batch)
+        if line.last.batch >= batch.batch:
+            if line.last.batch == batch.batch and line.last != batch.commit:
+                raise self._another(batch)
+            return False
+        waiting: list[list[bytes]] = []
+        size = 0
+        outputs = chain.from_iterable(part.outputs() for part in parts)
+        for packed in islice(outputs, line.outputs, None):
+            if len(waiting) == OUTPUTS_MAX or size > BYTES_MAX:
+                done = self._line.outputs + len(waiting)
+                self._run(batch, waiting, Line(line.last, batch.commit, done))
+                waiting = []
+                size = 0
+            waiting.append(self._command(packed))
+            size += len(packed)
+        self._run(batch, waiting, Line(batch.commit))
+        return True
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def _note(self, text: str) -> None:
+        self._text = text
+        self._line = Line.from_text(text, self._checkpoint)
+
+    def _run(self, batch: PendingBatch, commands: list[list[bytes]], after: Line) -> None:
+        """Run the script, after which the ledger holds ``after``."""
+        config = self._config
+        line = Line(self._line.last, batch.commit, self._line.outputs)
+        text = after.to_text()
+        words = [word for command in commands for word in (len(command), *command)]
+        fault_point("redis.exec")
+        is_done = self._client.eval(
+            SCRIPT,
+            2,
+            *(config.ledger, config.target),
+            *(self._field, self._text, text, line.partly, line.outputs),
+            *words,
+        )
+        fault_point("redis.executed")
+        if not is_done:
+            raise ChangedError(f"'{config.ledger}' was changed by another client")
+        self._note(text)
+
+    def _command(self, packed: memoryview) -> list[bytes]:
+        """Return the command that writes an output."""
+        config = self._config
+        fields = unpacked(packed)
+        if config.hash:
+            ((name, value),) = fields
+            end = [b"HDEL", config.hash.encode(), name]
+            return end if value is None else [b"HSET", config.hash.encode(), name, value]
+        bound = [] if config.max_length is None else [b"MAXLEN", b"~", b"%d" % config.max_length]
+        words = [word for name, value in fields for word in (name, value or b"")]
+        return [b"XADD", config.stream.encode(), *bound, b"*", *words]
+
+    def _another(self, batch: PendingBatch) -> CheckpointError:
+        return CheckpointError(
+            f"Redis {self._config.target} holds output of another commit {batch.batch} of sink "
+            f"'{self._sink}': a copy of this checkpoint was run, or it was rolled back."
+        )
+
+
+class RedisSystem(ExternalSystem[RedisSinkConfig]):
+    """One key and its ledger."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
+    is_fencing = True  # by the ledger, which each script compares
+    ways_on: ClassVar[str] = (
+        "Use the newer checkpoint; or name another stream or hash and another ledger."
+    )
+
+    def __init__(self, config: RedisSinkConfig, context: CommitContext):
+        """Raise PeerError for an address that cannot be read."""
+        super().__init__(config, context)
+        try:
+            connected(config.url).close()
+        except ValueError as error:
+            raise PeerError(
+                f"Sink '{context.sink}': the address cannot be read: {error}."
+            ) from None
+
+    def connect(self, checkpoint: str) -> Session:
+        return RedisSession(self._config, self._context.sink, checkpoint)
+
+    def waiting_for(self, error: Exception) -> str:
+        return f"{self._place} ({sentence(error)})" if is_transient(error) else ""
+
+    def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
+        what = f"batch {batch.batch} for" if batch else "output for"
+        return PeerError(
+            f"{self._place} refuses {what} '{self.target}': {sentence(error)}. Nothing is lost: "
+            f"committed output waits in {self._context.staging}. Correct the key, the rights or "
+            f"the password, then run again."
+        )
+
+    @property
+    def _place(self) -> str:
+        return f"Redis at {place_of(self._config.url)}"

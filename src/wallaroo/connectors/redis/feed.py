@@ -1,0 +1,169 @@
+"""The feed of a Redis stream, from the last stored entry on.
+
+Where it runs: feeder processes.  It imports redis, which is optional.
+
+The invariant: entries leave the feed only after a look at the stream, later than they were read,
+has shown that it is still the one that was read before.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from wallaroo.connectors.redis.client import (
+    ERRORS,
+    connected,
+    is_transient,
+    place_of,
+    sentence,
+)
+from wallaroo.connectors.redis.entry import RedisEntry
+from wallaroo.connectors.redis.position import (
+    BEGINNING,
+    EntryPosition,
+    StreamLoss,
+    StreamSnapshot,
+)
+from wallaroo.connectors.redis.source import RedisSourceConfig
+from wallaroo.errors import PeerError
+from wallaroo.sources.feed import FrameRun, framed, framed_event
+
+ENTRIES_MAX = 1000  # requested at once
+WAIT_MS = 100  # for an entry, before the feed attends to other things
+RETRY_S = 1.0
+NO_STREAM = "no such key"  # in the answer of XINFO
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryStream:
+    """A stream, and its server."""
+
+    source: str
+    stream: str
+    url: str = field(repr=False)
+    field: bytes
+    is_skipping: bool  # skip what was lost, rather than end the run
+
+
+class RedisFeed:
+    """The feed that continues from a position.  It waits for an unavailable server."""
+
+    def __init__(self, stream: EntryStream, position: EntryPosition):
+        self._stream = stream
+        self._position = position
+        self._is_begun = False
+        try:
+            self._client: Any = connected(stream.url)
+        except ValueError as error:
+            raise PeerError(
+                f"Source '{stream.source}': the address cannot be read: {error}."
+            ) from None
+
+    def next_run(self) -> FrameRun:
+        """Return entries that came.
+
+        Raises PeerError for what is not transient, and for a stream that is another one or has lost
+        entries.
+        """
+        try:
+            if not self._is_begun:
+                self._begin()
+                return self._empty()
+            name = self._stream.stream
+            answer = self._client.xread({name: self._position.after}, ENTRIES_MAX, WAIT_MS)
+            seen = self._look()
+        except ERRORS as error:
+            return self._failed(error)
+        entries = answer[0][1] if answer else []
+        moved = self._position.moved(entries)
+        loss = self._position.loss(moved, seen)
+        problem = "" if loss is None else self._skip(loss)
+        if loss is not None and not loss.entries:
+            self._position = EntryPosition(BEGINNING).adopted(seen)
+            return self._empty(problem=problem)
+        if loss is not None and moved.read is not None:
+            moved = replace(moved, read=moved.read + loss.entries)
+        self._position = moved.adopted(seen)
+        frames = [frame for entry in entries if (frame := self._frame(*entry)) is not None]
+        return FrameRun(
+            b"".join(frames),
+            len(frames),
+            self._position.to_bytes(),
+            problem=problem,
+            skipped=loss.entries if loss is not None else 0,
+        )
+
+    def _begin(self) -> None:
+        """Adopt the present stream, or compare it with the one that was read."""
+        if self._position.after == "$":  # entries that exist now are never read
+            seen = self._look(BEGINNING)
+            self._position = EntryPosition(seen.last, seen.added)
+        else:
+            seen = self._look()
+        if self._position.loss(self._position, seen) is None:
+            self._position = self._position.adopted(seen)
+        self._is_begun = True  # a loss is found again after the first read
+
+    def _look(self, after: str = "") -> StreamSnapshot:
+        own = after or self._position.after
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.xinfo_stream(self._stream.stream)
+        pipeline.xrange(self._stream.stream, own, own)
+        answer, entry = pipeline.execute(raise_on_error=False)
+        if isinstance(answer, Exception):
+            if NO_STREAM in str(answer):
+                return StreamSnapshot()
+            raise answer
+        return StreamSnapshot.of(answer, entry)
+
+    def _skip(self, loss: StreamLoss) -> str:
+        """Report a skipped loss.  Raises PeerError if the source must not skip it."""
+        own = self._stream
+        where = f"Redis stream '{own.stream}' at {place_of(own.url)}"
+        after = self._position.after
+        if loss.entries:
+            what = f"{where} has lost {loss.why} after {after} before they were read"
+            skipping = "continued without them"
+            ways = "To continue without them, configure the source with on_data_loss='skip'."
+        else:
+            what = f"{where} is not the one that was read until entry {after}: {loss.why}"
+            skipping = "it is read from its start"
+            ways = (
+                "Restore it; or, to read it from its start, configure the source with "
+                "on_data_loss='skip', or give it another name or the run another --checkpoint "
+                "folder."
+            )
+        if not own.is_skipping:
+            raise PeerError(f"Source '{own.source}': {what}. {ways}")
+        _log.warning("source '%s': %s: %s", own.source, what, skipping)
+        return f"{what}: {skipping}"
+
+    def _empty(self, pause_s: float = 0.0, problem: str = "") -> FrameRun:
+        return FrameRun(b"", 0, self._position.to_bytes(), pause_s, problem=problem)
+
+    def _frame(self, id: bytes, fields: dict[bytes, bytes]) -> bytes | None:
+        if not self._stream.field:
+            return framed_event(RedisEntry(id.decode(), fields))
+        value = fields.get(self._stream.field)
+        return None if value is None else framed(value)
+
+    def _failed(self, error: Exception) -> FrameRun:
+        own = self._stream
+        words = f"Redis at {place_of(own.url)}: {sentence(error)}"
+        if not is_transient(error):
+            raise PeerError(
+                f"Source '{own.source}' cannot read stream '{own.stream}': {words}. Correct "
+                f"the address, the rights or the key, then run again."
+            ) from error
+        return self._empty(RETRY_S, words)
+
+
+def open_feed(config: RedisSourceConfig[Any], resume: bytes) -> RedisFeed:
+    """Return the feed of the source."""
+    is_skipping = config.on_data_loss == "skip"
+    stream = EntryStream(config.name, config.stream, config.url, config.field.encode(), is_skipping)
+    return RedisFeed(stream, EntryPosition.of(resume, config.start))

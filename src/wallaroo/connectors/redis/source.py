@@ -1,0 +1,61 @@
+"""RedisSourceConfig: the entries of a Redis stream as events.
+
+Where it runs: the configuration travels; the stream is read by a feeder process.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wallaroo.sources.feeds.generator import unpickled
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps.kinds import Decoder
+
+ON_DATA_LOSS = ("stop", "skip")
+ID = re.compile(r"\d+(-\d+)?|\$")
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSourceConfig(SourceConfig[Event]):
+    """A source that reads a Redis stream from ``start`` on, exactly once.
+
+    ``url`` is ``redis://[[user]:password@]host:port/db``, ``rediss://`` with TLS.  Events are
+    `RedisEntry`, or, with ``field``, that field's value, for the ``decoder``; an entry without it
+    is passed over.  ``start`` is an id (``"0"``: from the beginning) or ``"$"``, what comes from
+    now on; it applies to an application without a commit.  ``on_data_loss`` applies if entries
+    were removed before they were read, or the stream is not the one that was read (it was created
+    again, or restored from an older copy): the run ends (``"stop"``), or reading continues with
+    what is there (``"skip"``).  Needs redis: ``pip install 'wallaroo-spark[redis]'``.
+    """
+
+    kind: ClassVar[str] = "redis"
+    opener: ClassVar[str] = "wallaroo.connectors.redis.feed:open_feed"
+    library: ClassVar[tuple[str, ...]] = ("redis", "redis")
+
+    name: str
+    stream: str
+    url: str = field(repr=False)  # may hold a password
+    decoder: Decoder[Event] = unpickled
+    field: str = ""
+    start: str = "0"
+    on_data_loss: str = "stop"
+
+    def __post_init__(self) -> None:
+        if not self.stream:
+            raise self._wrong("stream='' is no name.", "Name the stream's key.")
+        if not ID.fullmatch(self.start):
+            raise self._wrong(f"start={self.start!r} is no id.", "Give '0', '$', or an entry's id.")
+        if self.on_data_loss not in ON_DATA_LOSS:
+            fix = f"Write {' or '.join(map(repr, ON_DATA_LOSS))}."
+            raise self._wrong(f"on_data_loss={self.on_data_loss!r} is unknown.", fix)
+        if bool(self.field) != (self.decoder is not unpickled):
+            raise self._wrong(
+                "field and decoder go together.",
+                "Name the field whose value the decoder gets, or leave both out.",
+            )
+
+    @property
+    def label(self) -> str:
+        return f"redis stream {self.stream}"

@@ -1,0 +1,1 @@
+"""SQL databases: tables as sources and sinks."""

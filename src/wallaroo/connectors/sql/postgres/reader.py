@@ -1,0 +1,220 @@
+"""A PostgreSQL table as a source, read by an identity column.
+
+Where it runs: the driver queries its end (`end`), workers read it (`read`).
+It imports psycopg, which is optional.
+
+The invariant: below `end` nothing is inserted any more.  A number n is assigned by the statement
+that inserts its row, and that statement's transaction holds a lock on the table from before then
+until its end, at which its row is visible or never will be.  Numbers are assigned in order.  So
+when a row is visible, every transaction that may still insert a lower number holds a lock now; when
+all that hold one have ended, everything up to that row is decided.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from wallaroo.connectors.sql.postgres.client import (
+    complete_dsn,
+    first_line,
+    identifier,
+    is_transient,
+)
+from wallaroo.connectors.sql.postgres.identity import facts_of
+from wallaroo.connectors.sql.postgres.source import PostgresSourceConfig
+from wallaroo.connectors.sql.postgres.writers import OpenTransactions, writers_of
+from wallaroo.connectors.sql.source_table import Rows, TableSource
+from wallaroo.errors import PeerError
+from wallaroo.sources.identity import Facts
+from wallaroo.sources.log import Head, LogContext
+from wallaroo.sources.replayable import TableLog
+
+HELD_UP_S = 5.0  # a transaction's delay of rows, before it is reported
+INTEGERS = ("smallint", "integer", "bigint")
+
+COLUMN = """
+    SELECT format_type(atttypid, atttypmod),
+           relkind = 'p' OR relkind = 'r' AND NOT EXISTS
+               (SELECT FROM pg_inherits WHERE inhparent = pg_class.oid)
+    FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+    WHERE attrelid = to_regclass(%(table)s) AND attname = %(column)s AND NOT attisdropped
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A visible number, and the writers that may still insert lower ones."""
+
+    newest: int
+    waiting: OpenTransactions
+    since: float
+    breaks: int  # connections broken until then: after a crash writers may have other names
+
+
+class PostgresTableSource(TableSource):
+    """A table of a server."""
+
+    mark_of_value: ClassVar[str] = "%s"
+    retry_s: ClassVar[float] = 0.5
+
+    def __init__(self, rows: Rows, first: int | None, poll_s: float, held_up_s: float = HELD_UP_S):
+        super().__init__(rows, first, poll_s)
+        self._held_up_s = held_up_s
+        self._candidate: Candidate | None = None
+
+    def __reduce__(self) -> tuple[type[TableSource], tuple[Any, ...]]:
+        return type(self), (self._rows, self._first, self._poll_s, self._held_up_s)
+
+    @property
+    def place(self) -> str:
+        parameters = conninfo_to_dict(complete_dsn(self._rows.database))
+        return f"PostgreSQL at {parameters.get('host', 'the default host')}"
+
+    def _quoted(self, name: str) -> str:
+        return sql.Identifier(name).as_string()
+
+    def _is_due(self, now: float) -> bool:
+        return self._candidate is not None or super()._is_due(now)
+
+    def held_up(self) -> str:
+        """Return, in words, the transactions that have held up rows for long; empty if none has."""
+        candidate = self._candidate
+        if candidate is None or time.monotonic() - candidate.since < self._held_up_s:
+            return ""
+        writers = ", ".join(sorted(map(str, candidate.waiting.writers)))
+        return f"rows of '{self._rows.table}' wait for transactions that write to it ({writers})"
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        dsn = self._rows.database
+        try:
+            with _pools[dsn].connection(dsn) as connection:
+                yield connection
+        except psycopg.Error as error:
+            words = f"{self.place}: {first_line(error)}"
+            raise self._failure(words, is_transient=is_transient(error)) from error
+
+    def _advance_end(self, connection: Any, now: float) -> None:
+        self._require_primary(connection)
+        self._settle(connection, now)
+
+    def _facts(self, connection: Any) -> Facts:
+        return facts_of(connection, self._table, self._rows.column)
+
+    def _settle(self, connection: Any, now: float) -> None:
+        """Look for new rows; check whether earlier ones are decided."""
+        breaks = _pools[self._rows.database].breaks
+        if self._candidate is None or self._candidate.breaks != breaks:
+            self._candidate = None
+            newest = self._ask(connection, "max")
+            if newest is None or (self._end is not None and newest < self._end):
+                return
+            writers = writers_of(connection, self._table)
+            self._candidate = Candidate(newest, OpenTransactions(writers, writers), now, breaks)
+        candidate = self._candidate
+        if candidate.waiting.writers:
+            shown = writers_of(connection, self._table)
+            candidate = replace(candidate, waiting=candidate.waiting.after(shown))
+            self._candidate = candidate
+        if not candidate.waiting.writers:
+            self._end = candidate.newest + 1
+            self._candidate = None
+
+    @property
+    def _table(self) -> str:
+        """Return the table as SQL, with its schema if it has one."""
+        return identifier(self._rows.table).as_string()
+
+    def _check(self, connection: Any) -> None:
+        rows = self._rows
+        names = {"table": self._table, "column": rows.column}
+        found = connection.execute(COLUMN, names).fetchone()
+        if found is None:
+            raise PeerError(
+                f"Source '{rows.source}': {self.place} has no table '{rows.table}' with a column "
+                f"'{rows.column}'. Create it, or correct the names, then run again."
+            )
+        kind, is_table = found
+        if not is_table:
+            raise PeerError(
+                f"Source '{rows.source}': '{rows.table}' is a view, a foreign table or one that "
+                f"others inherit from: who is writing to it cannot be seen. Name a table."
+            )
+        if kind not in INTEGERS:
+            raise PeerError(
+                f"Source '{rows.source}': column '{rows.column}' of '{rows.table}' is of type "
+                f"{kind}. Name an identity or serial column, whose numbers the server gives out."
+            )
+        self._require_primary(connection)
+
+    def _require_primary(self, connection: Any) -> None:
+        rows = self._rows
+        (is_standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone() or (True,)
+        if is_standby:
+            raise PeerError(
+                f"Source '{rows.source}': {self.place} is a standby, which does not know who is "
+                f"writing. Name the primary."
+            )
+
+
+class WatchedTableLog(TableLog):
+    """The log of a table whose writers are waited for."""
+
+    def __init__(self, source: PostgresTableSource):
+        super().__init__(source)
+        self._table = source
+
+    def __reduce__(self) -> tuple[type[WatchedTableLog], tuple[PostgresTableSource]]:
+        return WatchedTableLog, (self._table,)
+
+    def head(self) -> Head:
+        """Return the table's end, and the transactions that rows wait for."""
+        head = super().head()
+        return head if head.error else replace(head, error=self._table.held_up())
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Connections of this process to one server."""
+
+    idle: list[psycopg.Connection[Any]] = field(default_factory=list)
+    breaks: int = 0  # the number of failures
+
+    @contextmanager
+    def connection(self, dsn: str) -> Iterator[psycopg.Connection[Any]]:
+        """Lend a connection; after an error of the client all are closed."""
+        try:
+            connection = self.idle.pop() if self.idle else _connected(dsn)
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+            self.idle.append(connection)
+        except psycopg.Error:
+            self.breaks += 1
+            while self.idle:  # they are broken, too
+                self.idle.pop().close()
+            raise
+
+
+_pools: defaultdict[str, _Pool] = defaultdict(_Pool)  # by dsn
+
+
+def _connected(dsn: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(complete_dsn(dsn), autocommit=True)
+
+
+def open_log(config: PostgresSourceConfig[Any], context: LogContext) -> WatchedTableLog:
+    """Return the log of the source."""
+    rows = config.rows(config.dsn)
+    return WatchedTableLog(PostgresTableSource(rows, config.start, config.poll_s))

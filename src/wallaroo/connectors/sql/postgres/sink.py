@@ -1,0 +1,56 @@
+"""PostgresSinkConfig: outputs as rows of a PostgreSQL table, exactly once.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Only the driver connects to the server, and only it needs psycopg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wallaroo.connectors.sql.postgres.rows import packed
+from wallaroo.connectors.sql.sink_config import TableSinkConfig
+from wallaroo.sinks.addresses import without_secrets
+from wallaroo.steps.kinds import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSinkConfig(TableSinkConfig):
+    """A sink that appends to a PostgreSQL table, in order, exactly once.
+
+    ``dsn`` is a libpq connection string: ``host=... dbname=... user=...`` or a ``postgresql://``
+    address; empty: the PG* environment variables of the driver.  ``table`` may be
+    ``schema.table``; it has to exist.  ``columns`` are the ones that rows have values for.  The
+    encoder returns a tuple with one value per column (``None`` writes nothing); without an encoder
+    the outputs are such tuples.
+
+    A batch is one transaction, with a line in the table ``ledger``, which is created if it is
+    missing.  While the server is unavailable, rows wait in the outbox.  Needs psycopg 3 where the
+    driver runs: ``pip install 'wallaroo-spark[postgres]'``.
+    """
+
+    kind: ClassVar[str] = "postgres"
+    system: ClassVar[str] = "wallaroo.connectors.sql.postgres.committer:PostgresSystem"
+    library: ClassVar[str] = "psycopg 3"
+
+    dsn: str = field(repr=False)  # may hold a password
+    table: str
+    columns: Sequence[str]
+    encoder: Encoder[Any] | None = None
+    ledger: str = "wallaroo_ledger"
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in (self.table, self.ledger):
+            if not isinstance(name, str) or not all(name.split(".")) or name.count(".") > 1:
+                raise self._wrong(
+                    f"{name!r} is no name of a table.", "Give 'table' or 'schema.table'."
+                )
+        self._set_columns(packed)
+
+    @property
+    def address(self) -> str:
+        """Return the database of the table, without secrets."""
+        return without_secrets(self.dsn)

@@ -1,0 +1,46 @@
+"""TableSourceConfig: the options of sources that read a table by a column.
+
+Where it runs: the configuration travels; the driver queries the table's end, workers read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from wallaroo.connectors.sql.source_table import Rows
+from wallaroo.sources.interface import Event, FedBy, SourceConfig
+
+POLL_S = 0.25
+
+
+class TableSourceConfig(SourceConfig[Event]):
+    """A source of the rows inserted into a table."""
+
+    fed_by: ClassVar[FedBy] = FedBy.ITSELF
+
+    table: str
+    column: str
+    columns: Sequence[str]
+    poll_s: float
+
+    def _set_columns(self) -> None:
+        """Check the columns and the interval; keep the columns as a tuple."""
+        if isinstance(self.columns, str):
+            what = f"columns={self.columns!r} are no names."
+            raise self._wrong(what, "Give a tuple: columns=('word', 'total').")
+        if not 0 < self.poll_s < float("inf"):
+            raise self._wrong(f"poll_s={self.poll_s!r} is no time.", "Give seconds.")
+        object.__setattr__(self, "columns", tuple(self.columns))
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind} {self.table}"
+
+    @property
+    def has_plain_payloads(self) -> bool:
+        return False
+
+    def rows(self, database: str) -> Rows:
+        """Return the part of a database's table that this source reads."""
+        return Rows(self.name, database, self.table, self.column, tuple(self.columns))

@@ -1,0 +1,1 @@
+"""SQLite: tables as sources and sinks."""

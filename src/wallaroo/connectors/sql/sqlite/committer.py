@@ -1,0 +1,51 @@
+"""Delivery of committed batches to an SQLite database.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import ClassVar
+
+from wallaroo.connectors.sql.sqlite.client import is_transient, sentence
+from wallaroo.connectors.sql.sqlite.sink import SQLiteSinkConfig
+from wallaroo.connectors.sql.sqlite.table import SQLiteTable
+from wallaroo.connectors.sql.target_table import WAYS_ON
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import CommitContext, ExternalSystem, Session
+
+
+class SQLiteSystem(ExternalSystem[SQLiteSinkConfig]):
+    """One table and its ledger."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (sqlite3.Error, OSError)
+    ways_on: ClassVar[str] = WAYS_ON
+
+    def __init__(self, config: SQLiteSinkConfig, context: CommitContext):
+        """Raise PeerError if the file does not exist."""
+        super().__init__(config, context)
+        self._path = Path(config.path).absolute()
+        if not self._path.exists():
+            raise PeerError(
+                f"Sink '{context.sink}': there is no file {self._path}. Create the database with "
+                f"the table '{self.target}', or correct the path."
+            )
+
+    def connect(self, checkpoint: str) -> Session:
+        return SQLiteTable(self._config, self._context, checkpoint, self._path)
+
+    def waiting_for(self, error: Exception) -> str:
+        passes = isinstance(error, sqlite3.Error) and is_transient(error)
+        return f"SQLite database {self._path} ({sentence(error)})" if passes else ""
+
+    def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
+        what = f"batch {batch.batch} for" if batch else "rows for"
+        return PeerError(
+            f"SQLite database {self._path} refuses {what} table '{self.target}' of sink "
+            f"'{self._context.sink}': {sentence(error)}. Nothing is lost: committed rows wait in "
+            f"{self._context.staging}. Change the table so that it takes them, or correct the path "
+            f"or the rights, then run again."
+        )

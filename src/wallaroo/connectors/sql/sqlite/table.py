@@ -1,0 +1,95 @@
+"""A session that writes batches into one SQLite table.
+
+Where it runs: driver, in the committer's thread; only ``cancel`` may come from another one.
+
+The invariant is that of ``connectors/sql/target_table.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+from wallaroo.connectors.sql.sqlite.client import columns_of, opened, quoted
+from wallaroo.connectors.sql.sqlite.rows import unpacked
+from wallaroo.connectors.sql.sqlite.sink import SQLiteSinkConfig
+from wallaroo.connectors.sql.target_table import Table
+from wallaroo.errors import PeerError
+from wallaroo.sinks.queued.system import CommitContext
+from wallaroo.sinks.staging import Staged
+
+
+class SQLiteTable(Table):
+    """A connection to a database; rows are inserted by one prepared statement."""
+
+    batches_max: ClassVar[int] = 100
+
+    def __init__(
+        self, config: SQLiteSinkConfig, context: CommitContext, checkpoint: str, path: Path
+    ):
+        self._path = path
+        super().__init__(config, context, checkpoint, opened(path, is_writing=True))
+
+    @property
+    def place(self) -> str:
+        return f"Table '{self._config.table}' in {self._path}"
+
+    def _quoted(self, name: str) -> str:
+        return quoted(name)
+
+    def _prepare(self) -> None:
+        # a confirmed batch is forgotten here, so the database must have it on disk
+        synchronous = "FULL" if self._context.is_durable else "NORMAL"
+        self._connection.execute(f"PRAGMA synchronous = {synchronous}")
+        self._check_table()
+        if columns := columns_of(self._connection, self._config.ledger):
+            self._check_ledger(columns)
+            return
+        self._connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {self._ledger} (sink TEXT, checkpoint TEXT, batch "
+            "INTEGER, commit_id TEXT NOT NULL, row_count INTEGER NOT NULL, crc INTEGER NOT NULL, "
+            "committed_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, "
+            "PRIMARY KEY (sink, checkpoint, batch)) WITHOUT ROWID"
+        )
+
+    def _check_table(self) -> None:
+        table = self._config.table
+        sink = f"Sink '{self._context.sink}'"
+        columns = columns_of(self._connection, table)
+        if not columns:
+            raise PeerError(
+                f"{sink}: {self._path} has no table '{table}'. Create it, or correct the name, "
+                f"then run again."
+            )
+        lower = {name.lower() for name in columns}
+        missing = [name for name in self._config.columns if name.lower() not in lower]
+        if missing:
+            raise PeerError(
+                f"{sink}: table '{table}' in {self._path} has no column {', '.join(missing)}; it "
+                f"has {', '.join(columns)}. Correct the names, then run again."
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _insert(self, parts: Iterator[Staged]) -> None:
+        columns = self._config.columns
+        names = ", ".join(map(quoted, columns))
+        values = ", ".join("?" for _ in columns)
+        insert = f"INSERT INTO {quoted(self._config.table)} ({names}) VALUES ({values})"
+        for part in parts:
+            self._connection.executemany(insert, map(unpacked, part.outputs()))
+
+    def cancel(self) -> None:
+        """Interrupt the running statement."""
+        self._connection.interrupt()

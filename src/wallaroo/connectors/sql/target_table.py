@@ -1,0 +1,156 @@
+"""A session that writes batches into one table of an SQL database, each once.
+
+Where it runs: driver, in the committer's thread.
+
+The invariant: one transaction writes a batch's line in the ledger first, and then all its rows.
+The ledger's key is (sink, checkpoint, batch), so of two transactions for one batch the second
+finds the line: nothing is written twice, even if a connection broke while its COMMIT was on the way
+and it is unknown whether it arrived.  The line names the commit and keeps count and checksum: a
+line of *another* commit under the same number means that the checkpoint was rolled back or copied,
+and is an error.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+from wallaroo.connectors.sql.sink_config import TableSinkConfig
+from wallaroo.durable.commit_id import CommitId
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import CommitContext, Session
+from wallaroo.sinks.staging import Staged
+
+LEDGER = "sink", "checkpoint", "batch", "commit_id", "row_count", "crc"
+WAYS_ON = (
+    "Go on with the checkpoint that wrote the table; or begin with another --checkpoint folder and "
+    "another table."
+)
+
+
+class Table(Session):
+    """A connection to the table and its ledger; subclasses know the dialect."""
+
+    mark_of_value: ClassVar[str] = "?"  # for a parameter of a statement
+    # lines per sink and checkpoint; one is needed, the rest is for people
+    ledger_batches: ClassVar[int] = 100
+
+    def __init__(
+        self, config: TableSinkConfig, context: CommitContext, checkpoint: str, connection: Any
+    ):
+        """Check table and ledger; close the connection if they cannot be used."""
+        self._config = config
+        self._context = context
+        self._checkpoint = checkpoint
+        self._connection = connection
+        self._ledger = self._quoted(config.ledger)
+        try:
+            self._prepare()
+        except BaseException:
+            connection.close()
+            raise
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Return the name of the table in errors."""
+
+    @abstractmethod
+    def _quoted(self, name: str) -> str:
+        """Return the name of a table as SQL."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Set up the connection, check the table, and create the ledger if it is missing."""
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[Any]:
+        """Return a transaction, which ends with the context."""
+
+    @abstractmethod
+    def _insert(self, parts: Iterator[Staged]) -> None:
+        """Insert a batch's rows, in order."""
+
+    def last(self) -> CommitId:
+        """Return the last commit of this checkpoint that is in the table."""
+        line = self._ask(
+            "SELECT batch, commit_id FROM {ledger} WHERE sink = {} AND checkpoint = {} "
+            "ORDER BY batch DESC LIMIT 1",
+            *(self._context.sink, self._checkpoint),
+        ).fetchone()
+        if line is None:
+            return CommitId(self._checkpoint)
+        return CommitId(self._checkpoint, int(line[0]), str(line[1]))
+
+    def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        """Write a batch's rows, ``parts`` in order; return whether they were new.
+
+        If the table holds them already, ``parts`` is not touched.
+        """
+        (is_new,) = self.write_several([(batch, parts)])
+        return is_new
+
+    def write_several(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> list[bool]:
+        """Write batches in one transaction; return for each whether it was new."""
+        kind = self._config.kind
+        are_new = []
+        with self._transaction():
+            fault_point(f"{kind}.begin")
+            for batch, parts in batches:
+                is_new = self._enter(batch)
+                if is_new:
+                    self._insert(parts)
+                are_new.append(is_new)
+            fault_point(f"{kind}.inserted")
+        fault_point(f"{kind}.committed")
+        return are_new
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _enter(self, batch: PendingBatch) -> bool:
+        """Write the batch's line; return False if it exists."""
+        key = (self._context.sink, self._checkpoint, batch.batch)
+        content = (batch.commit.id, batch.outputs, batch.checksum)
+        insert = (
+            f"INSERT INTO {{ledger}} ({', '.join(LEDGER)}) VALUES ({{}}, {{}}, {{}}, {{}}, {{}}, "
+            "{}) ON CONFLICT DO NOTHING"
+        )
+        if self._ask(insert, *key, *content).rowcount:
+            self._ask(
+                "DELETE FROM {ledger} WHERE sink = {} AND checkpoint = {} AND batch <= {}",
+                *(*key[:2], batch.batch - self.ledger_batches),
+            )
+            return True
+        line = self._ask(
+            "SELECT commit_id, row_count, crc FROM {ledger} "
+            "WHERE sink = {} AND checkpoint = {} AND batch = {}",
+            *key,
+        ).fetchone()
+        if line != content:
+            raise CheckpointError(
+                f"{self.place} holds rows of another commit {batch.batch} of sink "
+                f"'{self._context.sink}': a copy of this checkpoint was run, or it was rolled "
+                f"back. {WAYS_ON}"
+            )
+        return False
+
+    def _ask(self, query: str, *values: Any) -> Any:
+        """Execute a query about the ledger, with a value for each ``{}`` in it."""
+        marks = [self.mark_of_value] * len(values)
+        return self._connection.execute(query.format(*marks, ledger=self._ledger), values)
+
+    def _check_ledger(self, columns: Collection[str]) -> None:
+        """Raise PeerError if an existing table with these columns is no ledger."""
+        missing = [name for name in LEDGER if name not in columns]
+        if missing:
+            raise PeerError(
+                f"Table {self._config.ledger} is no ledger of wallaroo: it has no column "
+                f"{', '.join(missing)}. Name another one: {type(self._config).__name__}(..., "
+                f"ledger='...'); it is made where it is missing."
+            )

@@ -1,0 +1,1 @@
+"""The standard output as a sink."""

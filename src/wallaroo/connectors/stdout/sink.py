@@ -1,0 +1,107 @@
+"""StdoutSinkConfig: outputs as lines on the driver's standard output.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.durable.commit_id import CommitHistory, CommitId
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkStatus, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
+from wallaroo.steps.kinds import Encoder
+
+
+def whole_lines(outputs: Sequence[bytes]) -> list[bytes]:
+    """Return the outputs, each with a newline at its end.
+
+    >>> whole_lines([b"a", b"b\\n"])
+    [b'a\\n', b'b\\n']
+    """
+    return [output if output.endswith(b"\n") else output + b"\n" for output in outputs]
+
+
+class LineWriter(StagedWriter):
+    """A writer that stages outputs, each with a newline at its end."""
+
+    def write(self, outputs: Sequence[bytes]) -> None:
+        """Stage these outputs, in order."""
+        super().write(whole_lines(outputs))
+
+
+class StdoutCommitter(SinkCommitter):
+    """A committer that prints a batch when it commits."""
+
+    def __init__(self, staging: Path):
+        self._staging = staging
+        self._status = SinkStatus()
+
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
+        """Drop what was staged, and never print the last batch twice."""
+        remove_orphans(self._staging, set())
+        self._status.committed_batch = history.last.batch
+
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
+        """Print the batch's outputs."""
+        if commit.batch <= self._status.committed_batch:
+            return
+        staged = [token for token in tokens if token is not None]
+        for token in staged:
+            sys.stdout.write(
+                bytes(read_staged(self._staging, token).body).decode(errors="backslashreplace")
+            )
+        sys.stdout.flush()
+        remove_staged(self._staging, staged)
+        self._status.committed_batch = commit.batch
+        self._status.outputs += sum(token["outputs"] for token in staged)
+        self._status.note_sent(commit.batch, time.time_ns())
+
+    def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Accept every rollback."""
+
+    def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Do nothing.  What was printed stays, and is printed again when it is committed again."""
+
+    def abort(self, batch: int, tokens: Sequence[Any]) -> None:
+        """Drop what these uncommitted tokens staged."""
+        remove_staged(self._staging, tokens)
+
+    def status(self) -> SinkStatus:
+        """Return a snapshot for display."""
+        return self._status.copy()
+
+    def close(self, drain_s: float) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+@dataclass(frozen=True, slots=True)
+class StdoutSinkConfig(SinkConfig):
+    """A sink that prints outputs as lines when their batch commits.
+
+    Best effort, for trying things out: after a crash the last committed batch may be missing.  It
+    is never printed twice, unless the checkpoint was rolled back.
+    """
+
+    kind: ClassVar[str] = "stdout"
+    can_roll_back: ClassVar[bool] = True
+    encoder: Encoder[Any] | None = None
+    name: str = field(default="", kw_only=True)
+
+    @property
+    def label(self) -> str:
+        """Return the name of the sink in errors and tables."""
+        return "stdout"
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Return a writer that stages one task's lines of one batch."""
+        return LineWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> StdoutCommitter:
+        """Return the committer, which prints from the driver."""
+        return StdoutCommitter(staging)

@@ -1,0 +1,103 @@
+"""The states of an egress, and the tables of their transitions.
+
+Where it runs: pure (in the egress).
+
+Three parties have a state each: this side of the connection, the receiver's side and the committer.
+An event that the table of a state lacks cannot happen in it: `step` raises InternalError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import TypeVar
+
+from wallaroo.errors import InternalError
+
+
+class State(Enum):
+    """The states of this side of the connection."""
+
+    DISCONNECTED = auto()  # no connection, and no attempt to connect
+    CONNECTING = auto()  # an attempt is under way
+    GREETING = auto()  # open; a resuming receiver has not reported its offset yet
+    CONNECTED = auto()  # open; nothing was sent on it
+    SENDING = auto()  # the offset of its first byte is fixed
+    FINISHING = auto()  # only the rest of the output in hand is still sent
+    DRAINING = auto()  # this side has ended; the receiver reads the rest and ends its own
+    DONE = auto()  # the egress exits
+
+
+class ReceiverState(Enum):
+    """The states of the receiver's side; every connection starts with the first."""
+
+    WRITING = auto()  # it may write
+    ENDED = auto()  # it will not write any more; it may still read
+
+
+class Committer(Enum):
+    """The states of the committer."""
+
+    LISTING = auto()  # it hands over what an earlier run left
+    SUPPLYING = auto()  # all of that is handed over; new batches follow
+    CLOSED = auto()  # it asked for the end, or is gone
+
+
+class Event(Enum):
+    """The events that change a state."""
+
+    DIAL = auto()  # an attempt to connect starts
+    REFUSE = auto()  # the attempt failed
+    CONNECT = auto()  # it succeeded
+    GREET = auto()  # it succeeded, and the receiver has to report its offset first
+    TAKE_OVER = auto()  # a killed egress left a connection
+    TAKE_OVER_ENDED = auto()  # the same, and it had ended its side
+    BEGIN = auto()  # the offset of the first byte is fixed
+    FINISH = auto()  # nothing new is sent
+    END = auto()  # this side ends
+    LEAVE = auto()  # the connection is closed, or broken
+    START = auto()  # the committer has handed over what an earlier run left
+    CLOSE = auto()  # the committer asks for the end, or is gone
+    EXIT = auto()  # closed, and without a connection
+
+
+CONNECTION = {
+    State.DISCONNECTED: {
+        Event.DIAL: State.CONNECTING,
+        Event.TAKE_OVER: State.SENDING,
+        Event.TAKE_OVER_ENDED: State.DRAINING,
+        Event.EXIT: State.DONE,
+    },
+    State.CONNECTING: {
+        Event.REFUSE: State.DISCONNECTED,
+        Event.CONNECT: State.CONNECTED,
+        Event.GREET: State.GREETING,
+        Event.EXIT: State.DONE,
+    },
+    State.GREETING: {Event.BEGIN: State.SENDING, Event.LEAVE: State.DISCONNECTED},
+    State.CONNECTED: {Event.BEGIN: State.SENDING, Event.LEAVE: State.DISCONNECTED},
+    State.SENDING: {Event.FINISH: State.FINISHING, Event.LEAVE: State.DISCONNECTED},
+    State.FINISHING: {Event.END: State.DRAINING, Event.LEAVE: State.DISCONNECTED},
+    State.DRAINING: {Event.LEAVE: State.DISCONNECTED},
+    State.DONE: {},
+}
+COMMITTER = {
+    Committer.LISTING: {Event.START: Committer.SUPPLYING, Event.CLOSE: Committer.CLOSED},
+    Committer.SUPPLYING: {Event.CLOSE: Committer.CLOSED},
+    Committer.CLOSED: {Event.START: Committer.CLOSED, Event.CLOSE: Committer.CLOSED},
+}
+BEGUN = frozenset([State.SENDING, State.FINISHING, State.DRAINING])
+OPEN = BEGUN | {State.GREETING, State.CONNECTED}
+
+S = TypeVar("S", bound=Enum)
+
+
+def step(table: Mapping[S, Mapping[Event, S]], state: S, event: Event) -> S:
+    """Return the state that follows.
+
+    >>> step(CONNECTION, State.SENDING, Event.LEAVE)
+    <State.DISCONNECTED: 1>
+    """
+    if event not in table[state]:
+        raise InternalError(f"{event.name} cannot follow in state {state.name}")
+    return table[state][event]

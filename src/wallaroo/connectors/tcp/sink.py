@@ -1,0 +1,77 @@
+"""TCPSinkConfig: output to one receiver as a stream of bytes.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.network.tls import TLS
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps.kinds import Encoder
+from wallaroo.user_code.references import load
+
+
+@dataclass(frozen=True, slots=True)
+class TCPSinkConfig(SinkConfig):
+    """A sink that sends outputs to one TCP receiver, in order.
+
+    The receiver is at ``host:port``; framing is the encoder's business.  The application connects
+    to it and retries every 250 ms while it is unavailable; nothing is dropped meanwhile, output
+    waits in the outbox.  A receiver that stays up gets everything in order: once while the driver
+    or the egress survives, at least once if both die in the same instant or a connection breaks;
+    then the next connection begins with the first output that its kernel had not acknowledged.  If
+    the *receiver* dies, what its kernel had acknowledged and it had not read is lost.
+    ``resume=True`` is exactly once in all cases, with a receiver that reports how many bytes it has
+    (``wallaroo receive --resume``; see docs/connectors/tcp.md).
+
+    With ``tls=TLS(ca="receivers.pem")`` the connection is encrypted, and the receiver has to show a
+    certificate for ``host`` that one of these signed.  If the egress dies, an encrypted
+    connection ends with it, and output may come again.
+
+    ``port`` may be text, as ``tcp_parse_output_addrs`` returns it.
+    """
+
+    kind: ClassVar[str] = "tcp"
+    opener: ClassVar[str] = "wallaroo.connectors.tcp.committer:open_committer"
+    shown_options: ClassVar[str] = "{0.host!r}, {0.port!r}"
+    can_roll_back: ClassVar[bool] = True  # if nothing after the commit has begun to leave
+    host: str
+    port: int | str
+    encoder: Encoder[Any] | None = None
+    resume: bool = False
+    tls: TLS | None = None
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        try:
+            port = int(self.port)
+        except (TypeError, ValueError):
+            port = 0
+        if not 0 < port < 65536:
+            raise self._wrong(f"{self.port!r} is not a port.", "Give a number from 1 to 65535.")
+        object.__setattr__(self, "port", port)
+
+    @property
+    def label(self) -> str:
+        """Return the name of the sink in errors and tables."""
+        return f"tcp {self.host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """Return the address of the receiver."""
+        return f"{self.host}:{self.port}"
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Return a writer that stages one task's output of one batch in the outbox."""
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        """Open the outbox, and return its committer."""
+        open_committer: Callable[..., SinkCommitter] = load(self.opener)
+        return open_committer(self, staging, is_durable)

@@ -1,0 +1,1 @@
+"""UDP: datagrams as events and outputs."""

@@ -1,0 +1,47 @@
+"""UDPSinkConfig: outputs as datagrams.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
+from wallaroo.steps.kinds import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class UDPSinkConfig(QueuedSinkConfig):
+    """A sink that sends datagrams to ``host:port``, one per output; best effort.
+
+    An output is done when the operating system has accepted it.  Its fate is then unknown: networks
+    and receivers lose datagrams, and change their order.  Outputs sent shortly before the driver
+    died are sent again.  At most ``per_s`` datagrams a second are sent (``None``: as fast as they
+    come).  An output larger than a datagram (65,507 bytes) ends the run.
+    """
+
+    kind: ClassVar[str] = "udp"
+    shown_options: ClassVar[str] = "{0.host!r}"
+    system: ClassVar[str] = "wallaroo.connectors.udp.committer:UDPSystem"
+
+    host: str
+    port: int
+    encoder: Encoder[Any] | None = None
+    per_s: int | None = None
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.port <= 0xFFFF:
+            raise self._wrong(f"port={self.port!r} is no port.", "Give 1 to 65535.")
+        if self.per_s is not None and self.per_s < 1:
+            raise self._wrong(f"per_s={self.per_s!r} sends nothing.", "Give 1 or more, or None.")
+
+    @property
+    def label(self) -> str:
+        return f"udp {self.target}"
+
+    @property
+    def target(self) -> str:
+        return f"{self.host}:{self.port}"

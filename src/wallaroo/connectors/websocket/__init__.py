@@ -1,0 +1,1 @@
+"""WebSocket: messages of servers and clients as events and outputs."""

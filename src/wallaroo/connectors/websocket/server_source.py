@@ -1,0 +1,58 @@
+"""WebSocketServerSourceConfig: the messages of WebSocket clients as events.
+
+Where it runs: the configuration travels; the server is a feeder process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wallaroo.network.tls import TLS
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps.kinds import Decoder
+
+MAX_SIZE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketServerSourceConfig(SourceConfig[Event]):
+    """A server on ``host:port`` for WebSocket clients, whose messages are events.
+
+    At least once for clients that send again what was not acknowledged.
+
+    The server sends each client the number of its messages that are on disk, as a text (``"17"``),
+    counted from the start of its connection.  Messages that were not counted when the connection
+    broke may be stored or not: a client that sends them again sends some twice, one that does not
+    may lose them.
+
+    Clients connect to ``path``; with ``token`` they need ``Authorization: Bearer <token>``.
+    Messages above ``max_size`` end their connection.  Port 0 picks a free port.  For TLS set
+    ``tls``, or put a proxy in front.  Needs websockets on the driver's host: ``pip install
+    'wallaroo-spark[websocket]'``.
+    """
+
+    kind: ClassVar[str] = "websocket server"
+    opener: ClassVar[str] = "wallaroo.connectors.websocket.server:open_feed"
+    library: ClassVar[tuple[str, ...]] = ("websockets", "websocket")
+
+    name: str
+    host: str
+    port: int
+    decoder: Decoder[Event]
+    path: str = "/"
+    token: str = field(default="", repr=False)
+    max_size: int = MAX_SIZE
+    tls: TLS | None = None
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/"):
+            raise self._wrong(f"path={self.path!r} does not begin with /.", "Write '/events', say.")
+        if self.max_size < 1:
+            raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
+        if not self.token.isascii():
+            raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
+
+    @property
+    def label(self) -> str:
+        return f"websocket server {self.host}:{self.port}{self.path}"

@@ -1,0 +1,57 @@
+"""WebSocketSinkConfig: outputs as messages to a WebSocket server.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wallaroo.network.tls import TLS
+from wallaroo.sinks.addresses import without_secrets
+from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
+from wallaroo.steps.kinds import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketSinkConfig(QueuedSinkConfig):
+    """A sink to a WebSocket server, in order; at least once.
+
+    That holds as far as the server's WebSocket library; the protocol has no acknowledgement beyond
+    it.  An output is done when the server has answered a ping that was sent after it: so it has
+    received it, and may lose it when it dies.  Outputs that were unanswered when a process died, or
+    the connection broke, are sent again.  Messages are binary, with ``text`` texts (outputs are
+    UTF-8 then).  Messages from the server are dropped.
+
+    ``headers`` go with the first request; ``tls`` replaces the system's authorities of ``wss://``.
+    Needs websockets where the driver runs: ``pip install 'wallaroo-spark[websocket]'``.
+    """
+
+    kind: ClassVar[str] = "websocket"
+    system: ClassVar[str] = "wallaroo.connectors.websocket.committer:WebSocketSystem"
+    library: ClassVar[str] = "websockets"
+
+    url: str = field(repr=False)  # its query may hold a key
+    encoder: Encoder[Any] | None = None
+    text: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tls: TLS | None = None
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("ws://", "wss://")):
+            raise self._wrong("The url is no WebSocket's.", "Give ws://host:port/path, or wss://.")
+
+    @property
+    def label(self) -> str:
+        return f"websocket {self.target}"
+
+    @property
+    def target(self) -> str:
+        return self.url.partition("?")[0].rpartition("@")[2].removeprefix("ws://")
+
+    @property
+    def address(self) -> str:
+        return without_secrets(self.url)

@@ -1,0 +1,54 @@
+"""WebSocketSourceConfig: the messages of a WebSocket server as events.
+
+Where it runs: the configuration travels; a feeder process connects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wallaroo.network.tls import TLS
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps.kinds import Decoder
+
+MAX_SIZE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketSourceConfig(SourceConfig[Event]):
+    """A client that accepts a WebSocket server's messages; at most once.
+
+    The protocol repeats nothing: messages sent while there is no connection are missed, and those
+    that had come and were not on disk when the feeder process died.  The decoder gets a message's
+    bytes, for a text its UTF-8.
+
+    ``subscribe`` is a message, or several, sent after each connection: a ``str`` as a text, bytes
+    as they are.  A lost connection is opened again, after 1 s, then twice as long, up to 30 s.
+    ``headers`` are sent with the first request (``Authorization``, say); messages above
+    ``max_size`` end the connection.  ``tls`` replaces the system's authorities of ``wss://``.
+    Needs websockets on the driver's host: ``pip install 'wallaroo-spark[websocket]'``.
+    """
+
+    kind: ClassVar[str] = "websocket"
+    opener: ClassVar[str] = "wallaroo.connectors.websocket.reader:open_feed"
+    library: ClassVar[tuple[str, ...]] = ("websockets", "websocket")
+
+    name: str
+    url: str = field(repr=False)  # its query may hold a key
+    decoder: Decoder[Event]
+    subscribe: str | bytes | Sequence[str | bytes] = ()
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_size: int = MAX_SIZE
+    tls: TLS | None = None
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("ws://", "wss://")):
+            raise self._wrong("The url is no WebSocket's.", "Give ws://host:port/path, or wss://.")
+        if self.max_size < 1:
+            raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
+
+    @property
+    def label(self) -> str:
+        return f"websocket {self.url.partition('?')[0].rpartition('@')[2].removeprefix('ws://')}"

@@ -1,0 +1,1 @@
+"""From a program to a plan: the graph, its checks, its stages."""

@@ -1,0 +1,129 @@
+"""Rules about vectorized steps: the form of rows, states, and other steps.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+from wallaroo.dataflow.check.subject import Subject, title_of, used_steps
+from wallaroo.dataflow.graph.nodes import (
+    CollectNode,
+    KeyByNode,
+    MergeNode,
+    Node,
+    SourceNode,
+    StepNode,
+)
+from wallaroo.dataflow.graph.walk import walk
+from wallaroo.errors import Problem
+from wallaroo.steps.kinds import Step
+from wallaroo.vectorized.steps import BatchDecoder, BatchStateComputation, Form
+
+FORMS = "numpy.ndarray, pyarrow.RecordBatch, pandas.DataFrame, polars.DataFrame or list"
+
+
+def rows_have_a_form(subject: Subject) -> Iterator[Problem]:
+    """Require an annotated form of rows, of an installed library, in vectorized functions."""
+    for used in used_steps(subject):
+        if not used.step.takes_blocks or isinstance(used.step, BatchDecoder):
+            continue
+        form: Form | None = getattr(used.step, "form", None)
+        if form is None:
+            what = "Nothing says in which form its function takes its rows."
+            yield Problem(
+                used.title, used.place, what, f"Annotate its first argument: one of {FORMS}."
+            )
+        elif form.library and importlib.util.find_spec(form.library) is None:
+            what = f"Its function takes its rows as {form.value}, and {form.library} is not here."
+            yield Problem(
+                used.title, used.place, what, f"Install it, here and on every host: {form.library}."
+            )
+
+
+def layouts_can_be_stored(subject: Subject) -> Iterator[Problem]:
+    """Require states that are rows of values, not of objects."""
+    for used in used_steps(subject):
+        step = used.step
+        if not isinstance(step, BatchStateComputation) or step.layout is None:
+            continue
+        if step.layout.hasobject:
+            what = f"Its state {step.layout} holds Python objects."
+            fix = "Use numbers, bool, S or U of a width; or give a class as state."
+            yield Problem(used.title, used.place, what, fix)
+        elif (why := _refused(step.layout, step.initial)) is not None:
+            what = f"Its initial state {step.initial!r} is no row of {step.layout} ({why})."
+            yield Problem(used.title, used.place, what, "Give a value for each field.")
+
+
+def _refused(layout: Any, initial: Any) -> Exception | None:
+    if initial is None:
+        return None
+    import numpy as np
+
+    try:
+        np.array(tuple(initial), layout)
+    except (TypeError, ValueError, OverflowError) as error:
+        return error
+    return None
+
+
+def times_are_known(subject: Subject) -> Iterator[Problem]:
+    """Reject vectorized steps among timed ones: blocks do not carry the times of their rows."""
+    steps = [node for node in subject.of(StepNode) if isinstance(node.step, Step)]
+    timed = [node for node in steps if node.step.uses_time or node.step.keeps_entries]
+    if not timed:
+        return
+    for node in (node for node in subject.nodes if _takes_blocks(node)):
+        if isinstance(node, StepNode) and (
+            _comes_first(subject, node) or _comes_last(subject, node)
+        ):
+            continue
+        what = (
+            f"It is a vectorized step among steps for which time matters ({title_of(timed[0])}): "
+            f"blocks do not carry the times of their rows in this version."
+        )
+        fix = (
+            "Such steps may come first, directly behind a vectorized decoder, or last, after all "
+            "shuffles; between them, use per-event steps and key extractors."
+        )
+        yield Problem(title_of(node), node.place, what, fix)
+
+
+def _takes_blocks(node: Node) -> bool:
+    own = getattr(node, "step", None) or getattr(node, "extractor", None)
+    return isinstance(own, Step) and own.takes_blocks
+
+
+def _comes_first(subject: Subject, node: Node) -> bool:
+    """Return whether a step gets blocks from a decoder through vectorized steps only."""
+    return all(
+        (before is node or not subject.is_branched(before))
+        and (
+            isinstance(before, MergeNode)
+            or _takes_blocks(before)
+            or (isinstance(before, SourceNode) and _makes_blocks(before))
+        )
+        for before in walk(node)
+    )
+
+
+def _makes_blocks(node: SourceNode) -> bool:
+    return isinstance(getattr(node.config, "decoder", None), BatchDecoder)
+
+
+def _comes_last(subject: Subject, node: Node) -> bool:
+    """Return whether neither shuffles nor timed steps come after a step."""
+    return not any(
+        isinstance(after, KeyByNode | CollectNode) or _is_timed(after)
+        for after in subject.nodes
+        if after is not node and node in walk(after)
+    )
+
+
+def _is_timed(node: Node) -> bool:
+    step = getattr(node, "step", None)
+    return isinstance(step, Step) and (step.uses_time or step.keeps_entries)

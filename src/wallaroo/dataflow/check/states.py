@@ -1,0 +1,95 @@
+"""Rules about state classes: that their objects can change, and which version they are.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import inspect
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from wallaroo.dataflow.check.subject import Subject, Used, used_steps
+from wallaroo.errors import Problem
+from wallaroo.steps.state_versions import ATTRIBUTE, FIRST, VERSION_MAX, version_of
+from wallaroo.steps.windows.step import WindowStep
+from wallaroo.user_code.stored_fields import fields_of
+
+_IMMUTABLE = (
+    *(type(None), bool, int, float, complex, str, bytes, tuple, frozenset),
+    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
+    *(decimal.Decimal, fractions.Fraction, uuid.UUID),
+)
+
+
+def states_can_change(subject: Subject) -> Iterator[Problem]:
+    """Require state objects that a function can change in place."""
+    for used, cls in _state_classes(subject):
+        new = _new(cls)
+        if new is None or not cannot_change(new[0]):
+            continue
+        what = (
+            f"Its state, a {cls.__name__}, cannot change: what the function does to it would be "
+            f"lost."
+        )
+        fix = "Keep the value in an attribute of a class of its own: state.value = ..."
+        yield Problem(used.title, used.place, what, fix)
+
+
+def cannot_change(value: Any) -> bool:
+    """Return whether nothing in a value can be changed in place.
+
+    >>> cannot_change(1), cannot_change(("a", 2)), cannot_change(("a", [])), cannot_change({})
+    (True, True, False, False)
+    """
+    fields = fields_of(value)
+    if isinstance(value, tuple) and not all(map(cannot_change, value)):
+        return False
+    if fields:
+        is_frozen = not any(_accepts(value, name, each) for name, each in fields.items())
+        return is_frozen and all(map(cannot_change, fields.values()))
+    return isinstance(value, _IMMUTABLE)
+
+
+def _accepts(value: Any, name: str, own: Any) -> bool:
+    try:
+        setattr(value, name, own)
+    except Exception:  # noqa: BLE001  # each library of frozen classes raises its own
+        return False
+    return True
+
+
+def versions_are_numbers(subject: Subject) -> Iterator[Problem]:
+    """Require versions of state classes that can be stored."""
+    for used, cls in _state_classes(subject):
+        version = version_of(cls)
+        if type(version) is not int or not FIRST <= version <= VERSION_MAX:
+            what = f"Its state class {cls.__name__} has {ATTRIBUTE} = {version!r}."
+            fix = f"The version of a state class is an int, from {FIRST} to {VERSION_MAX}."
+            yield Problem(used.title, used.place, what, fix)
+        elif version != FIRST and subject.serialize is not None:
+            what = (
+                f"Its state class {cls.__name__} has {ATTRIBUTE} = {version}, and the application "
+                f"packs its state itself."
+            )
+            fix = "Read older forms in its deserialize; the version is for pickled state."
+            yield Problem(used.title, used.place, what, fix)
+
+
+def _state_classes(subject: Subject) -> Iterator[tuple[Used, type[Any]]]:
+    for used in used_steps(subject):
+        cls = getattr(used.step, "state_class", None)
+        is_layout = getattr(used.step, "layout", None) is not None
+        if inspect.isclass(cls) and not is_layout and not isinstance(used.step, WindowStep):
+            yield used, cls
+
+
+def _new(cls: type[Any]) -> tuple[Any] | None:
+    try:
+        return (cls(),)
+    except Exception:  # noqa: BLE001  # the user's code; another rule reports it
+        return None

@@ -1,0 +1,68 @@
+"""Rules about event time: assigned once, before the first shuffle, if anything reads it.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wallaroo.dataflow.check.subject import Subject, title_of, used_steps
+from wallaroo.dataflow.graph.nodes import CollectNode, KeyByNode, StepNode
+from wallaroo.dataflow.graph.walk import walk
+from wallaroo.errors import Problem
+from wallaroo.steps.kinds import NO_TIMING, EventTime
+from wallaroo.user_code.compiled import attributes_used
+
+CONTEXT = {"function": 2, "on_end": 1}  # the context's place among the arguments
+
+
+def event_time_comes_first(subject: Subject) -> Iterator[Problem]:
+    """Require event time before shuffles and branches, once.
+
+    A watermark belongs to a source, whose order is lost after a shuffle.
+    """
+    for node in subject.of(StepNode):
+        if not isinstance(node.step, EventTime):
+            continue
+        before = [found for found in walk(node) if found is not node]
+        if any(isinstance(found, KeyByNode | CollectNode) for found in before):
+            yield Problem(
+                title_of(node),
+                node.place,
+                "Events get their time after a key_by() or collect(), where the order of their "
+                "source is lost.",
+                "Call with_event_time() before the first key_by() or collect().",
+            )
+        if any(map(subject.is_branched, before)):
+            yield Problem(
+                title_of(node),
+                node.place,
+                "Events get their time after their stream has parted, and a source has one time.",
+                "Call with_event_time() before branch(), and before a pipeline is used twice.",
+            )
+        if any(
+            isinstance(found, StepNode) and isinstance(found.step, EventTime) for found in before
+        ):
+            yield Problem(
+                title_of(node),
+                node.place,
+                "Events get a time twice on the way from one source.",
+                "Call with_event_time() once.",
+            )
+
+
+def times_that_are_read_are_there(subject: Subject) -> Iterator[Problem]:
+    """Require event time if a function reads it, and no step of the pipeline brings it along."""
+    steps = list(used_steps(subject))
+    if any(used.step.uses_time or used.step.keeps_entries for used in steps):
+        return
+    for used in steps:
+        on_end = getattr(used.step, "timing", NO_TIMING).on_end
+        read = set(attributes_used(used.step.function, CONTEXT["function"]))
+        if on_end is not None:
+            read |= attributes_used(on_end.function, CONTEXT["on_end"])
+        if used.step.is_stateful and read & {"event_time", "watermark"}:
+            what = "It reads the event time of its context, and events have no time."
+            fix = "Add .with_event_time(...) after wallaroo.source(...)."
+            yield Problem(used.title, used.place, what, fix)

@@ -1,0 +1,220 @@
+"""Rules about windows: their aggregations and spans.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from wallaroo.dataflow.check.subject import Subject, Used, used_steps
+from wallaroo.errors import Problem
+from wallaroo.steps.times import SPAN_MIN_NS, span_problem
+from wallaroo.steps.windows.aggregation import METHODS, Aggregation
+from wallaroo.steps.windows.spec import (
+    DEAD_LETTER,
+    RANGE_POLICIES,
+    SESSION_POLICIES,
+    CountWindowSpec,
+    RangeWindowSpec,
+    SessionWindowSpec,
+)
+from wallaroo.steps.windows.step import WindowStep
+from wallaroo.user_code.compiled import never_returns_a_value
+
+IMMUTABLE = (int, float, complex, str, bytes, tuple, frozenset, Decimal, Fraction, date, timedelta)
+SIGNATURES = {
+    "initial_accumulator": "initial_accumulator(self)",
+    "update": "update(self, event, accumulator)",
+    "combine": "combine(self, left, right)",
+    "output": "output(self, key, accumulator)",
+}
+
+
+def _windows(subject: Subject) -> Iterator[tuple[Used, WindowStep[Any, Any]]]:
+    for used in used_steps(subject):
+        if isinstance(used.step, WindowStep):
+            yield used, used.step
+
+
+def aggregations_aggregate(subject: Subject) -> Iterator[Problem]:
+    """Require aggregations with all methods in ``over``."""
+    for used, step in _windows(subject):
+        given = step.given
+        if inspect.isclass(step.aggregation):
+            yield from _not_made(used, given)
+        elif not isinstance(step.aggregation, Aggregation) and not _looks_like_one(given):
+            what = f"over() was given {given!r:.60} instead of an aggregation."
+            fix = "Give it a class derived from wallaroo.Aggregation, or an object of one."
+            yield Problem(used.title, used.place, what, fix)
+        else:
+            problems = list(_methods(used, step.aggregation))
+            yield from problems or _accumulator(used, step.aggregation, subject.serialize)
+
+
+def _looks_like_one(given: Any) -> bool:
+    return any(callable(getattr(given, method, None)) for method in METHODS)
+
+
+def _not_made(used: Used, given: type[Any]) -> Iterator[Problem]:
+    try:
+        given()
+    except Exception as error:
+        what = f"Its aggregation {given.__name__} cannot be made without arguments ({error})."
+        fix = "Give every argument of __init__ a default, or give over() an object of it."
+        yield Problem(used.title, used.place, what, fix)
+
+
+def _methods(used: Used, aggregation: Any) -> Iterator[Problem]:
+    name = type(aggregation).__name__
+    for method, arity in METHODS.items():
+        found = getattr(aggregation, method, None)
+        if not callable(found) or _is_inherited(aggregation, method):
+            what = f"Its aggregation {name} has no method {method}()."
+            yield Problem(used.title, used.place, what, f"Add def {SIGNATURES[method]}.")
+        elif not _takes(found, arity, arity + (method == "output")):
+            what = f"{name}.{method} cannot be called with {arity} arguments."
+            yield Problem(used.title, used.place, what, f"Write it as def {SIGNATURES[method]}.")
+
+
+def _accumulator(
+    used: Used, aggregation: Any, serialize: Callable[[Any], bytes] | None
+) -> Iterator[Problem]:
+    name = type(aggregation).__name__
+    try:
+        accumulator = aggregation.initial_accumulator()
+    except Exception as error:
+        what = f"{name}.initial_accumulator() raised {type(error).__name__}: {error}."
+        yield Problem(used.title, used.place, what, "Return a new, empty accumulator.")
+        return
+    if accumulator is None:
+        what = f"{name}.initial_accumulator() returned None."
+        yield Problem(used.title, used.place, what, "Return an empty accumulator, such as [] or 0.")
+        return
+    if _is_immutable(accumulator) and never_returns_a_value(aggregation.update):
+        kind = type(accumulator).__name__
+        what = f"{name}.update returns no value, and its accumulator, {kind}, cannot be changed."
+        yield Problem(used.title, used.place, what, "Return the new accumulator.")
+    try:
+        (serialize or pickle.dumps)(accumulator)
+    except Exception as error:
+        what = f"Its accumulator, a {type(accumulator).__name__}, cannot be stored: {error}."
+        yield Problem(used.title, used.place, what, "Keep only picklable values in it.")
+
+
+def _is_immutable(accumulator: Any) -> bool:
+    """Return whether an accumulator, and all that it holds, cannot be changed in place."""
+    frozen = getattr(type(accumulator), "__dataclass_params__", None)
+    if not isinstance(accumulator, IMMUTABLE) and not (frozen and frozen.frozen):
+        return False
+    try:
+        hash(accumulator)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_inherited(aggregation: Any, method: str) -> bool:
+    return getattr(type(aggregation), method, None) is getattr(Aggregation, method)
+
+
+def _takes(function: Callable[..., Any], *arities: int) -> bool:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    for arity in arities:
+        try:
+            signature.bind(*[None] * arity)
+        except TypeError:
+            continue
+        return True
+    return False
+
+
+def windows_have_a_span(subject: Subject) -> Iterator[Problem]:
+    """Require windows with a length, and with options that fit together."""
+    for used, step in _windows(subject):
+        policy = getattr(step.spec, "policy", None)
+        if policy == DEAD_LETTER and step.on_error != DEAD_LETTER:
+            what = f"Its late events go to dead letters, and it has on_error={step.on_error!r}."
+            yield Problem(used.title, used.place, what, "Write over(..., on_error='dead-letter').")
+        for what, fix in SPECS[type(step.spec)](step.spec):
+            yield Problem(used.title, used.place, what, fix)
+
+
+Found = Iterator[tuple[str, str]]
+
+
+def _spans(*given: tuple[str, Any, int]) -> Found:
+    """Yield the problem of each of these: its call, the span, and the least that it may be."""
+    for call, span, least in given:
+        problem = span_problem(f"{call}({span!r})", span, least)
+        if problem:
+            yield problem
+
+
+def _is_count(given: Any, least: int) -> bool:
+    return type(given) is int and given >= least
+
+
+def range_problems(spec: RangeWindowSpec) -> Found:
+    """Yield the problems of range windows, each with its fix."""
+    early_ns = SPAN_MIN_NS if spec.early_ns is None else spec.early_ns
+    corrected_ns = SPAN_MIN_NS if spec.corrected_ns is None else spec.corrected_ns
+    range_problem = list(_spans(("range_windows", spec.range_ns, 1)))
+    if range_problem:
+        yield from range_problem
+        return
+    slide_problem = list(_spans(("with_slide", spec.slide_ns, 1)))
+    yield from slide_problem
+    if not slide_problem and spec.slide_ns > spec.range_ns:
+        yield (
+            f"The slide ({spec.slide_ns} ns) is longer than the range ({spec.range_ns} ns): events "
+            f"between two windows would be lost.",
+            "Give a slide that is at most the range.",
+        )
+    yield from _spans(
+        ("with_delay", spec.delay_ns, 0),
+        ("with_offset", spec.offset_ns, 0),
+        ("with_early_results", early_ns, 1),
+        ("with_allowed_lateness", spec.lateness_ns, 0),
+        ("with_allowed_lateness(..., every)", corrected_ns, 1),
+    )
+    if not _is_count(spec.empty_limit, 0):
+        yield f"with_empty_windows({spec.empty_limit!r}) is no number.", "Give a whole number."
+    yield from _policy(spec.policy, RANGE_POLICIES)
+
+
+def _policy(policy: Any, known: tuple[str, ...]) -> Found:
+    if policy not in known:
+        what = f"The late data policy {policy!r} is unknown here."
+        yield what, f"Choose one of {', '.join(map(repr, known))}."
+
+
+def _count(spec: CountWindowSpec) -> Found:
+    if not _is_count(spec.count, 1):
+        yield f"count_windows({spec.count!r}) is no number of events.", "Give 1 or more."
+    if spec.timeout_ns is not None:
+        yield from _spans(("with_timeout", spec.timeout_ns, 1))
+
+
+def _session(spec: SessionWindowSpec) -> Found:
+    yield from _spans(
+        ("session_windows", spec.gap_ns, 1),
+        ("with_delay", spec.delay_ns, 0),
+    )
+    yield from _policy(spec.policy, SESSION_POLICIES)
+
+
+SPECS: dict[type[Any], Callable[[Any], Found]] = {
+    RangeWindowSpec: range_problems,
+    CountWindowSpec: _count,
+    SessionWindowSpec: _session,
+}

@@ -1,0 +1,121 @@
+"""The plan in words: stages, and why each begins.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wallaroo.dataflow.plan.model import (
+    BranchEntry,
+    Plan,
+    SourceEntry,
+    Stage,
+    ToBranches,
+    ToExchange,
+    ToSinks,
+)
+from wallaroo.steps.kinds import DEAD_LETTER, SKIP
+
+
+def text(plan: Plan) -> str:
+    """Explain a plan, stage by stage."""
+    return "\n".join(_lines(plan)) + "\n"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    shuffles = plan.levels - 1
+    yield (
+        f"{plan.application}: {_count(len(plan.stages), 'stage')}, {_count(shuffles, 'shuffle')} "
+        f"in a row, {plan.key_groups} key groups"
+    )
+    for stage in sorted(plan.stages, key=lambda stage: (stage.level, stage.id)):
+        yield ""
+        yield f"stage {stage.id} (level {stage.level}): {stage.why}"
+        yield f"  from   {_entry(plan, stage)}"
+        for step in stage.steps:
+            state = f", state {step.state_class.__qualname__} per key" if step.is_stateful else ""  # type: ignore[attr-defined]
+            yield f"  step   '{step.step_name}' ({step.kind}{state})"
+        yield f"  to     {_exit(plan, stage)}"
+    yield from _failures(plan)
+    if plan.notes:
+        yield ""
+    for note in plan.notes:
+        yield f"note: {note}"
+
+
+def _failures(plan: Plan) -> Iterator[str]:
+    skipping = [f"'{step.step_name}'" for step in plan.steps if step.on_error == SKIP]
+    writing = [f"'{step.step_name}'" for step in plan.steps if step.on_error == DEAD_LETTER]
+    if skipping or writing:
+        yield ""
+    if skipping:
+        yield f"on error: {', '.join(skipping)} skips the event"
+    if writing:
+        sink = (
+            "no sink yet: run with --dead-letters"
+            if plan.dead_letters is None
+            else plan.sinks[plan.dead_letters].config.label
+        )
+        yield f"on error: {', '.join(writing)} writes a dead letter ({sink})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}" if number else f"no {noun}"
+
+
+def _entry(plan: Plan, stage: Stage) -> str:
+    if isinstance(stage.entry, SourceEntry):
+        source = plan.sources[stage.entry.source]
+        return (
+            f"source '{source.config.name}' ({source.config.label}), decoder "
+            f"'{source.decoder.step_name}'"
+        )
+    if isinstance(stage.entry, BranchEntry):
+        return f"{_stages(stage.entry.stages)}, without a shuffle"
+    producers = [
+        f"{other.id}"
+        for other in plan.stages
+        if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id
+    ]
+    return (
+        f"the shuffle after {'stage' if len(producers) == 1 else 'stages'} {', '.join(producers)}"
+    )
+
+
+def _stages(numbers: tuple[int, ...]) -> str:
+    *others, last = map(str, numbers)
+    return f"stages {', '.join(others)} and {last}" if others else f"stage {last}"
+
+
+def _decoded(plan: Plan, stage: Stage) -> str:
+    """Return when frames that are shipped undecoded are decoded."""
+    assert isinstance(stage.entry, SourceEntry)
+    if not plan.sources[stage.entry.source].decoder.has_key_place:
+        return "decoded again after the shuffle"
+    return "decoded after the shuffle: their keys are read where the decoder says"
+
+
+def _exit(plan: Plan, stage: Stage) -> str:
+    leave = stage.exit
+    if isinstance(leave, ToSinks):
+        return ", ".join(
+            f"sink '{plan.sinks[sink].name}' ({plan.sinks[sink].config.label})"
+            for sink in leave.sinks
+        )
+    if isinstance(leave, ToBranches):
+        if leave.split is None:
+            each = ", every event to each" if len(leave.stages) > 1 else ""
+            return f"{_stages(leave.stages)}{each}"
+        first, second = leave.stages
+        return f"stage {first} where '{leave.split.step_name}' is true, else stage {second}"
+    if leave.keeps_key:
+        how = "by the key each event has"
+    elif leave.extractor is None:
+        how = "everything to one place (collect)"
+    else:
+        how = f"by key_by '{leave.extractor.step_name}'"
+    raw = f"; undecoded frames travel, and are {_decoded(plan, stage)}" if leave.is_raw else ""
+    added = "; added up before they travel" if leave.added_up else ""
+    return f"stage {leave.stage}, {how}{raw}{added}"

@@ -1,0 +1,344 @@
+"""A plan as JSON, beside a checkpoint, and its comparison with another.
+
+Where it runs: pure.
+
+The comparison decides whether another plan may continue from the checkpoint.  State belongs to
+(state step, key) within key groups, unread input to a source's name, unsent output to a sink
+(by its id, ``plan.sink_ids``).  A plan may continue when nothing that a checkpoint holds loses its
+owner or changes its meaning.  All else (stateless steps, stages, addresses of named sinks, new
+sources, sinks and state steps) may change freely between two runs, because no event is ever between
+two stages when a batch is committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from wallaroo.dataflow.plan.join_sides import changed_spans, noted_joins, refused_joins
+from wallaroo.dataflow.plan.model import (
+    BranchEntry,
+    Plan,
+    SourceEntry,
+    Stage,
+    ToExchange,
+    ToSinks,
+    following_of,
+)
+from wallaroo.dataflow.plan.schemas import (
+    Schema,
+    accepts_class,
+    changed_attributes,
+    noted_schemas,
+    refused_versions,
+)
+from wallaroo.dataflow.plan.sink_ids import (
+    Noted,
+    Settled,
+    noted,
+    place_of,
+    settle,
+)
+from wallaroo.steps.kinds import STOP
+from wallaroo.user_code.moved_modules import current_class
+from wallaroo.user_code.references import importable_module
+
+FORMAT = 1
+
+
+class Verdict(Enum):
+    """Verdict whether a checkpoint can be continued under another plan."""
+
+    SAME = "compatible"
+    CHANGED = "compatible with new steps"
+    INCOMPATIBLE = "incompatible"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The verdict, and its reasons as sentences.  For CHANGED they list new and removed parts."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+
+
+def dumps(
+    plan: Plan, gone: Noted | None = None, schemas: Mapping[str, Schema] | None = None
+) -> str:
+    """Describe a plan as canonical JSON.
+
+    ``gone``: sinks that only a checkpoint knows; ``schemas``: those of all state that it may hold.
+    """
+    described = {**describe(plan), **({"gone": gone} if gone else {})}
+    if schemas:
+        described["schemas"] = schemas
+    return json.dumps(described, indent=1, sort_keys=True)
+
+
+def settled(plan: Plan, old: str, has_commits: bool = True) -> Settled:
+    """Assign a plan's sinks the ids that they have in a checkpoint made under the plan ``old``."""
+    shape = [_shape(stage) for stage in plan.stages]
+    return settle(plan, json.loads(old), shape, has_commits)
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """Describe the relevant part of a plan: names and settings, no code."""
+    steps = {step.step_name: step for stage in plan.stages for step in stage.steps}
+    joins = noted_joins(plan)
+    schemas = noted_schemas(plan)
+    on_error = {step.step_name: step.on_error for step in plan.steps if step.on_error != STOP}
+    return {
+        "format": FORMAT,
+        "application": plan.application,
+        "key_groups": plan.key_groups,
+        "sources": {
+            source.config.name: {
+                "pipeline": source.pipeline,
+                "kind": source.config.kind,
+                "header_length": source.config.wire_framing.header_length,
+                "length_fmt": source.config.wire_framing.length_fmt,
+            }
+            for source in plan.sources
+        },
+        "sinks": {sink.name: noted(sink.config) for sink in plan.sinks},
+        "states": {
+            name: {
+                "class": _kept(step),
+                "keys": sorted(_keys_in_front(plan, name)),
+            }
+            for name, step in steps.items()
+            if step.is_stateful
+        },
+        "steps": {name: step.kind for name, step in steps.items()},
+        "shape": [_shape(stage) for stage in plan.stages],
+        **({"on_error": on_error} if on_error else {}),
+        **({"joins": joins} if joins else {}),
+        **({"schemas": schemas} if schemas else {}),
+    }
+
+
+def renamed(text: str, step: str, new: str, *, is_done: bool) -> str:
+    """Return a plan's JSON with a state step under a new name.
+
+    Until that ``is_done``, its state is noted under both names, so that no application fits.
+    """
+    plan = json.loads(text)
+    if not is_done:
+        plan["states"][new] = plan["states"][step]
+        return json.dumps(plan, indent=1, sort_keys=True)
+    for part in ("states", "steps", "on_error", "joins", "schemas"):
+        if step in plan.get(part, {}):
+            plan[part][new] = plan[part].pop(step)
+    for stage in plan["shape"]:
+        stage["steps"] = [new if name == step else name for name in stage["steps"]]
+    return json.dumps(plan, indent=1, sort_keys=True)
+
+
+def _kept(step: Any) -> str:
+    """Return the class of a step's state; for windows also their specification."""
+    own = _qualified(getattr(step, "state_class", object))
+    return f"{own} over {step.kept_for}" if step.kept_for is not None else own
+
+
+def _qualified(cls: type[Any]) -> str:
+    return f"{importable_module(cls.__module__)}.{cls.__qualname__}"
+
+
+def _keys_in_front(plan: Plan, name: str) -> set[str]:
+    """Return the extractors (or ``collect()``) whose keys state step ``name`` sees."""
+    keys: set[str] = set()
+    todo = [
+        stage.id for stage in plan.stages if any(step.step_name == name for step in stage.steps)
+    ]
+    while todo:
+        following = todo.pop()
+        entry = plan.stages[following].entry
+        if isinstance(entry, BranchEntry):
+            todo += entry.stages
+        for stage in plan.stages:
+            if not isinstance(stage.exit, ToExchange) or stage.exit.stage != following:
+                continue
+            if stage.exit.keeps_key:
+                todo.append(stage.id)
+            else:
+                keys.add(stage.exit.extractor.step_name if stage.exit.extractor else "collect()")
+    return keys
+
+
+def _shape(stage: Stage) -> dict[str, Any]:
+    match stage.entry:
+        case SourceEntry(source=source):
+            entry = f"source {source}"
+        case BranchEntry(stages=parents):
+            entry = f"stage {', '.join(map(str, parents))}"
+        case _:
+            entry = "shuffle"
+    leave = stage.exit
+    to = (
+        [f"sink {sink}" for sink in leave.sinks]
+        if isinstance(leave, ToSinks)
+        else [f"stage {following}" for following in following_of(stage)]
+    )
+    return {"from": entry, "steps": [step.step_name for step in stage.steps], "to": to}
+
+
+def abandoned(old: str, new: str) -> frozenset[str]:
+    """Return the state steps whose state is dropped by continuing a checkpoint regardless.
+
+    It was made under the plan ``old``, and is continued under ``new`` although it does not fit.
+    """
+    before = json.loads(old)
+    after = json.loads(new)
+    joins = refused_joins(before.get("joins", {}), after.get("joins", {}))
+    return frozenset(
+        {
+            *(name for name, _ in _states(before, after)),
+            *(name for name, _ in refused_versions(before, after)),
+            *(name for name, _ in joins),
+        }
+    )
+
+
+def compare(
+    old: str,
+    new: str,
+    unclear: Sequence[str] = (),
+    waits: Callable[[str], bool] = lambda sink: True,
+) -> Comparison:
+    """Judge whether a checkpoint made under the plan ``old`` can be continued under ``new``.
+
+    Both are texts from ``dumps``, the new one of a plan that is ``settled``, which left
+    ``unclear``; ``waits`` returns whether output of a sink may still be undelivered.
+    """
+    before = json.loads(old)
+    after = json.loads(new)
+    if before == after:
+        return Comparison(Verdict.SAME)
+    if before.get("format") != after.get("format"):
+        what = (
+            f"The plan was written in format {before.get('format')}, this version writes "
+            f"{after.get('format')}."
+        )
+        return Comparison(Verdict.INCOMPATIBLE, (what,))
+    reasons = (
+        *_whole(before, after),
+        *_sources(before, after),
+        *unclear,
+        *_sinks(before, after, waits),
+        *(reason for _, reason in _states(before, after)),
+        *(reason for _, reason in refused_versions(before, after)),
+        *(reason for _, reason in refused_joins(before.get("joins", {}), after.get("joins", {}))),
+    )
+    if reasons:
+        return Comparison(Verdict.INCOMPATIBLE, reasons)
+    changes = [*_changes(before, after)]
+    if not changes and before["shape"] == after["shape"]:
+        return Comparison(Verdict.SAME)  # an earlier version had fewer notes
+    return Comparison(
+        Verdict.CHANGED, tuple(changes) or ("The same steps are laid out in other stages.",)
+    )
+
+
+def _whole(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    if before["application"] != after["application"]:
+        yield (
+            f"It belongs to the application '{before['application']}', this is "
+            f"'{after['application']}'."
+        )
+    if before["key_groups"] != after["key_groups"]:
+        yield (
+            f"Its state is laid out in {before['key_groups']} key groups, this plan has "
+            f"{after['key_groups']}."
+        )
+
+
+def _sources(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for name, was in before["sources"].items():
+        now = after["sources"].get(name)
+        if now is None:
+            yield f"Source '{name}' is gone, and input it has accepted may not be processed yet."
+        elif now["kind"] != was["kind"]:
+            yield (
+                f"Source '{name}' was a {was['kind']} source and is a {now['kind']} source now: "
+                f"their positions do not compare."
+            )
+        elif (now["header_length"], now["length_fmt"]) != (was["header_length"], was["length_fmt"]):
+            header = f"{was['header_length']} bytes, {was['length_fmt']!r}"
+            yield f"Source '{name}' has another header than the frames it has accepted ({header})."
+
+
+def _sinks(
+    before: dict[str, Any], after: dict[str, Any], waits: Callable[[str], bool]
+) -> Iterator[str]:
+    for name, was in before["sinks"].items():
+        now = after["sinks"].get(name)
+        if now is not None and now["kind"] == was["kind"]:
+            continue
+        if not waits(name):
+            continue
+        where = place_of(was)
+        yield (
+            f"Sink '{name}'{f' ({where})' if where else ''} is gone, and output committed to it "
+            f"may not have left yet. If it was moved, name it: "
+            f"name='{was.get('name', name)}' in its configuration."
+        )
+
+
+def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, was in before["states"].items():
+        now = after["states"].get(name)
+        if now is None:
+            yield (
+                name,
+                f"State step '{name}' is gone or renamed: its state would be lost.",
+            )
+            continue
+        if now["class"] != current_class(was["class"]) and not accepts_class(name, before, after):
+            yield (
+                name,
+                f"The state of step '{name}' is of class {was['class']}, now it is {now['class']}.",
+            )
+        gone = sorted(set(was["keys"]) - set(now["keys"]))
+        if gone:
+            yield (
+                name,
+                f"The state of step '{name}' was kept by {', '.join(gone)}, now it is kept by "
+                f"{', '.join(now['keys'])}.",
+            )
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for part, noun in (("sources", "Source"), ("sinks", "Sink"), ("steps", "Step")):
+        yield from (f"{noun} '{name}' is new." for name in after[part] if name not in before[part])
+        left = "nothing waits for it" if noun == "Sink" else "it kept nothing"
+        yield from (
+            f"{noun} '{name}' is gone; {left}." for name in before[part] if name not in after[part]
+        )
+    yield from _moved_sinks(before, after)
+    yield from changed_spans(before.get("joins", {}), after.get("joins", {}))
+    yield from changed_attributes(before, after)
+    for name, kind in after["steps"].items():
+        if before["steps"].get(name, kind) != kind:
+            yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."
+    was = before.get("on_error", {})
+    now = after.get("on_error", {})
+    for name in sorted({*was, *now}):
+        if was.get(name, STOP) != now.get(name, STOP):
+            yield (
+                f"Step '{name}' had on_error={was.get(name, STOP)!r} and has "
+                f"{now.get(name, STOP)!r} now."
+            )
+
+
+def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for name, was in before["sinks"].items():
+        now = after["sinks"].get(name, {})
+        notes = [key for key in ("target", "address") if key in was and key in now]
+        if any(was[key] != now[key] for key in notes):
+            yield (
+                f"Sink '{name}' wrote to {place_of(was)} and writes to {place_of(now)} now: what "
+                f"has left stays where it is; what waits, and what comes, goes to the new place."
+            )

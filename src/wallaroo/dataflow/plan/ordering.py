@@ -1,0 +1,98 @@
+"""The pass that puts events in order before steps in event time.
+
+Where it runs: pure.
+
+The events of a key arrive in one order at a stage that one source feeds, if that source's events
+have one: that of its log, whatever the tasks and batches.  Everywhere else (behind a second
+shuffle; if sources or partitions meet; behind windows and joins, whose results are emitted at times
+of their own) the order depends on them.  There the events of a step that acts in event time are put
+in the order of time first: then its timers and expiries have one place among its events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wallaroo.dataflow.plan.model import (
+    BranchEntry,
+    Plan,
+    SourceEntry,
+    Stage,
+    following_of,
+)
+from wallaroo.steps.joins.step import (
+    InOrder,
+    IntervalJoin,
+    LatestJoin,
+    WindowJoin,
+    order_before,
+)
+from wallaroo.steps.kinds import StateComputation, StateComputationMulti, Step
+from wallaroo.steps.windows.step import WindowStep
+
+UNORDERED = (WindowStep, IntervalJoin, LatestJoin, WindowJoin)
+
+
+def acts_in_event_time(step: Step) -> bool:
+    """Return whether a step depends on when time passes between its events."""
+    if type(step) not in (StateComputation, StateComputationMulti):
+        return False
+    timing = step.timing  # type: ignore[attr-defined]  # the type says it
+    return timing.on_timer is not None or step.expires_by_event_time
+
+
+class Ordering:
+    """One walk over a plan's stages, from the sources on."""
+
+    def __init__(self, plan: Plan):
+        self.notes: list[str] = []  # for `wallaroo explain`
+        self._plan = plan
+        self._leaves_ordered: dict[int, bool] = {}
+        self._has_times: dict[int, bool] = {}  # declared times, not those of receipt
+
+    def stages(self) -> tuple[Stage, ...]:
+        """Return the stages, with the steps that order events among theirs."""
+        changed: dict[int, Stage] = {}
+        for stage in sorted(self._plan.stages, key=lambda stage: (stage.level, stage.id)):
+            changed[stage.id] = replace(stage, steps=self._steps(stage))
+        return tuple(changed[stage.id] for stage in self._plan.stages)
+
+    def _steps(self, stage: Stage) -> tuple[Step, ...]:
+        before = self._before(stage)
+        self._has_times[stage.id] = self._times(stage, before)
+        is_ordered = self._comes_ordered(stage, before)
+        steps: list[Step] = []
+        for step in stage.steps:
+            if acts_in_event_time(step) and not is_ordered and self._has_times[stage.id]:
+                steps.append(order_before(step))
+                self.notes.append(
+                    f"'{step.step_name}' acts in event time, and its events come in no one order: "
+                    f"they are put in order of time, so its results wait for the watermark."
+                )
+                is_ordered = True
+            steps.append(step)
+            if isinstance(step, InOrder):
+                is_ordered = True
+            elif isinstance(step, UNORDERED):
+                is_ordered = False
+        self._leaves_ordered[stage.id] = is_ordered
+        return tuple(steps)
+
+    def _before(self, stage: Stage) -> list[Stage]:
+        return [each for each in self._plan.stages if stage.id in following_of(each)]
+
+    def _times(self, stage: Stage, before: list[Stage]) -> bool:
+        if isinstance(stage.entry, SourceEntry):
+            return not self._plan.source_times[stage.entry.source][1].is_receipt
+        return any(self._has_times[each.id] for each in before)
+
+    def _comes_ordered(self, stage: Stage, before: list[Stage]) -> bool:
+        if isinstance(stage.entry, SourceEntry):
+            return bool(self._plan.sources[stage.entry.source].config.has_one_order)
+        if isinstance(stage.entry, BranchEntry):
+            return all(self._leaves_ordered[each.id] for each in before)
+        return (
+            len(before) == 1
+            and self._leaves_ordered[before[0].id]
+            and self._plan.source_of(before[0]) is not None
+        )

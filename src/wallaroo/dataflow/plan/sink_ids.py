@@ -1,0 +1,220 @@
+"""Ids of an application's sinks, and their place in a checkpoint.
+
+Where it runs: pure.
+
+The invariants:
+
+* A sink is known by its ``name=``, else by its kind and target (with the address, for targets that
+  exist at several), never by its place in the application.
+* A sink keeps the id under which a checkpoint has its output (folder of the outbox, commits,
+  records in the other system), also if it is given a name or another one.
+* An id is never assigned to another sink: those of removed sinks stay noted.
+* Sinks of one kind and one target reach the same receiver, and are numbered in their order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from wallaroo.dataflow.plan.model import DEAD_LETTERS, Plan, SinkPlan
+
+TEXT_MAX = 48  # a name or target in an id, which names folders and labels metrics
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+Noted = Mapping[str, dict[str, str]]  # id -> a sink's notes in a plan.json
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A plan with a checkpoint's sink ids; the sinks that it lacks; notes on unassignable ones."""
+
+    plan: Plan
+    gone: Noted
+    unclear: tuple[str, ...] = ()
+
+
+def noted(config: Any) -> dict[str, str]:
+    """Return a checkpoint's notes of a sink."""
+    name = name_of(config)
+    where = {"kind": config.kind, "target": config.target, "address": config.address}
+    return {**where, "name": name} if name else where
+
+
+def name_of(config: Any) -> str:
+    """Return the name that the user gave to a sink; nothing if there is none."""
+    name = getattr(config, "name", "")
+    return name if isinstance(name, str) else ""
+
+
+def place_of(sink: Mapping[str, str]) -> str:
+    """Return the place that a noted sink writes to, for people; nothing if that is not noted."""
+    where = sink.get("target", "")
+    address = sink.get("address", "")
+    return f"{where} at {address}" if address else where
+
+
+def fresh_ids(configs: Sequence[Any], used: Collection[str] = ()) -> list[str]:
+    """Return ids of sinks that are new: name or kind, with the target if not unique."""
+    unnamed = [config.kind for config in configs if not name_of(config)]
+    taken = {DEAD_LETTERS, *used}
+    ids: dict[int, str] = {}
+    for number, config in sorted(enumerate(configs), key=lambda each: not name_of(each[1])):
+        if name := name_of(config):
+            wanted = _safe(name)
+        elif unnamed.count(config.kind) > 1 and config.target:
+            wanted = f"{config.kind}-{_safe(config.target)}"
+        else:
+            wanted = config.kind
+        ids[number] = next(each for each in _numbered(wanted) if each not in taken)
+        taken.add(ids[number])
+    return [ids[number] for number in range(len(configs))]
+
+
+def _numbered(wanted: str) -> Iterator[str]:
+    yield wanted
+    number = 2
+    while True:
+        yield f"{wanted}-{number}"
+        number += 1
+
+
+def _safe(text: str) -> str:
+    """Return a text as the name of a folder; a checksum keeps different ones apart.
+
+    >>> _safe("127.0.0.1:7002"), _safe("orders")
+    ('127.0.0.1-7002', 'orders')
+    >>> _safe("a/b") == _safe("a b"), _safe("a/" * 60) == _safe("b/" * 60)
+    (False, False)
+    """
+    safe = _UNSAFE.sub("-", text).strip("-.")
+    if safe == text.replace(":", "-") and len(safe) <= TEXT_MAX:
+        return safe
+    digest = blake2b(text.encode(), digest_size=3).hexdigest()
+    return f"{safe[-TEXT_MAX:].strip('-.')}-{digest}".lstrip("-")
+
+
+def settle(
+    plan: Plan, before: Mapping[str, Any], shape: Sequence[Any], has_commits: bool = True
+) -> Settled:
+    """Assign a plan's sinks the ids that a checkpoint has for them.
+
+    ``before`` is its plan.json, ``shape`` that of this plan's stages in a plan.json.  Without
+    commits no id has any output.
+    """
+    sinks = [sink for sink in plan.sinks if sink.name != DEAD_LETTERS]
+    new = [noted(sink.config) for sink in sinks]
+    known: Noted = {each: sink for each, sink in before["sinks"].items() if each != DEAD_LETTERS}
+    lost: Noted = before.get("gone", {})
+    ids, unclear = _matched(new, known, before["shape"] == shape)
+    back = [number for number in range(len(new)) if number not in ids]
+    found, _ = _matched([new[number] for number in back], lost, False, PASSES[:2])
+    ids.update((back[number], each) for number, each in found.items())
+    used = {*known, *lost} if has_commits else {*ids.values()}
+    fresh = fresh_ids([sink.config for sink in sinks], used)
+    names = {id(sink): ids.get(number, fresh[number]) for number, sink in enumerate(sinks)}
+    kept = {*names.values()}
+    return Settled(
+        replace(plan, sinks=tuple(_named(sink, names.get(id(sink))) for sink in plan.sinks)),
+        {each: sink for each, sink in {**lost, **known}.items() if each in used - kept},
+        tuple(unclear),
+    )
+
+
+def _named(sink: SinkPlan, name: str | None) -> SinkPlan:
+    return sink if name is None else replace(sink, name=name)
+
+
+class _Rule(Enum):
+    ANY = "those of one key are interchangeable"
+    ONE = "there must be one only on both sides"
+    PLACE = "if the application was not changed, they are in their order"
+
+
+_Key = Callable[[dict[str, str], str], Any]  # from a noted sink and its id; None: not to be matched
+
+
+def _by_name(sink: dict[str, str], own_id: str) -> Any:
+    return sink.get("name")
+
+
+def _by_place(sink: dict[str, str], own_id: str) -> Any:
+    return sink.get("target", ""), sink.get("address", "")
+
+
+def _by_id(sink: dict[str, str], own_id: str) -> Any:
+    return own_id or sink.get("name")  # only a sink of a checkpoint has an id
+
+
+def _by_target(sink: dict[str, str], own_id: str) -> Any:
+    return sink.get("target", "")
+
+
+def _without_address(sink: dict[str, str], own_id: str) -> Any:
+    return None if own_id and "address" in sink else sink.get("target", "")
+
+
+def _without_target(sink: dict[str, str], own_id: str) -> Any:
+    return None if own_id and "target" in sink else ""
+
+
+# earlier versions noted no addresses, and for some kinds no target: the last two are for these
+PASSES: tuple[tuple[_Key, _Rule], ...] = (
+    (_by_name, _Rule.ANY),
+    (_by_place, _Rule.ANY),
+    (_by_id, _Rule.ANY),
+    (_by_target, _Rule.ONE),
+    (_without_address, _Rule.PLACE),
+    (_without_target, _Rule.PLACE),
+)
+
+
+def _matched(
+    new: Sequence[dict[str, str]],
+    old: Noted,
+    has_same_shape: bool,
+    passes: Sequence[tuple[_Key, _Rule]] = PASSES,
+) -> tuple[dict[int, str], list[str]]:
+    """Return the ids of known sinks by number of the sink, and sentences about the unclear ones."""
+    ids: dict[int, str] = {}
+    unclear: list[str] = []
+    for key, rule in passes:
+        taken = {*ids.values()}
+        numbers = _grouped((n, key(sink, ""), sink) for n, sink in enumerate(new) if n not in ids)
+        # ids are longer from 10 on
+        in_order = sorted(old, key=lambda each: (len(each), each))
+        known = _grouped((i, key(old[i], i), old[i]) for i in in_order if i not in taken)
+        for group, there in known.items():
+            here = numbers.get(group, [])
+            is_even = len(here) == len(there)
+            is_clear = is_even and (len(here) == 1 or (rule is _Rule.PLACE and has_same_shape))
+            if rule is _Rule.ANY or is_clear:
+                ids.update(zip(here, there, strict=False))
+            elif rule is _Rule.PLACE and here:
+                unclear.append(_unclear(group[0], there))
+    return ids, unclear
+
+
+_Which = TypeVar("_Which", int, str)
+
+
+def _grouped(
+    sinks: Iterable[tuple[_Which, Any, dict[str, str]]],
+) -> dict[tuple[str, Any], list[_Which]]:
+    groups: dict[tuple[str, Any], list[_Which]] = {}
+    for which, key, sink in sinks:
+        if key is not None:
+            groups.setdefault((sink["kind"], key), []).append(which)
+    return groups
+
+
+def _unclear(kind: str, ids: Sequence[str]) -> str:
+    listed = ", ".join(f"'{each}'" for each in ids)
+    return (
+        f"An earlier version noted no addresses, so which {kind} sink is which of {listed} is "
+        f"unclear. Run the application once as it was, with this version, and change it then."
+    )

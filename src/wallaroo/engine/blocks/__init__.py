@@ -1,0 +1,1 @@
+"""Blocks of a shuffle: keys, packing and their order."""

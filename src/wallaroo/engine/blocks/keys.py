@@ -1,0 +1,129 @@
+"""Keys: their bytes, their key group, and the task that owns it.
+
+Where it runs: pure.  ``encode_key``, ``group_of`` and ``groups_of_task`` fix where state lives;
+changing one makes every checkpoint unreadable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from functools import lru_cache
+from typing import Any
+
+Key = str | bytes | int
+
+GROUPS_KEPT = 1 << 15  # keys; 5 MB in a worker
+
+_STR = b"s"
+_BYTES = b"b"
+_INT = b"i"
+
+
+def normalize_key(key: Any) -> Key:
+    """Return the key as a plain str, bytes or int; a bool is the int that it equals.
+
+    Raises TypeError for anything else, such as 1.0, though Python finds it equal to 1.
+
+    >>> normalize_key("AAPL"), normalize_key(True)
+    ('AAPL', 1)
+    """
+    if isinstance(key, str):
+        return str.__str__(key)
+    if isinstance(key, bytes):
+        return bytes.__getitem__(key, slice(None))
+    if isinstance(key, int):
+        return int.__int__(key)
+    raise _no_key(key)
+
+
+def encode_key(key: Key) -> bytes:
+    """Return the key's bytes: one tag byte (s, b, i), then UTF-8, the bytes, or the decimal number.
+
+    Raises TypeError for anything but str, bytes or int.
+
+    >>> encode_key("AAPL"), encode_key(b"AAPL"), encode_key(7)
+    (b'sAAPL', b'bAAPL', b'i7')
+    """
+    if isinstance(key, str):
+        return _STR + key.encode("utf-8", "surrogatepass")
+    if isinstance(key, bytes):
+        return _BYTES + key
+    if isinstance(key, int):
+        return _INT + b"%d" % key
+    raise _no_key(key)
+
+
+def _no_key(key: object) -> TypeError:
+    """Return the error for an invalid key, with a hint for a valid one.
+
+    >>> _no_key(("AAPL", 7))
+    TypeError('a key must be str, bytes or int, not tuple: make one string of its parts')
+    """
+    fix = ""
+    if isinstance(key, tuple):
+        fix = ": make one string of its parts"
+    elif hasattr(key, "__index__"):  # such as numpy's integers
+        fix = ": return int(...) of it"
+    return TypeError(f"a key must be str, bytes or int, not {type(key).__name__}{fix}")
+
+
+def decode_key(encoded: bytes) -> Key:
+    """Undo ``encode_key``.
+
+    >>> [decode_key(encode_key(key)) for key in ("é", b"x", -3)]
+    ['é', b'x', -3]
+    """
+    tag = encoded[:1]
+    rest = encoded[1:]
+    if tag == _STR:
+        return rest.decode("utf-8", "surrogatepass")
+    return rest if tag == _BYTES else int(rest)
+
+
+def group_of(encoded: bytes, key_groups: int) -> int:
+    """Return the key group (0 ≤ group < key_groups) of an encoded key.
+
+    It is the first 8 bytes of BLAKE2b, modulo the number of key groups.
+    """
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "big") % key_groups
+
+
+def groups_of_task(task: int, tasks: int, key_groups: int) -> tuple[int, int]:
+    """Return the half-open range of key groups that ``task`` of ``tasks`` owns.
+
+    >>> [groups_of_task(task, 3, 128) for task in range(3)]
+    [(0, 42), (42, 85), (85, 128)]
+    """
+    return task * key_groups // tasks, (task + 1) * key_groups // tasks
+
+
+@lru_cache(maxsize=GROUPS_KEPT)
+def group_of_key(key: Key, key_groups: int) -> int:
+    """Return the key group of a normalized key; cached, because keys recur across batches."""
+    return group_of(encode_key(key), key_groups)
+
+
+@lru_cache(maxsize=16)
+def homes(key_groups: int) -> tuple[str, ...]:
+    """Return a key of each key group, always the same one.
+
+    >>> [group_of_key(home, 3) for home in homes(3)]
+    [0, 1, 2]
+    """
+    found: dict[int, str] = {}
+    numbers = itertools.count()
+    while len(found) < key_groups:
+        key = f"waiting {next(numbers)}"
+        found.setdefault(group_of(encode_key(key), key_groups), key)
+    return tuple(found[group] for group in range(key_groups))
+
+
+@lru_cache(maxsize=16)
+def tasks_by_group(tasks: int, key_groups: int) -> tuple[int, ...]:
+    """Return, for every key group, the task that owns it: the inverse of ``groups_of_task``."""
+    owners: list[int] = []
+    for task in range(tasks):
+        first, end = groups_of_task(task, tasks, key_groups)
+        owners.extend([task] * (end - first))
+    return tuple(owners)

@@ -1,0 +1,276 @@
+"""Packing of state objects and of a block's events into bytes.
+
+Where it runs: pure.
+
+Invariants of packing:
+
+* A value is packed when it is emitted.  Later changes to the object, by the function that returned
+  it or through the state that refers to it, do not change what was emitted.
+* No two events of a block share an object that can change, so that no result depends on which
+  events travel in one block.
+"""
+
+from __future__ import annotations
+
+import io
+import marshal
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+# values that cannot change: they are kept as they are until their block is full.  None is not among
+# them, since in a column it marks the place of a value that was pickled
+ATOMIC = frozenset({str, bytes, int, float, bool})
+NOTHING_ATOMIC: frozenset[type[Any]] = frozenset()
+# classes of events to which the values of one block refer by two bytes; each further one costs its
+# name per event
+CLASSES_MAX = 16
+# opcodes of protocol 3, the last one that numbers what it remembers explicitly and has no frames
+_PROTOCOL = 3
+_MARSHAL_VERSION = 2
+KEYS_AGAIN = None, None  # in the place of a ``ValueColumn``'s list and stream
+_BEGIN_LIST = b"\x80\x03]("
+_END_LIST = b"e."
+_POP = b"0"
+
+
+class Kind(Enum):
+    """Encodings of the values of a block."""
+
+    VALUES = "values"  # events, pickled
+    FRAMES = "frames"  # payloads that are not decoded yet
+    SERIALIZED = "serialized"  # events, by the application's own serialize
+    COLUMNS = "columns"  # rows as columns (``engine.columns``)
+
+
+class Atoms(Protocol):
+    """A collector of values of atomic types."""
+
+    def append(self, value: Any, /) -> None:
+        """Append one."""
+
+
+class Column(Protocol):
+    """Values of one block while it fills.  Each is packed in its state at the time it is added."""
+
+    @property
+    def atoms(self) -> Atoms:
+        """Return the collector of atomic values, the same object for the column's life."""
+
+    def put(self, value: Any, /) -> None:
+        """Accept any value.  Raises any error of packing it; the column is then as before."""
+
+    def take(self) -> Any:
+        """Return the input of ``unpack``, and start over with nothing."""
+
+
+class PickleStream:
+    """Values pickled one after the other into one pickle of their list.
+
+    Each is pickled by itself.  The pickler forgets everything between two values, except for their
+    classes, so values share no objects and still name their class by two bytes.  Its memo is reset
+    for each value; explicit memo numbers (protocol 3) let one ``loads`` read all values.
+    """
+
+    __slots__ = ("_buffer", "_classes", "_end", "_memo", "_pickler")
+
+    def __init__(self) -> None:
+        self._buffer = io.BytesIO()
+        self._pickler = pickle.Pickler(self._buffer, _PROTOCOL)
+        self._classes: set[type[Any]] = set()
+        self._memo: dict[int, tuple[int, Any]] = {}
+        self._end = self._buffer.write(_BEGIN_LIST)
+
+    def add(self, value: Any) -> None:
+        """Pickle one value.  Raises any error of pickling it; the stream is then as before."""
+        if type(value) not in self._classes:
+            self._introduce(type(value))
+        self._pickler.memo = self._memo
+        try:
+            self._pickler.dump(value)
+        except BaseException:
+            self._undo()
+            raise
+        self._end = self._buffer.seek(-1, io.SEEK_CUR)  # the next value overwrites the STOP
+
+    def _introduce(self, cls: type[Any]) -> None:
+        """Put the class before its first value, so that all values may refer to it."""
+        self._classes.add(cls)
+        if len(self._memo) >= CLASSES_MAX or cls.__module__ == "builtins":
+            return
+        self._pickler.memo = self._memo
+        try:
+            self._pickler.dump(cls)
+        except Exception:  # the value may pickle all the same, or raises the error itself
+            self._undo()
+            return
+        self._buffer.seek(-1, io.SEEK_CUR)
+        self._buffer.write(_POP)
+        self._end = self._buffer.tell()
+        self._memo = self._pickler.memo.copy()
+
+    def _undo(self) -> None:
+        self._buffer.seek(self._end)
+        self._buffer.truncate()
+
+    def take(self) -> bytes | None:
+        """Return the pickle of the list of values, None if there are none; start over."""
+        if self._end == len(_BEGIN_LIST):
+            return None
+        self._buffer.write(_END_LIST)
+        content = self._buffer.getvalue()
+        self._pickler.clear_memo()
+        self._classes.clear()
+        self._memo = {}
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        self._end = self._buffer.write(_BEGIN_LIST)
+        return content
+
+
+class ValueColumn:
+    """Atomic values in a list, others in a stream; None in the list is the stream's next."""
+
+    __slots__ = ("_add", "_stream", "atoms")
+
+    def __init__(self) -> None:
+        self.atoms: list[Any] = []
+        self._stream = PickleStream()
+        self._add = self._stream.add
+
+    def put(self, value: Any) -> None:
+        """Accept any value, in its current state."""
+        if type(value) is tuple and ATOMIC.issuperset(map(type, value)):
+            self.atoms.append(value)
+            return
+        self._add(value)
+        self.atoms.append(None)
+
+    def take(self) -> tuple[list[Any] | None, bytes | None]:
+        """Return the list, or None if all values are in the stream, and the stream."""
+        stream = self._stream.take()
+        is_mixed = stream is None or any(value is not None for value in self.atoms)
+        values = list(self.atoms) if is_mixed else None
+        self.atoms.clear()
+        return values, stream
+
+
+class FrameColumn:
+    """Payloads: bytes, which cannot change.
+
+    Each is another object, so a pickler has nothing to remember: ``marshal`` needs half of its
+    time.  Version 2 of its format is the last one that remembers nothing.
+    """
+
+    __slots__ = ("atoms", "put")
+
+    def __init__(self) -> None:
+        self.atoms: list[bytes] = []
+        self.put: Callable[[Any], None] = self.atoms.append
+
+    def take(self) -> bytes:
+        """Return the payloads, packed."""
+        payloads = marshal.dumps(self.atoms, _MARSHAL_VERSION)
+        self.atoms.clear()
+        return payloads
+
+
+class SerializedColumn:
+    """Values through the application's own ``serialize``, one at a time."""
+
+    __slots__ = ("_serialize", "_values")
+
+    def __init__(self, serialize: Callable[[Any], bytes]):
+        self._serialize = serialize
+        self._values: list[bytes] = []
+
+    @property
+    def atoms(self) -> SerializedColumn:
+        return self
+
+    def append(self, value: Any) -> None:
+        """Accept a value as ``put`` does: no type is atomic."""
+        self.put(value)
+
+    def put(self, value: Any) -> None:
+        """Accept any value, in its current state."""
+        self._values.append(self._serialize(value))
+
+    def take(self) -> list[bytes]:
+        """Return the serialized values."""
+        values = list(self._values)
+        self._values.clear()
+        return values
+
+
+Unpacked = tuple[list[Any], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Conversion of state objects and a block's events to bytes, and back.
+
+    State objects go through ``dumps`` and ``loads``.  The events of a block go through a ``column``
+    each, values of ``atomic`` types into its ``atoms``, all others by its ``put``.
+    """
+
+    kind: Kind
+    dumps: Callable[[Any], bytes]
+    loads: Callable[[bytes], Any]
+    atomic: frozenset[type[Any]]
+    column: Callable[[], Column]
+    unpack: Callable[[bytes], Unpacked]
+
+
+def pack(keys: list[Any], column: Column, has_numbers: bool = True) -> bytes:
+    """Pack a block's keys and values; the column is empty afterwards.
+
+    Values that are the keys themselves are not packed again, except if keys are numbers, as 1, True
+    and 1.0 are equal.
+    """
+    content = column.take()
+    if not has_numbers and content == (keys, None):
+        content = KEYS_AGAIN
+    return pickle.dumps((keys, content), 5)
+
+
+def _dumps(value: Any) -> bytes:
+    return pickle.dumps(value, 5)
+
+
+def _unpack_values(packed: bytes) -> Unpacked:
+    keys, (values, stream) = pickle.loads(packed)
+    if stream is None:
+        return keys, keys if values is None else values
+    pickled = pickle.loads(stream)
+    if values is None:
+        return keys, pickled
+    following = iter(pickled)
+    return keys, [next(following) if value is None else value for value in values]
+
+
+def _unpack_frames(packed: bytes) -> Unpacked:
+    keys, payloads = pickle.loads(packed)
+    return keys, marshal.loads(payloads)
+
+
+PICKLED = Packing(Kind.VALUES, _dumps, pickle.loads, ATOMIC, ValueColumn, _unpack_values)
+FRAMES = Packing(Kind.FRAMES, _dumps, pickle.loads, ATOMIC, FrameColumn, _unpack_frames)
+
+
+def packing_of(serializer: tuple[Any, Any] | None) -> Packing:
+    """Return an application's packing, per value: pickle, or ``serialize``/``deserialize``."""
+    if serializer is None:
+        return PICKLED
+    serialize, deserialize = serializer
+
+    def unpack(packed: bytes) -> Unpacked:
+        keys, values = pickle.loads(packed)
+        return keys, [deserialize(value) for value in values]
+
+    def column() -> Column:
+        return SerializedColumn(serialize)
+
+    return Packing(Kind.SERIALIZED, serialize, deserialize, NOTHING_ATOMIC, column, unpack)

@@ -1,0 +1,115 @@
+"""Borders between blocks and events: steps that the platform inserts.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wallaroo.dataflow.plan.model import (
+    BranchEntry,
+    Plan,
+    SourceEntry,
+    Stage,
+    ToBranches,
+    ToExchange,
+)
+from wallaroo.steps.kinds import Step
+
+# rows of a block that is made from events, unless a step sets less: the cost of a call is then
+# small compared to that of creating the rows
+ROWS_MAX = 4096
+
+
+class Explode(Step):
+    """A step from blocks to events, one per row."""
+
+    kind = "explode"
+    takes_blocks = True
+
+    def __init__(self) -> None:
+        super().__init__(_nothing, "rows")
+
+
+class Collect(Step):
+    """A step from events to blocks of them."""
+
+    kind = "collect"
+
+    def __init__(self, has_keys: bool, rows_max: int):
+        super().__init__(_nothing, "block")
+        self.has_keys = has_keys
+        self.rows_max = rows_max
+
+
+def _nothing(rows: Any) -> None:
+    """Do nothing: the platform does the work of a border."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A stage with its borders.  The flags state whether blocks come in and go out."""
+
+    stage: Stage
+    begins_with_blocks: bool
+    ends_with_blocks: bool
+
+    @property
+    def has_blocks(self) -> bool:
+        """Return whether blocks are anywhere in it."""
+        return (
+            self.begins_with_blocks
+            or self.ends_with_blocks
+            or any(step.takes_blocks for step in self.stage.steps)
+        )
+
+
+def flow_of(plan: Plan, stage: Stage) -> Flow:
+    """Put borders where a step that emits events meets one that accepts blocks, or vice versa."""
+    wanted = _wanted_at_exit(plan, stage)
+    begins = _begins_with_blocks(plan, stage, wanted)
+    has_keys = plan.source_of(stage) is None
+    is_block = begins
+    steps: list[Step] = []
+    for step in stage.steps:
+        if step.takes_blocks != is_block:
+            steps.append(_border(is_block, has_keys, step))
+            is_block = step.takes_blocks
+        steps.append(step)
+    if wanted is not None and wanted != is_block:
+        steps.append(_border(is_block, has_keys, None))
+        is_block = wanted
+    return Flow(replace(stage, steps=tuple(steps)), begins, is_block)
+
+
+def _border(is_block: bool, has_keys: bool, following: Step | None) -> Step:
+    if is_block:
+        return Explode()
+    return Collect(has_keys, getattr(following, "rows_max", None) or ROWS_MAX)
+
+
+def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
+    if isinstance(stage.entry, SourceEntry):
+        return plan.sources[stage.entry.source].decoder.takes_blocks
+    if isinstance(stage.entry, BranchEntry):
+        return False  # events: each branch creates blocks of its own
+    if plan.has_time:
+        return False  # only events have times
+    if stage.steps:
+        return stage.steps[0].takes_blocks
+    return bool(wanted)
+
+
+def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
+    """Return whether the stage's exit accepts blocks; None if it accepts both."""
+    leave = stage.exit
+    if isinstance(leave, ToExchange):
+        if leave.extractor is not None:
+            return leave.extractor.takes_blocks
+        return False if plan.has_time else None  # only events have times
+    if isinstance(leave, ToBranches):
+        return False
+    encoders = [plan.sinks[sink].encoder for sink in leave.sinks]
+    return any(encoder is not None and encoder.takes_blocks for encoder in encoders)

@@ -1,0 +1,184 @@
+"""Calls of a vectorized step's function, without the rows that it refuses.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from wallaroo.engine.columnar.keys import (
+    Array,
+    CodedKeys,
+    Keys,
+    LostKeys,
+)
+from wallaroo.engine.columnar.rows import (
+    Rows,
+    as_arrow,
+    as_form,
+    batch_of_table,
+    count_of,
+    events_of,
+    form_of_rows,
+    part_of,
+    take,
+)
+from wallaroo.engine.failures.policies import OnError
+from wallaroo.errors import UserCodeError
+from wallaroo.steps.kinds import STOP, Step
+from wallaroo.vectorized.row_error import RowError
+from wallaroo.vectorized.steps import Form
+
+SHOWN_MAX = 1  # rows of a block in an error
+
+
+class BlockShown:
+    """A block in an error message."""
+
+    __slots__ = ("_count", "_first")
+
+    def __init__(self, rows: Rows):
+        self._count = count_of(rows)
+        self._first = list(events_of(part_of(rows, 0, SHOWN_MAX)))
+
+    def __repr__(self) -> str:
+        first = f", the first one: {self._first[0]!r}" if self._first else ""
+        return f"a block of {self._count} rows{first}"
+
+
+Given = tuple[Keys | None, Rows]  # a step's input, and its output
+
+
+class Calls:
+    """Calls of a step's function, repeated until no row is refused.
+
+    Refused rows go to the step's policy; all rows do if the function raises anything else.
+    """
+
+    def __init__(self, step: Step, failed: OnError):
+        self._step = step
+        self._failed = failed
+
+    def __call__(
+        self, keys: Keys | None, rows: Rows, call: Callable[[Keys | None, Rows], Any]
+    ) -> Any:
+        """Return the result of ``call``, or None if no row is left."""
+        while True:
+            try:
+                return call(keys, rows)
+            except UserCodeError:
+                raise  # about the state, not about rows
+            except RowError as error:
+                kept = self._refuse(keys, rows, error)
+            except BaseException as error:
+                self.fail(keys, rows, error)
+                return None
+            if not len(kept):
+                return None
+            keys = None if keys is None else keys.take(kept)
+            rows = take(rows, kept)
+
+    def _refuse(self, keys: Keys | None, rows: Rows, error: RowError) -> Array:
+        """Apply the policy to the rows that the error names; return the indexes of the others."""
+        count = count_of(rows)
+        try:
+            refused = indexes(error.rows, count)
+        except (IndexError, TypeError, ValueError) as wrong:
+            self.fail(keys, rows, wrong)
+            return np.empty(0, np.intp)
+        if not len(refused):  # it would be called with the same rows forever
+            self.fail(keys, rows, error)
+            return refused
+        cause = error.why if isinstance(error.why, Exception) else error
+        self._fail_each(None if keys is None else keys.take(refused), take(rows, refused), cause)
+        is_kept = np.ones(count, bool)
+        is_kept[refused] = False
+        return np.flatnonzero(is_kept)
+
+    def fail(self, keys: Keys | None, rows: Rows, error: BaseException) -> None:
+        """Apply the policy to all rows."""
+        if self._step.on_error == STOP or not isinstance(error, Exception):
+            self._failed(BlockShown(rows), error, None)
+            return
+        self._fail_each(keys, rows, error)
+
+    def _fail_each(self, keys: Keys | None, rows: Rows, error: BaseException) -> None:
+        events = list(events_of(rows))
+        own = [None] * len(events) if keys is None else keys.tolist()
+        for event, key in zip(events, own, strict=True):
+            self._failed(event, error, key)
+
+
+def indexes(given: Any, count: int) -> Array:
+    """Return the rows that a function named, by one index, several, or booleans, as indexes.
+
+    Raises IndexError, TypeError or ValueError for anything that names none of ``count`` rows.
+    """
+    array = np.atleast_1d(np.asarray(given))
+    if array.dtype == bool:
+        if len(array) != count:
+            raise ValueError(f"{len(array)} booleans were given for {count} rows")
+        return np.flatnonzero(array)
+    if not len(array):
+        return np.empty(0, np.intp)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise TypeError(f"rows are named by indexes or booleans, not by {given!r:.80}")
+    outside = array[(array < 0) | (array >= count)]
+    if len(outside):
+        raise IndexError(f"row {outside[0]} was named, and there are {count} rows")
+    return array.astype(np.intp)
+
+
+def given_as(form: Form | None, rows: Rows) -> Rows:
+    """Return rows in the form that a function wants, or as they are if it declares none."""
+    return rows if form is None else as_form(rows, form)
+
+
+def missing(done: Given | None, count: int) -> int:
+    """Return how many rows fewer than the ``count`` it had a function returned."""
+    return count if done is None else max(0, count - count_of(done[1]))
+
+
+def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | None:
+    """Return a function's ``count`` rows with keys.  Raises TypeError or ValueError."""
+    at = None
+    if isinstance(output, tuple):
+        if len(output) != 2:
+            raise TypeError(
+                "it returned a tuple, which is (rows, the indexes of the rows they are of)"
+            )
+        output, at = output
+    if output is None:
+        return None
+    rows = _as_rows(output)
+    got = count_of(rows)
+    if not got:
+        return None
+    if at is not None:
+        of = indexes(at, count)
+        if len(of) != got:
+            raise ValueError(f"it returned {got} rows and {len(of)} indexes")
+        return (None if keys is None else keys.take(of)), rows
+    if keys is None or got == count:
+        return keys, rows
+    if isinstance(keys, CodedKeys) and len(keys.values) == 1:
+        return CodedKeys(keys.values, np.zeros(got, np.intp)), rows
+    why = (
+        f"'{step.step_name}' returned {got} rows for {count}, so it is not known which key each "
+        "has. Return (rows, indexes): for each row the index of the row it was made of"
+    )
+    return LostKeys(got, why), rows
+
+
+def _as_rows(output: Any) -> Rows:
+    if isinstance(output, pa.Table):
+        return batch_of_table(output)
+    if isinstance(output, np.ndarray) and output.ndim == 0:
+        raise TypeError("it returned an array without rows")
+    form = form_of_rows(output)
+    return as_arrow(output) if form is Form.PANDAS and not len(output.columns) else output

@@ -1,0 +1,163 @@
+"""Operators of vectorized steps, and of the borders between blocks and events.
+
+Where it runs: pure (in workers).  Code that is called once per block may be slow; nothing here is
+called once per event, except where blocks become events, and events blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from wallaroo.engine.columnar.borders import Collect, Explode
+from wallaroo.engine.columnar.calls import (
+    Calls,
+    Given,
+    given_as,
+    missing,
+    returned,
+)
+from wallaroo.engine.columnar.keys import Keys, keys_of_list
+from wallaroo.engine.columnar.rows import (
+    Rows,
+    count_of,
+    events_of,
+    part_of,
+)
+from wallaroo.engine.columnar.state_table import StateTable
+from wallaroo.engine.failures.error_context import blame
+from wallaroo.engine.operators.interface import Build, Emit, Operator, Site
+from wallaroo.steps.kinds import Step
+from wallaroo.steps.losses import Loss
+from wallaroo.vectorized.steps import BatchComputation, BatchStateComputation
+
+# results of ``setup`` in this process
+_resources: WeakKeyDictionary[Step, Any] = WeakKeyDictionary()
+
+
+def resource_of(step: BatchComputation[Any, Any]) -> Any:
+    """Return the result of the step's ``setup``, which is called once per process."""
+    assert step.setup is not None
+    if step not in _resources:
+        try:
+            _resources[step] = step.setup.function()
+        except BaseException as error:
+            blame(step, "setup, which is called once per worker", error)
+    return _resources[step]
+
+
+def computation(step: BatchComputation[Any, Any], site: Site) -> Operator:
+    """Call the function with each block, in parts of at most ``rows_max`` rows."""
+    function = step.function
+    emit = site.emit
+    form = step.form
+    calls = Calls(step, site.failed)
+    more = () if step.setup is None else (resource_of(step),)
+    rows_max = step.rows_max
+    filtered = site.lost(Loss.FILTERED)
+
+    def call(keys: Keys | None, rows: Rows) -> Given | None:
+        count = count_of(rows)
+        done = returned(step, function(given_as(form, rows), *more), keys, count)
+        filtered[0] += missing(done, count)
+        return done
+
+    def process(keys: Keys | None, rows: Rows) -> None:
+        done = calls(keys, rows, call)
+        if done is not None:
+            emit(*done)
+
+    def process_parts(keys: Keys | None, rows: Rows) -> None:
+        count = count_of(rows)
+        if rows_max is None or count <= rows_max:
+            process(keys, rows)
+            return
+        for first in range(0, count, rows_max):
+            end = min(first + rows_max, count)
+            own = None if keys is None else keys.part(first, end)
+            process(own, part_of(rows, first, end))
+
+    return Operator(process if rows_max is None else process_parts)
+
+
+def state_computation(step: BatchStateComputation[Any, Any, Any], site: Site) -> Operator:
+    """Call the function with each block and the states of its keys."""
+    function = step.function
+    emit = site.emit
+    form = step.form
+    table = site.state_of(step)
+    assert isinstance(table, StateTable)
+    calls = Calls(step, site.failed)
+
+    def call(keys: Keys | None, rows: Rows) -> Given | None:
+        assert keys is not None
+        at = table.at(keys)
+        output = function(given_as(form, rows), at, table.states)
+        return returned(step, output, keys, len(at))
+
+    def call_with_keys(keys: Keys | None, rows: Rows) -> Given | None:
+        assert keys is not None
+        at = table.at(keys)
+        output = function(given_as(form, rows), at, table.states, table.keys)
+        return returned(step, output, keys, len(at))
+
+    own = call_with_keys if step.takes_keys else call
+
+    def process(keys: Keys | None, rows: Rows) -> None:
+        done = calls(keys, rows, own)
+        if done is not None:
+            emit(*done)
+
+    return Operator(process)
+
+
+def explode(step: Explode, site: Site) -> Operator:
+    """Emit each row of a block as an event."""
+    return Operator(exploding(site.emit))
+
+
+def exploding(emit: Emit) -> Emit:
+    """Return a function that accepts blocks and emits their rows as events."""
+
+    def process(keys: Keys | None, rows: Rows) -> None:
+        if keys is None:
+            for event in events_of(rows):
+                emit(None, event)
+            return
+        for key, event in zip(keys.tolist(), events_of(rows), strict=True):
+            emit(key, event)
+
+    return process
+
+
+def collect(step: Collect, site: Site) -> Operator:
+    """Emit events as blocks: when there are enough, and at the end of the batch."""
+    emit = site.emit
+    rows_max = step.rows_max
+    keys: list[Any] = []
+    events: list[Any] = []
+
+    def flush() -> None:
+        if not events:
+            return
+        own = keys_of_list(keys) if step.has_keys else None
+        rows = list(events)
+        keys.clear()
+        events.clear()
+        emit(own, rows)
+
+    def process(key: Any, event: Any) -> None:
+        keys.append(key)
+        events.append(event)
+        if len(events) >= rows_max:
+            flush()
+
+    return Operator(process, None, flush)
+
+
+OPERATORS: dict[type[Step], Build] = {
+    BatchComputation: computation,
+    BatchStateComputation: state_computation,
+    Explode: explode,
+    Collect: collect,
+}

@@ -1,0 +1,125 @@
+"""Builder of stages in which rows flow by the block.
+
+Where it runs: pure (in workers).  Only a plan with vectorized steps has one of these, and loads
+numpy.  At either end, and between their steps, events may flow instead: borders explode and collect
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
+from wallaroo.engine.blocks.blocks import Block
+from wallaroo.engine.blocks.packing import Kind
+from wallaroo.engine.columnar.borders import Flow, flow_of
+from wallaroo.engine.columnar.exchange import ColumnExchange
+from wallaroo.engine.columnar.operators import OPERATORS
+from wallaroo.engine.columnar.outputs import block_output
+from wallaroo.engine.columnar.packing import unpacker
+from wallaroo.engine.columnar.readers import (
+    GATHERED_BYTES,
+    GatheredFrames,
+    decoded_to_blocks,
+    keyed_head,
+    payloads_to_blocks,
+)
+from wallaroo.engine.columnar.state_table import StateTable
+from wallaroo.engine.operators.interface import Emit, Operator, Site
+from wallaroo.engine.stages.event_stages import EventStageBuilder, source_of
+from wallaroo.engine.stages.readers import Keyed, Payloads
+from wallaroo.engine.stages.stage_builder import (
+    FramesHead,
+    Head,
+    LevelSite,
+    StageBuilder,
+)
+from wallaroo.engine.stores.keyed_state import KeyedState, Read
+from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.steps.kinds import Step
+from wallaroo.vectorized.steps import BatchDecoder, BatchStateComputation
+
+
+def builder_of(site: LevelSite, stage: Stage, time: StageTime) -> StageBuilder:
+    """Choose the builder of a stage in a plan with vectorized steps."""
+    flow = flow_of(site.plan, stage)
+    if flow.has_blocks or _accepts_rows(site.plan, stage):
+        return RowStageBuilder(site, flow, time)
+    return EventStageBuilder(site, stage, time)
+
+
+def _accepts_rows(plan: Plan, stage: Stage) -> bool:
+    """Return whether a stage leaves rows to this one."""
+    return any(
+        flow_of(plan, other).ends_with_blocks
+        for other in plan.stages
+        if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id
+    )
+
+
+class RowStageBuilder(EventStageBuilder):
+    """Builder of a stage in which rows flow; see ``StageBuilder``."""
+
+    has_rows = True
+
+    def __init__(self, site: LevelSite, flow: Flow, time: StageTime):
+        self._flow = flow
+        super().__init__(site, flow.stage, time)
+        self.unpack_by_kind[Kind.COLUMNS] = unpacker(site.packing)
+
+    def open_exchange(self, leave: ToExchange) -> Any:
+        """Open the exchange that the stage leaves through."""
+        if not self._flow.ends_with_blocks:
+            return super().open_exchange(leave)
+        site = self.site
+        return ColumnExchange(leave.stage, self.stage.id, site.task, site.owners, site.packing)
+
+    def state(self, step: Step, read: Read) -> KeyedState:
+        """Return the states of one of its steps."""
+        if isinstance(step, BatchStateComputation):
+            evolution = self.site.plan.evolution.get(step.step_name)
+            return StateTable(step, read, self.site.packing, evolution)
+        return super().state(step, read)
+
+    def operator(self, step: Step, site: Site) -> Operator:
+        """Build the operator of one of its steps, or of a border between events and rows."""
+        build = OPERATORS.get(type(step))
+        return super().operator(step, site) if build is None else build(step, site)
+
+    def fused(self, head: Head) -> Head:
+        """Return the head as it is if blocks flow: calls cost little then."""
+        return head if self._flow.has_blocks else super().fused(head)
+
+    def output(self, branches: Sequence[Emit]) -> Emit:
+        """Return the function that takes rows, or events, out of the stage."""
+        if not self._flow.ends_with_blocks:
+            return super().output(branches)
+        site = self.site
+        return block_output(site.plan, self.stage, self.exchange, site.outputs, self.policy)
+
+    def payloads_head(self, emit: Emit, decode: Callable[[Any], Any]) -> Callable[[Payloads], None]:
+        """Return the head of a stage that reads a source, whose decoder may return rows."""
+        decoder = source_of(self.site.plan, self.stage).decoder
+        if not isinstance(decoder, BatchDecoder):
+            return super().payloads_head(emit, decode)
+        return payloads_to_blocks(decoder, emit, self.policy(decoder))
+
+    def frames_head(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
+        """Return the head of such a stage for frames, which gathers them into blocks."""
+        source = source_of(self.site.plan, self.stage)
+        if not isinstance(source.decoder, BatchDecoder):
+            return super().frames_head(emit, feed_payloads)
+        # if time matters, frames of one block must share one time of receipt
+        bytes_min = 0 if self.site.plan.has_time else GATHERED_BYTES
+        failed = self.policy(source.decoder)
+        return GatheredFrames(source.decoder, source.config.wire_framing, emit, failed, bytes_min)
+
+    def keyed_head(self, block: Block, emit: Emit) -> Keyed:
+        """Return the head for a block from a shuffle and all others from its origin."""
+        takes_blocks = self._flow.begins_with_blocks
+        if block.kind is not Kind.COLUMNS and not takes_blocks:
+            return super().keyed_head(block, emit)
+        if block.kind is Kind.FRAMES:
+            return decoded_to_blocks(*self.decoding(block), emit)
+        return keyed_head(block.kind, takes_blocks, emit)

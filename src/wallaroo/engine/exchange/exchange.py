@@ -1,0 +1,155 @@
+"""Producing side of a shuffle, with one bucket of keys and values per task.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from wallaroo.engine.blocks.blocks import BLOCK_EVENTS_MIN, Block, pack_times
+from wallaroo.engine.blocks.keys import Key, group_of_key, normalize_key
+from wallaroo.engine.blocks.packing import Column, Packing, pack
+from wallaroo.engine.time.stage_time import StageTime
+
+
+class Bucket(Protocol):
+    """A collector of keys or values, one at a time."""
+
+    def append(self, item: Any, /) -> None:
+        """Append one."""
+
+
+# The destination of the events of one key: the key that travels, the collector of keys, the
+# collector of values of the exchange's ``atomic`` types, and the function that accepts any value.
+# The key is None if it is a number: events bring it, since 1, True and 1.0 are equal, and are not
+# all keys (``normalize_key``).
+Route = tuple[Any, Bucket, Bucket, Callable[[Any], None]]
+
+
+class StampedKeys:
+    """A list of keys that also appends each event's time and watermark to two more lists."""
+
+    __slots__ = (
+        "_began",
+        "_partition",
+        "_runs",
+        "_time",
+        "keys",
+        "times",
+        "watermarks",
+    )
+
+    def __init__(self, keys: list[Any], time: StageTime):
+        self.keys = keys
+        self._time = time
+        self.times: list[int] = []
+        self.watermarks: list[int] = []
+        self._partition = ""
+        self._began = 0  # index of that partition's first event
+        self._runs: list[tuple[str, int]] = []
+
+    def append(self, key: Key) -> None:
+        """Add the key of the event that is being processed."""
+        self.keys.append(key)
+        self.times.append(self._time.event_ns)
+        self.watermarks.append(self._time.watermark_ns)
+
+    def turn(self, partition: str) -> None:
+        """Attribute the keys added from here on to this partition."""
+        count = len(self.times)
+        if count > self._began:
+            self._runs.append((self._partition, count - self._began))
+            self._began = count
+        self._partition = partition
+
+    def take(self) -> tuple[bytes, bytes, tuple[tuple[str, int], ...]]:
+        """Return times and watermarks, packed, and the runs of partitions; start over in place."""
+        self.turn(self._partition)
+        taken = pack_times(self.times), pack_times(self.watermarks), tuple(self._runs)
+        self.times.clear()
+        self.watermarks.clear()
+        self._runs.clear()
+        self._began = 0
+        return taken
+
+
+class Exchange:
+    """The path from one stage to the stage after a shuffle.
+
+    ``route(key)`` is called once per distinct key; its result is kept in ``routes``, so that an
+    event costs one dict lookup and two appends, and equal keys are one object, which pickles to two
+    bytes.
+    """
+
+    def __init__(
+        self,
+        stage: int,
+        origin: int,
+        producer: int,
+        owners: tuple[int, ...],
+        packing: Packing,
+        time: StageTime | None = None,
+    ):
+        self.stage = stage
+        self.origin = origin
+        self.producer = producer
+        self.routes: dict[Any, Route] = {}
+        self.atomic = packing.atomic
+        self._kind = packing.kind
+        self._owners = owners
+        self._buckets: list[tuple[list[Any], Column]] = [
+            ([], packing.column()) for _ in range(max(owners) + 1)
+        ]
+        # the times of the events in each bucket, if the plan has event time
+        self._stamped = (
+            None if time is None else [StampedKeys(keys, time) for keys, _ in self._buckets]
+        )
+        self._sequence = 0
+        self._has_numbers = False  # among the keys so far
+
+    def route(self, key: Any) -> Route:
+        """Return and cache the route of ``key``; raise TypeError unless it is str, bytes or int."""
+        own = normalize_key(key)
+        task = self._owners[group_of_key(own, len(self._owners))]
+        keys, column = self._buckets[task]
+        is_number = isinstance(own, int)
+        self._has_numbers = self._has_numbers or is_number
+        travels = None if is_number else own
+        into = keys if self._stamped is None else self._stamped[task]
+        found = self.routes[key] = (travels, into, column.atoms, column.put)
+        return found
+
+    def turn(self, partition: str) -> None:
+        """Attribute the events from here on to this partition of the stage's source."""
+        for stamps in self._stamped or ():
+            stamps.turn(partition)
+
+    def drain(
+        self, receipt_ms: int, events_min: int = BLOCK_EVENTS_MIN
+    ) -> Iterator[tuple[int, Block]]:
+        """Yield ``(task, block)`` for each bucket of at least ``events_min`` events; empty it."""
+        for task, (keys, column) in enumerate(self._buckets):
+            events = len(keys)
+            if events >= events_min:
+                packed = pack(keys, column, self._has_numbers)
+                keys.clear()  # in place: routes hold this list
+                stamps = () if self._stamped is None else self._stamped[task].take()
+                block = Block(
+                    self.stage,
+                    self.origin,
+                    self.producer,
+                    self._sequence,
+                    receipt_ms,
+                    events,
+                    packed,
+                    self._kind,
+                    *stamps,
+                )
+                self._sequence += 1
+                yield task, block
+
+    def finish(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
+        """Yield ``(task, block)`` for each bucket that is not empty."""
+        return self.drain(receipt_ms, 1)

@@ -1,0 +1,279 @@
+"""Partial aggregation of window events before a shuffle.
+
+One accumulator per key and pane travels instead of the events.
+
+Where it runs: pure (in workers), in stages that leave through an exchange into windows.
+
+Invariants:
+
+* Events are added up only if they share key, pane, partition and producer.  They travel with the
+  time and the watermark of the first event of the pane, so that a later raise of watermarks
+  (``blocks.with_floors``) treats all of them as it would have treated each (``windows.panes``).
+* Accumulators leave in the order in which their panes began, so a partition's watermarks rise.
+* An event that is late by its own partition's watermark is dropped here, as it would be there.
+* Of each pane it is known how many events were added up, so that late ones are counted exactly,
+  also if it turns out to be late when its watermark is raised (``sent``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from wallaroo.dataflow.plan.model import COLLECT_KEY
+from wallaroo.engine.blocks.blocks import Block
+from wallaroo.engine.blocks.keys import Key, normalize_key
+from wallaroo.engine.exchange.exchange import Exchange
+from wallaroo.engine.failures.error_context import blame, shorten
+from wallaroo.engine.failures.policies import OnError
+from wallaroo.engine.operators.interface import Emit
+from wallaroo.engine.time.partition_times import AddedUp
+from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.steps.kinds import KeyExtractor
+from wallaroo.steps.losses import Cell, CellOf, Loss, uncounted
+from wallaroo.steps.windows.aggregation import calls_of
+from wallaroo.steps.windows.entries import Slot
+from wallaroo.steps.windows.late import counted_late
+from wallaroo.steps.windows.panes import Panes
+from wallaroo.steps.windows.spec import RangeWindowSpec
+from wallaroo.steps.windows.step import WindowStep
+
+# the most accumulators that a task keeps before it sends them
+ADDED_UP_MAX = 50_000
+KEY_TYPES = frozenset({str, bytes, int})
+
+
+class _Sums(NamedTuple):
+    """Accumulators of one pane by key.  The time and the watermark are those of its first event."""
+
+    event_ns: int
+    watermark_ns: int
+    by_key: dict[Any, Any]
+    events: Cell  # their number
+
+
+class _Waiting:
+    """Accumulators that wait to be sent, and counts of their events."""
+
+    def __init__(self, time: StageTime, lost: CellOf):
+        self.sums: dict[str, dict[Slot, _Sums]] = {}  # by partition
+        self.sent: list[AddedUp] = []
+        self.events: Cell = [0]  # those of the current pane since it was entered
+        self._current: _Sums | None = None
+        self._time = time
+        self._added_up = lost(Loss.ADDED_UP)
+        self._count_late = counted_late(time, lost, is_dropped=True)
+
+    def of(self, partition: str, slot: Slot) -> _Sums:
+        """Return the accumulators of a pane, which begins with the current event if it is new."""
+        self._leave()
+        sums = self.sums.setdefault(partition, {})
+        found = sums.get(slot)
+        if found is None:
+            found = sums[slot] = _Sums(self._time.event_ns, self._time.watermark_ns, {}, [0])
+        self._current = found
+        return found
+
+    def _leave(self) -> None:
+        if self._current is not None:
+            self._current.events[0] += self.events[0]
+            self.events[0] = 0
+
+    def take(self) -> dict[str, dict[Slot, _Sums]]:
+        """Return all of them, to be sent."""
+        self._leave()
+        self._current = None
+        taken = self.sums
+        self.sums = {}
+        return taken
+
+    def drop(self) -> None:
+        """Count the current event, which is late."""
+        self._added_up[0] += 1
+        self._count_late()
+
+    def note_sent(self, stage: int, partition: str, sums: _Sums) -> None:
+        """Count the events of accumulators that are sent."""
+        events = sums.events[0]
+        self._added_up[0] += events
+        self.sent.append(AddedUp(stage, partition, sums.event_ns, sums.watermark_ns, events))
+
+
+class PartialAggregation:
+    """The accumulators of one exchange of one task.
+
+    ``by_key`` holds those of the current pane, or None for late events.  It stays the same as long
+    as an event's time is within ``lower`` and ``upper``, and its watermark within ``floor`` and
+    ``ceiling``.
+    """
+
+    __slots__ = (
+        "_exchange",
+        "_panes",
+        "_partition",
+        "_step",
+        "_time",
+        "_waiting",
+        "by_key",
+        "ceiling",
+        "count",
+        "floor",
+        "lower",
+        "upper",
+    )
+
+    def __init__(
+        self,
+        step: WindowStep[Any, Any],
+        exchange: Exchange,
+        time: StageTime,
+        lost: CellOf = uncounted,
+    ):
+        self._step = step
+        self._exchange = exchange
+        self._time = time
+        assert isinstance(step.spec, RangeWindowSpec)  # ``may_add_up``
+        self._panes = Panes(step.spec)
+        self._partition = ""
+        self._waiting = _Waiting(time, lost)
+        self.count = 0
+        self.by_key: dict[Any, Any] | None = None
+        self.lower = 1
+        self.upper = 0
+        self.floor = 0
+        self.ceiling = 0
+
+    def turn(self, partition: str) -> None:
+        """Attribute the events added from here on to this partition."""
+        self._partition = partition
+        self.upper = self.lower - 1
+
+    def enter(self) -> None:
+        """Find the pane of the current time and watermark."""
+        time = self._time
+        pane = self._panes.at(time.event_ns, time.watermark_ns)
+        if pane is None:
+            self.by_key = None
+            self.upper = self.lower - 1
+            return
+        slot, self.lower, self.upper, self.floor, self.ceiling = pane
+        self.by_key = self._waiting.of(self._partition, slot).by_key
+
+    def send(self, at_least: int = 1) -> None:
+        """Move at least ``at_least`` accumulators into the exchange's buckets, or do nothing."""
+        if self.count < at_least:
+            return
+        routes = self._exchange.routes
+        route = self._exchange.route
+        atomic = self._exchange.atomic
+        time = self._time
+        for partition, sums in self._waiting.take().items():
+            self._exchange.turn(partition)
+            for each in sums.values():
+                self._waiting.note_sent(self._exchange.origin, partition, each)
+                time.event_ns, time.watermark_ns, by_key, _ = each
+                for key, accumulator in by_key.items():
+                    own, keys, values, put = routes[key] if key in routes else route(key)
+                    if type(accumulator) in atomic:
+                        values.append(accumulator)
+                    else:
+                        self._pack(put, key, accumulator)
+                    keys.append(key if own is None else own)
+        self.count = 0
+        self.upper = self.lower - 1
+
+    @property
+    def sent(self) -> list[AddedUp]:
+        """Return the events that were sent as accumulators, by pane."""
+        return self._waiting.sent
+
+    @property
+    def events(self) -> Cell:
+        """Return the count of the current pane's events."""
+        return self._waiting.events
+
+    @property
+    def drop(self) -> Callable[[], None]:
+        """Return the function that counts the current event, which is late."""
+        return self._waiting.drop
+
+    def _pack(self, put: Callable[[Any], None], key: Key, accumulator: Any) -> None:
+        try:
+            put(accumulator)
+        except BaseException as error:
+            blame(self._step, f"accumulator of key {shorten(key)}", error)
+
+
+class PartialAggregationExchange(NamedTuple):
+    """An exchange whose events are added up before they leave."""
+
+    adding: PartialAggregation
+    exchange: Exchange
+    accumulators_max: int  # sent when there are so many
+
+    def turn(self, partition: str) -> None:
+        """Attribute the events from here on to this partition of the stage's source."""
+        self.adding.turn(partition)
+
+    def drain(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
+        """Yield ``(task, block)`` for each bucket that is full."""
+        self.adding.send(self.accumulators_max)
+        yield from self.exchange.drain(receipt_ms)
+
+    def finish(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
+        """Yield ``(task, block)`` for each bucket that is not empty."""
+        self.adding.send()
+        yield from self.exchange.finish(receipt_ms)
+
+
+def emit_partial_aggregates(
+    extractor: KeyExtractor[Any, Any] | None,
+    step: WindowStep[Any, Any],
+    adding: PartialAggregation,
+    time: StageTime,
+    key_failed: OnError,
+    failed: OnError,
+) -> Emit:
+    """Extract the key and add the event to its accumulator."""
+    extract = _collected if extractor is None else extractor.function
+    calls = calls_of(step.aggregation)
+    initial = calls.initial
+    update = calls.update
+    key_types = KEY_TYPES
+    events = adding.events
+
+    def process(before: Any, event: Any) -> None:
+        try:
+            key = extract(event)
+            if type(key) not in key_types:
+                key = normalize_key(key)
+        except BaseException as error:
+            key_failed(event, error, before)
+        else:
+            if not (
+                adding.lower <= time.event_ns < adding.upper
+                and adding.floor <= time.watermark_ns < adding.ceiling
+            ):
+                adding.enter()
+            by_key = adding.by_key
+            if by_key is not None:
+                try:
+                    try:
+                        accumulator = by_key[key]
+                    except KeyError:
+                        accumulator = by_key[key] = initial()
+                        adding.count += 1
+                    changed = update(event, accumulator)
+                    if changed is not None:
+                        by_key[key] = changed
+                    events[0] += 1
+                except BaseException as update_error:
+                    failed(event, update_error, key)
+            else:
+                adding.drop()
+
+    return process
+
+
+def _collected(event: Any) -> Key:
+    return COLLECT_KEY

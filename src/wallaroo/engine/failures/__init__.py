@@ -1,0 +1,1 @@
+"""Error policies, error texts and dead letters."""

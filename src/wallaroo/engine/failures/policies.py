@@ -1,0 +1,125 @@
+"""Error policies for user functions: stop, skip the event, or dead letter.
+
+Where it runs: pure.  The policy is chosen when a stage is built; the per-event path only has a
+``try``, which costs nothing until it fires.
+
+Whatever the policy, the failed call has no output.  A state object keeps what the function did to
+it before it raised, as in plain Python.  A failure that is not about one event always stops the
+run: a state class that cannot be instantiated, stored or read back, a PeerError (a schema server is
+unavailable, say), and anything that is no ``Exception``, such as sys.exit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from wallaroo.engine.failures.dead_letters import Letter, letter_of
+from wallaroo.engine.failures.error_context import (
+    blame,
+    describe,
+    shorten,
+    show_frame,
+)
+from wallaroo.errors import PeerError
+from wallaroo.steps.kinds import DEAD_LETTER, STOP, Step
+
+SAMPLES_FIRST = 5  # failures of a step in a task that are all shown; then every power of ten is
+
+# event, exception, key (None if there is none)
+OnError = Callable[[Any, BaseException, Any], None]
+Tally = dict[tuple[str, str], int]  # (step name, policy) -> events that failed
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A failure that did not stop the run, for people."""
+
+    step: str
+    policy: str
+    place: str
+    event: str
+    cause: str
+    number: int  # ordinal of this failure among those of the step in its task and batch
+
+
+class Failures:
+    """Policies of one task in one batch.
+
+    ``counts`` and ``samples`` report the failures that did not stop the run.  ``write`` accepts
+    dead letters; it is None if the plan has no dead-letter sink, which the checks forbid if a step
+    asks for one.
+    """
+
+    def __init__(self, application: str, batch: int, write: Callable[[Letter], None] | None):
+        self.counts: Tally = {}
+        self.samples: list[Sample] = []
+        self._application = application
+        self._batch = batch
+        self._write = write
+
+    def policy(self, step: Step, source: str = "") -> OnError:
+        """Return the handler of events for which ``step`` raised; ``source``: if known."""
+        if step.on_error == STOP:
+            return stop_on_error(step)
+        if step.on_error == DEAD_LETTER and self._write is not None:
+            return self._dead_letter(step, source, self._write)
+        return self._skip(step)
+
+    def _skip(self, step: Step) -> OnError:
+        def failed(event: Any, error: BaseException, key: Any) -> None:
+            self._count(step, event, error)
+
+        return failed
+
+    def _dead_letter(self, step: Step, source: str, write: Callable[[Letter], None]) -> OnError:
+        def failed(event: Any, error: BaseException, key: Any) -> None:
+            self._count(step, event, error)
+            write(letter_of(self._application, self._batch, step, source, key, event, error))
+
+        return failed
+
+    def _count(self, step: Step, event: Any, error: BaseException) -> None:
+        if isinstance(error, PeerError):
+            raise _of(step, error)
+        if not isinstance(error, Exception):
+            blame(step, show(step, event), error)
+        counted = step.step_name, step.on_error
+        number = self.counts[counted] = self.counts.get(counted, 0) + 1
+        if number <= SAMPLES_FIRST or str(number).rstrip("0") == "1":
+            found = describe(step, show(step, event), error)
+            self.samples.append(
+                Sample(found.step, step.on_error, found.place, found.event, found.cause, number)
+            )
+
+
+def add_counts(total: Tally, more: Tally) -> None:
+    """Add one tally to another."""
+    for counted, count in more.items():
+        total[counted] = total.get(counted, 0) + count
+
+
+def show(step: Step, event: Any) -> str:
+    """Return a short text for the input of ``step``: a frame in hex, or a repr."""
+    # not if its event cannot be packed
+    is_frame = step.kind == "decoder" and isinstance(event, bytes)
+    return show_frame(event) if is_frame else shorten(event)
+
+
+def stop_on_error(step: Step) -> OnError:
+    """Return the default policy: raise; the batch does not commit."""
+
+    def failed(event: Any, error: BaseException, key: Any = None) -> None:
+        if isinstance(error, PeerError):
+            raise _of(step, error)
+        blame(step, show(step, event), error)
+
+    return failed
+
+
+def _of(step: Step, error: PeerError) -> PeerError:
+    """Return the error with the step that it comes from."""
+    named = PeerError(f"{step.kind} '{step.step_name}': {error}")
+    named.__cause__ = error
+    return named

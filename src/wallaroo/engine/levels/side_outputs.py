@@ -1,0 +1,142 @@
+"""Inputs and effects of the steps of one level.
+
+They are the states, ordered entries, outputs and failures of one task of one batch.
+
+Where it runs: pure (in workers, and in the in-process runner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from wallaroo.dataflow.plan.model import Plan, sinks_of
+from wallaroo.engine.blocks.keys import Key
+from wallaroo.engine.blocks.ordered_keys import TIME_MAX
+from wallaroo.engine.blocks.packing import Packing
+from wallaroo.engine.failures.dead_letters import writer_of
+from wallaroo.engine.failures.policies import Failures
+from wallaroo.engine.stages.stage_builder import StageBuilder
+from wallaroo.engine.stores.keyed_state import KeyedState, Read
+from wallaroo.engine.stores.operator_state import OperatorState
+from wallaroo.engine.stores.sorted_state import (
+    EntryReader,
+    Groups,
+    NothingStored,
+    namespace,
+)
+from wallaroo.steps.kinds import Step
+from wallaroo.steps.losses import Cell, Loss, Losses
+
+ReadState = Callable[[str], Read]  # state step name -> read function
+OpenEntries = Callable[[str], EntryReader]  # name in the step table -> what was committed
+ListKeys = Callable[[str], Iterable[Key]]  # state step name -> keys that have committed state
+
+
+def _no_state(step: str) -> Read:
+    return _no_value
+
+
+def _no_value(key: Key) -> None:
+    return None
+
+
+def _nothing_stored(name: str) -> EntryReader:
+    return NothingStored()
+
+
+def _no_keys(step: str) -> Iterable[Key]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Data of the commit before the batch that one task reads; by default nothing."""
+
+    read_state: ReadState = _no_state
+    open_entries: OpenEntries = _nothing_stored
+    list_keys: ListKeys = _no_keys
+
+
+NOTHING_COMMITTED = Committed()
+
+
+class SideOutputs:
+    """Effects of the steps of one level so far.
+
+    ``outputs[sink]`` collects encoded outputs until the host takes them, dead letters among them;
+    ``failures`` counts the events that failed without stopping the run, ``losses`` those that left
+    without a result; ``states[step name]`` has the state objects touched, ``stores[step name]`` the
+    ordered entries.
+    """
+
+    def __init__(self, plan: Plan, level: int, batch: int):
+        self._stages = [stage for stage in plan.stages if stage.level == level]
+        self.outputs: dict[int, list[bytes]] = {
+            sink: [] for stage in self._stages for sink in sinks_of(stage)
+        }
+        self.failures = _failures(plan, batch, self.outputs)
+        self._lost: dict[tuple[str, str], Cell] = {}
+        self.states: dict[str, KeyedState] = {}
+        self.stores: dict[str, OperatorState] = {}
+        self._plan = plan
+
+    def lost(self, step: Step, loss: Loss) -> Cell:
+        """Return the count of a step's events that are lost for a reason."""
+        return self._lost.setdefault((step.step_name, loss.value), [0])
+
+    @property
+    def losses(self) -> Losses:
+        """Return the counts that are not 0."""
+        return {place: cell[0] for place, cell in self._lost.items() if cell[0]}
+
+    def open(
+        self, builder: StageBuilder, committed: Committed, groups: Groups, packing: Packing
+    ) -> None:
+        """Open the states and the ordered entries of a stage's steps."""
+        for step in builder.stage.steps:
+            name = step.step_name
+            if step.is_stateful:
+                self.states[name] = builder.state(step, committed.read_state(name))
+            if step.keeps_entries:
+                self.stores[name] = _open_store(step, committed.open_entries, groups, packing)
+
+    def due_ns(self) -> tuple[int, int]:
+        """Return when the first remaining thing is due, in event and in processing time."""
+        times: list[int] = []
+        clocks: list[int] = []
+        for stage in self._stages:
+            hold_ns = self._plan.holds_ns[stage.id]
+            for step in stage.steps:
+                store = self.stores.get(step.step_name)
+                if store is not None:
+                    _note(times, store.due.earliest_ns(), hold_ns)
+                    _note(clocks, store.due_processing.earliest_ns())
+                    is_timed = step.expires_by_event_time
+                    expiries, late_ns = (times, hold_ns) if is_timed else (clocks, 0)
+                    _note(expiries, store.expiry.earliest_ns(), late_ns)
+                hold_ns += step.holds_ns
+        return min(times, default=TIME_MAX), min(clocks, default=TIME_MAX)
+
+
+def _failures(plan: Plan, batch: int, outputs: dict[int, list[bytes]]) -> Failures:
+    sink = plan.dead_letters
+    if sink is None:
+        return Failures(plan.application, batch, None)
+    letters = outputs.setdefault(sink, [])
+    return Failures(plan.application, batch, writer_of(plan.sinks[sink].encoder, letters.append))
+
+
+def _open_store(
+    step: Step, open_entries: OpenEntries, groups: Groups, packing: Packing
+) -> OperatorState:
+    def opened(kind: str) -> EntryReader:
+        return open_entries(namespace(step.step_name, kind))
+
+    return OperatorState(opened, groups, packing.dumps, packing.loads)
+
+
+def _note(found: list[int], due_ns: int | None, late_ns: int = 0) -> None:
+    """Add when something is due by the watermark of sources, unless only the end makes it due."""
+    if due_ns is not None:
+        found.append(min(due_ns + late_ns, TIME_MAX))

@@ -1,0 +1,1 @@
+"""Built stages, their readers and their sampling."""

@@ -1,0 +1,351 @@
+"""Builder of stages through which events flow one by one.
+
+Where it runs: pure (in workers, and in the in-process runner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from wallaroo.dataflow.plan.model import (
+    COLLECT_KEY,
+    BranchEntry,
+    Plan,
+    SourceEntry,
+    SourcePlan,
+    Stage,
+    ToBranches,
+    ToExchange,
+    ToSinks,
+)
+from wallaroo.engine.blocks.blocks import Block
+from wallaroo.engine.blocks.packing import FRAMES, Kind
+from wallaroo.engine.exchange.exchange import Exchange
+from wallaroo.engine.exchange.outputs import (
+    emit_branched,
+    emit_by_key,
+    emit_collected,
+    emit_encoded,
+    emit_raw_by_key,
+    emit_timed_by_key,
+    emit_to_all,
+    emit_to_each,
+    emit_with_key,
+)
+from wallaroo.engine.exchange.partial_aggregation import (
+    PartialAggregation,
+    PartialAggregationExchange,
+    emit_partial_aggregates,
+)
+from wallaroo.engine.failures.policies import OnError
+from wallaroo.engine.operators.fusing import fused
+from wallaroo.engine.operators.interface import Emit, Operator, Relay, Site
+from wallaroo.engine.operators.outputs import as_text
+from wallaroo.engine.operators.table import build_operator
+from wallaroo.engine.stages.readers import (
+    Keyed,
+    Payloads,
+    SplitFrames,
+    Timed,
+    decode_and_emit,
+    decode_and_keep,
+    decode_and_ship_raw,
+    decode_keyed,
+    decode_timed,
+    emit_events,
+    emit_timed_events,
+    ship_by_declared_key,
+)
+from wallaroo.engine.stages.stage_builder import (
+    Around,
+    BuiltStage,
+    FramesHead,
+    Head,
+    LevelSite,
+)
+from wallaroo.engine.stores.keyed_state import KeyedState, Read
+from wallaroo.engine.stores.ttl_state import keyed_state_of
+from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.steps.kinds import (
+    Decoder,
+    Encoder,
+    EventTime,
+    Step,
+)
+from wallaroo.steps.losses import Loss
+
+PASS_THROUGH: Encoder[Any] = Encoder(as_text, "no encoder")
+
+
+class EventStageBuilder:
+    """Builder of a stage through which events flow; see ``StageBuilder``."""
+
+    has_rows = False
+
+    def __init__(self, site: LevelSite, stage: Stage, time: StageTime):
+        self.stage = stage
+        self.time = time
+        self.site = site
+        self.policy = site.policy(stage)
+        self.unpack_by_kind = {packing.kind: packing.unpack for packing in (FRAMES, site.packing)}
+        leave = stage.exit
+        self.exchange: Any = self.open_exchange(leave) if isinstance(leave, ToExchange) else None
+
+    def open_exchange(self, leave: ToExchange) -> Any:
+        """Open the exchange that the stage leaves through."""
+        site = self.site
+        exchange = Exchange(
+            leave.stage,
+            self.stage.id,
+            site.task,
+            site.owners,
+            FRAMES if leave.is_raw else site.packing,
+            self.time if site.plan.has_time else None,
+        )
+        if leave.added_up is None:
+            return exchange
+        lost = partial(site.lost, leave.added_up)
+        adding = PartialAggregation(leave.added_up, exchange, self.time, lost)
+        return PartialAggregationExchange(adding, exchange, site.accumulators_max)
+
+    def state(self, step: Step, read: Read) -> KeyedState:
+        """Return the states of one of its steps."""
+        evolution = self.site.plan.evolution.get(step.step_name)
+        return keyed_state_of(step, read, self.site.packing, evolution)
+
+    # --- the stage ---
+
+    def build(self, branches: Sequence[Emit], is_sampled: bool = False) -> BuiltStage:
+        """Build the stage's operators, last first, before its ``branches``."""
+        steps = self.stage.steps
+        holds_ns = self._holds_ns()
+        relays: dict[int, Relay] = {}
+        operators: list[Operator] = []
+        emit = self.output(branches)
+        for place in reversed(range(len(steps))):
+            if is_sampled and steps[place].keeps_entries:
+                relays[place] = Relay(emit)
+                emit = relays[place].process
+            operator = self.operator(steps[place], self._operator_site(place, emit, holds_ns))
+            operators.insert(0, operator)
+            emit = operator.process
+        flushes = tuple(each.flush for each in operators if each.flush is not None)
+        return BuiltStage(emit, self.time, tuple(operators), holds_ns, flushes, relays)
+
+    def twin(self, built: BuiltStage, branches: Sequence[Emit], around: Around) -> BuiltStage:
+        """Build the operators again, each measured; share those that hold events back."""
+        emit = around(self.output(branches), len(self.stage.steps))
+        operators: list[Operator] = []
+        for place in reversed(range(len(self.stage.steps))):
+            operator = built.operators[place]
+            if place in built.relays:
+                built.relays[place].turn(emit)
+            else:
+                site = self._operator_site(place, emit, built.holds_ns)
+                operator = self.operator(self.stage.steps[place], site)
+            operators.insert(0, _measured(operator, around, place))
+            emit = operators[0].process
+        return BuiltStage(emit, self.time, tuple(operators), built.holds_ns, ())
+
+    def _holds_ns(self) -> tuple[int, ...]:
+        """Return the delay of each step's watermark behind that of the stage that is fed."""
+        plan = self.site.plan
+        steps = self.stage.steps
+        hold_ns = plan.holds_ns[self.stage.id] - plan.holds_ns[plan.head_of(self.stage).id]
+        return tuple(
+            hold_ns + sum(step.holds_ns for step in steps[:place]) for place in range(len(steps))
+        )
+
+    def _operator_site(self, place: int, emit: Emit, holds_ns: Sequence[int]) -> Site:
+        step = self.stage.steps[place]
+        site = self.site
+        return Site(
+            emit,
+            self.policy(step),
+            lambda own: site.states[own.step_name],
+            self.time,
+            store_of=lambda own: site.stores[own.step_name],
+            keys_of=site.keys_of,
+            rejected=self.policy(step.tolerant()) if isinstance(step, EventTime) else None,
+            hold_ns=holds_ns[place],
+            lost=partial(site.lost, step),
+        )
+
+    def operator(self, step: Step, site: Site) -> Operator:
+        """Build the operator of one of its steps."""
+        return build_operator(step, site)
+
+    def fused(self, head: Head) -> Head:
+        """Return the head with all that follows it in one function."""
+        return fused(head)
+
+    # --- the output: the function that takes events out of the stage ---
+
+    def output(self, branches: Sequence[Emit]) -> Emit:
+        """Return the output: to the exchange, to branches, or encoded to sinks."""
+        leave = self.stage.exit
+        if isinstance(leave, ToBranches):
+            return self._to_branches(leave, branches)
+        if isinstance(leave, ToSinks):
+            encoded = [self._to_sink(sink) for sink in leave.sinks]
+            changing = [_is_of_user(self.site.plan.sinks[sink].encoder) for sink in leave.sinks]
+            return self._to_each(encoded, changing)
+        return self._to_exchange(leave)
+
+    def _to_exchange(self, leave: ToExchange) -> Emit:
+        exchange = self.exchange
+        if leave.added_up is not None:
+            key_failed = self.policy(leave.extractor or leave.added_up)
+            failed = self.policy(leave.added_up)
+            return emit_partial_aggregates(
+                leave.extractor, leave.added_up, exchange.adding, self.time, key_failed, failed
+            )
+        not_packed = self.policy(producer_of(self.site.plan, self.stage))
+        if leave.keeps_key:
+            return emit_with_key(exchange, not_packed)
+        if leave.extractor is None:
+            return emit_collected(COLLECT_KEY, exchange, not_packed)
+        key_failed = self.policy(leave.extractor)
+        if not self.site.plan.has_time:
+            return emit_by_key(leave.extractor, exchange, key_failed, not_packed)
+        if leave.is_raw:
+            return emit_raw_by_key(leave.extractor, exchange, self.time, key_failed)
+        return emit_timed_by_key(leave.extractor, exchange, self.time, key_failed, not_packed)
+
+    def _to_branches(self, leave: ToBranches, branches: Sequence[Emit]) -> Emit:
+        if leave.split is not None:
+            where_true, where_false = branches
+            return emit_branched(leave.split, where_true, where_false, self.policy(leave.split))
+        plan = self.site.plan
+        changing = [_may_change(plan, plan.stages[branch]) for branch in leave.stages]
+        return self._to_each(branches, changing)
+
+    def _to_each(self, emits: Sequence[Emit], changing: Sequence[bool]) -> Emit:
+        """Emit every event to each; those that may change it do not disturb the others."""
+        reading = [emit for emit, changes in zip(emits, changing, strict=True) if not changes]
+        *copied, last = [
+            emit for emit, changes in zip(emits, changing, strict=True) if changes
+        ] or [reading.pop()]
+        if not copied:
+            return emit_to_all([*reading, last])
+        packing = self.site.packing
+        failed = self.policy(producer_of(self.site.plan, self.stage))
+        return emit_to_each(reading, copied, last, packing.dumps, packing.loads, failed)
+
+    def _to_sink(self, sink: int) -> Emit:
+        plan = self.site.plan
+        outputs = self.site.outputs[sink]
+        encoder = plan.sinks[sink].encoder
+        if encoder is None:
+            return emit_encoded(PASS_THROUGH, outputs, self.policy(producer_of(plan, self.stage)))
+        filtered = self.site.lost(encoder, Loss.FILTERED)
+        return emit_encoded(encoder, outputs, self.policy(encoder), filtered)
+
+    # --- heads ---
+
+    def payloads_head(self, emit: Emit, decode: Callable[[Any], Any]) -> Callable[[Payloads], None]:
+        """Return a function that decodes payloads for ``emit``, or ships them as they are."""
+        decoder = source_of(self.site.plan, self.stage).decoder
+        failed = self.policy(decoder)
+        filtered = self.site.lost(decoder, Loss.FILTERED)
+        leave = self.stage.exit
+        if not isinstance(leave, ToExchange) or not leave.is_raw:
+            return decode_and_emit(decode, emit, failed, filtered)
+        if self.stage.steps:
+            return decode_and_keep(decode, emit, failed, self.time, filtered)
+        assert leave.extractor is not None
+        key_failed = self.policy(leave.extractor)
+        head = decode_and_ship_raw(
+            decode, leave.extractor, self.exchange, failed, key_failed, filtered
+        )
+        if not decoder.has_key_place:
+            return head
+        return ship_by_declared_key(decoder, leave.extractor, self.exchange, head)
+
+    def frames_head(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
+        """Return a function that splits frames for ``feed_payloads``."""
+        source = source_of(self.site.plan, self.stage)
+        return SplitFrames(source.config.wire_framing, feed_payloads)
+
+    def unpack(self, block: Block) -> tuple[Any, Any]:
+        """Return a block's keys and values."""
+        return self.unpack_by_kind[block.kind](block.packed)
+
+    def keyed_head(self, block: Block, emit: Emit) -> Keyed:
+        """Return the head for a block from a shuffle and all others from its origin."""
+        if block.kind is not Kind.FRAMES:
+            return emit_events(emit)
+        decoder, failed = self.decoding(block)
+        return decode_keyed(decoder, emit, failed, self.site.lost(decoder, Loss.FILTERED))
+
+    def timed_head(self, block: Block, built: BuiltStage) -> Timed:
+        """Return the head for a block with times and all others from its origin."""
+        leave = self.site.plan.stages[block.origin].exit
+        assert isinstance(leave, ToExchange)
+        emit = built.entry(leave)
+        if block.kind is not Kind.FRAMES:
+            return emit_timed_events(emit, self.time)
+        decoder, failed = self.decoding(block)
+        filtered = self.site.lost(decoder, Loss.FILTERED)
+        return decode_timed(decoder, emit, failed, self.time, filtered)
+
+    def decoding(self, block: Block) -> tuple[Decoder[Any], OnError]:
+        """Return the decoder of a block's frames, and the handler of those it cannot decode."""
+        producer = self.site.plan.stages[block.origin]
+        decoder = source_of(self.site.plan, producer).decoder
+        return decoder, self.site.policy(producer)(decoder)
+
+
+def _measured(operator: Operator, around: Around, place: int) -> Operator:
+    """Return an operator whose entries are measured."""
+    return replace(
+        operator,
+        process=around(operator.process, place),
+        merge=None if operator.merge is None else around(operator.merge, place),
+        sided=tuple(around(each, place) for each in operator.sided),
+    )
+
+
+def source_of(plan: Plan, stage: Stage) -> SourcePlan:
+    """Return the source that a stage reads."""
+    assert isinstance(stage.entry, SourceEntry)
+    return plan.sources[stage.entry.source]
+
+
+def producer_of(plan: Plan, stage: Stage) -> Step:
+    """Return the step that emits the events that leave the stage.
+
+    It is the one to name for an event that cannot leave.  If several meet in a stage without steps,
+    it is one of them.
+    """
+    if stage.steps:
+        return stage.steps[-1]
+    if isinstance(stage.entry, SourceEntry):
+        return source_of(plan, stage).decoder
+    if isinstance(stage.entry, BranchEntry):
+        return producer_of(plan, plan.stages[stage.entry.stages[0]])
+    before = next(
+        other
+        for other in plan.stages
+        if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id
+    )
+    return producer_of(plan, before)
+
+
+def _may_change(plan: Plan, branch: Stage) -> bool:
+    """Return whether user functions are called with a branch's events: they may change them."""
+    leave = branch.exit
+    if isinstance(leave, ToSinks):
+        return bool(branch.steps) or any(_is_of_user(plan.sinks[s].encoder) for s in leave.sinks)
+    return bool(branch.steps) or isinstance(leave, ToBranches)
+
+
+def _is_of_user(encoder: Encoder[Any] | None) -> bool:
+    """Return whether an encoder is not one of this package's, which only read their events."""
+    if encoder is None:
+        return False
+    module = getattr(getattr(encoder, "inner", encoder).function, "__module__", None) or ""
+    return not module.startswith("wallaroo.")

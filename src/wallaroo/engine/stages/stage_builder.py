@@ -1,0 +1,184 @@
+"""Interface of the builders of stages.
+
+Where it runs: pure (in workers, and in the in-process runner).
+
+A stage's builder is chosen once, by what flows in the stage: events one by one
+(``engine/stages/event_stages.py``), or rows by the block, too (``engine/columnar/stages.py``).  A
+level knows no other difference between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
+from wallaroo.engine.blocks.blocks import Block
+from wallaroo.engine.blocks.keys import Key
+from wallaroo.engine.blocks.packing import Packing
+from wallaroo.engine.failures.policies import OnError
+from wallaroo.engine.operators.interface import Emit, Operator, Relay
+from wallaroo.engine.stages.readers import (
+    Keyed,
+    Payloads,
+    Timed,
+    emit_sided,
+)
+from wallaroo.engine.stores.keyed_state import KeyedState, Read
+from wallaroo.engine.stores.operator_state import OperatorState
+from wallaroo.engine.time.stage_time import StageTime, behind
+from wallaroo.steps.kinds import Step
+from wallaroo.steps.losses import Cell, Loss
+
+Policy = Callable[[Step], OnError]
+# a wrapper that measures each operator (by its place in the stage) and the output (the place after
+# the last one)
+Around = Callable[[Emit, int], Emit]
+# calls an operator's ``advance``: its place in the stage, the function, and the watermark
+Advancing = Callable[[int, Callable[[int], None], int], None]
+Head = TypeVar("Head", bound=Callable[..., None])
+
+
+def call_advance(place: int, advance: Callable[[int], None], watermark_ns: int) -> None:
+    """Advance an operator that is not measured."""
+    advance(watermark_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSite:
+    """Place at which the stages of a level are built.
+
+    ``outputs``, ``states`` and ``stores`` are those of the level's effects.
+    """
+
+    plan: Plan
+    packing: Packing
+    task: int
+    owners: tuple[int, ...]  # the task of the next level that owns each key group
+    policy: Callable[[Stage], Policy]
+    outputs: dict[int, list[bytes]]
+    states: dict[str, KeyedState]
+    stores: dict[str, OperatorState]
+    keys_of: Callable[[Step], Iterable[Key]]
+    lost: Callable[[Step, Loss], Cell]
+    accumulators_max: int  # the most of them that an exchange keeps before it sends them
+
+
+class Outgoing(Protocol):
+    """Buckets of events, or of rows, on their way through a shuffle."""
+
+    def turn(self, partition: str) -> None:
+        """Attribute the events from here on to this partition of the stage's source."""
+
+    def drain(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
+        """Yield ``(task, block)`` for each bucket that is full."""
+
+    def finish(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
+        """Yield ``(task, block)`` for each bucket that is not empty."""
+
+
+class FramesHead(Protocol):
+    """Entry of a source's frames, as they were received, into its stage."""
+
+    def feed(self, frames: bytes) -> int:
+        """Accept a run of whole frames; return their number."""
+
+    def flush(self) -> None:
+        """Emit the frames that wait for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltStage:
+    """A stage at work.
+
+    ``emit`` passes events to its first operator; the hooks of its operators are called in the order
+    in which events pass them.
+    """
+
+    emit: Emit
+    time: StageTime
+    operators: tuple[Operator, ...]
+    holds_ns: tuple[int, ...]  # the delay of each operator's watermark behind that of ``time``
+    flushes: tuple[Callable[[], None], ...]
+    # by place: the exits of operators that hold events back, if the batch is sampled
+    relays: Mapping[int, Relay] = field(default_factory=dict)
+
+    @property
+    def has_twin(self) -> bool:
+        """Return whether a twin can be built.
+
+        An operator that holds events back exists once: a twin shares it, and turns its exit.
+        """
+        return all(
+            place in self.relays
+            for place, each in enumerate(self.operators)
+            if each.advance or each.flush
+        )
+
+    def entry(self, leave: ToExchange) -> Emit:
+        """Return the function that accepts events, or their accumulators, from another stage."""
+        first = self.operators[0] if self.operators else None
+        if first is not None and leave.added_up is not None and first.merge is not None:
+            return first.merge
+        if leave.side is None:
+            return self.emit
+        if first is not None and first.sided:
+            return first.sided[leave.side]
+        return emit_sided(leave.side, self.emit)
+
+    def advance(self, watermark_ns: int, is_final: bool, call: Advancing = call_advance) -> None:
+        """Advance the stage's time to the watermark of the stage that is fed.
+
+        If all input has ended, end each operator before the next one is advanced.  ``call`` may
+        measure it.
+        """
+        operators = zip(self.operators, self.holds_ns, strict=True)
+        for place, (operator, hold_ns) in enumerate(operators):
+            if operator.advance is not None:
+                own_ns = behind(watermark_ns, hold_ns)
+                self.time.watermark_ns = own_ns
+                call(place, operator.advance, own_ns)
+            if is_final and operator.end is not None:
+                operator.end()
+
+
+class StageBuilder(Protocol):
+    """Builder of one stage of one task, and of the heads that feed it.
+
+    ``stage`` has the borders between events and rows among its steps; ``exchange`` is the one that
+    it leaves through, if its exit is one.
+    """
+
+    stage: Stage
+    time: StageTime
+    policy: Policy
+    exchange: Any
+    has_rows: bool  # rows come in, go out, or flow between two of its steps
+
+    def state(self, step: Step, read: Read) -> KeyedState:
+        """Return the states of one of its steps."""
+
+    def build(self, branches: Sequence[Emit], is_sampled: bool = False) -> BuiltStage:
+        """Build the stage's operators before its ``branches``."""
+
+    def twin(self, built: BuiltStage, branches: Sequence[Emit], around: Around) -> BuiltStage:
+        """Build it another time, measured by ``around``; turn the relays of ``built`` to it."""
+
+    def fused(self, head: Head) -> Head:
+        """Return the head with all that follows it in one function, if that saves calls."""
+
+    def payloads_head(self, emit: Emit, decode: Callable[[Any], Any]) -> Callable[[Payloads], None]:
+        """Return the head of a stage that reads a source: it decodes payloads for ``emit``."""
+
+    def frames_head(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
+        """Return the head of such a stage for frames; ``feed_payloads`` is that for payloads."""
+
+    def unpack(self, block: Block) -> tuple[Any, Any]:
+        """Return a block's keys, and its events, payloads or rows."""
+
+    def keyed_head(self, block: Block, emit: Emit) -> Keyed:
+        """Return the head for a block from a shuffle and all others from its origin."""
+
+    def timed_head(self, block: Block, built: BuiltStage) -> Timed:
+        """Return the same for blocks that carry the time of each event, and its watermark."""

@@ -1,0 +1,1 @@
+"""State of steps within a batch."""

@@ -1,0 +1,187 @@
+"""State objects stored by an earlier version of their class: filled in, or upgraded.
+
+Where it runs: pure (in workers).
+
+The invariant: the stored form of a pickled state is a pickle of that very state.  The version of
+its class, if it declares one, is pushed and popped again at its beginning, so that all readers of
+states can read these as well.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from wallaroo.engine.blocks.packing import PICKLED, Packing
+from wallaroo.errors import CheckpointError
+from wallaroo.steps.kinds import Step
+from wallaroo.steps.state_versions import FIRST, Evolution, evolution_of, version_of
+from wallaroo.user_code.stored_fields import fields_of, slots_of, stored_fields
+
+_PICKLE = b"\x80\x05"  # protocol 5
+_MARK = struct.Struct("<2scHc")
+_PUSH = b"M"  # an int of 2 bytes follows
+_POP = b"0"
+_LAST_USE = _PICKLE + b"\x8a\x08"  # pushed before the version, see ``ttl_state``
+_LAST_USE_BYTES = len(_LAST_USE) + 9
+
+Dumps = Callable[[Any], bytes]
+Loads = Callable[[bytes], Any]
+
+
+def with_version(packed: bytes, version: int) -> bytes:
+    """Return a packed state as it is stored.
+
+    >>> import pickle
+    >>> stored = with_version(pickle.dumps("state", 5), 2)
+    >>> pickle.loads(stored), stored_version(stored)
+    ('state', 2)
+    """
+    return _MARK.pack(_PICKLE, _PUSH, version, _POP) + packed[len(_PICKLE) :]
+
+
+def stored_version(stored: bytes) -> int:
+    """Return the version of the class of a stored state.
+
+    >>> import pickle
+    >>> stored_version(pickle.dumps("state", 5))
+    1
+    """
+    # a last use in front takes the place of the pickle's own first bytes
+    at = _LAST_USE_BYTES - len(_PICKLE) if stored.startswith(_LAST_USE) else 0
+    if len(stored) < at + _MARK.size:
+        return FIRST
+    _, push, version, pop = _MARK.unpack_from(stored, at)
+    return int(version) if push == _PUSH and pop == _POP else FIRST
+
+
+def evolving(step: Step, packing: Packing, evolution: Evolution | None) -> tuple[Dumps, Loads]:
+    """Return the functions that pack and unpack a step's state objects.
+
+    They are the packing's own unless stored objects may be older than the class.
+    """
+    cls = getattr(step, "state_class", object)
+    version = version_of(cls)
+    loads = packing.loads
+    if evolution is not None and evolution.may_lack:
+        loads = filling(cls, packing)
+    if version == FIRST or packing.dumps is not PICKLED.dumps:
+        return packing.dumps, loads
+    upgrades = _Upgrades(cls, version, evolution or evolution_of(cls, False), loads)
+    return (lambda state: with_version(packing.dumps(state), version)), upgrades.loads
+
+
+# -- attributes that are new
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """The attributes of a new object that stored ones should have, by their place."""
+
+    plain: frozenset[str]
+    slots: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def attributes_of(cls: Callable[[], Any], dumps: Dumps, loads: Loads) -> Attributes:
+    """Return the attributes that a new object has after it was stored.
+
+    A class may leave some out, and create them again by itself.
+    """
+    new = cls()
+    stored = fields_of(loads(dumps(new)))
+    slots = tuple(name for name in slots_of(type(new)) if name in stored)
+    return Attributes(frozenset(stored) - frozenset(slots), slots)
+
+
+def filling(cls: Any, packing: Packing) -> Loads:
+    """Return a function that unpacks an object and adds what a new one has and it lacks."""
+    loads = packing.loads
+    attributes: Attributes | None = None
+
+    def filled(raw: bytes) -> Any:
+        nonlocal attributes
+        if attributes is None:
+            attributes = attributes_of(cls, packing.dumps, loads)
+        try:
+            state = loads(raw)
+        except AttributeError:
+            is_pickled = packing.dumps is PICKLED.dumps
+            state = _without_gone_slots(cls, raw, attributes) if is_pickled else None
+            if state is None:
+                raise
+        missing = missing_of(state, cls, attributes)
+        if missing:
+            fill(state, cls, missing)
+        return state
+
+    return filled
+
+
+def missing_of(state: Any, cls: type[Any], attributes: Attributes) -> tuple[str, ...]:
+    """Return the attributes that an object lacks; none if it is of another class."""
+    if not isinstance(state, cls):
+        return ()
+    missing = tuple(name for name in attributes.slots if not hasattr(state, name))
+    if attributes.plain and not attributes.plain <= vars(state).keys():
+        missing += tuple(attributes.plain - vars(state).keys())
+    return missing
+
+
+def fill(state: Any, cls: type[Any], missing: tuple[str, ...]) -> None:
+    """Set attributes that an object lacks to those of a new object."""
+    new = fields_of(cls())
+    for name in missing:
+        if name in new:
+            object.__setattr__(state, name, new[name])  # a class may restrict its own
+
+
+def _without_gone_slots(cls: type[Any], raw: bytes, attributes: Attributes) -> Any:
+    """Return an object without the slots that its class no longer has; None if it has none."""
+    name, fields = stored_fields(raw)
+    if not attributes.slots or name.rpartition(".")[2] != cls.__name__:
+        return None
+    state: Any = object.__new__(cls)
+    for slot in attributes.slots:
+        if slot in fields:
+            object.__setattr__(state, slot, fields[slot])
+    return state
+
+
+# -- objects of an older version
+
+
+class _Upgrades:
+    """Reader of state objects whose class declares a version."""
+
+    def __init__(self, cls: type[Any], version: int, evolution: Evolution, loads: Loads):
+        self._class = cls
+        self._version = version
+        self._loads = loads
+        self._upgrades = dict(evolution.upgrades)
+
+    def loads(self, raw: bytes) -> Any:
+        """Return the object, by its upgrade function if it is of an older version."""
+        version = stored_version(raw)
+        return self._loads(raw) if version == self._version else self._upgraded(raw, version)
+
+    def _upgraded(self, raw: bytes, version: int) -> Any:
+        name = self._class.__name__
+        if version > self._version:
+            raise CheckpointError(
+                f"it was stored by version {version} of {name}, which is version {self._version} "
+                f"here. Run the newer application."
+            )
+        upgrade = self._upgrades.get(version)
+        if upgrade is None:
+            raise CheckpointError(
+                f"it was stored by version {version} of {name}, which is version {self._version} "
+                f"now. Write @wallaroo.upgrade({name}, from_version={version})."
+            )
+        state = upgrade.function(stored_fields(raw)[1])
+        if not isinstance(state, self._class):
+            raise TypeError(f"the upgrade returned {state!r}, which is no {name}")
+        return state

@@ -1,0 +1,100 @@
+"""State objects of one state step in one task of one batch.
+
+Where it runs: pure (in workers).  Objects are created lazily, live for the batch, and are pickled
+once at its end; unchanged ones are not written, and dropped ones are removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from wallaroo.engine.blocks.keys import Key
+from wallaroo.engine.blocks.packing import Packing
+from wallaroo.engine.failures.error_context import blame, shorten
+from wallaroo.engine.stores.evolution import evolving
+from wallaroo.steps.kinds import Step
+from wallaroo.steps.state_versions import Evolution
+from wallaroo.user_code.pickling_diagnosis import unpicklable_part
+
+Read = Callable[[Key], bytes | None]
+
+
+@runtime_checkable
+class BulkRead(Protocol):
+    """A ``Read`` that reads many keys of one key group for less."""
+
+    def __call__(self, key: Key) -> bytes | None:
+        """Return the stored state of one key."""
+
+    def many(self, group: int, keys: Mapping[bytes, Key]) -> Iterator[tuple[Key, bytes | None]]:
+        """Yield the stored states of keys, which are given by their encoded form."""
+
+
+class KeyedState:
+    """A step's state by key; ``live``: those touched; ``load`` adds one, ``drop`` removes it."""
+
+    def __init__(
+        self, step: Step, read: Read, packing: Packing, evolution: Evolution | None = None
+    ):
+        self.step = step
+        self.live: dict[Key, Any] = {}
+        self._stored: dict[Key, bytes | None] = {}  # as of the last commit, of every touched key
+        self._dropped: dict[Key, None] = {}  # in the order of dropping
+        self._read = read
+        self._dumps, self._loads = evolving(step, packing, evolution)
+        # a step that keeps nothing but ordered entries has no state class
+        self._make: Callable[[], Any] = getattr(step, "state_class", object)
+
+    def load(self, key: Key) -> Any:
+        """Return the key's state, as stored or new; raise UserCodeError if its class fails."""
+        raw = None
+        if key not in self._dropped:
+            raw = self._stored[key] = self._read(key)
+        try:
+            state = self._make() if raw is None else self._loads(raw)
+        except BaseException as error:
+            blame(self.step, f"state of key {shorten(key)}", error)
+        self.live[key] = state
+        return state
+
+    def drop(self, key: Key) -> None:
+        """Remove the state of a key; its next event meets a new object."""
+        self.live.pop(key, None)
+        self._dropped[key] = None
+
+    def has(self, key: Key) -> bool:
+        """Return whether the key has state now."""
+        return key in self.live or (key not in self._dropped and self._read(key) is not None)
+
+    def is_dropped(self, key: Key) -> bool:
+        """Return whether the key's stored state was dropped in this batch."""
+        return key in self._dropped
+
+    def changes(self) -> Iterator[tuple[Key, bytes | None]]:
+        """Yield key and pickled state of every touched key whose bytes have changed.
+
+        They are compared with the stored ones.  None replaces the bytes if a stored state was
+        dropped.
+        """
+        for key, state in self.live.items():
+            raw = self.packed(key, state)
+            if raw != self._stored.get(key):
+                yield key, raw
+        yield from self.removed()
+
+    def packed(self, key: Key, state: Any) -> bytes:
+        """Return the bytes of a state.  Raises UserCodeError if it cannot be packed."""
+        try:
+            return self._dumps(state)
+        except BaseException as error:
+            part = unpicklable_part(state, self._dumps)
+            why = f"; {part}. Keep only picklable values in the state" if part else ""
+            blame(self.step, f"state of key {shorten(key)}{why}", error)
+
+    def removed(self) -> Iterator[tuple[Key, None]]:
+        """Yield the keys whose stored state was dropped."""
+        for key in self._dropped:
+            # a key that was not read may have had none: removing nothing costs less than reading
+            if key not in self.live and self._stored.get(key, b"") is not None:
+                yield key, None

@@ -1,0 +1,55 @@
+"""The store of a step that keeps entries (``Step.keeps_entries``).
+
+It belongs to one task of one batch, and is kept besides the step's state.
+
+Where it runs: pure (in workers).
+
+* ``entries``: values under (key, sub).  Only values that were touched in the batch are written, and
+  of those only the ones whose bytes differ.
+* ``due``: what is due in event time, and ``due_processing``: in processing time.  Both are found in
+  the order of time, by a range scan: no operation visits all keys.
+* ``expiry``: when state expires, by the time that the step's state expires by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from wallaroo.engine.stores.sorted_state import (
+    DUE,
+    DUE_PROCESSING,
+    ENTRIES,
+    EXPIRY,
+    Change,
+    DueIndex,
+    EntryReader,
+    Groups,
+    SortedState,
+)
+from wallaroo.engine.stores.ttl_index import TTLIndex
+
+
+class OperatorState:
+    """The ordered entries of one step."""
+
+    def __init__(
+        self,
+        open_reader: Callable[[str], EntryReader],
+        groups: Groups,
+        dumps: Callable[[Any], bytes],
+        loads: Callable[[bytes], Any],
+    ):
+        self.groups = groups
+        self.dumps = dumps
+        self.entries = SortedState(open_reader(ENTRIES), groups, dumps, loads)
+        self.due = DueIndex(open_reader(DUE), groups)
+        self.due_processing = DueIndex(open_reader(DUE_PROCESSING), groups)
+        self.expiry = TTLIndex(open_reader(EXPIRY), groups)
+
+    def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
+        """Yield the changes to write, by kind of namespace."""
+        yield ENTRIES, self.entries.changes()
+        yield DUE, self.due.changes()
+        yield DUE_PROCESSING, self.due_processing.changes()
+        yield EXPIRY, self.expiry.changes()

@@ -1,0 +1,311 @@
+"""Ordered entries and due times of one step in one batch.
+
+A key has any number of values, each stored by itself; an index holds what is due at which time.
+Both are those of one task.
+
+Where it runs: pure (in workers).
+
+Invariant: reads show the committed entries with the batch's own changes on top; nothing is written
+before the batch's end, when ``changes`` yields the differences.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from wallaroo.dataflow.plan.model import ENTRY_KINDS
+from wallaroo.engine.blocks.keys import (
+    Key,
+    decode_key,
+    encode_key,
+    group_of,
+    group_of_key,
+    homes,
+)
+from wallaroo.engine.blocks.ordered_keys import (
+    KEY_BYTES_MAX,
+    TIME_MAX,
+    TIME_MIN,
+    Sub,
+    after_prefix,
+    decode_sub,
+    decode_time,
+    due_key,
+    encode_sub,
+    encode_time,
+    entry_key,
+    join_key,
+    key_prefix,
+    split_due,
+    split_entry,
+)
+
+# key group, stored key, value (None: removed)
+Change = tuple[int, bytes, bytes | None]
+ENTRIES, DUE, DUE_PROCESSING, EXPIRY = ENTRY_KINDS
+
+
+def namespace(step: str, kind: str) -> str:
+    """Return the name in the step table under which entries of a step are stored."""
+    return f"{step}: {kind}"
+
+
+class EntryReader(Protocol):
+    """Committed entries of one namespace, as a task reads them."""
+
+    def get(self, group: int, stored: bytes) -> bytes | None:
+        """Return one entry's value."""
+
+    def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield stored key and value from ``low`` up to, not including, ``high``, in order."""
+
+
+class NothingStored:
+    """An empty EntryReader."""
+
+    def get(self, group: int, stored: bytes) -> bytes | None:
+        return None
+
+    def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+
+class Groups(NamedTuple):
+    """Key groups of a task: from ``first`` to before ``end``, ``of`` so many in all."""
+
+    first: int
+    end: int
+    of: int
+
+    def locate(self, key: Key) -> tuple[int, bytes]:
+        """Return a key's group and its encoded form."""
+        encoded = encode_key(key)
+        return group_of(encoded, self.of), encoded
+
+    def home(self, key: Key) -> Key:
+        """Return the key under which the entries of a key's whole group are stored."""
+        return homes(self.of)[group_of_key(key, self.of)]
+
+
+class SortedState:
+    """Values by key and sub.
+
+    ``live`` holds the ones touched so far, by (key, sub): a step may look there first.
+
+    A value may be changed in place after ``get`` or ``put``: it is packed at the batch's end.
+    """
+
+    def __init__(
+        self,
+        reader: EntryReader,
+        groups: Groups,
+        dumps: Callable[[Any], bytes],
+        loads: Callable[[bytes], Any],
+    ):
+        self.live: dict[tuple[Key, Sub], Any] = {}
+        self._stored: dict[tuple[Key, Sub], bytes | None] = {}
+        self._packed: dict[tuple[Key, Sub], bytes] = {}  # read, but not requested by ``get`` yet
+        self._touched: dict[Key, list[Sub]] = {}
+        self._reader = reader
+        self._groups = groups
+        self._dumps = dumps
+        self._loads = loads
+
+    def get(self, key: Key, sub: Sub) -> Any:
+        """Return the value, None if there is none."""
+        place = key, sub
+        if place in self.live:
+            return self.live[place]
+        if place in self._stored:
+            raw = self._packed.pop(place, None)  # None: deleted, or never there
+        else:
+            raw = self._read(key, sub)
+        if raw is None:
+            return None
+        value = self.live[place] = self._loads(raw)
+        return value
+
+    def peek(self, key: Key, sub: Sub) -> Any:
+        """Return the committed value, or None; read-only, as it is not written again."""
+        place = key, sub
+        if place not in self._stored:
+            raw = self._read(key, sub)
+            if raw is not None:
+                self._packed[place] = raw
+        packed = self._packed.get(place)
+        return None if packed is None else self._loads(packed)
+
+    def put(self, key: Key, sub: Sub, value: Any) -> None:
+        """Set the value, which is not None."""
+        if (key, sub) not in self._stored:
+            self._read(key, sub)
+        self._packed.pop((key, sub), None)
+        self.live[key, sub] = value
+
+    def delete(self, key: Key, sub: Sub) -> None:
+        """Remove the entry, if it is there."""
+        if (key, sub) not in self._stored:
+            self._read(key, sub)
+        self._packed.pop((key, sub), None)
+        self.live.pop((key, sub), None)
+
+    def scan(self, key: Key) -> Iterator[tuple[Sub, Any]]:
+        """Yield a key's entries in the order of subs, without those put meanwhile."""
+        for sub in self.subs(key):
+            value = self.get(key, sub)
+            if value is not None:
+                yield sub, value
+
+    def subs(self, key: Key) -> list[Sub]:
+        """Return the subs of a key's entries, in order; values are unpacked on request."""
+        group, encoded = self._groups.locate(key)
+        prefix = key_prefix(encoded)
+        found: dict[bytes, Sub] = {}
+        for stored, value in self._reader.scan(group, prefix, after_prefix(prefix)):
+            sub = found[stored[len(prefix) :]] = decode_sub(stored, len(prefix))
+            if (key, sub) not in self._stored:
+                raw = split_entry(stored, value)[2]
+                self._packed[key, sub] = raw
+                self._note(key, sub, raw)
+        for sub in self._touched.get(key, ()):
+            if (key, sub) in self.live or (key, sub) in self._packed:
+                found[encode_sub(sub)] = sub
+            else:
+                found.pop(encode_sub(sub), None)
+        return [found[encoded] for encoded in sorted(found)]
+
+    def _read(self, key: Key, sub: Sub) -> bytes | None:
+        group, encoded = self._groups.locate(key)
+        stored = entry_key(encoded, sub)
+        raw = self._reader.get(group, stored)
+        if raw is not None and len(encoded) > KEY_BYTES_MAX:
+            raw = split_entry(stored, raw)[2]
+        self._note(key, sub, raw)
+        return raw
+
+    def _note(self, key: Key, sub: Sub, raw: bytes | None) -> None:
+        self._stored[key, sub] = raw
+        self._touched.setdefault(key, []).append(sub)
+
+    def changes(self) -> Iterator[Change]:
+        """Yield the changes to write, once; each value is released when it is packed."""
+        for (key, sub), raw in self._stored.items():
+            if (key, sub) in self._packed:
+                continue
+            group, encoded = self._groups.locate(key)
+            if (key, sub) in self.live:
+                now = self._dumps(self.live.pop((key, sub)))
+                if now != raw:
+                    yield group, entry_key(encoded, sub), join_key(encoded, now)
+            elif raw is not None:
+                yield group, entry_key(encoded, sub), None
+
+
+class Due(NamedTuple):
+    """An entry that is due at a time."""
+
+    time_ns: int
+    key: Key
+    sub: Sub
+    # the watermark when it was added; in processing time, the clock
+    added_at_ns: int
+
+
+class DueIndex:
+    """Index of what is due; rows (time, key, sub) are in this order."""
+
+    def __init__(self, reader: EntryReader, groups: Groups):
+        self._reader = reader
+        self._groups = groups
+        # rows added or taken in this batch, by stored key, and whether a commit has the row
+        self._rows: dict[bytes, Due | None] = {}
+        self._is_stored: dict[bytes, bool] = {}  # only for rows for which it is known
+        self._group_of: dict[bytes, int] = {}
+        self._added: list[bytes] = []  # a heap of stored keys; may name rows that are gone
+        self._left = encode_time(TIME_MIN)  # no stored row before it is left
+
+    def add(self, time_ns: int, key: Key, sub: Sub, added_at_ns: int = TIME_MIN) -> None:
+        """Note that ``sub`` of ``key`` is due at a time; a repeated call changes nothing."""
+        group, encoded = self._groups.locate(key)
+        stored = due_key(time_ns, encoded, sub)
+        self._group_of[stored] = group
+        self._rows[stored] = Due(time_ns, key, sub, added_at_ns)
+        heapq.heappush(self._added, stored)
+
+    def discard(self, time_ns: int, key: Key, sub: Sub) -> None:
+        """Remove a row, if it is there."""
+        group, encoded = self._groups.locate(key)
+        stored = due_key(time_ns, encoded, sub)
+        self._group_of[stored] = group
+        self._rows[stored] = None
+
+    def take(self, up_to_ns: int) -> Iterator[Due]:
+        """Yield and remove, in order, all that is due by a time, with rows added meanwhile."""
+        committed = self._committed(up_to_ns)
+        following = next(committed, None)
+        end = encode_time(up_to_ns)
+        while True:
+            added = self._added
+            if following is None or (added and added[0] <= following[0]):
+                if not added or added[0][: len(end)] > end:
+                    break
+                stored = heapq.heappop(added)
+                due = self._rows[stored]
+            else:
+                stored, group, value = following
+                self._left = stored
+                following = next(committed, None)
+                if stored in self._rows:
+                    continue  # taken, discarded, or added again: then it is in the heap
+                self._group_of[stored] = group
+                self._is_stored[stored] = True
+                due = _due_of(stored, value)
+            if due is not None:
+                self._rows[stored] = None
+                yield due
+        if up_to_ns < TIME_MAX:
+            self._left = max(self._left, encode_time(up_to_ns + 1))
+
+    def _committed(self, up_to_ns: int = TIME_MAX) -> Iterator[tuple[bytes, int, bytes]]:
+        high = b"\xff" * 9 if up_to_ns == TIME_MAX else encode_time(up_to_ns + 1)
+        return heapq.merge(
+            *(self._of_group(group, self._left, high) for group in range(*self._groups[:2]))
+        )
+
+    def _of_group(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+        for stored, value in self._reader.scan(group, low, high):
+            yield stored, group, value
+
+    def earliest_ns(self) -> int | None:
+        """Return when the next row is due."""
+        while self._added and self._rows[self._added[0]] is None:
+            heapq.heappop(self._added)
+        times = [decode_time(stored) for stored in self._added[:1]]
+        stored = next((row for row, _, _ in self._committed() if row not in self._rows), None)
+        if stored is not None:
+            times.append(decode_time(stored))
+        return min(times, default=None)
+
+    def changes(self) -> Iterator[Change]:
+        """Yield the rows to write."""
+        for stored, due in self._rows.items():
+            if due is not None:
+                _, encoded = self._groups.locate(due.key)
+                value = join_key(encoded, encode_time(due.added_at_ns))
+                yield self._group_of[stored], stored, value
+            elif self._was_stored(stored):
+                yield self._group_of[stored], stored, None
+
+    def _was_stored(self, stored: bytes) -> bool:
+        """Return whether a commit has a row; look it up only if it is gone now."""
+        known = self._is_stored.get(stored)
+        if known is None:
+            known = self._reader.get(self._group_of[stored], stored) is not None
+        return known
+
+
+def _due_of(stored: bytes, value: bytes) -> Due:
+    time_ns, key, sub, added = split_due(stored, value)
+    return Due(time_ns, decode_key(key), sub, decode_time(added))

@@ -1,0 +1,1 @@
+"""Watermarks, times of partitions, and timers."""

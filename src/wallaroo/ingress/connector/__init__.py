@@ -1,1 +1,0 @@
-"""Connector sources in the ingress: the protocol's sockets and its notes in the spool."""

@@ -1,0 +1,1 @@
+"""Fault points, trace points and tunable sizes."""

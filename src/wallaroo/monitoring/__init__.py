@@ -1,0 +1,1 @@
+"""Figures of a run, the server that shows them, and the dashboard."""

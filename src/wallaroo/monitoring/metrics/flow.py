@@ -1,0 +1,85 @@
+"""Meters of events and outputs, and reports of sources and sinks.
+
+Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from wallaroo.monitoring.metrics.rates import RateMeter
+from wallaroo.monitoring.metrics.status import Counts, SinkLine, SourceStatus
+
+
+class FlowMeter:
+    """Totals and rates of one run; newest reports of sources and sinks."""
+
+    def __init__(self, started_at: float) -> None:
+        self.events_in = RateMeter(started_at)
+        self.events_done = RateMeter(started_at)
+        self.outputs = RateMeter(started_at)
+        self.sources: tuple[SourceStatus, ...] = ()
+        self.sinks: tuple[SinkLine, ...] = ()
+        self.observed_at = started_at
+        self._waiting_for = ""
+
+    def restart_rates(self, now: float) -> None:
+        """Measure rates from ``now`` on; totals stay."""
+        self.events_in = RateMeter(now, self.events_in.total)
+        self.events_done = RateMeter(now, self.events_done.total)
+        self.outputs = RateMeter(now, self.outputs.total)
+
+    def batch_done(self, events: int, outputs: int, started_s: float, finished_s: float) -> None:
+        """Count the events and outputs of a committed batch."""
+        self.events_done.add(events, started_s, finished_s)
+        self.outputs.add(outputs, started_s, finished_s)
+
+    def observe(
+        self,
+        sources: Sequence[SourceStatus],
+        sinks: Sequence[SinkLine],
+        now: float,
+        waiting_for: str,
+    ) -> None:
+        """Note the reports; ``waiting_for`` is the cause of a wait of the whole run."""
+        self.sources = tuple(sources)
+        self.sinks = tuple(sinks)
+        self.observed_at = now
+        self._waiting_for = waiting_for
+        self.events_in.sample(sum(source.events_in for source in sources), now)
+
+    @property
+    def waiting_for(self) -> str:
+        """Return a wait's causes in words, sinks' first, from which others follow."""
+        sinks = [f"{sink.name}: {sink.waiting_for}" for sink in self.sinks if sink.waiting_for]
+        return "; ".join(filter(None, (*sinks, self._waiting_for)))
+
+    @property
+    def backlog_events(self) -> int:
+        return sum(source.backlog_events for source in self.sources)
+
+    @property
+    def backlog_bytes(self) -> int:
+        return sum(source.backlog_bytes for source in self.sources)
+
+
+class CountMeter:
+    """Numbers by the name of their figure, and by what they are of, such as a source.
+
+    A new counter is one call of `note`, and a row in the table of ``status_api.figures``.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counts = {}
+
+    def note(self, place: str, counts: Mapping[str, int]) -> None:
+        """Note the present numbers of a source, sink, step or worker, by figure."""
+        for figure, number in counts.items():
+            numbers = {**self._counts.get(figure, {}), place: number}
+            # replaced, never changed: others may be reading it
+            self._counts = {**self._counts, figure: numbers}
+
+    @property
+    def counts(self) -> Counts:
+        """Return all numbers."""
+        return self._counts

@@ -1,0 +1,310 @@
+"""The driver's account of one run: a façade over meters by subject.
+
+It is read as a `RunStatus` and as `RunDetails`.
+
+Where it runs: driver.  Batches report from Spark's callback thread, the terminal and the HTTP
+server ask from others: one lock, held here, guards all meters.  Time is an argument everywhere:
+seconds, milliseconds and nanoseconds of the wall clock (receipts come from other processes, so a
+monotonic clock would not do).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+
+from wallaroo.engine.failures.policies import Sample, Tally
+from wallaroo.engine.report import TaskReport
+from wallaroo.monitoring.metrics.batches import BatchMeter, BatchRecord
+from wallaroo.monitoring.metrics.details import (
+    Identity,
+    LatencyBuckets,
+    RunDetails,
+    StateSize,
+)
+from wallaroo.monitoring.metrics.failed_events import ErrorLog
+from wallaroo.monitoring.metrics.flow import CountMeter, FlowMeter
+from wallaroo.monitoring.metrics.history import Row, SampleHistory, Totals
+from wallaroo.monitoring.metrics.latency import LatencyMeter, Receipts
+from wallaroo.monitoring.metrics.progress import (
+    Moved,
+    Phase,
+    Recovery,
+    RunProgress,
+)
+from wallaroo.monitoring.metrics.status import (
+    RunState,
+    RunStatus,
+    SinkLine,
+    SourceStatus,
+    StepLosses,
+    StepTime,
+    WorkerStatus,
+)
+from wallaroo.monitoring.metrics.steps import StepMeter
+
+
+class RunMeter:
+    """A run's `RunStatus` in bounded memory; methods may be called from any thread."""
+
+    def __init__(
+        self,
+        application: str,
+        started_at: float,
+        *,
+        checkpoint: str = "",
+        is_durable: bool = False,
+        tasks: int = 0,
+        latency_target_ms: float = 0.0,
+    ) -> None:
+        self._lock = Lock()
+        self._identity = Identity(application, started_at, checkpoint, is_durable)
+        self._progress = RunProgress(tasks)
+        self._batches = BatchMeter()
+        self._flow = FlowMeter(started_at)
+        self._latency = LatencyMeter(latency_target_ms)
+        self._errors = ErrorLog()
+        self._steps = StepMeter()
+        self._losses: tuple[StepLosses, ...] = ()
+        self.counts = CountMeter()
+        self._state: Callable[[], StateSize] = StateSize
+        self._history = SampleHistory(started_at)
+
+    # -- reports of the run
+
+    def enter(self, state: RunState) -> None:
+        """Change the run's state; raise InternalError if it cannot change so."""
+        with self._lock:
+            self._progress.state = self._progress.state.to(state)
+
+    def starting(self, doing: str) -> None:
+        """Note the task of a starting or stopping run; "": nothing in particular."""
+        with self._lock:
+            self._progress.begin_phase(Phase(doing, time.time()))
+
+    def begin_running(self, now: float) -> None:
+        """Note that input is processed from now on: rates do not count the start."""
+        with self._lock:
+            self._progress.running_at = now
+            self._flow.restart_rates(now)
+
+    def recovered(self, recovery: Recovery) -> None:
+        """Note the commit found in the checkpoint and, once the run is ready, the time it took."""
+        with self._lock:
+            self._progress.recovery = recovery
+            if not self._batches.count:
+                self._batches.last_batch = recovery.batch
+
+    def set_tasks(self, tasks: int) -> None:
+        """Note how many tasks the next batch has."""
+        with self._lock:
+            self._progress.tasks = tasks
+
+    def set_workers(self, workers: tuple[WorkerStatus, ...]) -> None:
+        """Note the workers, by name, with the key groups that each works on."""
+        with self._lock:
+            self._progress.workers = workers
+
+    def set_workers_killed(self, count: int) -> None:
+        """Note how many worker processes were killed from outside in this run."""
+        with self._lock:
+            self._progress.workers_killed = count
+
+    def set_moved(self, text: str) -> None:
+        """Note what the last change of the cluster moved, in words."""
+        with self._lock:
+            self._progress.moves.append(Moved(time.time(), text))
+
+    def set_step_times(self, times: tuple[StepTime, ...]) -> None:
+        """Note the watermark of each state step."""
+        with self._lock:
+            self._progress.step_times = times
+
+    def set_damaged(self, files: Mapping[str, str]) -> None:
+        """Note the damaged files of the checkpoint, with the damage of each."""
+        damaged = tuple(f"{file}: {what}" for file, what in [*files.items()])
+        with self._lock:
+            self._progress.damaged = damaged
+
+    def batch_done(
+        self,
+        batch: int,
+        started_ns: int,
+        finished_ns: int,
+        events_by_source: Mapping[str, int],
+        outputs_by_sink: Mapping[str, int],
+        receipts: Mapping[str, Receipts],
+        phases_ms: Mapping[str, float] | None = None,
+    ) -> None:
+        """Count a commit; one without outputs left at ``finished_ns``."""
+        events = sum(events_by_source.values())
+        outputs = sum(outputs_by_sink.values())
+        duration_ms = (finished_ns - started_ns) / 1e6
+        with self._lock:
+            self._batches.add(
+                BatchRecord(
+                    batch,
+                    finished_ns / 1e9,
+                    duration_ms,
+                    events,
+                    outputs,
+                    self._progress.tasks,
+                    dict(phases_ms or {}),
+                )
+            )
+            self._flow.batch_done(events, outputs, started_ns / 1e9, finished_ns / 1e9)
+            if outputs:
+                self._latency.batch_waits(batch, receipts)
+            else:
+                self._latency.record(receipts, finished_ns)
+
+    def tasks_done(self, reports: Sequence[TaskReport]) -> None:
+        """Count the work of a committed batch's tasks: events by stage, time by step, hot keys."""
+        with self._lock:
+            self._steps.batch_done(reports)
+
+    def state_is(self, size: Callable[[], StateSize]) -> None:
+        """Note the size of the state; ``size`` adds it up when details are requested."""
+        with self._lock:
+            self._state = size
+
+    def events_failed(self, batch: int, counts: Tally, samples: Sequence[Sample]) -> None:
+        """Count events of a committed batch that failed without stopping the run."""
+        with self._lock:
+            self._errors.add(batch, time.time(), counts, samples)
+
+    def set_losses(self, losses: tuple[StepLosses, ...]) -> None:
+        """Note the events of committed batches that left a step without a result."""
+        with self._lock:
+            self._losses = losses
+
+    def output_left(self, batch: int, at_ns: int) -> None:
+        """Note when all up to a batch was sent, unless it is known already."""
+        with self._lock:
+            self._latency.output_left(batch, at_ns)
+
+    def observe(
+        self,
+        sources: Sequence[SourceStatus],
+        sinks: Sequence[SinkLine],
+        now: float,
+        waiting_for: str = "",
+    ) -> None:
+        """Note the reports of sources and sinks.
+
+        ``waiting_for`` is the cause of a wait of the whole run, in words.  Called many times a
+        second, this also drives the history.
+        """
+        with self._lock:
+            self._flow.observe(sources, sinks, now, waiting_for)
+            if self._history.is_due(now):
+                backlog = self._flow.backlog_events, self._flow.backlog_bytes
+                self._history.add(now, self._totals(), backlog, self._latency.take_recent())
+
+    def reset_latency(self) -> None:
+        """Forget the latencies so far; outputs that have yet to leave will count."""
+        with self._lock:
+            self._latency.reset()
+
+    # -- queries from outside
+
+    def status(self, now: float) -> RunStatus:
+        """Return a snapshot at ``now`` (unix seconds)."""
+        with self._lock:
+            return RunStatus(
+                application=self._identity.application,
+                state=self._progress.state,
+                started_at=self._identity.started_at,
+                elapsed_s=max(0.0, now - self._identity.started_at),
+                batches=self._batches.count,
+                last_batch=self._batches.last_batch,
+                batch_ms=self._batches.durations.last_ms,
+                batch_ms_median=self._batches.durations.median_ms,
+                events_in=self._flow.events_in.total,
+                events_done=self._flow.events_done.total,
+                outputs=self._flow.outputs.total,
+                events_in_per_s=self._flow.events_in.per_second(now),
+                events_done_per_s=self._flow.events_done.per_second(now),
+                outputs_per_s=self._flow.outputs.per_second(now),
+                tasks=self._progress.tasks,
+                sources=self._flow.sources,
+                sinks=self._flow.sinks,
+                latency=self._latency.status(),
+                waiting_for=self._flow.waiting_for,
+                checkpoint=self._identity.checkpoint,
+                is_durable=self._identity.is_durable,
+                recovered_batch=self._progress.recovery.batch,
+                errors=self._errors.counts,
+                losses=self._losses,
+                workers=self._progress.workers,
+                moved=self._progress.moved,
+                workers_killed=self._progress.workers_killed,
+                doing=self._progress.phase.doing,
+                doing_s=self._progress.doing_s(now),
+                running_at=self._progress.running_at,
+                damaged=self._progress.damaged,
+                step_times=self._progress.step_times,
+                counts=self.counts.counts,
+                latency_target_ms=self._latency.target_ms,
+                latency_newest_ms=self._latency.newest_p99_ms,
+            )
+
+    def details(self) -> RunDetails:
+        """Return what the status leaves out: steps, edges, keys, batches, errors, recovery."""
+        with self._lock:
+            return RunDetails(
+                steps=self._steps.steps,
+                stage_events=dict(self._steps.stage_events),
+                edges=dict(self._steps.edges),
+                edge_bytes=dict(self._steps.edge_bytes),
+                hot_keys=self._steps.hot_keys(),
+                slow_keys=self._steps.slow_keys(),
+                group_events=dict(self._steps.group_events),
+                worker_loads=self._steps.workers,
+                state=self._state(),
+                state_changes=self._steps.state_changes,
+                state_steps=self._steps.state_steps,
+                group_entries=self._steps.group_entries,
+                batches=tuple(self._batches.newest),
+                phase_seconds=dict(self._batches.phase_seconds),
+                batch_seconds=LatencyBuckets.of(self._batches.histogram),
+                latency={
+                    pipeline: LatencyBuckets.of(seen)
+                    for pipeline, seen in self._latency.by_pipeline.items()
+                },
+                failed=tuple(self._errors.newest),
+                failed_total=self._errors.total,
+                phases=tuple(self._progress.phases),
+                recovery=self._progress.recovery,
+                moves=tuple(self._progress.moves),
+            )
+
+    def history(self, span: str) -> list[Row] | None:
+        """Return the samples of a span; None if there is no such span."""
+        with self._lock:
+            return self._history.rows(span)
+
+    def newest_sample(self) -> Row | None:
+        """Return the newest sample of the history; None before the first."""
+        with self._lock:
+            return self._history.newest()
+
+    @property
+    def observed_at(self) -> float:
+        """Return the time of the last report of sources and sinks, in unix seconds."""
+        return self._flow.observed_at
+
+    @property
+    def waiting_batches(self) -> int:
+        """Return how many entries wait for their output to leave; at most WAITING_BATCHES_MAX."""
+        return self._latency.waiting_batches
+
+    def _totals(self) -> Totals:
+        return Totals(
+            self._flow.events_in.total,
+            self._flow.events_done.total,
+            self._flow.outputs.total,
+            self._batches.count,
+            self._batches.total_ms,
+        )

@@ -1,0 +1,221 @@
+"""The status of a running application, as one frozen snapshot.
+
+It is read by the live table, the log line, and programs.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from wallaroo.errors import InternalError
+
+Counts = Mapping[str, Mapping[str, int]]  # by the name of a figure and, say, source
+
+
+@dataclass(frozen=True, slots=True)
+class TimeStatus:
+    """A watermark, as of the last commit."""
+
+    watermark: float | None  # unix seconds; None: nothing was observed yet
+    # how far that is behind the clock; None if nothing was observed yet, or all sources are idle
+    lag_s: float | None
+    # the source that it follows, in words: the slowest one, and its partition if it has several;
+    # one without events so far holds it back until it has some, or is idle
+    held_by: str = ""
+    partitions: int = 0  # a source's partitions that may still have events
+    idle: int = 0  # those among them that are left out
+    is_idle: bool = False  # no partition has events: time is not held back, so it does not lag
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """A step's watermark, behind the sources' by the delays of windows before it."""
+
+    step: str
+    time: TimeStatus
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    name: str
+    label: str
+    events_in: int  # events accepted into the spool since this run started
+    events_done: int  # events of committed batches since this run started
+    backlog_events: int  # in the spool, not yet in a committed batch
+    backlog_bytes: int
+    connections: int  # open client connections; 0 for files and generators
+    is_paused: bool  # ingress stopped reading: the backlog is at its bound
+    is_ended: bool  # a file or generator without further events
+    time: TimeStatus | None = None  # None in an application without time
+
+
+@dataclass(frozen=True, slots=True)
+class SinkLine:
+    name: str
+    label: str
+    outputs: int
+    waiting_for: str  # with the beginning of the wait; empty while output leaves
+    pending_bytes: int
+    waiting_since: float | None = None  # unix seconds; None if nothing waits
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineLatency:
+    """Latency of one pipeline, in ms, from receipt to output.
+
+    Receipt: the bytes came out of the socket.  Output: they were written to the sink's socket, or
+    the file was published.
+    """
+
+    pipeline: str
+    count: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    p999_ms: float
+    max_ms: float
+    p9999_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCount:
+    """One step's skipped failed events in the committed batches of this run."""
+
+    step: str
+    skipped: int
+    dead_lettered: int
+    last: str  # the last failure that was sampled: place, cause, and the shortened event
+
+
+@dataclass(frozen=True, slots=True)
+class StepLosses:
+    """Events that left one step without a result, in committed batches since this run started."""
+
+    step: str
+    counts: Mapping[str, int]  # by reason (``steps.losses``); expired: states, not events
+    late: int = 0  # late events, dropped or not
+    events: int = 0  # about how many came to the step; counted if some were late
+    warning: str = ""  # if too many are late: how many, and the probable reason
+
+    @property
+    def words(self) -> str:
+        """Return the counts in words."""
+        counts = dict(self.counts)
+        if kept := self.late - counts.get("late", 0):
+            counts["late with a place of their own"] = kept
+        return f"{self.step}: " + ", ".join(f"{count:,} {why}" for why, count in counts.items())
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A worker: a host of the cluster, with one view of its tasks' state."""
+
+    name: str  # WALLAROO_WORKER of its environment, else the host's name
+    host: str  # as Spark names it
+    cores: int  # those of its executors
+    tasks: int  # tasks that it ran in the last batch, all levels
+    # key groups that its tasks worked on last: their state is in its view
+    key_groups: tuple[int, ...]
+
+
+class RunState(StrEnum):
+    """A state of a run; the value is its name in the status, the metrics and the terminal."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FINISHED = "finished"  # all input is processed
+    FAILED = "failed"
+
+    def to(self, next_state: RunState) -> RunState:
+        """Return the next state.
+
+        Raises InternalError if no run changes so.
+
+        >>> RunState.RUNNING.to(RunState.STOPPING)
+        <RunState.STOPPING: 'stopping'>
+        """
+        if next_state not in TRANSITIONS[self]:
+            raise InternalError(f"a run that is {self} cannot become {next_state}")
+        return next_state
+
+
+TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
+    {
+        RunState.STARTING: frozenset({RunState.RUNNING, RunState.STOPPED, RunState.FAILED}),
+        RunState.RUNNING: frozenset({RunState.STOPPING, RunState.FAILED}),
+        RunState.STOPPING: frozenset({RunState.STOPPED, RunState.FINISHED, RunState.FAILED}),
+        RunState.STOPPED: frozenset(),
+        RunState.FINISHED: frozenset(),
+        RunState.FAILED: frozenset(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    application: str
+    state: RunState
+    started_at: float  # unix seconds
+    elapsed_s: float
+    batches: int  # committed in this run
+    last_batch: int  # number of the last committed batch, -1 if none
+    batch_ms: float  # duration of the last batch
+    batch_ms_median: float  # over the last 50
+    events_in: int
+    events_done: int
+    outputs: int
+    events_in_per_s: float  # over the last few seconds
+    events_done_per_s: float
+    outputs_per_s: float
+    tasks: int
+    sources: tuple[SourceStatus, ...]
+    sinks: tuple[SinkLine, ...]
+    latency: tuple[PipelineLatency, ...]
+    waiting_for: str  # the cause of a wait, in words; empty if there is none
+    checkpoint: str
+    is_durable: bool
+    # the last committed batch this run found in its checkpoint; -1 if it began empty
+    recovered_batch: int = -1
+    errors: tuple[ErrorCount, ...] = ()  # by step
+    losses: tuple[StepLosses, ...] = ()  # by step
+    workers: tuple[WorkerStatus, ...] = ()  # by name
+    # what the last change of the cluster moved, in words: key groups, bytes of state, pause
+    moved: str = ""
+    # worker processes of the driver's machine killed from outside; their tasks ran again
+    workers_killed: int = 0
+    # the phase of a starting or stopping run, such as "starting Spark", and its duration
+    doing: str = ""
+    doing_s: float = 0.0
+    # unix seconds when it began to process input; 0 before: rates and latencies count from here
+    running_at: float = 0.0
+    damaged: tuple[str, ...] = ()  # files of the checkpoint, each with its damage
+    step_times: tuple[StepTime, ...] = ()  # state steps; none in an application without time
+    # plain counters since the run began: by the name of their figure and, say, source
+    counts: Counts = field(default_factory=dict)
+    latency_target_ms: float = 0.0  # 0 if there is none
+    latency_newest_ms: float = 0.0  # p99 of the last ten seconds; 0 if nothing left in them
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether one result of a hundred takes longer than twice the latency target."""
+        is_over = self.state is RunState.FINISHED
+        return not is_over and 0 < 2 * self.latency_target_ms < self.latency_newest_ms
+
+    @property
+    def headline(self) -> str:
+        """Return the application, its state and its progress, in a few words."""
+        return (
+            f"'{self.application}': {self.state}{f' ({self.doing})' if self.doing else ''}, "
+            f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}, "
+            f"{self.events_done:,} events done"
+        )
+
+    def __repr__(self) -> str:
+        return f"<RunStatus {self.headline}>"

@@ -1,0 +1,207 @@
+"""Sockets with and without TLS.
+
+Where it runs: ingress, range server and their clients; egress.  Addresses, contexts, and a server's
+TLS socket that never blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wallaroo.errors import PeerError
+from wallaroo.network.tls import TLS, Pem
+
+Address = tuple[str, int]  # host and port
+RECORD_BYTES_MAX = 1 << 14  # plaintext in a TLS record (RFC 8446, 5.1)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """The times after which the system probes and abandons a silent TCP peer."""
+
+    idle_s: int = 10  # without anything, until the first probe
+    interval_s: int = 5  # from one to the next
+    probes: int = 3  # unanswered
+
+
+KEEP_ALIVE = KeepAlive()
+
+
+def keep_alive(sock: socket.socket, times: KeepAlive = KEEP_ALIVE) -> None:
+    """Let the system detect a peer whose host is gone without closing the connection."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", times.idle_s),
+        ("TCP_KEEPINTVL", times.interval_s),
+        ("TCP_KEEPCNT", times.probes),
+    ):
+        if hasattr(socket, name):  # Linux has all of them
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def server_context(tls: TLS) -> ssl.SSLContext:
+    """Return a listening side's context.  Raises PeerError that names an unusable file."""
+    if not tls.certificate:
+        raise PeerError("TLS: who listens needs a certificate. Name its PEM file and its key's.")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load(context, tls)
+    if tls.ca:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(tls: TLS) -> ssl.SSLContext:
+    """Return a client's context, which checks names.  Raises PeerError with the file."""
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    _load(context, tls)
+    return context
+
+
+def _load(context: ssl.SSLContext, tls: TLS) -> None:
+    files = [path for path in (tls.certificate, tls.key, tls.ca) if path]
+    for path in files:
+        if not Path(path).is_file():
+            raise PeerError(f"TLS: {path} is not a file. Give the path of a PEM file.")
+    try:
+        if tls.certificate:
+            context.load_cert_chain(tls.certificate, tls.key or None)
+        if tls.ca:
+            context.load_verify_locations(tls.ca)
+    except (ssl.SSLError, OSError) as error:
+        raise PeerError(
+            f"TLS: {', '.join(files)} cannot be used: {_reason(error)}. Are they PEM files, and "
+            "does the key belong to the certificate?"
+        ) from error
+
+
+def pem_of(tls: TLS) -> Pem:
+    """Return a listening side's files' content.  Raises PeerError with the unusable one."""
+    server_context(tls)
+    certificate = Path(tls.certificate).read_text(encoding="ascii")
+    return Pem(certificate, Path(tls.key).read_text(encoding="ascii") if tls.key else certificate)
+
+
+def context_of(pem: Pem) -> ssl.SSLContext:
+    """Return the context of a listening side that has its certificate and key as texts."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    # OpenSSL reads them from a file; this one is private, and removed after that
+    with tempfile.NamedTemporaryFile("w", suffix=".pem", encoding="ascii") as file:
+        file.write(f"{pem.key}\n{pem.certificate}")
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
+
+
+def pinned_context(certificate: str) -> ssl.SSLContext:
+    """Return a client's context that trusts one certificate (PEM), by any name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
+class TlsSocket:
+    """A server's end of a TLS connection over a non-blocking socket.
+
+    A call that would block raises BlockingIOError, as a plain socket does; the handshake happens
+    within the first calls.
+
+    The invariant: after ``recv_into`` with room for a TLS record nothing is left that a selector
+    could not see.  A record is decrypted as a whole, so none is begun without room for it; and an
+    end that comes with the last bytes makes the socket readable once more.
+    """
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext):
+        self._socket = context.wrap_socket(
+            sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
+        )
+        self._is_handshake_done = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def setsockopt(self, level: int, name: int, value: Any) -> None:
+        self._socket.setsockopt(level, name, value)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # no handshake yet, or the other side waits
+            self._socket.unwrap()
+        self._socket.close()
+
+    def recv(self, count: int) -> bytes:
+        buffer = bytearray(count)
+        return bytes(buffer[: self.recv_into(memoryview(buffer))])
+
+    def recv_into(self, view: memoryview) -> int:
+        """Read what arrived into ``view``; return the bytes, 0 at the other side's end."""
+        self._handshake()
+        at = 0
+        while at < len(view):
+            is_short = at and len(view) - at < RECORD_BYTES_MAX
+            if is_short and not self._socket.pending():
+                return at
+            try:
+                count = self._socket.recv_into(view[at:])
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            except ssl.SSLZeroReturnError:
+                count = 0
+            except ssl.SSLEOFError as error:  # cut off: unconfirmed bytes may be missing
+                if at:
+                    return at
+                raise ConnectionResetError(0, "the TLS connection was cut off") from error
+            except ssl.SSLError as error:
+                raise failed(error) from error
+            if not count:
+                if at:
+                    self._show_end()
+                return at
+            at += count
+        if not at:
+            raise BlockingIOError
+        return at
+
+    def _show_end(self) -> None:
+        """Let the selector see that the other side has ended, which sends no more."""
+        with contextlib.suppress(OSError):  # gone already
+            socket.socket.shutdown(self._socket, socket.SHUT_RD)  # TLS itself continues
+
+    def send(self, content: bytes | memoryview) -> int:
+        self._handshake()
+        try:
+            return self._socket.send(content)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        except ssl.SSLError as error:
+            raise failed(error) from error
+
+    def _handshake(self) -> None:
+        if self._is_handshake_done:
+            return
+        try:
+            self._socket.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        except ssl.SSLError as error:
+            raise failed(error) from error
+        self._is_handshake_done = True
+
+
+Socket = socket.socket | TlsSocket
+
+
+def failed(error: ssl.SSLError) -> ConnectionAbortedError:
+    """Return the error to raise if TLS fails, as sockets do."""
+    return ConnectionAbortedError(0, f"TLS failed: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return str(reason).replace("_", " ").lower()

@@ -1,0 +1,1 @@
+"""Pure protocols: frames in a stream of bytes, lines, the connector protocol."""

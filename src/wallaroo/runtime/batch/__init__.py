@@ -1,0 +1,1 @@
+"""One batch: planned, processed, committed."""

@@ -1,0 +1,102 @@
+"""The loop of a run: one batch after the other, until its end or the first error.
+
+Where it runs: driver, in a thread of its own (`BatchLoop.start`), or in the thread of a host that
+asks for each batch (`BatchLoop.step`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from wallaroo.durable.disk_errors import disk_error_of
+from wallaroo.errors import InternalError, WallarooError
+from wallaroo.runtime.batch.admission import Ends
+from wallaroo.runtime.batch.batches import Batches
+from wallaroo.runtime.batch.trigger import Trigger
+
+
+def explain(error: BaseException) -> WallarooError:
+    """Return the error that ended a loop, in the user's words."""
+    if isinstance(error, WallarooError):
+        return error
+    unexpected = disk_error_of(error) or InternalError(
+        "a batch failed in a way that this program does not expect: "
+        f"{type(error).__name__}: {error}"
+    )
+    unexpected.__cause__ = error
+    return unexpected
+
+
+class BatchLoop:
+    """The batches of a run in a loop, and the error that ended it.
+
+    ``run`` runs a batch up to its ends; the default is ``Batches.run``.  ``explain`` returns an
+    error in the user's words.
+    """
+
+    def __init__(
+        self,
+        trigger: Trigger,
+        batches: Batches,
+        run: Callable[[Ends], object] | None = None,
+        explain: Callable[[BaseException], WallarooError] = explain,
+    ):
+        self._trigger = trigger
+        self._batches = batches
+        self._run_batch = run or batches.run
+        self._explain = explain
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def step(self) -> bool:
+        """Wait for the next batch and run it; return False if there is none any more.
+
+        An error is kept for `poll`, and raised.
+        """
+        try:
+            ends = self._trigger.next(self._batches)
+            if ends is not None:
+                self._run_batch(ends)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        return ends is not None
+
+    def start(self, name: str) -> None:
+        """Run all batches in a thread."""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while self.step():
+                pass
+        except BaseException:  # noqa: BLE001  # `poll` raises it in the thread of the run
+            pass
+
+    def fail(self, error: BaseException) -> None:
+        """Keep an error for `poll`."""
+        self._failure = error
+
+    def poll(self) -> None:
+        """Raise the error that ended the loop, if any."""
+        if self._failure is not None:
+            raise self._explain(self._failure)
+
+    def finish(self, seconds: float) -> bool:
+        """End the loop after the batch under way; return whether that ended in time.
+
+        Raises the error that ended the loop, if any.
+        """
+        self._trigger.end()
+        has_ended = self.join(seconds)
+        self.poll()
+        return has_ended
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the loop's thread, if there is one; return whether it has ended."""
+        if self._thread is None:
+            return True
+        self._thread.join(seconds)
+        return not self._thread.is_alive()

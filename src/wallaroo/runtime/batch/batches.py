@@ -1,0 +1,262 @@
+"""One batch from its ends to its commit.
+
+Where it runs: driver, in the thread in which the host begins batches.  A batch is planned, run,
+committed and accounted for.  The order of a commit's steps is in ``runtime.commit_protocol``, its
+invariants in ``state.commits``.
+
+The invariant: a batch that was given up (`Batches.abandon`) never commits, whenever its tasks end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.engine.report import TaskReport
+from wallaroo.errors import InternalError
+from wallaroo.instrumentation.tracing import trace_point
+from wallaroo.monitoring.metrics.batches import PhaseClock
+from wallaroo.runtime.batch.admission import Ends
+from wallaroo.runtime.batch.batch_metrics import BatchMetrics, busy_s
+from wallaroo.runtime.batch.commit_protocol import BatchProtocol
+from wallaroo.runtime.batch.event_time import BatchTimes
+from wallaroo.runtime.batch.housekeeping import Housekeeping
+from wallaroo.runtime.batch.pacing import Pacer
+from wallaroo.runtime.tasks.job import (
+    BatchJob,
+    Deployment,
+    Piece,
+    Pieces,
+)
+from wallaroo.runtime.tasks.task_runner import TaskRunner
+from wallaroo.sources.log import Position, SourceLog, from_stored, to_stored
+from wallaroo.state.log.commits import Commit
+
+# newest commits that travel with a job: a view is rarely more than one batch behind
+COMMITS_SENT = 4
+
+
+@dataclass(frozen=True)
+class BatchSetup:
+    """The common part of all batches of a run."""
+
+    plan: Plan
+    deployment: Deployment
+    steps: tuple[str, ...]  # the step table
+    logs: tuple[SourceLog, ...]  # by source, as this process plans with them
+    beginnings: Mapping[str, Position]  # for sources without a committed position
+
+    @cached_property
+    def logs_by_name(self) -> dict[str, SourceLog]:
+        """Return the logs, by source name."""
+        names = [source.config.name for source in self.plan.sources]
+        return dict(zip(names, self.logs, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """The batch that runs now."""
+
+    batch: int
+    tasks: int
+    began: float  # monotonic seconds
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """The work of bringing the views to the last commit."""
+
+    catch_up_ms: float
+    entries_applied: int
+
+
+class Batches:
+    """The batches of a run, one after the other."""
+
+    def __init__(
+        self,
+        setup: BatchSetup,
+        *,
+        protocol: BatchProtocol,
+        housekeeping: Housekeeping,
+        runner: TaskRunner,
+        accounts: BatchMetrics,
+        pacer: Pacer,
+        allow: Callable[[int, int], None] = lambda events_max, events_most: None,
+        done: Callable[[Commit], None] = lambda commit: None,
+    ):
+        self._setup = setup
+        self._protocol = protocol
+        self._housekeeping = housekeeping
+        self._runner = runner
+        self._accounts = accounts
+        self._pacer = pacer
+        self._allow = allow
+        self._done = done
+        self._times = BatchTimes(setup.plan, setup.logs_by_name)
+        self._under_way: UnderWay | None = None
+        self._committing = threading.Lock()
+        self._is_abandoned = False
+
+    @property
+    def setup(self) -> BatchSetup:
+        """Return the common part of all batches."""
+        return self._setup
+
+    @property
+    def last(self) -> Commit | None:
+        """Return the last commit."""
+        return self._protocol.last
+
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        """Return the checkpoint's files that the scrub found damaged, each with its defect."""
+        return self._housekeeping.damaged
+
+    @property
+    def under_way(self) -> UnderWay | None:
+        """Return the batch that runs now, if any."""
+        return self._under_way
+
+    @property
+    def ends(self) -> Ends:
+        """Return the ends of the last committed batch in the plan's sources."""
+        done = from_stored(self.last.offsets) if self.last else {}
+        known = {**self._setup.beginnings, **done}
+        return {name: known[name] for name in self._setup.logs_by_name}
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether a timer or window is due, or all input has ended."""
+        return self._times.is_due(self.last, self.ends)
+
+    @property
+    def due_in_s(self) -> float:
+        """Return the seconds until a batch may be due if nothing changes at the sources."""
+        return self._times.due_in_s(self.last)
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether nothing is left to do once all input has ended."""
+        return self._times.is_finished(self.last)
+
+    def empty_job(self, tasks: int = 1) -> BatchJob:
+        """Return a batch without input at the last commit."""
+        last = self.last
+        return BatchJob(
+            deployment=self._setup.deployment,
+            batch=last.batch + 1 if last else 0,
+            tasks=tasks,
+            pieces=((),) * tasks,
+            committed=last.batch if last else -1,
+            commits=self._housekeeping.newest(COMMITS_SENT),
+            steps=self._setup.steps,
+            levels=self._setup.plan.levels,
+            state_level=self._setup.plan.state_level,
+            writes_snapshots=False,
+        )
+
+    def warm_up(self) -> WarmUp:
+        """Run an empty, uncommitted batch that starts workers and updates their views."""
+        job = self.empty_job(self._runner.tasks(self._runner.tasks_max))
+        reports = self._attempted(job)
+        self._runner.batch_done(job, reports, 0.0)
+        return WarmUp(
+            max(report.notes.get("catch_up_ms", 0.0) for report in reports),
+            int(sum(report.notes.get("entries_applied", 0.0) for report in reports)),
+        )
+
+    def run(self, ends: Mapping[str, Position]) -> Commit:
+        """Run and commit the next batch, up to ``ends`` in each source."""
+        trace_point("batch.begins")
+        started_ns = time.time_ns()
+        began = time.monotonic()
+        phases = PhaseClock()
+        job = self._job(ends)
+        phases.end("plan")
+        trace_point("batch.planned")
+        self._under_way = UnderWay(job.batch, job.tasks, began)
+        try:
+            reports = self._attempted(job)
+            phases.end("tasks")
+            trace_point("batch.reported")
+            commit = self._committed(job, ends, reports, phases)
+        finally:
+            self._under_way = None
+        trace_point("batch.committed")
+        events = self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
+        self._done(commit)
+        self._learn(job, reports, events, time.monotonic() - began)
+        trace_point(f"batch.ends {job.batch} {events}")
+        return commit
+
+    def abandon(self, seconds: float) -> None:
+        """Commit nothing from now on; a commit under way gets ``seconds`` to end."""
+        has_ended = self._committing.acquire(timeout=seconds)
+        self._is_abandoned = True
+        if has_ended:
+            self._committing.release()
+
+    def _committed(
+        self,
+        job: BatchJob,
+        ends: Mapping[str, Position],
+        reports: list[TaskReport],
+        phases: PhaseClock,
+    ) -> Commit:
+        with self._committing:
+            if self._is_abandoned:
+                raise InternalError(f"batch {job.batch} ended after the run had given it up")
+            marks = self._times.after(job.time, reports)
+            return self._protocol.commit(job.batch, to_stored(ends), reports, phases.end, marks)
+
+    def _attempted(self, job: BatchJob) -> list[TaskReport]:
+        return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))
+
+    def abort(self, batch: int, reports: Sequence[TaskReport]) -> None:
+        """Drop what a discarded attempt staged."""
+        self._protocol.abort(batch, list(reports))
+
+    def _job(self, ends: Mapping[str, Position]) -> BatchJob:
+        start = self.ends
+        tasks, pieces = self._cut(start, ends)
+        self._accounts.batch_begins(tasks)
+        return replace(
+            self.empty_job(tasks),
+            pieces=pieces,
+            writes_snapshots=True,
+            time=self._times.of_batch(self.last, start, ends),
+        )
+
+    def pieces(self, start: Mapping[str, Position], ends: Mapping[str, Position]) -> Pieces:
+        """Return the pieces that each task would read in a batch from ``start`` to ``ends``."""
+        return self._cut(start, ends)[1]
+
+    def _cut(
+        self, start: Mapping[str, Position], ends: Mapping[str, Position]
+    ) -> tuple[int, Pieces]:
+        logs = self._setup.logs_by_name
+        events = sum(ends[name].events - start[name].events for name in logs)
+        requested = self._pacer.tasks(events, self._runner.tasks_max)
+        tasks = self._runner.tasks(requested)
+        readers = min(tasks, self._runner.readers(requested))
+        pieces: list[list[Piece]] = [[] for _ in range(tasks)]
+        for number, (name, log) in enumerate(logs.items()):
+            for task, parts in enumerate(log.split(start[name], ends[name], readers)):
+                pieces[task] += [Piece(number, part) for part in parts]
+        while len(pieces) > 1 and not pieces[-1]:
+            pieces.pop()
+        return tasks, tuple(map(tuple, pieces))
+
+    def _learn(
+        self, job: BatchJob, reports: Sequence[TaskReport], events: int, seconds: float
+    ) -> None:
+        tasks = len({report.task for report in reports})
+        events_max = self._pacer.batch_took(events, seconds, busy_s(reports), tasks)
+        self._allow(events_max, self._pacer.events_most)
+        moved = self._runner.batch_done(job, reports, seconds)
+        self._accounts.workers(self._runner.workers(), moved)

@@ -1,0 +1,196 @@
+"""The time of a batch, and batches that are due without input.
+
+Where it runs: driver.
+
+Invariant: the clock is read once for a batch, before the heads of the sources are read, and is part
+of the batch's commit, as is the time for which each partition is silent then.  A task's work for
+time follows from that, from the last commit and from the batch's input; so a batch that is repeated
+repeats it.
+
+Invariant: exactly one of the batches after which all input has ended is the final batch: those
+after it (a timer by the clock, state that expires) do not end the input again, unless they have
+input.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.engine.blocks.ordered_keys import TIME_MAX
+from wallaroo.engine.report import TaskReport
+from wallaroo.engine.time.watermarks import (
+    RECEIPT_LAG_NS,
+    BatchTime,
+    SourceMark,
+    Watermarks,
+    after_batch,
+    wakes_at_ns,
+    with_due,
+)
+from wallaroo.runtime.batch.silence import Silences
+from wallaroo.sources.log import Head, Position, SourceLog
+from wallaroo.state.log.commits import Commit
+
+Ends = Mapping[str, Position]
+Heads = Mapping[str, Head]
+
+
+def _now_ns() -> int:
+    """Read the clock by its name: tests and verifications replace it with a wrong one."""
+    return time.time_ns()
+
+
+class BatchTimes:
+    """Time of one plan's batches.  It does nothing if the plan has no time."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        logs: Mapping[str, SourceLog],
+        clock_ns: Callable[[], int] = _now_ns,
+    ):
+        self._plan = plan
+        self._names = [source.config.name for source in plan.sources]
+        self._logs = logs
+        self._clock_ns = clock_ns
+        self._sources = plan.source_times
+        self._is_needed = plan.has_time or plan.has_end
+        self._worked_out: tuple[Watermarks, int] | None = None
+        self._silences = Silences(plan.source_times, logs)
+        self._commit: Commit | None = None  # the last one whose watermarks were read
+        self._marks: Watermarks | None = None  # the watermarks in that commit
+        self._looked: Watermarks | None = None  # the same at the last poll, if there is more
+
+    def of_batch(self, last: Commit | None, start: Ends, ends: Ends) -> BatchTime:
+        """Return the time of the batch after ``last`` from ``start`` to ``ends``."""
+        if not self._is_needed:
+            return BatchTime()
+        clock_ns, heads = self._look(last, ends)
+        found = self._of_batch(last, start, ends, clock_ns, heads)
+        self._silences.batch_begins()
+        return found
+
+    def _of_batch(
+        self, last: Commit | None, start: Ends, ends: Ends, clock_ns: int, heads: Heads
+    ) -> BatchTime:
+        before = self._marks_of(last)
+        if any(ends[name] != start[name] for name in self._names):
+            before = replace(before, has_ended=False)  # a file has grown: it ends again
+        before = self._with_partitions(before, start, ends, clock_ns, heads)
+        self._looked = before = self._silences.applied(before, clock_ns)
+        return BatchTime(
+            before,
+            clock_ns,
+            self._drained(ends, heads, clock_ns),
+            self._is_done(ends, heads) and not before.has_ended,
+            unordered=frozenset(
+                number for number, name in enumerate(self._names) if self._is_unordered(name, ends)
+            ),
+        )
+
+    def _look(self, last: Commit | None, ends: Ends) -> tuple[int, Heads]:
+        """Read the clock, then the heads of the sources."""
+        marks = self._marks_of(last)
+        now_ns = self._clock_ns()
+        heads = {name: self._logs[name].head() for name in self._names}
+        self._silences.look(heads, ends, now_ns)
+        return max(now_ns, marks.clock_ns), heads
+
+    def _marks_of(self, last: Commit | None) -> Watermarks:
+        if self._marks is None or self._commit is not last:
+            self._commit = last
+            self._marks = _marks(last)
+            self._looked = None
+            self._silences.committed(self._marks)
+        return self._marks
+
+    def _with_partitions(
+        self, marks: Watermarks, start: Ends, ends: Ends, clock_ns: int, heads: Heads
+    ) -> Watermarks:
+        """Remove the partitions that ended before a batch, add those that are new in it."""
+        if not self._plan.has_time:
+            return marks
+        for name, how in self._sources:
+            log = self._logs[name]
+            known = marks.sources.get(name, SourceMark()).partitions
+            head = heads[name]
+            found = log.partitions(ends[name]) if not how.is_receipt else None
+            marks = marks.with_partitions(
+                name,
+                clock_ns,
+                ended=log.ended(known.keys(), start[name]),
+                found=found or (),
+                has_ended=head.is_ended and not log.backlog_events(start[name], head),
+            )
+        return marks
+
+    def _is_unordered(self, name: str, ends: Ends) -> bool:
+        return self._logs[name].partitions(ends[name]) is not None
+
+    def after(self, batch: BatchTime, reports: Sequence[TaskReport]) -> Watermarks | None:
+        """Return the watermarks for the batch's commit; None if the plan has no time or end."""
+        if not self._is_needed:
+            return None
+        observed = {report.task: report.observed for report in reports if report.level == 0}
+        marks = after_batch(batch, self._sources, observed)
+        due = [report.due_ns for report in reports if report.due_ns is not None]
+        return with_due(marks, due)
+
+    def is_due(self, last: Commit | None, ends: Ends) -> bool:
+        """Return whether a batch without input would do something now."""
+        if not self._is_needed:
+            return False
+        clock_ns, heads = self._look(last, ends)
+        marks = self._marks_of(last)
+        if clock_ns >= marks.due_processing_ns:
+            return True
+        if marks.due_ns != TIME_MAX:
+            batch = self._of_batch(last, ends, ends, clock_ns, heads)
+            if after_batch(batch, self._sources, {}).watermark_ns >= marks.due_ns:
+                return True
+        return not self.is_finished(last) and self._is_done(ends, heads)
+
+    def due_in_s(self, last: Commit | None) -> float:
+        """Return the seconds until something may be due if no source changes."""
+        if not self._is_needed:
+            return TIME_MAX / 1e9
+        marks = self._marks_of(last)
+        wakes_ns = self._wakes_ns(self._looked or marks)
+        return max(0, wakes_ns - max(self._clock_ns(), marks.clock_ns)) / 1e9
+
+    def is_finished(self, last: Commit | None) -> bool:
+        """Return whether nothing is left to do once all input has ended."""
+        return not self._plan.has_end or _marks(last).has_ended
+
+    def _wakes_ns(self, marks: Watermarks) -> int:
+        """Return when something is due without input; computed again if the marks differ."""
+        if self._worked_out is None or self._worked_out[0] != marks:
+            self._worked_out = marks, wakes_at_ns(marks, self._sources)
+        return self._worked_out[1]
+
+    def _drained(self, ends: Ends, heads: Heads, clock_ns: int) -> frozenset[int]:
+        return frozenset(
+            number
+            for number, name in enumerate(self._names)
+            if not self._logs[name].backlog_events(ends[name], heads[name])
+            and self._is_known(self._logs[name], heads[name], clock_ns)
+        )
+
+    def _is_known(self, log: SourceLog, head: Head, clock_ns: int) -> bool:
+        """Return whether a head includes all that was received before the clock was read."""
+        if not log.notes_receipt or head.is_ended:
+            return True
+        return head.answers and clock_ns - head.as_of_ns <= RECEIPT_LAG_NS
+
+    def _is_done(self, ends: Ends, heads: Heads) -> bool:
+        return self._plan.has_end and all(
+            heads[name].is_ended and not self._logs[name].backlog_events(ends[name], heads[name])
+            for name in self._names
+        )
+
+
+def _marks(last: Commit | None) -> Watermarks:
+    return Watermarks.from_json(last.watermarks) if last else Watermarks()

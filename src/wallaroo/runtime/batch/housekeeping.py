@@ -1,0 +1,146 @@
+"""Deletion of unneeded deltas, snapshots and commits; scrubbing of the others.
+
+Where it runs: driver, after a commit.
+
+The invariant: a file is deleted only when no retained commit, nothing that a retained commit is
+built on, and no batch to come refers to it: if tasks write snapshots beside the batches, those that
+are newer than the ones in force stay.  Commits are deleted oldest first, before their files.  So a
+crash between two deletions leaves garbage, never a gap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from wallaroo.checkpoints.maintenance.scrub import INTERVAL_S, Scrub
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.instrumentation.tuning import DEFAULT, Tuning
+from wallaroo.options import RunOptions
+from wallaroo.state.checkpoint import Checkpoint
+from wallaroo.state.log.commits import Commit
+from wallaroo.state.log.layout import DELTAS, SNAPSHOTS
+from wallaroo.state.log.snapshots import oldest_needed
+
+
+def _never(name: str) -> bool:
+    """Return False: nothing else is kept."""
+    return False
+
+
+class Housekeeping:
+    """Retention of the newest ``retain`` commits as starting points, and of what they need."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        key_groups: int,
+        retain: int,
+        scrub_interval_s: float = INTERVAL_S,
+        is_frequent: bool = False,
+        tuning: Tuning = DEFAULT,
+    ):
+        self._tuning = tuning
+        self._is_frequent = is_frequent
+        self._sweep_at = 0.0
+        self._checkpoint = checkpoint
+        self._key_groups = key_groups
+        self._retain = max(1, retain)
+        self._scrub = Scrub(checkpoint.root, scrub_interval_s)
+        self._report: Callable[[str], None] = _ignore
+        self._retained: deque[Commit] = deque(maxlen=self._retain)
+        for batch in checkpoint.commits.batches()[-self._retain :]:
+            self._retained.append(checkpoint.commits.read(batch))
+        self._sweep(is_running=False)
+
+    @staticmethod
+    def for_run(
+        options: RunOptions, checkpoint: Checkpoint, plan: Plan, has_state: bool
+    ) -> Housekeeping:
+        """Return the housekeeping of a run, after its first sweep."""
+        return Housekeeping(
+            checkpoint,
+            plan.key_groups if has_state else 0,  # then no commit needs the one before it
+            options.retained,
+            is_frequent=options.is_resident,
+            tuning=options.tuning,
+        )
+
+    @property
+    def oldest(self) -> Commit:
+        """Return the oldest retained commit; there is one after the first commit."""
+        return self._retained[0]
+
+    def oldest_after(self, commit: Commit) -> int:
+        """Return the number of the oldest commit that is retained once ``commit`` is noted."""
+        kept = [*self._retained, commit] if len(self._retained) < 2 else self._retained
+        return kept[len(self._retained) == self._retain].batch
+
+    def newest(self, count: int) -> tuple[Commit, ...]:
+        """Return the newest commits, oldest first."""
+        return tuple(self._retained)[-count:]
+
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        """Return the checkpoint's files that the scrub found damaged, each with its defect."""
+        return self._scrub.damaged
+
+    def report_to(self, report: Callable[[str], None]) -> None:
+        """Report damaged files from now on, once each, from another thread."""
+        self._report = report
+
+    def committed(self, commit: Commit) -> None:
+        """Note a commit; sweep and scrub now and then."""
+        self._retained.append(commit)
+        self._scrub.look(tuple(self._retained), self._report)
+        if commit.batch % self._tuning.sweep_every == 0 and time.monotonic() >= self._sweep_at:
+            self._sweep(is_running=True)
+
+    def _sweep(self, is_running: bool) -> None:
+        if self._is_frequent:
+            self._sweep_at = time.monotonic() + self._tuning.sweep_s
+        fault_point("housekeeping.sweep")
+        self._remove_unneeded(is_running and self._is_frequent)
+        fault_point("housekeeping.swept")
+
+    def _remove_unneeded(self, are_snapshots_awaited: bool) -> None:
+        if not self._retained:
+            self._remove_all_but(DELTAS, frozenset())
+            self._remove_all_but(SNAPSHOTS, frozenset())
+            return
+        commits = self._checkpoint.commits
+        oldest = oldest_needed(self._retained[0], self._key_groups)
+        bound = min(oldest, self._retained[0].batch)
+        commits.remove_before(bound)
+        self._remove_all_but(DELTAS, commits.delta_files(oldest))
+        # most commits have the very snapshots of the one before
+        in_force = {id(commit.snapshots): commit.snapshots for commit in self._retained}
+        self._remove_all_but(
+            SNAPSHOTS,
+            frozenset(ref.file for refs in in_force.values() for ref in refs),
+            self._is_awaited if are_snapshots_awaited else _never,
+        )
+        commits.forget_before(self._retained[0].batch)  # thousands of them, at low latency
+
+    def _is_awaited(self, name: str) -> bool:
+        """Return whether a later commit may name a snapshot.
+
+        Tasks may have written it beside the batches if it is newer than the one in force.
+        """
+        newest = {ref.first: ref.batch for ref in self._retained[-1].snapshots}
+        batch, group = map(int, name.split(".")[:2])
+        return batch > newest.get(group, -1)
+
+    def _remove_all_but(
+        self, folder: str, needed: frozenset[str], is_kept: Callable[[str], bool] = _never
+    ) -> None:
+        storage = self._checkpoint.storage
+        for name in storage.names(folder):
+            if f"{folder}/{name}" not in needed and not is_kept(name):
+                storage.delete(f"{folder}/{name}")
+
+
+def _ignore(line: str) -> None:
+    """Report nowhere."""

@@ -1,0 +1,182 @@
+"""Pacing: the bound that keeps a backlog from becoming one giant batch.
+
+Where it runs: pure (driver).  A batch costs a fixed time and a time per event.  Tasks report how
+long they were busy: the slope of that over the events is the time per event (a task has a time of
+its own, too: opening a connection, waiting for a broker), and the rest of a batch's time is the
+fixed one (its median over the newest batches, so that a batch that waited for a lost host does not
+count for the others).  The next batch may have as many events as fit the target: at most twice the
+bound of the last one, eight times if that needed only a fraction of the target; at least a quarter,
+unless its tasks alone were busy for longer than the target.  The first batch is small and uses all
+cores: the cost of an event is not known yet.
+
+A batch of a backlog grows, beyond the target if need be, until its fixed time is at most a third of
+it: on a machine that others use the fixed time grows with everything else, and smaller batches
+would only make the backlog larger.  So batches that are all alike and small, or much longer than
+the target, are followed by one of twice the size: only that shows whether it is the events that are
+slow.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from typing import NamedTuple
+
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.instrumentation.tuning import DEFAULT, Pace
+from wallaroo.options import RunOptions
+
+SHRINK_MAX = 0.25  # from one batch to the next
+QUICK = 0.25  # share of the target: a quicker batch may be followed by a much larger one
+# share of the bound: below, the batch had all there was (batches end at chunk boundaries, so they
+# seldom reach the bound)
+FULL = 0.5
+WINDOW = 16  # batches
+ALIKE = 1.5  # batches that differ by less do not show the cost of one more event
+LONG = 1.5  # times the target
+ON_EVENTS = 2.0  # times the fixed time are spent on events at least: it is a third of the batch
+STRETCH_MAX = 10.0  # times the target are spent on events for that, at most
+# assumed work per event, and its weight in measured events
+EVENT_S = 3e-6
+ASSUMED = 100
+
+
+class BatchCost(NamedTuple):
+    """The cost of a batch."""
+
+    events: int
+    seconds: float  # from its plan to its commit
+    busy_s: float  # in tasks: the sum of each level's slowest task
+    tasks: int
+
+
+class Pacer:
+    """The pacer of a run's batches; ``events_max`` is the next one's bound."""
+
+    def __init__(
+        self,
+        target_s: float,
+        pace: Pace = DEFAULT.pace,
+        is_resident: bool = False,
+        has_shuffle: bool = False,
+        growth: float = DEFAULT.pace.backlog_growth,
+    ):
+        """Begin with a first batch's bound; ``has_shuffle``: Spark shuffles between levels.
+
+        ``growth``: how many times its target a batch may take if several batches wait.
+        """
+        self._target_s = target_s
+        self._growth_s = growth * target_s
+        self._pace = pace
+        self._task_s = pace.resident_task_s if is_resident else pace.task_s
+        self._alone_s = pace.alone_s if has_shuffle and not is_resident else 0.0
+        self._costs: deque[BatchCost] = deque(maxlen=WINDOW)
+        self.events_max = pace.events_first
+
+    @staticmethod
+    def for_run(options: RunOptions, plan: Plan) -> Pacer:
+        """Return the pacer of a run."""
+        pace = options.tuning.pace
+        target_s = options.batch_target_s
+        growth = options.batch_time_s / target_s if options.is_resident else pace.backlog_growth
+        return Pacer(target_s, pace, options.is_resident, plan.levels > 1, growth)
+
+    @property
+    def events_most(self) -> int:
+        """Return the next batch's bound if several batches of ``events_max`` wait.
+
+        >>> Pacer(target_s=1.0, growth=2.0).events_most
+        2000
+        """
+        expected_s = self._target_s
+        if self._costs:
+            expected_s = max(expected_s, self._fixed_s() + self.events_max * self._event_s())
+        return int(self.events_max * max(1.0, self._growth_s / expected_s))
+
+    def tasks(self, events: int, tasks_max: int) -> int:
+        """Return how many tasks a batch of ``events`` events is worth.
+
+        >>> pacer = Pacer(target_s=1.0)
+        >>> pacer.tasks(0, 8), pacer.tasks(1_000, 8)
+        (1, 8)
+        >>> _ = pacer.batch_took(1_000, 0.2, 0.001, 8)
+        >>> pacer.tasks(5_000, 8), pacer.tasks(1_000_000, 8)
+        (1, 8)
+        """
+        if not self._costs:
+            return max(1, min(tasks_max, events))
+        work_s = ASSUMED * EVENT_S + sum(cost.busy_s * cost.tasks for cost in self._costs)
+        event_s = work_s / (ASSUMED + sum(cost.events for cost in self._costs))
+        if events * event_s <= self._alone_s:
+            return 1
+        return max(1, min(tasks_max, math.ceil(events * event_s / self._task_s)))
+
+    def batch_took(self, events: int, seconds: float, busy_s: float, tasks: int) -> int:
+        """Note a batch; return the bound of the next one.
+
+        >>> pacer = Pacer(target_s=1.0)
+        >>> took = [(10_000, 0.25, 0.2, 1), (20_000, 0.45, 0.4, 1), (10, 0.1, 0.05, 1)]
+        >>> tuple(pacer.batch_took(*each) for each in took)
+        (2000, 4000, 4000)
+        """
+        if events:
+            self._costs.append(BatchCost(events, seconds, min(busy_s, seconds), tasks))
+            if seconds > self._target_s or events >= FULL * self.events_max:
+                bound = self._growth() if self._is_blind() else self._bound()
+                self.events_max = int(min(max(bound, self._pace.events_min), self._pace.events_max))
+        return self.events_max
+
+    def _growth(self) -> float:
+        return self._pace.growth_max * self.events_max
+
+    def _is_blind(self) -> bool:
+        """Return whether batches are all alike, and small or long.
+
+        Then the cost of an event and the cost of a task without any (a slow broker, a machine that
+        others use) cannot be separated.  One larger batch shows it.
+        """
+        counts = [cost.events for cost in self._costs]
+        if len(counts) < WINDOW or max(counts) >= ALIKE * min(counts):
+            return False
+        median_s = statistics.median(cost.seconds for cost in self._costs)
+        return self.events_max < self._pace.events_first or median_s > LONG * self._target_s
+
+    def _bound(self) -> float:
+        newest = self._costs[-1]
+        on_events_s = newest.events * self._event_s()
+        allowed_s = self._on_events_s()
+        if min(newest.busy_s, on_events_s) > allowed_s:  # events are slower than expected
+            return min(self._fits(), newest.events * allowed_s / newest.busy_s)
+        is_quick = newest.seconds < QUICK * self._target_s
+        most = (self._pace.growth_quick if is_quick else self._pace.growth_max) * self.events_max
+        return min(max(self._fits(), SHRINK_MAX * self.events_max), most)
+
+    def _fits(self) -> float:
+        """Return how many events fit the target, or make the fixed time a third of a batch."""
+        fixed_s = self._fixed_s()
+        stretched_s = min(ON_EVENTS * fixed_s, STRETCH_MAX * self._target_s)
+        return max(self._target_s - fixed_s, stretched_s) / max(self._event_s(), 1e-9)
+
+    def _on_events_s(self) -> float:
+        """Return the longest time that a batch may spend on events."""
+        stretched_s = min(ON_EVENTS * self._fixed_s(), STRETCH_MAX * self._target_s)
+        return max(self._target_s, stretched_s)
+
+    def _fixed_s(self) -> float:
+        """Return the fixed time of a batch."""
+        event_s = self._event_s()
+        return statistics.median(cost.seconds - event_s * cost.events for cost in self._costs)
+
+    def _event_s(self) -> float:
+        """Return the seconds that one more event costs.
+
+        That is the slope of the tasks' time over the events if batches differ; else their time per
+        event.
+        """
+        events = [float(cost.events) for cost in self._costs]
+        busy = [cost.busy_s for cost in self._costs]
+        by_event = sum(busy) / sum(events)
+        if max(events) < ALIKE * min(events):
+            return by_event
+        return min(max(statistics.linear_regression(events, busy).slope, 0.0), by_event)

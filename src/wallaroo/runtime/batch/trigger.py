@@ -1,0 +1,252 @@
+"""The trigger of batches: the next one's beginning and ends.
+
+Where it runs: driver.
+
+A batch begins as soon as there is something to do, and the cadence of the latency target allows it
+(`runtime/batch/cadence.py`).  Batches adapt to the load by themselves: one
+has the input that arrived while the one before ran, within the pacer's bound.  If all sources
+report when there is something new, the driver sleeps until then.  Otherwise it polls: at short
+intervals shortly after input, and less often the longer there is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallaroo.errors import PeerError
+from wallaroo.instrumentation.tuning import HUNG_S
+from wallaroo.runtime.batch.admission import Admission, Ends, plan_ends
+from wallaroo.runtime.batch.batches import Batches
+from wallaroo.runtime.batch.cadence import Cadence
+from wallaroo.sources.log import SourceLog
+
+SLOWER = 0.05  # the next pause as a share of the time without input
+LOOK_WOKEN_S = 2.0  # between polls of sources that wake the driver, in case a wake-up is lost
+READ_BYTES = 64
+PAUSE_S = 0.25  # between two questions whether all input has ended, while the cadence holds back
+CLOSE_S = 1.0  # the time for `next` to return
+
+
+@dataclass(frozen=True, slots=True)
+class LookTimes:
+    """Seconds between polls of sources that do not wake the driver."""
+
+    flowing_s: float = 0.001  # while input flows
+    idle_s: float = 0.03  # at most: an idle run takes less than 1 % of a core
+
+
+class PollSchedule:
+    """Pauses between two polls of the sources."""
+
+    def __init__(self, logs: Iterable[SourceLog], times: LookTimes = LookTimes()) -> None:
+        self._times = times
+        self._input_at = time.monotonic()
+        self._are_waking = all(log.wakes for log in logs)
+
+    def found(self) -> None:
+        """Note that there was input."""
+        self._input_at = time.monotonic()
+
+    def pause_s(self, due_in_s: float = LOOK_WOKEN_S) -> float:
+        """Return the seconds to wait if there was no input.
+
+        ``due_in_s``: the seconds until something may be due without input; 0 if a source may still
+        hold it back.
+        """
+        if self._are_waking and due_in_s:
+            return min(LOOK_WOKEN_S, max(self._times.flowing_s, due_in_s))
+        idle_s = time.monotonic() - self._input_at
+        return min(max(self._times.flowing_s, SLOWER * idle_s), self._times.idle_s)
+
+
+class WakeSocket:
+    """A Unix socket for datagrams from threads with new input.
+
+    See ``wallaroo.spool.waking``.  No wake-up is lost between a poll of the sources and ``wait``:
+    a datagram that arrived meanwhile waits in the socket.
+    """
+
+    def __init__(self, address: Path):
+        self._address = str(address)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        try:
+            self._socket.bind(self._address)
+        except OSError as error:
+            self._socket.close()
+            raise PeerError(
+                f"sources cannot wake the driver through {address}: {error.strerror or error}. "
+                "Set TMPDIR to a folder with a shorter name."
+            ) from error
+
+    def wait(self, seconds: float) -> None:
+        """Return when there is something new, or after ``seconds``."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.poll(seconds * 1e3)
+        with contextlib.suppress(BlockingIOError):
+            while self._socket.recv(READ_BYTES):
+                pass
+
+    def wake(self) -> None:
+        """Wake up ``wait``; from any thread."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
+            own.setblocking(False)
+            own.sendto(b"\0", self._address)
+
+    def close(self) -> None:
+        """Close the socket; ``wait`` is not called any more."""
+        self._socket.close()
+
+
+def _nothing_planned(start: Ends) -> None:
+    """Return None: no batch was planned ahead."""
+
+
+def _nothing_between() -> None:
+    """Do nothing between two batches."""
+
+
+class Trigger:
+    """The trigger of batches: one thread calls `next`, any thread `admit` and `end`."""
+
+    def __init__(
+        self,
+        times: LookTimes = LookTimes(),
+        hung_s: float = HUNG_S,
+        planned: Callable[[Ends], Ends | None] = _nothing_planned,
+        between: Callable[[], None] = _nothing_between,
+        target_s: float = 0.0,
+    ):
+        """Begin held, with no socket.
+
+        ``hung_s``: seconds without an answer after which a source is named.  ``planned`` returns
+        the ends of a batch that was planned ahead, by its start.  ``between`` is called before each
+        poll for something to do, in the thread of `next`: no batch is under way then.
+        ``target_s``: the run's latency target; 0 if there is none.
+        """
+        self._times = times
+        self._hung_s = hung_s
+        self._planned = planned
+        self._between = between
+        self._cadence = Cadence(target_s)
+        self._admitted = Admission()
+        self._is_over = threading.Event()
+        self._waiting = threading.Lock()  # held in `next`
+        self._wakes: WakeSocket | None = None
+        self._looks: PollSchedule | None = None
+        self._asked: tuple[str, float] | None = None  # a source, and since when (monotonic)
+
+    def open(self, address: Path) -> None:
+        """Open the Unix socket through which sources report new input.  Raises PeerError."""
+        self._wakes = WakeSocket(address)
+
+    def admit(self, admission: Admission) -> None:
+        """Set the next batch's admission."""
+        self._admitted = admission
+        self.wake()
+
+    def next(self, batches: Batches) -> Ends | None:
+        """Wait until a batch has something to do, and return its ends; None after `end`."""
+        setup = batches.setup
+        logs = setup.logs_by_name
+        if self._looks is None:
+            self._looks = PollSchedule(logs.values(), self._times)
+        assert self._wakes is not None
+        with self._waiting:
+            return self._next(batches, logs, self._looks, self._wakes)
+
+    def _next(
+        self,
+        batches: Batches,
+        logs: Mapping[str, SourceLog],
+        looks: PollSchedule,
+        wakes: WakeSocket,
+    ) -> Ends | None:
+        has_time = batches.setup.plan.has_time
+        self._cadence.ends(time.monotonic())
+        while not self._is_over.is_set():
+            self._between()
+            if pause_s := self._pause_s(logs):
+                self.pause(min(pause_s, PAUSE_S))
+                continue
+            admitted = self._admitted
+            start = batches.ends
+            ends = start
+            if not admitted.is_held:
+                ends = self._planned(start) or self.ends(logs, start, admitted)
+            if ends != start or (not admitted.is_held and batches.is_due):
+                looks.found()
+                events = sum(ends[name].events - start[name].events for name in logs)
+                self._cadence.begins(time.monotonic(), events, admitted.events_max)
+                return ends
+            due_in_s = batches.due_in_s if has_time else LOOK_WOKEN_S
+            wakes.wait(looks.pause_s(due_in_s))
+        return None
+
+    def _pause_s(self, logs: Mapping[str, SourceLog]) -> float:
+        """Return the seconds until a batch may begin; 0 if all input has come and they are many."""
+        pause_s = self._cadence.pause_s(time.monotonic())
+        if pause_s > PAUSE_S and all(log.head().is_ended for log in logs.values()):
+            return 0.0
+        return pause_s
+
+    def ends(self, logs: Mapping[str, SourceLog], start: Ends, admitted: Admission) -> Ends:
+        """Return the ends of a batch that begins at ``start``; only in the thread of `next`."""
+        most = admitted.events_most
+        ends = plan_ends(start, logs, admitted.events_max, most, admitted.limits, self._ask)
+        self._asked = None
+        return ends
+
+    @property
+    def admitted(self) -> Admission:
+        """Return the next batch's admission."""
+        return self._admitted
+
+    @property
+    def waiting_for(self) -> str:
+        """Return, in words, the source that has not reported its end for long; empty if none."""
+        asked = self._asked
+        if asked is None:
+            return ""
+        name, since = asked
+        seconds = time.monotonic() - since
+        if seconds < self._hung_s:
+            return ""
+        return f"source '{name}': it has not said for {seconds:.0f} s how far it goes"
+
+    def pause(self, seconds: float) -> None:
+        """Wait for ``seconds``, or until `end`."""
+        self._is_over.wait(seconds)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether no batch is to begin any more."""
+        return self._is_over.is_set()
+
+    def end(self) -> None:
+        """Begin no more batches."""
+        self._is_over.set()
+        self.wake()
+
+    def close(self) -> None:
+        """End; close the socket once `next` returned (never, if a source does not answer)."""
+        self.end()
+        if self._wakes is not None and self._waiting.acquire(timeout=CLOSE_S):
+            self._wakes.close()
+            self._waiting.release()
+
+    def _ask(self, source: str) -> None:
+        self._asked = source, time.monotonic()
+
+    def wake(self) -> None:
+        """Let `next` poll again now; from any thread."""
+        if self._wakes is not None:
+            self._wakes.wake()

@@ -1,0 +1,33 @@
+"""Closing of a run's parts in reverse order, whatever goes wrong meanwhile.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wallaroo.errors import InternalError, WallarooError
+
+
+class ShutdownStack:
+    """The functions that close a run's parts: an ``ExitStack`` that continues after errors."""
+
+    def __init__(self) -> None:
+        self._closers: list[Callable[[], object]] = []
+
+    def add(self, close: Callable[[], object]) -> None:
+        """Add a function to call at the end, before all that were added earlier."""
+        self._closers.append(close)
+
+    def close(self) -> WallarooError | None:
+        """Close everything; return the first error."""
+        first: WallarooError | None = None
+        while self._closers:
+            try:
+                self._closers.pop()()
+            except WallarooError as error:
+                first = first or error
+            except Exception as error:  # noqa: BLE001  # closing continues: the first error is reported
+                first = first or InternalError(f"while closing: {type(error).__name__}: {error}")
+        return first

@@ -1,0 +1,29 @@
+"""The specification of a run: its plan, options, host and folders.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.monitoring.metrics.meter import RunMeter
+from wallaroo.options import RunOptions
+from wallaroo.runtime.host import Host, RunFolders
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """The plan, options, host and folders of a run, and the meter that it reports to."""
+
+    plan: Plan
+    options: RunOptions
+    host: Host
+    site: RunFolders
+    meter: RunMeter
+
+    @property
+    def is_durable(self) -> bool:
+        """Return whether state and progress survive the run."""
+        return self.options.checkpoint is not None

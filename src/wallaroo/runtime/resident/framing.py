@@ -1,0 +1,122 @@
+"""Messages over the connections of ``runtime.resident.links``.
+
+Where it runs: driver and workers.
+
+They are sent between the driver and resident tasks, and among the tasks.
+
+The invariant: tasks exchange one message per pair and direction at a time, and send and receive at
+once: blocks of any size never make two tasks wait for each other.  One message per peer is held in
+memory, which the receiver needs as a whole anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import struct
+from collections.abc import Iterable, Mapping
+
+from wallaroo.runtime.resident.connections import READ_BYTES, exactly
+
+# raised by a connection that does not block if it would have to, without TLS and with it
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_LENGTH = struct.Struct(">Q")
+
+
+def send(connection: socket.socket, message: bytes) -> None:
+    """Send one message.  Raises OSError if the other end has closed the connection."""
+    connection.sendall(_LENGTH.pack(len(message)) + message)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Return the next message.  Raises EOFError or OSError if the connection is closed."""
+    (length,) = _LENGTH.unpack(exactly(connection, _LENGTH.size))
+    return exactly(connection, length)
+
+
+class Incoming:
+    """One message while it arrives; the one after it stays unread."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._missing = _LENGTH.size
+        self._has_length = False
+
+    def read(self, connection: socket.socket) -> bytes | None:
+        """Read the bytes that have arrived; return the message once it is whole."""
+        while True:
+            while self._missing:
+                try:
+                    part = connection.recv(min(self._missing, READ_BYTES))
+                except WOULD_BLOCK:
+                    return None
+                if not part:
+                    raise EOFError("the other end has gone")
+                self._parts.append(part)
+                self._missing -= len(part)
+            whole = b"".join(self._parts)
+            if self._has_length:
+                return whole
+            (self._missing,) = _LENGTH.unpack(whole)
+            self._has_length = True
+            self._parts.clear()
+
+
+class Mesh:
+    """One task's connections to the others, by their index."""
+
+    def __init__(self, peers: Mapping[int, socket.socket]):
+        self._peers = dict(peers)
+        for connection in self._peers.values():
+            connection.setblocking(False)
+
+    def exchange(self, outgoing: Mapping[int, bytes], producers: Iterable[int]) -> dict[int, bytes]:
+        """Send these messages, receive one per producer.  Raises EOFError or OSError."""
+        unsent = {
+            peer: memoryview(_LENGTH.pack(len(message)) + message)
+            for peer, message in outgoing.items()
+        }
+        incoming = {peer: Incoming() for peer in producers}
+        received: dict[int, bytes] = {}
+        self._send(unsent)
+        self._receive(incoming, received)
+        while unsent or incoming:
+            self._wait(unsent, incoming)
+            self._send(unsent)
+            self._receive(incoming, received)
+        return received
+
+    def _send(self, unsent: dict[int, memoryview]) -> None:
+        for peer, rest in list(unsent.items()):
+            with contextlib.suppress(*WOULD_BLOCK):
+                while rest:
+                    rest = rest[self._peers[peer].send(rest) :]
+            if rest:
+                unsent[peer] = rest
+            else:
+                del unsent[peer]
+
+    def _receive(self, incoming: dict[int, Incoming], received: dict[int, bytes]) -> None:
+        for peer, arriving in list(incoming.items()):
+            message = arriving.read(self._peers[peer])
+            if message is not None:
+                received[peer] = message
+                del incoming[peer]
+
+    def _wait(self, writing: Iterable[int], reading: Iterable[int]) -> None:
+        events: dict[int, int] = {}
+        for peer in writing:
+            events[peer] = select.POLLOUT
+        for peer in reading:
+            events[peer] = events.get(peer, 0) | select.POLLIN
+        poll = select.poll()
+        for peer, event in events.items():
+            poll.register(self._peers[peer], event)
+        poll.poll()
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._peers.values():
+            connection.close()

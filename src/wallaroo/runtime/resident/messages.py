@@ -1,0 +1,108 @@
+"""Messages between the driver and resident tasks.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
+from wallaroo.network.tls import Pem
+from wallaroo.runtime.resident.connections import Address
+from wallaroo.runtime.tasks.job import BatchJob, Pieces
+from wallaroo.state.log.history import Version
+from wallaroo.user_code.compact_pickles import pickled_by_values
+
+LOST = ""  # in place of an address: the task has died
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A task's first message, or its successor's report of its death."""
+
+    index: int
+    address: Address  # on which it listens for tasks of higher index
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The driver's answer, once all tasks have connected."""
+
+    job: BatchJob  # without input: the common part of all epochs
+    addresses: tuple[Address, ...]  # by task
+    pem: Pem | None = None  # with which tasks listen; None: without TLS
+
+
+@pickled_by_values
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A batch, without the part that never changes."""
+
+    batch: int
+    committed: int
+    pieces: Pieces
+    writes_snapshots: bool
+    time: BatchTime = NO_TIME
+    is_sampled: bool = True
+    committed_id: str = ""
+
+    @property
+    def version(self) -> Version:
+        """Return the commit that the epoch follows, without an id if that is not known."""
+        return Version(self.committed, self.committed_id)
+
+    @staticmethod
+    def of(job: BatchJob) -> Epoch:
+        """Return the part of a batch that is not common to all."""
+        return Epoch(
+            job.batch,
+            job.committed,
+            job.pieces,
+            job.writes_snapshots,
+            job.time,
+            job.is_sampled,
+            job.version.id,
+        )
+
+    def job(self, common: BatchJob) -> BatchJob:
+        """Return the batch: the inverse of ``of``, but without commits."""
+        return replace(
+            common,
+            batch=self.batch,
+            committed=self.committed,
+            pieces=self.pieces,
+            writes_snapshots=self.writes_snapshots,
+            time=self.time,
+            is_sampled=self.is_sampled,
+            commits=(),
+        )
+
+
+@pickled_by_values
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The planned input of the epoch after the one under way.
+
+    A task that is done with the one under way begins with it (``runtime.resident.lookahead``).  It
+    is dropped if another epoch is next.
+    """
+
+    batch: int
+    pieces: Pieces
+    is_sampled: bool = True
+
+    def is_of(self, epoch: Epoch) -> bool:
+        """Return whether ``epoch`` is the one that was planned ahead."""
+        return self.batch == epoch.batch and self.pieces == epoch.pieces
+
+    def job(self, common: BatchJob) -> BatchJob:
+        """Return a batch with what level 0 needs."""
+        return replace(
+            common,
+            batch=self.batch,
+            pieces=self.pieces,
+            writes_snapshots=False,
+            is_sampled=self.is_sampled,
+            commits=(),
+        )

@@ -1,0 +1,83 @@
+"""Planning of the next epoch while tasks work on the present one.
+
+Where it runs: driver.
+
+If input waits, tasks begin with the next epoch as soon as they have reported, and do not wait for
+the commit.
+
+The invariants:
+
+* Only level 0 is run ahead, and only in plans in which it has no effects: no state (no plan has any
+  there), no output, no time.  Its blocks wait in the task.
+* An epoch is what the driver sends after the commit before it.  If that is not the one that was
+  planned ahead (another number, other pieces), the task drops what it has run, and runs level 0
+  again.  So nothing of an epoch counts before the commit that it follows, as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from wallaroo.dataflow.plan.model import Plan, ToSinks
+from wallaroo.runtime.batch.admission import Admission, Ends
+from wallaroo.runtime.resident.messages import Ahead
+from wallaroo.runtime.tasks.job import Pieces
+from wallaroo.sources.log import SourceLog
+
+# returns the ends of an epoch, by its start
+Take = Callable[[Ends, Admission], Ends]
+# cuts the input from a start to the ends into pieces for the tasks
+Cut = Callable[[Ends, Ends], Pieces]
+
+
+def may_run_ahead(plan: Plan) -> bool:
+    """Return whether level 0 of a plan has no effects, and an exchange after it."""
+    has_time = plan.has_time or plan.has_end
+    if plan.levels < 2 or has_time or plan.dead_letters is not None:
+        return False
+    return not any(stage.level == 0 and isinstance(stage.exit, ToSinks) for stage in plan.stages)
+
+
+class Planned(NamedTuple):
+    """The start and the ends of an epoch."""
+
+    start: Ends
+    ends: Ends
+
+
+class Pipelining:
+    """The planner of epochs ahead.  It plans one if the input for a whole epoch waits."""
+
+    def __init__(self, plan: Plan, logs: Mapping[str, SourceLog], take: Take, cut: Cut):
+        self._logs = logs
+        self._take = take
+        self._cut = cut
+        self._is_possible = may_run_ahead(plan)
+        self._under_way: Ends | None = None  # the ends of the epoch under way
+        self._planned: Planned | None = None  # the one after it
+
+    def planned(self, start: Ends) -> Ends | None:
+        """Return, once, the ends of the epoch planned to begin at ``start``, or None."""
+        planned = self._planned
+        self._planned = None
+        is_next = planned is not None and planned.start == start
+        return planned.ends if planned and is_next else None
+
+    def begin(self, ends: Ends) -> None:
+        """Note that an epoch begins, with its ends."""
+        self._under_way = ends
+
+    def ahead(self, batch: int, is_sampled: bool, admitted: Admission) -> Ahead | None:
+        """Plan the epoch after the one under way; None if tasks are not to begin with it."""
+        start = self._under_way
+        if start is None or not self._is_possible or admitted.is_held:
+            return None
+        if admitted.limits is not None or self._waiting(start) < admitted.events_max:
+            return None
+        ends = self._take(start, admitted)
+        self._planned = Planned(start, ends)
+        return Ahead(batch, self._cut(start, ends), is_sampled)
+
+    def _waiting(self, start: Ends) -> int:
+        return sum(log.backlog(start[name]) for name, log in self._logs.items())

@@ -1,0 +1,183 @@
+"""State that stays open from epoch to epoch.
+
+Where it runs: worker, in a resident task.
+
+It is a view at some commit, and over it the writes of this task since that commit.
+
+The invariants:
+
+* A resident task owns the same key groups as long as it lives: the number of tasks never changes
+  under it.  If it has to change, or a task is lost, all tasks begin again from the log.
+* What an epoch wrote counts from the moment that the driver names that epoch as committed; it is
+  dropped if the driver names another one.  After a commit that this task does not know, it begins
+  again from the log.
+* What was written since the view's commit lies over it, in two layers: ``newer``, and ``older``
+  while a thread brings a second view to the commit with which ``older`` ends.  The layer and the
+  old view are dropped together, so a key is never read from a view that lacks one of its commits.
+* The views hold committed versions only, as ever.  ``older`` holds committed epochs only, all from
+  the commit of the view in use to that of the next one, so the thread writes it to key groups that
+  are at the former commit; key groups at another commit are brought up from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from wallaroo.engine.blocks.keys import Key
+from wallaroo.engine.stores.keyed_state import KeyedState
+from wallaroo.engine.stores.operator_state import OperatorState
+from wallaroo.engine.stores.sorted_state import Change, EntryReader
+from wallaroo.runtime.resident.view_refresh import Views
+from wallaroo.runtime.resident.write_buffer import BufferedEntries, BufferedStates, WriteLayer
+from wallaroo.state.log.commits import DeltaRef, SnapshotRef
+from wallaroo.state.log.history import Version
+from wallaroo.state.log.storage import Storage
+from wallaroo.state.task_state import (
+    INLINE_BYTES_MAX,
+    NO_SIZES,
+    NO_STORES,
+    GroupSizes,
+    TaskState,
+    entry_changes,
+)
+from wallaroo.state.views.view_updates import CatchUp
+
+NEVER = Version(-2, "")
+
+
+class Written(NamedTuple):
+    """The writes of an epoch: states by step, and entries by name."""
+
+    states: dict[str, list[tuple[Key, bytes | None]]]
+    entries: dict[str, list[Change]]
+
+
+class ResidentState:
+    """See the module's head."""
+
+    def __init__(self, views: Views):
+        self._views = views
+        self._view: TaskState | None = None
+        self._viewed = NEVER  # the view's commit
+        self._newer = WriteLayer()
+        self._older = WriteLayer()
+        self._pending = Written({}, {})  # by the epoch under way
+        self._under_way = -2  # that epoch
+        self._committed = NEVER  # the last commit that counts
+        self._snapshots: tuple[SnapshotRef, ...] = ()
+
+    def begin(self, epoch: int, committed: Version) -> CatchUp:
+        """Begin an attempt of an epoch after a commit; return the work of catching up with it."""
+        done = CatchUp()
+        known = (self._under_way, self._committed.batch)
+        if self._view is None or committed.batch not in known:
+            done = self._reopen(committed)
+        elif committed.batch == self._under_way:
+            self._keep_pending()
+        self._committed = committed
+        self._pending = Written({}, {})
+        self._under_way = epoch
+        self._take_refreshed()
+        self._refresh_if_due()
+        return done
+
+    def _reopen(self, committed: Version) -> CatchUp:
+        self._views.discard()
+        self._close_view()
+        self._newer = WriteLayer()
+        self._older = WriteLayer()
+        log = self._views.read_log(committed.batch)
+        self._view = self._views.make()
+        done = self._view.catch_up(log)
+        self._viewed = log.version
+        self._views.wait()
+        return done
+
+    def _keep_pending(self) -> None:
+        self._newer.write(*self._pending)
+
+    def _take_refreshed(self) -> None:
+        refreshed = self._views.refreshed()
+        if refreshed is None:
+            return
+        assert self._view is not None
+        self._view.close()
+        self._view = refreshed.state
+        self._viewed = refreshed.version
+        self._older = WriteLayer()
+        self._snapshots = refreshed.snapshots
+
+    def _refresh_if_due(self) -> None:
+        if not self._views.is_due or self._newer.is_empty:
+            return
+        self._older = self._newer
+        self._newer = WriteLayer()
+        self._views.refresh(self._viewed, self._committed, self._older)
+
+    # -- for the task
+
+    def reader(self, step: str) -> BufferedStates:
+        """Return the function that reads one state step's entries."""
+        assert self._view is not None
+        newer = self._newer.states.setdefault(step, {})
+        older = self._older.states.get(step, {})
+        return BufferedStates(newer, older, self._view.reader(step))
+
+    def open_entries(self, name: str) -> EntryReader:
+        """Return the reader of the ordered entries with one name in the step table."""
+        assert self._view is not None
+        layers = (self._newer.entries.get(name, {}), self._older.entries.get(name, {}))
+        return BufferedEntries(layers, self._view.open_entries(name))
+
+    def keys(self, step: str) -> Iterator[Key]:
+        """Yield the keys for which a state step has state."""
+        assert self._view is not None
+        written = {**self._older.states.get(step, {}), **self._newer.states.get(step, {})}
+        yield from (key for key, raw in written.items() if raw is not None)
+        yield from (key for key in self._view.keys(step) if key not in written)
+
+    @property
+    def rebuilt_shards(self) -> int:
+        """Return the number of damaged shards of the view that were built again."""
+        return self._view.rebuilt_shards if self._view is not None else 0
+
+    def write_delta(
+        self,
+        states: Mapping[str, KeyedState],
+        name: str,
+        storage: Storage,
+        batch: int,
+        stores: Mapping[str, OperatorState] = NO_STORES,
+    ) -> DeltaRef | None:
+        """Stage the changes, inside the reference if they are small; None if there are none."""
+        assert self._view is not None
+        changes = {step: list(state.changes()) for step, state in states.items()}
+        entries = {each: list(rows) for each, rows in entry_changes(stores)}
+        self._pending.states.update(changes)
+        self._pending.entries.update(entries)
+        return self._view.stage(changes, name, storage, batch, INLINE_BYTES_MAX, entries)
+
+    def take_snapshots(self) -> tuple[SnapshotRef, ...]:
+        """Return, once each, the snapshots that were written from the newest view."""
+        snapshots = self._snapshots
+        self._snapshots = ()
+        return snapshots
+
+    @property
+    def group_sizes(self) -> GroupSizes:
+        """Return the sizes of the key groups in the newest snapshots."""
+        return self._view.group_sizes if self._view is not None else NO_SIZES
+
+    def close(self) -> None:
+        """Do nothing: the state stays open."""
+
+    def release(self) -> None:
+        """Close the views."""
+        self._views.close()
+        self._close_view()
+
+    def _close_view(self) -> None:
+        if self._view is not None:
+            self._view.close()
+            self._view = None

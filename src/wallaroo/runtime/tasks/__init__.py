@@ -1,0 +1,1 @@
+"""The work of tasks, and its hosts."""

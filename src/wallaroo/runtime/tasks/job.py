@@ -1,0 +1,189 @@
+"""The job of a batch's tasks: one frozen value, pickled for Spark.
+
+Where it runs: created by the driver, read by workers.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import pickle
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.durable.folders import make_private
+from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
+from wallaroo.errors import PeerError
+from wallaroo.instrumentation.tuning import DEFAULT, Tuning
+from wallaroo.options import forbid_runs
+from wallaroo.processes.orphans import end_with_daemon
+from wallaroo.runtime.tasks.stacks import listen
+from wallaroo.runtime.user_output.settings import UserOutput
+from wallaroo.sources.log import Range, SourceLog
+from wallaroo.state.log.commits import Commit
+from wallaroo.state.log.history import Version
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views.view_folders import use_view
+from wallaroo.steps.kinds import Step
+from wallaroo.user_code.compact_pickles import pickled_by_values
+from wallaroo.user_code.references import pickle_by_name
+from wallaroo.user_code.session import pack_session, unpack_session
+
+
+@pickled_by_values
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a source's log for one task of level 0."""
+
+    source: int
+    range: Range
+
+
+Pieces = tuple[tuple[Piece, ...], ...]  # by task of level 0
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The part of a job that is the same for all batches."""
+
+    plan: bytes  # pickled Plan
+    plan_id: str
+    module_paths: tuple[str, ...]  # put on sys.path before the plan is unpickled
+    logs: tuple[SourceLog, ...]  # by source, as workers read them
+    view_root: str  # "": each host has a folder of its own
+    outbox_root: str
+    storage: LocalStorage
+    checkpoint_id: str
+    is_durable: bool
+    stacks: str = ""  # the folder for tasks' stacks on request; "": none
+    tuning: Tuning = DEFAULT
+    user_output: UserOutput | None = None  # destination of user code's output; None: unchanged
+    session: bytes = b""  # classes of an interactive session (``wallaroo.user_code.session``)
+
+    @staticmethod
+    def of(
+        plan: Plan,
+        module_paths: tuple[str, ...],
+        root: Path,
+        logs: tuple[SourceLog, ...],
+        view_root: str,
+        checkpoint_id: str,
+        is_durable: bool,
+        stacks: str = "",
+    ) -> Deployment:
+        """Return the deployment of a run under the checkpoint folder ``root``."""
+        packed = pickle_by_name(plan)
+        storage = LocalStorage(str(root), is_durable)
+        digest = hashlib.blake2b(packed, digest_size=8).hexdigest()
+        return Deployment(
+            plan=packed,
+            plan_id=digest,
+            module_paths=module_paths,
+            logs=logs,
+            view_root=view_root,
+            outbox_root=str(root / "outbox"),
+            storage=storage,
+            checkpoint_id=checkpoint_id,
+            is_durable=is_durable,
+            stacks=stacks,
+            session=pack_session(),
+        )
+
+    @property
+    def is_in_driver(self) -> bool:
+        """Return whether this process is the driver, in which a host runs tasks without workers."""
+        return self.user_output is not None and self.user_output.driver_pid == os.getpid()
+
+    def view_folder(self) -> Path:
+        """Return this host's view folder; not in a checkpoint that hosts share."""
+        if self.view_root:
+            return Path(self.view_root)
+        base = os.environ.get(VIEW_DIR)
+        if not base:
+            base = os.path.join(tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}")
+            make_private(Path(base))
+        return use_view(Path(base), worker_name().replace("/", "_"), self.checkpoint_id)
+
+
+# variables in a worker's environment: its name, and the folder for its views
+WORKER = "WALLAROO_WORKER"
+VIEW_DIR = "WALLAROO_VIEW_DIR"
+
+
+def worker_name() -> str:
+    """Return this host's name: WALLAROO_WORKER of the environment, else the host's own name."""
+    return os.environ.get(WORKER) or _host_name()
+
+
+@cache
+def _host_name() -> str:
+    return socket.gethostname()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """One batch: its pieces, its tasks, and the committed version before it."""
+
+    deployment: Deployment
+    batch: int
+    tasks: int
+    pieces: Pieces
+    committed: int  # the last committed batch, -1 if none
+    # the newest commits, so that a view one batch behind reads no commit file
+    commits: tuple[Commit, ...]
+    steps: tuple[str, ...]  # the step table
+    levels: int  # the plan's levels
+    state_level: int  # the first level with a state step; -1: none
+    writes_snapshots: bool  # whether the state level writes the snapshots that are due
+    time: BatchTime = NO_TIME
+    is_sampled: bool = True  # whether tasks measure the time of steps for some events
+
+    @property
+    def version(self) -> Version:
+        """Return the last committed batch, without an id if its commit is not at hand."""
+        last = self.commits[-1] if self.commits else None
+        is_known = last is not None and last.batch == self.committed
+        return Version(self.committed, last.id if last is not None and is_known else "")
+
+    def without_output(self) -> BatchJob:
+        """Return the job to send to tasks: they do not need the output of commits."""
+        return replace(self, commits=tuple(replace(commit, sinks={}) for commit in self.commits))
+
+
+_plans: dict[str, Plan] = {}
+
+
+def loaded_steps(deployment: Deployment) -> tuple[Step, ...]:
+    """Return the plan's steps once ``plan_of`` has loaded them; none while it imports them."""
+    plan = _plans.get(deployment.plan_id)
+    return plan.steps if plan else ()
+
+
+def plan_of(deployment: Deployment) -> Plan:
+    """Return the plan, unpickled once per process.  Raises PeerError if that is impossible."""
+    if deployment.plan_id not in _plans:
+        if not deployment.is_in_driver:
+            end_with_daemon()
+            forbid_runs()
+        listen(deployment.stacks)
+        for path in deployment.module_paths:
+            if path not in sys.path:
+                sys.path.insert(0, path)
+        try:
+            if not deployment.is_in_driver:
+                unpack_session(deployment.session)
+            _plans[deployment.plan_id] = pickle.loads(deployment.plan)
+        except (ImportError, AttributeError) as error:
+            raise PeerError(
+                f"the application cannot be imported on host '{worker_name()}': "
+                f"{type(error).__name__}: {error}. Install what it imports on every host, or ship "
+                "it: docs/scaling.md, 'Dependencies'."
+            ) from error
+        gc.freeze()  # what is loaded by now stays: collections need not scan it again
+    return _plans[deployment.plan_id]

@@ -1,0 +1,90 @@
+"""Feeding of levels with a task's part of a batch, from one to the next in one process.
+
+Where it runs: worker, and wherever a runner works in one process.  Pure but for what levels call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.engine.blocks.blocks import Block, in_order
+from wallaroo.engine.levels.level import Level
+
+Routed = tuple[int, Block]  # the task of the next level, and what it gets
+Record = TypeVar("Record")
+Fed = Iterator[Routed | None]  # None: the level was fed, and may have blocks to drain
+# accepts a level and its number of blocks, returns a function that feeds it one block
+Feeder = Callable[[Level, int], Callable[[Block], None]]
+
+
+def _plain(level: Level, blocks: int) -> Callable[[Block], None]:
+    return level.feed_block
+
+
+def _uncounted(blocks: Iterator[Routed]) -> Iterator[Routed]:
+    return blocks
+
+
+def feed_blocks(
+    level: Level,
+    plan: Plan,
+    number: int,
+    task: int,
+    blocks: Iterable[Block],
+    feeder: Feeder = _plain,
+) -> Fed:
+    """Feed level ``number`` in the same order at every attempt; pass later levels' blocks on."""
+    own: list[Block] = []
+    for block in blocks:
+        if plan.stages[block.stage].level == number:
+            own.append(block)
+        else:
+            yield task, level.settled(block)
+    feed = feeder(level, len(own))
+    for block in in_order(own):
+        feed(block)
+        yield None
+
+
+def drain(
+    level: Level,
+    feeding: Fed,
+    stage_outputs: Callable[[], None],
+    leaving: Callable[[Iterator[Routed]], Iterator[Routed]] = _uncounted,
+) -> Iterator[Routed]:
+    """Yield full blocks as they come, then the rest.
+
+    ``stage_outputs`` is called whenever the level may have outputs.  ``leaving`` sees the level's
+    own blocks on their way out, not those that are passed on.
+    """
+    for passed in feeding:
+        if passed is not None:
+            yield passed
+        yield from leaving(level.drain())
+        stage_outputs()
+    level.end_batch()
+    yield from leaving(level.finish())
+    stage_outputs()  # an event that cannot be packed is detected when its block is packed
+
+
+def run_levels(
+    widths: Iterable[int], run: Callable[[int, int, list[Record]], Iterator[tuple[int, Record]]]
+) -> list[list[Record]]:
+    """Run the tasks of all levels one after the other; a shuffle is a list of lists.
+
+    ``widths``: the number of tasks per level.  ``run(level, task, received)`` yields records, each
+    with the task of the next level that is to receive it; the records of the last level are
+    returned, by that task.
+    """
+    counts = [*widths]
+    received: list[list[Record]] = [[] for _ in range(counts[0])]
+    for level, width in enumerate(counts):
+        following = counts[level + 1] if level + 1 < len(counts) else max(counts)
+        given: list[list[Record]] = [[] for _ in range(following)]
+        for task in range(width):
+            for consumer, record in run(level, task, received[task]):
+                given[consumer].append(record)
+        received = given
+    return received

@@ -1,0 +1,374 @@
+"""One task of one level of one batch, on any host.
+
+Where it runs: worker.  Only records leave this module: an error becomes a report, so that no host
+retries what cannot succeed, or prints a stack trace of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.durable.disk_errors import disk_error_of
+from wallaroo.engine.blocks.blocks import Block, Marker
+from wallaroo.engine.blocks.keys import groups_of_task
+from wallaroo.engine.levels.level import Level
+from wallaroo.engine.levels.side_outputs import NOTHING_COMMITTED, Committed
+from wallaroo.engine.report import TaskReport
+from wallaroo.engine.time.partition_times import Observed, ObservedSource
+from wallaroo.errors import InternalError, UserCodeError, WallarooError
+from wallaroo.instrumentation.tracing import trace_point
+from wallaroo.monitoring.metrics.task_tally import TaskTally
+from wallaroo.processes.orphans import end_if_forked
+from wallaroo.runtime.tasks.job import (
+    BatchJob,
+    loaded_steps,
+    plan_of,
+    worker_name,
+)
+from wallaroo.runtime.tasks.level_driver import Fed, drain, feed_blocks
+from wallaroo.runtime.user_output import worker as user_output
+from wallaroo.sinks.interface import SinkWriter, WriteContext
+from wallaroo.state.log.commits import CommitLog, DeltaRef, SnapshotRef
+from wallaroo.state.log.history import History
+from wallaroo.state.log.snapshots import due_groups
+from wallaroo.state.task_state import StateOfTask, TaskState
+from wallaroo.state.views.view_updates import CatchUp
+
+Record = tuple[int, Block | Marker | None]
+RunLevel = Callable[..., Iterator[Any]]  # job, level, index, records
+COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
+
+
+class OpenedState(NamedTuple):
+    """The state of a task's key groups at the job's last commit."""
+
+    state: StateOfTask
+    caught_up: CatchUp  # the work of bringing it there
+    snapshots: Callable[[], Iterable[SnapshotRef]]  # returns those of committed state, written now
+
+
+# opens the state of a task's key groups: job, plan, task, tasks
+OpenState = Callable[[BatchJob, Plan, int, int], OpenedState]
+
+
+def run_level(
+    job: BatchJob,
+    level: int,
+    index: int,
+    records: Iterable[Record],
+    open_state: OpenState | None = None,
+    collect_after_ms: float = COLLECT_AFTER_MS,
+) -> Iterator[Any]:
+    """Yield ``(task, Block | Marker)`` for the next level, or the last level's TaskReports.
+
+    ``open_state`` opens the task's state; without it, the state is that of the view.  A task that
+    took longer than ``collect_after_ms`` collects cyclic garbage.
+    """
+    gc.disable()
+    process = os.getpid()
+    started = time.perf_counter()
+    task: Task | None = None
+    report: TaskReport
+    deployment = job.deployment
+    if (output := deployment.user_output) is not None:
+        user_output.attach(output, deployment.plan_id, lambda: loaded_steps(deployment))
+    try:
+        trace_point(f"level{level}.begins")
+        task = Task(job, level, index, open_state or _open_view)
+        for record in task.run(records):
+            end_if_forked(process)
+            yield record
+        end_if_forked(process)
+        trace_point(f"level{level}.processed")
+        report = task.report((time.perf_counter() - started) * 1e3)
+        trace_point(f"level{level}.staged")
+    except WallarooError as error:
+        report = _failed(task, level, index, error)
+    except (SystemExit, KeyboardInterrupt) as error:
+        report = _failed(
+            task,
+            level,
+            index,
+            UserCodeError(
+                "(unknown)", "", "(unknown)", f"a function of the application raised {error!r}"
+            ),
+        )
+    except Exception as error:  # noqa: BLE001  # the error boundary of the worker: the driver reports whatever it is
+        report = _failed(task, level, index, unexpected(error))
+    end_if_forked(process)
+    reports = (*(task.reports_before if task else ()), report)
+    observed = task.observed if task else {}
+    if task is not None:
+        task.close()
+    if level + 1 == job.levels:
+        yield from reports
+    else:
+        for consumer in range(job.tasks):
+            own = reports if consumer == 0 else ()
+            yield consumer, Marker(level, index, report.attempt, own, observed)
+    del task
+    if (time.perf_counter() - started) * 1e3 > collect_after_ms:
+        gc.collect()
+
+
+def run_alone(run: RunLevel, job: BatchJob, index: int, records: Iterable[Record]) -> Iterator[Any]:
+    """Yield the reports of a batch of one task; ``run``: `run_level`, perhaps wrapped."""
+    given: Iterable[Any] = records
+    for level in range(job.levels):
+        given = list(run(job, level, index, given))  # each level's time is measured separately
+    yield from given
+
+
+def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> TaskReport:
+    attempt = task.attempt if task else uuid.uuid4().hex[:12]
+    consumed = task.consumed if task else {}
+    return TaskReport(level, index, attempt, consumed, error=error, worker=worker_name())
+
+
+def unexpected(error: Exception) -> WallarooError:
+    """Return the error being handled as one to report, with its traceback unless a disk's."""
+    return disk_error_of(error) or InternalError(
+        f"a task failed in a way that this program does not expect: {type(error).__name__}: "
+        f"{error}",
+        traceback.format_exc(),
+    )
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts of a task so far."""
+
+    events: dict[int, int] = field(default_factory=dict)  # by source
+    receipts: dict[int, dict[int, int]] = field(default_factory=dict)  # by source, unix ms
+    outputs: dict[int, int] = field(default_factory=dict)  # by sink
+    notes: dict[str, float] = field(default_factory=dict)  # named measurements
+
+
+class Task:
+    """One task, which feeds a Level from logs or blocks and stages its outputs."""
+
+    def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
+        self._job = job
+        self._index = index
+        self._plan: Plan = plan_of(job.deployment)
+        self.attempt = uuid.uuid4().hex[:12]
+        self.consumed: dict[int, str] = {}
+        self.reports_before: tuple[TaskReport, ...] = ()
+        self._counts = Counts()
+        self._writers: dict[int, SinkWriter] = {}
+        self._tally = TaskTally(self._plan, job.batch, job.is_sampled)
+        self._opened = self._open_state(level, open_state)
+        self._observed: dict[int, Mapping[int, ObservedSource]] = {}
+        self._level = Level(
+            self._plan,
+            level,
+            index,
+            job.tasks,
+            _committed(self._state),
+            job.batch,
+            job.time,
+            clock=self._tally.clock,
+        )
+
+    def _open_state(self, level: int, open_state: OpenState) -> OpenedState | None:
+        stages = [stage for stage in self._plan.stages if stage.level == level]
+        if not any(stage.state_steps for stage in stages):
+            return None
+        started = time.perf_counter()
+        opened = open_state(self._job, self._plan, self._index, self._job.tasks)
+        caught_up = opened.caught_up
+        self._counts.notes["entries_applied"] = float(caught_up.entries)
+        self._counts.notes["cold_groups"] = float(caught_up.cold_groups)
+        self._counts.notes["cold_bytes"] = float(caught_up.bytes_read)
+        self._counts.notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
+        return opened
+
+    @property
+    def _state(self) -> StateOfTask | None:
+        return self._opened.state if self._opened is not None else None
+
+    @property
+    def observed(self) -> Observed:
+        """Return what level 0 has observed, as far as this task knows it."""
+        return {self._index: self._level.observed} if self._level.number == 0 else self._observed
+
+    def run(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Process everything; yield full blocks as they come, then the rest."""
+        feeding = (
+            self._feed_pieces(records) if self._level.number == 0 else self._feed_blocks(records)
+        )
+        yield from drain(self._level, feeding, self._stage_outputs, leaving=self._tally.leaving)
+
+    def _feed_pieces(self, records: Iterable[Record]) -> Fed:
+        # there is nothing in it, but Spark does not reuse a process that leaves input unread
+        deque(records, maxlen=0)
+        pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
+        expected = sum(piece.range.events for piece in pieces)
+        feed = self._tally.records_feeder(self._level, expected)
+        logs = self._job.deployment.logs
+        for piece in pieces[:1]:
+            logs[piece.source].prefetch(piece.range)
+        for number, piece in enumerate(pieces):
+            for following in pieces[number + 1 : number + 2]:
+                logs[following.source].prefetch(following.range)
+            receipts = self._counts.receipts.setdefault(piece.source, {})
+            events = 0
+            for part in logs[piece.source].read(piece.range):
+                receipt_ms = part.receipt_ns // 1_000_000
+                count = feed(piece.source, part, receipt_ms)
+                receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
+                events += count
+                yield None
+            self._counts.events[piece.source] = self._counts.events.get(piece.source, 0) + events
+
+    def _feed_blocks(self, records: Iterable[Record]) -> Fed:
+        blocks: Iterable[Block] = self._blocks(records)
+        if self._plan.has_time:
+            blocks = list(blocks)  # the producers' observations are known once all blocks are here
+        self._level.observe(self._observed)
+        return feed_blocks(
+            self._level,
+            self._plan,
+            self._level.number,
+            self._index,
+            blocks,
+            self._tally.block_feeder,
+        )
+
+    def _blocks(self, records: Iterable[Record]) -> Iterator[Block]:
+        for _, record in records:
+            if isinstance(record, Marker):
+                self.consumed[record.producer] = record.attempt
+                self.reports_before += record.reports
+                self._observed.update(record.observed)
+            elif record is not None:  # None: a layout's anchor
+                yield record
+
+    def _stage_outputs(self) -> None:
+        for sink, outputs in self._level.effects.outputs.items():
+            if outputs:
+                self._writer(sink).write(outputs)
+                self._counts.outputs[sink] = self._counts.outputs.get(sink, 0) + len(outputs)
+                outputs.clear()
+
+    def _writer(self, sink: int) -> SinkWriter:
+        if sink not in self._writers:
+            plan = self._plan.sinks[sink]
+            deployment = self._job.deployment
+            staging = Path(deployment.outbox_root, plan.name)
+            context = WriteContext(
+                plan.name,
+                self._job.batch,
+                self._index,
+                self.attempt,
+                staging,
+                deployment.is_durable,
+                deployment.tuning.inline_bytes(self._job.tasks),
+            )
+            self._writers[sink] = plan.config.writer(context)
+        return self._writers[sink]
+
+    def report(self, busy_ms: float) -> TaskReport:
+        """Finish staging; return the task's report."""
+        state = self._state
+        delta = None if state is None else self._written(state)
+        snapshots = self._snapshots()
+        if state is not None and state.rebuilt_shards:
+            self._counts.notes["rebuilt_shards"] = float(state.rebuilt_shards)
+        tokens = {
+            sink: token
+            for sink, writer in self._writers.items()
+            if (token := writer.prepare()) is not None
+        }
+        effects = self._level.effects
+        return TaskReport(
+            level=self._level.number,
+            task=self._index,
+            attempt=self.attempt,
+            consumed=self.consumed,
+            events=self._counts.events,
+            receipts=self._counts.receipts,
+            outputs=self._counts.outputs,
+            tokens=tokens,
+            delta=delta,
+            snapshots=snapshots,
+            busy_ms=busy_ms,
+            notes=self._counts.notes,
+            errors=effects.failures.counts,
+            samples=tuple(effects.failures.samples),
+            losses=effects.losses,
+            worker=worker_name(),
+            observed=self._level.observed if self._level.number == 0 else {},
+            due_ns=effects.due_ns() if effects.stores else None,
+            stage_events=self._tally.stage_events,
+            edges=self._tally.edges,
+            edge_bytes=self._tally.edge_bytes,
+            stage_samples=self._tally.samples_of(self._level),
+            group_sizes=dict(self._state.group_sizes) if snapshots and self._state else {},
+        )
+
+    def _written(self, state: StateOfTask) -> DeltaRef | None:
+        """Write the changes of state."""
+        job = self._job
+        effects = self._level.effects
+        name = f"{job.batch}.{self._level.number}.{self._index}.{self.attempt}"
+        storage = job.deployment.storage
+        return state.write_delta(effects.states, name, storage, job.batch, effects.stores)
+
+    def _snapshots(self) -> tuple[SnapshotRef, ...]:
+        job = self._job
+        is_here = job.state_level == self._level.number
+        if self._opened is None or not (job.writes_snapshots and is_here and job.committed >= 0):
+            return ()
+        return tuple(self._opened.snapshots())
+
+    def close(self) -> None:
+        """Release the view."""
+        if self._state is not None:
+            self._state.close()
+
+
+def _committed(state: StateOfTask | None) -> Committed:
+    """Return the committed state for a task's level; an empty one if it has no state steps."""
+    if state is None:
+        return NOTHING_COMMITTED
+    return Committed(state.reader, state.open_entries, state.keys)
+
+
+def state_from_view(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:
+    """Return a task's state at the last commit, and the work that brought its view there."""
+    deployment = job.deployment
+    state = TaskState(
+        deployment.view_folder(),
+        plan.key_groups,
+        groups_of_task(task, tasks, plan.key_groups),
+        job.steps,
+        deployment.checkpoint_id,
+    )
+    history = History(
+        deployment.storage, job.commits, job.committed, CommitLog(deployment.storage).read
+    )
+    return state, state.catch_up(history)
+
+
+def _open_view(job: BatchJob, plan: Plan, task: int, tasks: int) -> OpenedState:
+    """Open the view; the snapshots are those of the key groups that are due in this batch."""
+    state, caught_up = state_from_view(job, plan, task, tasks)
+    deployment = job.deployment
+
+    def snapshots() -> list[SnapshotRef]:
+        due = due_groups(job.batch, plan.key_groups, deployment.tuning.snapshot_every)
+        name = uuid.uuid4().hex[:12]
+        return state.write_snapshots(due, job.committed, name, deployment.storage)
+
+    return OpenedState(state, caught_up, snapshots)

@@ -1,0 +1,29 @@
+"""The destination of the application's printed lines; it travels with the deployment.
+
+Where it runs: created by the driver, read by workers.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+# ours -> logging's; off: nothing is that important
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
+}
+SEPARATOR = "\0"  # between the step's name and the line, on the socket
+
+
+@dataclass(frozen=True, slots=True)
+class UserOutput:
+    """The driver's Unix socket for a worker's lines; "": the worker's own stderr."""
+
+    address: str = ""
+    log_level: str = "info"
+    # tasks that run in the driver itself print as they are; 0: workers are on other machines
+    driver_pid: int = 0

@@ -1,0 +1,232 @@
+"""The stdout, stderr and logging of user code in a worker.
+
+They become whole lines, each with its step's name.
+
+Where it runs: worker.  Attached once per process and run; while nothing is printed it costs
+nothing.  The step that prints is read from the stack, when it prints.
+
+C code and subprocesses write past Python to the descriptors 1 and 2.  These are a socket to the
+driver of their own: the kernel keeps the bytes when the worker dies, so that the last words of a
+crash arrive, too.  They come with the worker's number, and without a step, which nothing but a
+Python stack shows.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType
+from typing import Any, TextIO, cast
+
+from wallaroo.processes.console import WholeLines
+from wallaroo.runtime.user_output.settings import LEVELS, SEPARATOR, UserOutput
+from wallaroo.steps.kinds import Step
+
+Steps = Callable[[], Iterable[Step]]
+
+
+class NoTerminalError(RuntimeError):
+    """A call of ``breakpoint()`` in a worker, which has no terminal."""
+
+
+class NoInput(io.TextIOBase):
+    """A stdin without input: ``input()`` and ``pdb.set_trace()`` raise, with the way out."""
+
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # as in TextIOBase
+        raise NoTerminalError(no_terminal_text())
+
+    def read(self, size: int | None = -1, /) -> str:
+        raise NoTerminalError(no_terminal_text())
+
+    def readable(self) -> bool:
+        return True
+
+
+class LineSender:
+    """A sender of lines to the driver, or else to the worker's own stderr."""
+
+    def __init__(self, output: UserOutput, plan_id: str, steps: Steps, stderr: TextIO) -> None:
+        self.output = output
+        self.plan_id = plan_id
+        self.stderr = stderr
+        self._steps = steps
+        self._names: dict[CodeType, str] = {}
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+
+    def send(self, lines: str, frame: FrameType | None) -> None:
+        """Send whole lines that code of ``frame`` printed."""
+        step = self._step_of(frame)
+        with self._lock:
+            try:
+                self._connected().sendall(_packed(step, lines))
+            except OSError:
+                self._socket = None
+                prefix = f"[{step}] " if step else ""
+                whole = "".join(f"{prefix}{line}\n" for line in lines.splitlines())
+                self.stderr.write(whole)
+                self.stderr.flush()
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            if not self.output.address:
+                raise OSError("no driver on this host")
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(self.output.address)
+            self._socket = connection
+        return self._socket
+
+    def _step_of(self, frame: FrameType | None) -> str:
+        if not self._names:
+            self._names = codes_of(self._steps())
+        while frame is not None:
+            if frame.f_code in self._names:
+                return self._names[frame.f_code]
+            frame = frame.f_back
+        return ""
+
+
+class StepOutput(io.TextIOBase):
+    """A replacement of stdout or stderr.
+
+    Half a line waits for its end, or for ``flush``.  It stays when the next run attaches: logging
+    handlers of the application may hold it.
+    """
+
+    def __init__(self, original: TextIO) -> None:
+        super().__init__()
+        self.original = original
+        self._lines = WholeLines()
+
+    def write(self, text: str) -> int:
+        if whole := self._lines.add(text):
+            _send(whole, sys._getframe(1))
+        return len(text)
+
+    def flush(self) -> None:
+        if half := self._lines.take_half():
+            _send(half, sys._getframe(1))
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return self.original.fileno()
+
+    @property
+    def buffer(self) -> object:
+        """Return the worker's stream for bytes."""
+        return self.original.buffer
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # TextIOBase has an attribute
+        return "utf-8"
+
+
+_attached: LineSender | None = None
+
+
+def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
+    """Redirect stdout, stderr and logging of this worker to ``output``.
+
+    It does nothing when called again for the same run, or in the driver itself.
+
+    ``steps`` is asked when something is printed; it returns none while the application is imported.
+    """
+    global _attached
+    if output.driver_pid == os.getpid():
+        return
+    if _attached is not None and (_attached.output, _attached.plan_id) == (output, plan_id):
+        return
+    if not isinstance(sys.stdout, StepOutput):
+        sys.stdout = cast("TextIO", StepOutput(sys.stdout))
+    if not isinstance(sys.stderr, StepOutput):
+        sys.stderr = cast("TextIO", StepOutput(sys.stderr))
+    own_stderr = _attached.stderr if _attached is not None else _copy_of_stderr()
+    _attached = LineSender(output, plan_id, steps, own_stderr)
+    _redirect_descriptors(output.address)
+    _log_by_default(LEVELS[output.log_level])
+    sys.breakpointhook = _no_terminal
+    sys.stdin = cast("TextIO", NoInput())
+
+
+def _copy_of_stderr() -> TextIO:
+    """Return a copy of the worker's own stderr, which is not redirected."""
+    return os.fdopen(os.dup(2), "w", errors="backslashreplace")
+
+
+def _redirect_descriptors(address: str) -> None:
+    """Redirect what bypasses Python's streams to the driver, if there is one on this host."""
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(address)
+        except OSError:  # the run is over
+            return
+        for descriptor in (1, 2):
+            os.dup2(connection.fileno(), descriptor)
+
+
+def _send(lines: str, frame: FrameType) -> None:
+    if _attached is not None:
+        _attached.send(lines, frame)
+
+
+def codes_of(steps: Iterable[Step]) -> dict[CodeType, str]:
+    """Return the step's name by its function's code."""
+    found: dict[CodeType, str] = {}
+    for step in steps:
+        called: Any = step.function
+        if not hasattr(called, "__code__"):  # a bound method, or an object that can be called
+            called = getattr(called, "__func__", type(called).__call__)
+        code = getattr(called, "__code__", None)
+        if isinstance(code, CodeType):
+            found[code] = step.step_name
+    return found
+
+
+def _packed(step: str, lines: str) -> bytes:
+    text = "".join(f"{step}{SEPARATOR}{line}\n" for line in lines.splitlines())
+    return text.encode(errors="backslashreplace")
+
+
+def _log_by_default(level: int) -> None:
+    """Let records reach stderr unless the application ever configures logging."""
+    handler = logging.StreamHandler(_CurrentStderr())
+    handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+    logging.lastResort = handler
+    root = logging.getLogger()
+    if not root.handlers:
+        root.setLevel(level)
+
+
+class _CurrentStderr:
+    """The present sys.stderr, read at each write."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def _no_terminal(*_: object, **__: object) -> None:
+    raise NoTerminalError(no_terminal_text())
+
+
+def no_terminal_text() -> str:
+    """Return why a worker cannot ask, and where that works."""
+    return (
+        "breakpoint(), pdb and input() need a terminal, and steps run in worker processes, which "
+        f"have none (this is process {os.getpid()}). Run the application with `wallaroo dev APP`, "
+        "or test it with wallaroo.testing.run_local: there they work."
+    )

@@ -1,0 +1,27 @@
+# Written by scripts/write_stubs.py.
+from wallaroo.connectors.files.sink import RollingSinkConfig as RollingSinkConfig
+from wallaroo.connectors.function.sink import FunctionSinkConfig as FunctionSinkConfig
+from wallaroo.connectors.http.sink import HTTPSinkConfig as HTTPSinkConfig
+from wallaroo.connectors.kafka.output import KafkaOutput as KafkaOutput
+from wallaroo.connectors.kafka.sink import KafkaSinkConfig as KafkaSinkConfig
+from wallaroo.connectors.mqtt.sink import MQTTSinkConfig as MQTTSinkConfig
+from wallaroo.connectors.nats.sink import NATSSinkConfig as NATSSinkConfig
+from wallaroo.connectors.rabbitmq.sink import RabbitMQSinkConfig as RabbitMQSinkConfig
+from wallaroo.connectors.redis.sink import RedisSinkConfig as RedisSinkConfig
+from wallaroo.connectors.sql.postgres.rows import copy_row as copy_row
+from wallaroo.connectors.sql.postgres.sink import PostgresSinkConfig as PostgresSinkConfig
+from wallaroo.connectors.sql.rows import row_encoder as row_encoder
+from wallaroo.connectors.sql.sqlite.sink import SQLiteSinkConfig as SQLiteSinkConfig
+from wallaroo.connectors.udp.sink import UDPSinkConfig as UDPSinkConfig
+from wallaroo.connectors.websocket.sink import WebSocketSinkConfig as WebSocketSinkConfig
+from wallaroo.durable.commit_id import CommitHistory as CommitHistory
+from wallaroo.durable.commit_id import CommitId as CommitId
+from wallaroo.sinks.interface import SinkCommitter as SinkCommitter
+from wallaroo.sinks.interface import SinkConfig as SinkConfig
+from wallaroo.sinks.interface import SinkStatus as SinkStatus
+from wallaroo.sinks.interface import SinkWriter as SinkWriter
+from wallaroo.sinks.interface import WriteContext as WriteContext
+from wallaroo.sinks.staging import StagedWriter as StagedWriter
+from wallaroo.sinks.staging import read_staged as read_staged
+from wallaroo.sinks.staging import remove_orphans as remove_orphans
+from wallaroo.sinks.staging import remove_staged as remove_staged

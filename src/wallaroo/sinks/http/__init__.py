@@ -1,1 +1,0 @@
-"""Outputs posted to HTTP servers."""

@@ -1,1 +1,0 @@
-"""NATS JetStream subjects as sinks."""

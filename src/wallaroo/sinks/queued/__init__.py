@@ -1,0 +1,1 @@
+"""Sinks that deliver committed batches from a queue."""

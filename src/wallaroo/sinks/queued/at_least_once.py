@@ -1,0 +1,164 @@
+"""Sessions of systems without transactions.
+
+Where it runs: driver, in the committer's thread.
+
+Committed outputs are handed over slice by slice, in order, each at least once.
+
+The invariant: outputs are forgotten when `deliver` has returned from the call with them, not
+before.  Within a run a slice that failed is delivered again with the same outputs, and slices
+before it are not; after a crash the batch in hand begins again, with the same slices.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from wallaroo.durable.commit_id import CommitId
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import (
+    CommitContext,
+    Config,
+    DeliveryError,
+    ExternalSystem,
+    Session,
+)
+from wallaroo.sinks.staging import Staged
+
+BACKOFF_S_MAX = 30.0  # the longest pause between two tries
+
+
+@dataclass(slots=True)
+class Progress:
+    """The progress of delivery, across the sessions of one run."""
+
+    batch: int = -1
+    done: int = 0  # outputs of the batch that were accepted
+    failures: int = 0  # in a row
+
+    def pause_s(self, backoff_s: float) -> float:
+        """Return a pause that doubles with every failure."""
+        doublings = min(max(0, self.failures - 1), 32)
+        return min(BACKOFF_S_MAX, backoff_s * 2.0**doublings)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Consecutive outputs of a commit; ``first`` is the number of the first."""
+
+    commit: CommitId
+    first: int
+    outputs: Sequence[bytes]
+
+    @property
+    def key(self) -> str:
+        """Return an id that is the same whenever the slice comes.
+
+        It is the commit's id and the output's number in the commit, or the first and the last
+        one's.
+        """
+        if len(self.outputs) == 1:
+            return self.key_of(0)
+        return f"{self.key_of(0)}-{self.first + len(self.outputs) - 1}"
+
+    def key_of(self, place: int) -> str:
+        """Return the id of the output at a place of the slice."""
+        return f"{self.commit.id}-{self.first + place}"
+
+
+class SlicedSession(Session):
+    """A session that delivers batches in slices of at most ``outputs_max``."""
+
+    def __init__(self, checkpoint: str, progress: Progress, outputs_max: int):
+        self._checkpoint = checkpoint
+        self._progress = progress
+        self._outputs_max = outputs_max
+
+    @abstractmethod
+    def deliver(self, part: Slice) -> None:
+        """Hand a slice over; raise unless it is known to be accepted."""
+
+    def last(self) -> CommitId:
+        """Return the state before the first commit: the system remembers no commits."""
+        return CommitId(self._checkpoint)
+
+    def mark(self) -> object:
+        """Return which outputs were accepted last."""
+        return self._progress.batch, self._progress.done
+
+    def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        """Hand over what was not accepted yet.  Raises what `deliver` raised."""
+        progress = self._progress
+        if progress.batch != batch.batch:
+            progress.batch = batch.batch
+            progress.done = 0
+        outputs = [bytes(output) for part in parts for output in part.outputs()]
+        while progress.done < len(outputs):
+            some = outputs[progress.done : progress.done + self._outputs_max]
+            try:
+                self.deliver(Slice(batch.commit, progress.done, some))
+            except Exception:
+                progress.failures += 1
+                raise
+            progress.done += len(some)
+            progress.failures = 0
+        return True
+
+
+class SlicedSystem(ExternalSystem[Config]):
+    """A system that accepts outputs one by one, and has no transactions."""
+
+    def __init__(self, config: Config, context: CommitContext):
+        super().__init__(config, context)
+        self._progress = Progress()
+
+    def retry_text(self, place: str, error: object, retries: int | None, pause_s: float) -> str:
+        """Return the failure and the next retry, in words; empty after the last of ``retries``."""
+        failures = self._progress.failures
+        if retries is not None and failures > retries:
+            return ""
+        of = "" if retries is None else f" of {retries}"
+        return f"{place} ({error}; retry {failures}{of} in {pause_s:g} s)"
+
+
+class AckingSystem(SlicedSystem[Config]):
+    """A server that confirms outputs one by one, and has no transactions.
+
+    ``refusal``: what it does with output that it does not accept, in words, with ``{output}`` and
+    ``{target}``.  ``ways_to_correct``: what a user does then, before the next run.
+    """
+
+    refusal: ClassVar[str]
+    ways_to_correct: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Return the server's name in errors."""
+
+    @abstractmethod
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether a retry can help after an error of the client's."""
+
+    @abstractmethod
+    def sentence(self, error: Exception) -> str:
+        """Return the message of an error, in a line."""
+
+    def waiting_for(self, error: Exception) -> str:
+        if isinstance(error, DeliveryError):
+            passes = error.is_transient
+        else:
+            passes = self.is_transient(error)
+        return f"{self.place} ({self.sentence(error)})" if passes else ""
+
+    def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
+        output = f"batch {batch.batch}" if batch else "output"
+        what = self.refusal.format(output=output, target=self.target)
+        return PeerError(
+            f"{self.place} {what} of sink '{self._context.sink}': {self.sentence(error)}. Nothing "
+            f"is lost: committed output waits in {self._context.staging}. {self.ways_to_correct}, "
+            f"then run again."
+        )

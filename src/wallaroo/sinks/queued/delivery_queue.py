@@ -1,0 +1,85 @@
+"""Committed batches whose output has not left, in memory and on disk.
+
+Where it runs: driver.  Two threads use it; callers hold the committer's lock.
+
+The invariants: a batch is in the list on disk (``sinks/queued/pending.py``) before the checkpoint
+can forget its commit.  That output has left is noted first; then its staged files are removed, and
+then it is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from wallaroo.durable.commit_id import CommitId
+from wallaroo.durable.folders import make_private
+from wallaroo.sinks.queued.pending import PendingBatch, PendingList
+from wallaroo.sinks.staging import Staged, read_staged, remove_orphans
+from wallaroo.sinks.target_record import has_left, note_left
+
+
+class WaitingBatches:
+    """The batches that wait in one outbox."""
+
+    def __init__(self, staging: Path, is_durable: bool):
+        make_private(staging, is_durable=is_durable)
+        self.staging = staging
+        self.is_durable = is_durable
+        self._list = PendingList(staging, is_durable)
+        self._batches: dict[int, PendingBatch] = {}  # by number
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes of output wait."""
+        return sum(batch.bytes for batch in self._batches.values())
+
+    def in_order(self) -> list[PendingBatch]:
+        """Return all of them, in their order."""
+        return [self._batches[number] for number in sorted(self._batches)]
+
+    def last_left(self, last: int) -> int:
+        """Return the last batch up to which all has left; ``last``: the last commit."""
+        return min(self._batches) - 1 if self._batches else last
+
+    def listed(self) -> list[PendingBatch]:
+        """Read what an earlier run listed."""
+        return list(self._list.batches())
+
+    def take_up(
+        self, listed: Sequence[PendingBatch], last: CommitId, tokens: Sequence[Any]
+    ) -> None:
+        """Begin with what an earlier run left; remove what was staged and not committed.
+
+        It left what it listed, and its last commit, which it may not have listed.
+        """
+        self._batches = {batch.batch: batch for batch in listed}
+        unlisted = PendingBatch.of(last, 0, tokens)
+        if unlisted and unlisted.batch not in self._batches and not has_left(self.staging, last):
+            self.add(unlisted)
+            self.record(unlisted)
+        committed = (token for batch in self._batches.values() for token in batch.tokens)
+        remove_orphans(self.staging, {token["file"] for token in committed})
+
+    def add(self, batch: PendingBatch) -> None:
+        """Add a committed batch."""
+        self._batches[batch.batch] = batch
+
+    def record(self, batch: PendingBatch) -> None:
+        """List a batch on disk, unless it has left already."""
+        if batch.batch in self._batches:
+            self._list.add(batch)
+
+    def remove(self, last: CommitId) -> None:
+        """Forget the batches up to a commit: their output has left."""
+        note_left(self.staging, last)
+        for number in sorted(number for number in self._batches if number <= last.batch):
+            self._list.remove(self._batches.pop(number))
+
+    def parts(self, batch: PendingBatch) -> Iterator[Staged]:
+        """Read a batch's staged output."""
+        return (read_staged(self.staging, token) for token in batch.tokens)

@@ -1,0 +1,52 @@
+"""QueuedSinkConfig: the configuration of a sink that a queued committer writes.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import optional_library
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.queued.system import CommitContext, ExternalSystem
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.user_code.references import load
+
+
+class QueuedSinkConfig(SinkConfig):
+    """A sink whose outputs are staged, and written by a thread of the driver after the commit.
+
+    A subclass adds options and names its `ExternalSystem`.  That is loaded in the driver only: so
+    workers stage outputs without the client library, and the system's module can import the
+    configuration, which the system takes as it is.
+    """
+
+    system: ClassVar[str]  # "module:class" of its `ExternalSystem`
+    # the same of the `QueuedCommitter` that writes to it
+    queue: ClassVar[str] = "wallaroo.sinks.queued.queued_committer:QueuedCommitter"
+    # an optional library that the system imports; the extra of the package is the sink's ``kind``
+    library: ClassVar[str] = ""
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Return a writer that stages one task's outputs of one batch in the outbox."""
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        """Return the committer, which writes from the driver.
+
+        Raises PeerError if the library is missing, or an option cannot be read.
+        """
+        context = CommitContext(sink, staging, is_durable)
+        committer: Callable[..., SinkCommitter] = load(self.queue)
+        return committer(self.open_system(context), context, points=self.kind)
+
+    def open_system(self, context: CommitContext) -> ExternalSystem[Any]:
+        """Return the system that the driver writes to."""
+        user = f"Sink '{context.sink}' ({self.label})"
+        with optional_library(user, self.library, self.kind) if self.library else nullcontext():
+            system: Callable[..., ExternalSystem[Any]] = load(self.system)
+        return system(self, context)

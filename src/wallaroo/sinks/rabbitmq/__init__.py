@@ -1,1 +1,0 @@
-"""RabbitMQ exchanges and queues as sinks."""

@@ -1,1 +1,0 @@
-"""Redis streams and hashes as sinks."""

@@ -1,1 +1,0 @@
-"""Output in files of convenient size, on disks or in object stores."""

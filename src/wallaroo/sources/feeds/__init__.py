@@ -1,0 +1,1 @@
+"""Sources that one process feeds into a spool."""

@@ -1,0 +1,230 @@
+"""The inbox of a source, a bounded queue before its feed.
+
+Where it runs: feeder processes.
+
+It is for sources whose events come by themselves: the user's code, or a client library, puts them
+in from a thread of its own.
+
+The invariants:
+
+* Events leave the inbox in the order in which they came, each with the position after it; the last
+  one's position is stored in one piece with them.
+* `Pushed.stored` is called after the event is on disk, never before.
+* At most ``EVENTS_MAX`` events or ``BYTES_MAX`` bytes wait (one event may be larger): a caller that
+  puts more waits.  So if the spool is full, the user's code waits too.
+* Only `Inbox.end` ends a source.  Work that returns without it is reported and called again, after
+  all that it put is stored; so is work of ours that raises (no descriptor is left, say), while an
+  exception of the user's code ends the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from wallaroo.errors import PeerError
+from wallaroo.sources.failures import after, failure_of
+from wallaroo.sources.feed import FrameRun, framed, framed_event
+from wallaroo.sources.feeds.generator import unpickled
+from wallaroo.steps.kinds import Decoder
+
+LOGGER = logging.getLogger("wallaroo.sources")
+EVENTS_MAX = 4096
+BYTES_MAX = 8 << 20
+RUN_BYTES_MAX = 256 * 1024  # taken at once
+IDLE_S = 0.1  # without an event the feed attends to other things
+# until work that stopped is called again; twice as long each time, until events come
+AGAIN_S = 0.5
+AGAIN_S_MAX = 30.0
+
+
+class Pushed(NamedTuple):
+    """An event's frame, the position after it, and a callback once stored."""
+
+    frame: bytes
+    position: Any
+    stored: Callable[[], object] | None
+
+
+class Inbox:
+    """A bounded queue of events; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[Pushed] = deque()
+        self._bytes = 0
+        self.is_ended = False
+        self._failure: Exception | None = None
+        self.problem = ""  # why nothing comes at the moment
+        self.is_away = False  # the other system was not reached yet: nothing can come
+
+    def put(self, pushed: Pushed) -> None:
+        """Add an event; wait while the inbox is full."""
+        with self._changed:
+            self._changed.wait_for(self._has_room)
+            self._add(pushed)
+
+    def try_put(self, pushed: Pushed) -> bool:
+        """Add an event if there is room; return whether there was."""
+        with self._changed:
+            if not self._has_room():
+                return False
+            self._add(pushed)
+            return True
+
+    def end(self, failure: Exception | None = None) -> None:
+        """End the source, perhaps because of a failure: nothing more comes."""
+        with self._changed:
+            if not self.is_ended:
+                self.is_ended = True
+                self._failure = failure
+            self._changed.notify_all()
+
+    def take(self, wait_s: float) -> list[Pushed] | None:
+        """Return waiting events, at most about ``RUN_BYTES_MAX``; None at the end.
+
+        An empty list if nothing came in time.  Raises the failure that the inbox was ended with,
+        after its last event.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self.is_ended, wait_s)
+            taken: list[Pushed] = []
+            size = 0
+            while self._waiting and size < RUN_BYTES_MAX:
+                taken.append(self._waiting.popleft())
+                size += len(taken[-1].frame)
+            self._bytes -= size
+            self._changed.notify_all()
+            if not taken and self.is_ended:
+                if self._failure is not None:
+                    raise self._failure
+                return None
+            return taken
+
+    def _has_room(self) -> bool:
+        is_full = len(self._waiting) >= EVENTS_MAX or self._bytes >= BYTES_MAX
+        return self.is_ended or not is_full
+
+    def _add(self, pushed: Pushed) -> None:
+        if not self.is_ended:  # what comes after the end is dropped
+            self._waiting.append(pushed)
+            self._bytes += len(pushed.frame)
+            self._changed.notify_all()
+
+
+class InboxFeed:
+    """A feed of the events that ``work``, in a thread of its own, puts into an inbox."""
+
+    def __init__(
+        self,
+        source: str,
+        work: Callable[[Inbox, Any], None],
+        resume: bytes,
+        *,
+        is_user_code: bool = False,
+    ):
+        """Create a feed; ``work`` is called with the inbox and the position to continue after.
+
+        That is the position of the last stored event (None: at the beginning).  ``work`` ends the
+        inbox if nothing more comes, and is called again if it stops without that.
+        """
+        self._is_user_code = is_user_code
+        self._source = source
+        self._work = work
+        self._inbox = Inbox()
+        self._resume = resume
+        self._thread: threading.Thread | None = None
+        self._pause_s = AGAIN_S
+        self._again_at: float | None = None  # monotonic; None: nothing has stopped
+
+    def next_run(self) -> FrameRun | None:
+        """Return the events that came.
+
+        Raises UserCodeError or PeerError if the user's code did.
+        """
+        if self._thread is None:
+            self._start()
+        taken = self._inbox.take(IDLE_S)
+        if taken is None:
+            return None
+        if not taken:
+            self._look_after_work()
+            inbox = self._inbox
+            return FrameRun(b"", 0, self._resume, problem=inbox.problem, is_away=inbox.is_away)
+        self._pause_s = AGAIN_S
+        self._resume = pickle.dumps(taken[-1].position)
+        wanted = [pushed.stored for pushed in taken if pushed.stored is not None]
+        frames = b"".join(pushed.frame for pushed in taken)
+        return FrameRun(
+            frames,
+            len(taken),
+            self._resume,
+            stored=lambda: _call(wanted),
+            problem=self._inbox.problem,
+        )
+
+    def _start(self) -> None:
+        self._again_at = None
+        self._thread = threading.Thread(target=self._live, name=self._source, daemon=True)
+        self._thread.start()
+
+    def _look_after_work(self) -> None:
+        """Call work that has stopped again, after a pause.
+
+        Nothing that it put waits, and the run before this one is stored, so that it continues after
+        the last event.
+        """
+        assert self._thread is not None
+        if self._thread.is_alive():
+            return
+        now = time.monotonic()
+        if self._again_at is None:
+            self._again_at = now + self._pause_s
+            self._pause_s = min(AGAIN_S_MAX, 2 * self._pause_s)
+        elif now >= self._again_at:
+            self._inbox.problem = ""
+            self._start()
+
+    def _live(self) -> None:
+        position = pickle.loads(self._resume) if self._resume else None
+        try:
+            self._work(self._inbox, position)
+        except PeerError as error:
+            self._inbox.end(error)
+        except BaseException as error:  # noqa: BLE001  # the boundary to the user's source, in its thread
+            if self._is_user_code:
+                self._inbox.end(failure_of(self._source, error, after(position)))
+            else:
+                self._stopped(f"{type(error).__name__}: {error}")
+        else:
+            self._stopped("it returned without an end")
+
+    def _stopped(self, why: str) -> None:
+        if not self._inbox.is_ended:
+            self._inbox.problem = f"its feed stopped ({why}) and is started again"
+            LOGGER.warning(
+                "Source %s: its feed stopped (%s) and is started again", self._source, why
+            )
+
+
+def _call(wanted: list[Callable[[], object]]) -> None:
+    for stored in wanted:
+        stored()
+
+
+def framer_of(decoder: Decoder[Any]) -> Callable[[Any], bytes]:
+    """Return the function that frames events: pickles, or payloads if there is a decoder."""
+    return framed_event if decoder is unpickled else _payload
+
+
+def _payload(payload: Any) -> bytes:
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise TypeError(
+            f"a source with a decoder takes payloads (bytes), got {type(payload).__name__}"
+        )
+    return framed(bytes(payload))

@@ -1,1 +1,0 @@
-"""The file source: workers read files in place."""

@@ -1,1 +1,0 @@
-"""Many files as one log, read in place and in parallel."""

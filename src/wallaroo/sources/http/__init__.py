@@ -1,1 +1,0 @@
-"""Events that HTTP clients post."""

@@ -1,1 +1,0 @@
-"""Kafka as a source: offsets in our commits, ranges read by workers."""

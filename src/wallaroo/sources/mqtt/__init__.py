@@ -1,1 +1,0 @@
-"""MQTT topics as sources."""

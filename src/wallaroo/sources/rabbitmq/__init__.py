@@ -1,1 +1,0 @@
-"""RabbitMQ queues as sources."""

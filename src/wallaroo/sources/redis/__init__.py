@@ -1,1 +1,0 @@
-"""Redis streams as sources."""

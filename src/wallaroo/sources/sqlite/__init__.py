@@ -1,1 +1,0 @@
-"""SQLite tables as sources."""

@@ -1,1 +1,0 @@
-"""Datagrams as events."""

@@ -1,0 +1,115 @@
+"""The session, application, cluster and trigger that all hosts on Spark have.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from wallaroo.options import RunOptions
+from wallaroo.processes.killed_workers import killed
+from wallaroo.runtime.batch.admission import Admission
+from wallaroo.runtime.batch.batches import Batches
+from wallaroo.runtime.batch.trigger import Trigger
+from wallaroo.runtime.host import Enter, RunFolders
+from wallaroo.runtime.tasks.busy_workers import describe_workers
+from wallaroo.spark.cluster.cluster import NO_WORKERS, Cluster, Placement
+from wallaroo.spark.session.host_session import HostSession
+from wallaroo.spark.session.shipping import ship
+from wallaroo.spark.session.shuffles import ShuffleCleaner
+
+_log = logging.getLogger("wallaroo.run")
+
+
+@dataclass(slots=True)
+class Work:
+    """The objects that exist between the start of batches and the end."""
+
+    batches: Batches
+    cleaner: ShuffleCleaner
+    cluster: Cluster
+
+
+SomeWork = TypeVar("SomeWork", bound=Work)
+
+
+class SparkHost(Generic[SomeWork]):
+    """The members of ``wallaroo.runtime.host.Host`` that do not depend on how batches run."""
+
+    def __init__(self, options: RunOptions, session: HostSession, trigger: Trigger):
+        self._options = options
+        self._session = session
+        self._trigger = trigger
+        self._site: RunFolders | None = None
+        self._work: SomeWork | None = None
+        self._killed_before = killed()
+
+    @property
+    def is_local(self) -> bool:
+        return self._session.is_local
+
+    @property
+    def serve_on(self) -> str | None:
+        return self._session.serve_on
+
+    @property
+    def reachable_as(self) -> str:
+        return self._session.reachable_as
+
+    @property
+    def waiting_for(self) -> str:
+        if self._work is not None and self._work.cluster.is_empty:
+            return NO_WORKERS
+        return self._trigger.waiting_for
+
+    @property
+    def workers_killed(self) -> int:
+        return killed() - self._killed_before
+
+    @property
+    def tasks_max(self) -> int:
+        return self._working.cluster.tasks_max()
+
+    def open(self, site: RunFolders, enter: Enter) -> None:
+        self._site = site
+        self._trigger.open(site.wake)
+        if not self._session.is_open:
+            enter("starting Spark")
+            self._session.open(site.scratch)
+        if not self.is_local:
+            enter("shipping the application to the workers")
+            ship(self._session.context, self._options.module_paths, site.scratch)
+
+    def _cluster(self, batches: Batches, cleaner: ShuffleCleaner, are_resident: bool) -> Cluster:
+        """Return the hosts that batches run on; ``are_resident`` as in ``Placement``."""
+        options = self._options
+        return Cluster(
+            self._session.context,
+            batches.setup.deployment,
+            batches.setup.plan.key_groups,
+            Placement(self.is_local, options.tasks, options.is_sticky, are_resident),
+            cleaner,
+            batches.empty_job,
+        )
+
+    def admit(self, admission: Admission) -> None:
+        self._trigger.admit(admission)
+
+    def stuck(self, batch: int) -> tuple[str, ...]:
+        return tuple(describe_workers(self._here.stacks, _log.warning))
+
+    def discard(self) -> None:
+        self._session.discard()
+
+    @property
+    def _here(self) -> RunFolders:
+        assert self._site is not None
+        return self._site
+
+    @property
+    def _working(self) -> SomeWork:
+        assert self._work is not None
+        return self._work

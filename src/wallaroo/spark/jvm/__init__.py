@@ -1,0 +1,1 @@
+"""Spark's JVM: its process, settings and class archive."""

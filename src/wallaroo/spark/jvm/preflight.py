@@ -1,0 +1,175 @@
+"""Checks for what can be known to fail, before Spark takes seconds to start.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.errors import PeerError, PipelineError, Problem
+from wallaroo.options import RunOptions
+from wallaroo.spark.jvm.settings import is_local
+
+MASTERS = "local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
+WORKER_PYTHON = "PYSPARK_PYTHON"
+WORKER_MODULES = ("lmdb", "cloudpickle")  # imported by workers besides Spark's own
+PYTHON_SECONDS_MAX = 30.0
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://[^/\s]+:\d+(,[^/\s]+:\d+)*"
+    r"|yarn|k8s://\S+"
+)
+
+
+def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = False) -> None:
+    """Raise PipelineError or PeerError for what would fail once Spark runs."""
+    _check_acknowledged(plan, options.ack_ports)
+    _check_speed(plan, options.speed)
+    if has_session:
+        return
+    check_master(options.master)
+    check_java(os.environ)
+    if options.master.startswith("local"):
+        check_worker_python(os.environ)
+
+
+def with_host(options: RunOptions, session: Any) -> RunOptions:
+    """Return options with the host that suits the master of a session, or theirs without one."""
+    master = options.master if session is None else session.sparkContext.master
+    return options.on(is_one_machine=is_local(master))
+
+
+def check_master(master: str) -> None:
+    """Raise PeerError if Spark knows no such master.
+
+    >>> check_master("local[2,4]"), check_master("spark://one:7077,two:7077")
+    (None, None)
+    """
+    if _MASTER.fullmatch(master):
+        return
+    word = re.split(r"[\[:]", master)[0]
+    near = difflib.get_close_matches(word, ("local", "spark", "yarn", "k8s"), 1)
+    shown = {"local": "local[*]", "spark": "spark://HOST:PORT", "k8s": "k8s://URL"}
+    hint = f" Did you mean {shown.get(near[0], near[0])}?" if near else ""
+    raise PeerError(f"'{master}' is not a master of Spark.{hint} Give --master {MASTERS}.")
+
+
+def check_java(environment: Mapping[str, str]) -> None:
+    """Raise PeerError if no Java can be found; JAVA_HOME wins over PATH, as for Spark."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        if os.access(Path(home, "bin", "java"), os.X_OK):
+            return
+        raise PeerError(
+            f"JAVA_HOME is {home}, which holds no bin/java. Point it to a Java 17 or newer, or "
+            "unset it to use the java on PATH."
+        )
+    if shutil.which("java", path=environment.get("PATH")) is None:
+        raise PeerError(
+            "Spark needs Java 17 or newer, and there is none on PATH. Install it (Debian: apt-get "
+            "install openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; macOS: "
+            "brew install openjdk@17) or set JAVA_HOME to one."
+        )
+
+
+def check_worker_python(environment: Mapping[str, str]) -> None:
+    """Raise PeerError if the environment names a Python for the workers that they cannot use.
+
+    It does not start, lacks modules, or is of another version than this one: pickled code does not
+    travel between versions.
+    """
+    variable = WORKER_PYTHON
+    program = environment.get(variable, "")
+    if program in ("", sys.executable):
+        return
+    found = shutil.which(program, path=environment.get("PATH"))
+    if found is None:
+        raise PeerError(
+            f"{variable} is {program}, and there is no such program. {_use_this_python(variable)}"
+        )
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    theirs, *missing = _version_and_missing(found)
+    if theirs != ours:
+        what = f"is Python {theirs}" if theirs else "does not start"
+        raise PeerError(
+            f"{variable} is {program}, which {what}; this is Python {ours}. Workers must have the "
+            f"same version. {_use_this_python(variable)}"
+        )
+    if missing:
+        raise PeerError(
+            f"{variable} is {program}, which has no {' and no '.join(missing)}. Run `{program} -m "
+            f"pip install {' '.join(missing)}`. Otherwise: {_use_this_python(variable)}"
+        )
+
+
+def _use_this_python(variable: str) -> str:
+    return f"Run `unset {variable}`, or set it to {sys.executable}."
+
+
+def _version_and_missing(program: str) -> list[str]:
+    """Return a program's version of Python, then the modules that workers need and it lacks.
+
+    The version of a Python 3.11 is ``3.11``; ``[""]`` is a program that does not start.
+    """
+    code = (
+        "import sys, importlib.util as u; print('%d.%d' % sys.version_info[:2], "
+        f"*[name for name in {WORKER_MODULES!r} if u.find_spec(name) is None])"
+    )
+    try:
+        done = subprocess.run(
+            [program, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=PYTHON_SECONDS_MAX,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return [""]
+    words = done.stdout.split()
+    return words if done.returncode == 0 and words else [""]
+
+
+def _check_speed(plan: Plan, speed: float | None) -> None:
+    if speed is None:
+        return
+    title = f"application '{plan.application}'"
+    if not (speed > 0 and math.isfinite(speed)):
+        what = f"speed={speed!r} is no speed."
+        raise PipelineError(Problem(title, "", what, "Give a number above 0: 10 is 10x."))
+    timeless = [name for name, how in plan.source_times if how.is_receipt]
+    if timeless:
+        names = " and ".join(f"'{name}'" for name in timeless)
+        what = f"Input cannot be replayed by event time: source {names} has none."
+        fix = "Add .with_event_time(...) after wallaroo.source(...), or run without a speed."
+        raise PipelineError(Problem(title, "", what, fix))
+
+
+def _check_acknowledged(plan: Plan, ack_ports: tuple[tuple[str, int], ...]) -> None:
+    names = [
+        source.config.name
+        for source in plan.sources
+        if (at := source.config.listening) is not None and at.can_acknowledge
+    ]
+    for name, port in ack_ports:
+        if name not in names:
+            known = ", ".join(f"'{known}'" for known in names) or "none"
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"Write --acknowledged {near[0] if near else 'NAME'}={port}."
+            raise PipelineError(
+                Problem(
+                    f"--acknowledged {name}={port}",
+                    "",
+                    f"there is no TCP source '{name}'; this application's TCP sources: {known}.",
+                    hint if names else "Only TCP sources acknowledge.",
+                )
+            )

@@ -1,0 +1,96 @@
+"""The stderr of Spark's processes, without lines of no use to a user.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+
+from wallaroo.processes import console
+from wallaroo.processes.killed_workers import note_death, read_death
+
+NOISE = (
+    b"WARNING: Using incubator modules",
+    b"Setting default log level to",
+    b"To adjust logging level use",
+    b"Using Spark's default log4j profile",
+    b"spark ERROR MicroBatchExecution",  # the driver reports it in the user's words
+    b"spark ERROR TaskSchedulerImpl: Lost executor",  # and this one
+    b"spark ERROR StandaloneSchedulerBackend: Application has been killed",
+)
+
+HEAD = b"Traceback (most recent call last)"
+# found in tracebacks of Python processes that Spark's JVM has hung up on, or has not waited for
+OF_SPARK = (b"pyspark/daemon.py", b"in local_connect_and_auth")
+# between the tracebacks of an error and of the one that it follows
+BETWEEN = (b"\n", b"During handling of the above", b"The above exception was the direct cause")
+
+_is_closing = threading.Event()
+
+
+def quiet_from_now() -> None:
+    """Pass nothing on from now on: pipes broken by a session's own end are of no interest."""
+    _is_closing.set()
+
+
+def filtered_stderr() -> int:
+    """Return a descriptor for a process's stderr; all but noise is passed to this process's."""
+    read, write = os.pipe()
+    _is_closing.clear()
+    threading.Thread(target=_forward, args=(read,), name="spark-stderr", daemon=True).start()
+    return write
+
+
+def _forward(read: int) -> None:
+    with open(read, "rb") as lines:
+        for text in without_noise(line for line in lines if not _is_death(line)):
+            _pass_on(text)
+
+
+def _is_death(line: bytes) -> bool:
+    """Return whether a line is about a worker that was killed; note the death."""
+    death = read_death(line)
+    if death is not None and not _is_closing.is_set():
+        note_death(*death)
+    return death is not None
+
+
+def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Leave out lines of no use to a user.
+
+    These are noise, and tracebacks of workers whose result is no longer wanted, however the lines
+    of several of them are mixed.
+    """
+    held: list[bytes] = []  # tracebacks whose origin is not known yet
+    is_open = 0  # how many of them have no last line yet
+    was_left_out = False
+    for line in lines:
+        if line.startswith(HEAD):
+            is_open += 1
+        if is_open:
+            held.append(line)
+            is_last = not line.startswith((b" ", b"\n", HEAD))
+            is_open -= is_last
+        elif not (was_left_out and line.startswith(BETWEEN)) and not line.startswith(NOISE):
+            was_left_out = False
+            yield line
+        if held and not is_open:
+            was_left_out = _is_of_spark(held)
+            if not was_left_out:
+                yield b"".join(held)
+            held = []
+    if not _is_of_spark(held):
+        yield from held
+
+
+def _is_of_spark(lines: list[bytes]) -> bool:
+    text = b"".join(lines)
+    return any(part in text for part in OF_SPARK)
+
+
+def _pass_on(text: bytes) -> None:
+    if not _is_closing.is_set():
+        console.write_lines(text.decode(errors="backslashreplace"), 2)

@@ -1,0 +1,121 @@
+"""The tasks of a batch as one Spark job.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.runtime.tasks.block_files import through_files
+from wallaroo.runtime.tasks.job import BatchJob
+from wallaroo.runtime.tasks.task import run_alone, run_level
+from wallaroo.spark.cluster.cluster import Cluster
+from wallaroo.spark.cluster.layout import Layout, own_task
+from wallaroo.spark.session.shuffles import ShuffleCleaner
+from wallaroo.spark.session.spark_errors import reason_of
+
+ATTEMPTS = 5  # per batch on a cluster, whose hosts may leave
+ATTEMPTS_LOCAL = 2
+CRASHED = "Python worker exited unexpectedly"  # Spark's words
+_log = logging.getLogger("wallaroo.run")
+
+
+def run_with_retries(
+    context: SparkContext,
+    job: BatchJob,
+    cluster: Cluster,
+    cleaner: ShuffleCleaner,
+    abort: Callable[[int, Sequence[TaskReport]], None],
+    scratch: Path | None = None,
+) -> list[TaskReport]:
+    """Run a batch; retry it if it failed for reasons that are not its own.
+
+    On a cluster Spark may give it up because hosts left, or use a host that has not joined.  The
+    staged output of such an attempt is dropped by ``abort``.
+
+    On this host alone, it is run again once if workers crashed, without the view: a damaged one
+    ends processes (SIGBUS), and is rebuilt from the checkpoint.
+
+    ``scratch``: a folder of this host, for blocks on their way from task to task.
+    """
+    attempts = ATTEMPTS_LOCAL if cluster.is_local else ATTEMPTS
+    for attempt in range(1, attempts + 1):
+        is_last = attempt == attempts
+        try:
+            folder = scratch if cluster.is_local else None
+            reports = run_spark_job(context, job, cleaner, cluster.layout(job.tasks), folder)
+        except Py4JJavaError as error:
+            if is_last or (cluster.is_local and not _is_crash(error)):
+                raise
+            if cluster.is_local:
+                shutil.rmtree(job.deployment.view_folder(), ignore_errors=True)
+            _log.warning("batch %d is run again, Spark gave it up: %s", job.batch, reason_of(error))
+        else:
+            failed = cluster.failure_on_non_member(reports)
+            if is_last or not failed:
+                return reports
+            _log.warning("batch %d is run again, a task ran where it cannot: %s", job.batch, failed)
+            abort(job.batch, reports)
+            cluster.ask_others()
+        cluster.look_now()
+    raise AssertionError("unreachable")
+
+
+def _is_crash(error: Py4JJavaError) -> bool:
+    return CRASHED in str(error.java_exception)
+
+
+def run_spark_job(
+    context: SparkContext,
+    job: BatchJob,
+    cleaner: ShuffleCleaner,
+    layout: Layout | None = None,
+    scratch: Path | None = None,
+) -> list[TaskReport]:
+    """Run all levels of one batch as one Spark job; return the reports of all tasks.
+
+    If there is a ``scratch`` folder that all tasks see, large blocks pass through files in it.  A
+    batch of one task is one stage (docs/decisions/0022).
+
+    Partitioning is never declared as preserved: Spark would assume that the next shuffle is done.
+    """
+    job = job.without_output()
+    width = len(job.pieces)
+    folder = _blocks_folder(scratch) if job.levels > 1 else None
+    run = run_level if folder is None else partial(through_files, folder, run_level)
+    base = layout.base(width) if layout else context.parallelize(range(width), width)
+    is_alone = width == job.tasks == 1
+    rows = base.mapPartitionsWithIndex(
+        partial(run_alone, run, job) if is_alone else partial(run, job, 0)
+    )
+    shuffled: list[Any] = []
+    for level in range(1, 1 if is_alone else job.levels):
+        shuffled.append(rows.partitionBy(job.tasks, own_task))
+        placed = layout.anchored(shuffled[-1]) if layout else shuffled[-1]
+        rows = placed.mapPartitionsWithIndex(partial(run, job, level))
+    try:
+        return list(rows.collect())
+    finally:
+        cleaner.forget(shuffled)
+        if folder is not None:
+            cleaner.remove(folder)
+
+
+def _blocks_folder(scratch: Path | None) -> str | None:
+    if scratch is None:
+        return None
+    try:
+        return tempfile.mkdtemp(prefix="blocks-", dir=scratch)
+    except OSError:  # Spark has other ways, and reports what is wrong
+        return None

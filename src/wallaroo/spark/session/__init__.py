@@ -1,0 +1,1 @@
+"""The Spark session, its errors and its files."""

@@ -1,0 +1,122 @@
+"""The opening, interruption and closing of a host's Spark session.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from wallaroo.options import RunOptions
+from wallaroo.spark.jvm.jvm import Jvm
+from wallaroo.spark.jvm.jvm_process import JvmProcess
+from wallaroo.spark.jvm.settings import is_local, is_loopback
+from wallaroo.spark.jvm.stderr import quiet_from_now
+from wallaroo.spark.session.session import close_session, open_session
+from wallaroo.spark.session.spark_errors import GONE
+
+CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
+
+
+class HostSession:
+    """The Spark session of a host.  ``given`` is a session that stays open."""
+
+    def __init__(
+        self,
+        name: str,
+        options: RunOptions,
+        given: SparkSession | None,
+        begun: JvmProcess | None = None,
+    ):
+        self._name = name
+        self._options = options
+        self._is_own = given is None
+        self._session = given
+        self._jvm = Jvm(begun)
+        self.master = str(given.sparkContext.master) if given else options.master
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether all tasks run on this machine."""
+        return is_local(self.master)
+
+    @property
+    def serve_on(self) -> str | None:
+        """Return the address on which tasks elsewhere reach this process; None if all are here."""
+        if self.is_local:
+            return None
+        # every host of the cluster has to reach it
+        return "127.0.0.1" if is_loopback(self.master) else "0.0.0.0"
+
+    @property
+    def reachable_as(self) -> str:
+        """Return the name by which workers reach this machine, once the session is open."""
+        named = None if self.is_local else self.context.getConf().get("spark.driver.host")
+        return named or "127.0.0.1"
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether there is a session by now."""
+        return self._session is not None
+
+    @property
+    def session(self) -> SparkSession:
+        """Return the session, once it is open."""
+        assert self._session is not None
+        return self._session
+
+    @property
+    def context(self) -> SparkContext:
+        """Return the session's context."""
+        return self.session.sparkContext
+
+    def open(self, scratch: Path) -> None:
+        """Start Spark."""
+        options = self._options
+        self._session = open_session(
+            self._name,
+            options.master,
+            scratch,
+            options.log_level,
+            options.spark_conf,
+            self._jvm,
+        )
+
+    def interrupt(self, group: str) -> None:
+        """End what a start waits for: the start of Spark, or a group of jobs."""
+        quiet_from_now()
+        if self._session is None:
+            self._jvm.kill()
+            return
+        with contextlib.suppress(*GONE):
+            self._session.sparkContext.cancelJobGroup(group)
+
+    def quiet(self) -> None:
+        """Discard what Spark's processes print from now on: complaints about their end."""
+        quiet_from_now()
+
+    def discard(self) -> None:
+        """End a JVM that was begun for a session that is not opened."""
+        if self._session is None:
+            self._jvm.kill()
+
+    def close(self) -> None:
+        """Stop Spark, unless the session was given."""
+        session = self._session
+        if session is None or not self._is_own:
+            return
+        closing = threading.Thread(target=_close, args=(session,), daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
+        if closing.is_alive():
+            self._jvm.kill()
+
+
+def _close(session: SparkSession) -> None:
+    with contextlib.suppress(*GONE):  # it has gone by itself
+        close_session(session)

@@ -1,0 +1,88 @@
+"""The Spark session: opened, with a JVM that keeps quiet, and closed.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+from wallaroo.errors import PeerError
+from wallaroo.spark.jvm.jvm import Jvm
+from wallaroo.spark.jvm.settings import LEVELS, prepare_environment, settings_of
+from wallaroo.spark.jvm.stderr import filtered_stderr, quiet_from_now
+
+
+def open_session(
+    application: str,
+    master: str,
+    scratch: Path,
+    log_level: str,
+    settings: tuple[tuple[str, str], ...],
+    jvm: Jvm | None = None,
+) -> SparkSession:
+    """Start Spark.
+
+    Raises PeerError, with the fix, if Java or the master is unavailable.
+
+    ``jvm`` may be on its way already; with it, it can be ended in the middle of that.
+    """
+    jvm = jvm or Jvm()
+    chosen = jvm.settings
+    if chosen is None:
+        prepare_environment(master)
+        chosen = settings_of(application, master, scratch, log_level, settings)
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(chosen.items()))
+    stderr = filtered_stderr()
+    try:
+        jvm.launch(conf, stderr)
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as error:  # the JVM's own words do not help: it is Java, or the master
+        if number := jvm.killed_by:
+            raise PeerError(
+                f"Spark's JVM was killed (signal {number}) while it started, by a user or by the "
+                "system for lack of memory (see its log). Free memory, or ask for less with --conf "
+                "spark.driver.memory=512m, then run again."
+            ) from error
+        raise PeerError(
+            f"Spark did not start with master '{master}': {type(error).__name__}. "
+            "Run `wallaroo doctor`: Java 17 or newer must be installed (or JAVA_HOME set), and "
+            "the master must be reachable."
+        ) from error
+    finally:
+        os.close(stderr)
+    session.sparkContext.setLogLevel(LEVELS[log_level])
+    _know_installed_sources(session)
+    return session
+
+
+def _know_installed_sources(session: SparkSession) -> None:
+    """Keep Spark from starting a Python process to ask which data sources are installed.
+
+    This package registers its own.  If Spark's internals have changed, it asks.
+    """
+    jvm: Any = session._jvm
+    with contextlib.suppress(Py4JError, TypeError):
+        datasources = jvm.org.apache.spark.sql.execution.datasources
+        manager = _object_of(datasources, "DataSourceManager")
+        none = _object_of(jvm.scala.collection.immutable, "Map").empty()
+        getattr(manager, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(none))
+
+
+def _object_of(package: Any, name: str) -> Any:
+    """Return Scala's object of this name."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+
+def close_session(session: SparkSession) -> None:
+    """Stop Spark.  The output of its processes is not passed on from now on."""
+    quiet_from_now()
+    session.stop()

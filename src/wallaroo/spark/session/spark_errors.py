@@ -1,0 +1,79 @@
+"""Errors of Spark and its JVM, in one sentence each.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.sql.streaming.query import StreamingQuery
+
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.runtime.batch.batch_loop import explain
+
+# errors of a call into a JVM that has ended
+GONE = (Py4JError, ConnectionError, EOFError)
+JVM_GONE = (
+    "Spark's JVM has gone. What was committed stays: run the same command again to go on "
+    "from there."
+)
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+_VERSIONS = re.compile(
+    r"Python in worker has different version: ([\d.]+) than that in driver: ([\d.]+)", re.DOTALL
+)
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+_CAUSE = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a task could not run on its host, with the fix if one is known.
+
+    >>> reason_of(RuntimeError("gone"))
+    'RuntimeError: gone'
+    """
+    text = (
+        str(error.java_exception)
+        if isinstance(error, Py4JJavaError)
+        else f"{type(error).__name__}: {error}"
+    )
+    if found := _MISSING.search(text):
+        return (
+            f"its Python has no module named {found[1]!r}. Install wallaroo-spark's dependencies "
+            "(and the application's) on every host, or ship them: docs/scaling.md, 'Dependencies'."
+        )
+    if found := _VERSIONS.search(text):
+        return (
+            f"its Python is {found[1]}, the driver's is {found[2]}. Install the same version "
+            "there, or name it with the environment variable PYSPARK_PYTHON."
+        )
+    if found := _NO_PYTHON.search(text):
+        return (
+            f"it has no program {found[1]}. Name its Python with the environment variable "
+            f"PYSPARK_PYTHON."
+        )
+    causes = _CAUSE.findall(text)
+    return (
+        f"{causes[-1][0]}: {causes[-1][1]}"[:500] if causes else text.strip().split("\n")[0][:500]
+    )
+
+
+def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> WallarooError:
+    """Return the error that ended a query, in user's words; ``failure``: a batch's."""
+    if isinstance(failure, Py4JNetworkError | ConnectionError):
+        return PeerError(JVM_GONE)
+    if failure is not None and not isinstance(failure, Py4JError):
+        return explain(failure)
+    try:
+        reason = failure or (query.exception() if query else None)
+    except GONE:
+        return PeerError(JVM_GONE)
+    text = "no reason given"
+    if isinstance(reason, Py4JJavaError):
+        text = reason_of(reason)
+    elif reason is not None:
+        text = str(reason).strip().split("\n")[0][:500]
+    return PeerError(
+        f"Spark ended the run: {text}. What was committed stays; run again to go on from there."
+    )

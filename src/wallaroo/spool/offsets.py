@@ -1,0 +1,42 @@
+"""Places in a spool's log, also inside of chunks, for commits.
+
+Where it runs: pure.
+
+A place is a byte of the log, at a chunk's boundary, stored as a number; or a number of events into
+the chunk that begins at a byte, stored as ``[byte, events, byte after the chunk]``.  Before a place
+lies all that is before that byte, and the chunk's events before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from wallaroo.spool.format import Boundary
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolOffset:
+    """A place, see the module; at a boundary ``skip`` is 0 and ``after`` is ``byte``."""
+
+    byte: int
+    skip: int = 0
+    after: int = 0
+
+    @classmethod
+    def of(cls, stored: Any) -> SpoolOffset:
+        """Undo `stored`.
+
+        >>> SpoolOffset.of(7), SpoolOffset.of([7, 3, 50]).stored
+        (SpoolOffset(byte=7, skip=0, after=7), [7, 3, 50])
+        """
+        return cls(*stored) if isinstance(stored, list) else cls(stored, 0, stored)
+
+    @property
+    def stored(self) -> Any:
+        """Return the place as a position holds it, JSON-able."""
+        return [self.byte, self.skip, self.after] if self.skip else self.byte
+
+    def boundary(self, events: int) -> Boundary:
+        """Return the boundary at or before it; ``events`` lie before the place."""
+        return Boundary(self.byte, events - self.skip)

@@ -1,0 +1,304 @@
+"""``python -m wallaroo.spool.remote.server CONFIG.json``: the server of spool ranges.
+
+Where it runs: range server, a process of its own on the driver's host; one thread for all
+connections.  It serves ranges of all spools under a root to the executors of other hosts.  It only
+reads: however slow or many its readers are, and whatever happens to it, the writers of the spools
+do not notice.  The protocol is in ``range_server.wire``.
+
+Ranges go from file to socket within the kernel.  Each connection is a session
+(``session``); each time it is resumed it sends one slice, so that all readers make progress.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from selectors import EVENT_READ
+
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.network.hmac_auth import CHALLENGE_BYTES, sign, verify
+from wallaroo.network.tls import TLS
+from wallaroo.network.tls_sockets import Address, TlsSocket, server_context
+from wallaroo.processes.child import Parent, end_of, say
+from wallaroo.processes.open_files import allow_many_files, files_max
+from wallaroo.spool.format import Segment, corrupt
+from wallaroo.spool.reader import SpoolReader, open_segment
+from wallaroo.spool.remote.session import (
+    AUTHENTICATION_S_MAX,
+    ProtocolError,
+    RangeSession,
+    Waiting,
+)
+from wallaroo.spool.remote.wire import (
+    ANSWER,
+    CLIENT_HELLO,
+    LOST,
+    MAGIC,
+    NAME_BYTES_MAX,
+    OK,
+    REFUSED,
+    REQUEST,
+    SERVER_HELLO,
+    VERSION,
+)
+
+# one per Python worker of the cluster, with room; a quarter of the files this process may have, if
+# less
+CONNECTIONS_MAX = 4096
+LISTEN_BACKLOG = 512  # all workers of a cluster may come at once
+TICK_S = 1.0  # between checks for clients that do not prove themselves
+
+Part = tuple[Segment, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeConfig:
+    """The spools that a range server serves, its address, and its secret."""
+
+    root: str
+    host: str
+    port: int  # 0: any free one
+    secret: str = field(repr=False)  # hexadecimal
+    tls: TLS | None = None
+    connections_max: int = CONNECTIONS_MAX
+    tick_s: float = TICK_S
+    authentication_s: float = AUTHENTICATION_S_MAX
+
+
+def write_range_config(config: RangeConfig, path: Path) -> None:
+    """Write a configuration that only this user can read."""
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
+        json.dump(asdict(config), file)
+
+
+def read_range_config(path: Path) -> RangeConfig:
+    """Read the file that `write_range_config` wrote."""
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    return RangeConfig(**{**fields, "tls": TLS(**fields["tls"]) if fields["tls"] else None})
+
+
+class RangeServer:
+    """The server of a root's spools, for clients that know the secret."""
+
+    def __init__(self, config: RangeConfig, parent: Parent):
+        self._root = Path(config.root)
+        self._secret = bytes.fromhex(config.secret)
+        self._parent = parent
+        self._bind_to = (config.host, config.port)
+        self._context = server_context(config.tls) if config.tls is not None else None
+        self._selector = selectors.DefaultSelector()
+        self._sessions: dict[int, RangeSession] = {}
+        self._connections_max = _connections_max(config.connections_max)
+        self._tick_s = config.tick_s
+        self._authentication_s = config.authentication_s
+        self._listener: socket.socket | None = None
+        self._has_reported_full = False
+        for fileno in parent.filenos:
+            self._selector.register(fileno, EVENT_READ, parent.look)
+
+    def listen(self) -> Address:
+        """Open the port; return its address.  Raises PeerError if it is not available."""
+        host, port = self._bind_to
+        try:
+            listener = socket.create_server((host, port), backlog=LISTEN_BACKLOG)
+        except OSError as error:
+            raise PeerError(
+                f"spool ranges cannot be served on {host}:{port}: {error.strerror or error}. "
+                "Name an address of this host that executors reach, and a port that no other "
+                "program uses (0: any)."
+            ) from None
+        listener.setblocking(False)
+        self._listener = listener
+        self._selector.register(listener, EVENT_READ, self._accept)
+        return host, listener.getsockname()[1]
+
+    def run(self) -> None:
+        """Serve until the parent is gone or asks to stop."""
+        looked_at = time.monotonic()
+        while not self._parent.is_stopping:
+            self._parent.beat()
+            for key, _ in self._selector.select(self._tick_s):
+                turn: Callable[[], object] = key.data
+                turn()
+            if time.monotonic() - looked_at > self._tick_s:
+                looked_at = time.monotonic()
+                self._close_silent(looked_at)
+
+    def _accept(self) -> None:
+        try:
+            assert self._listener is not None
+            sock, address = self._listener.accept()
+        except (
+            OSError
+        ):  # it disconnected again, or the system is out of files; those that wait are retried
+            return
+        if len(self._sessions) >= self._connections_max and not self._make_room():
+            sock.close()  # it tries again
+            if not self._has_reported_full:
+                self._has_reported_full = True
+                _log(f"{self._connections_max} readers are busy; more have to wait")
+            return
+        self._has_reported_full = False
+        sock.setblocking(False)
+        # a host that vanished does not hold its place
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client = TlsSocket(sock, self._context) if self._context is not None else sock
+        session = RangeSession(client, f"{address[0]}:{address[1]}", self._authentication_s)
+        session.waits = self._serve_session(session)
+        self._sessions[client.fileno()] = session
+        self._resume(session)
+
+    def _make_room(self) -> bool:
+        """Close the longest idle connection, if any; its client reconnects."""
+        for session in self._sessions.values():
+            if session.is_idle:
+                self._close(session)
+                return True
+        return False
+
+    def _resume(self, session: RangeSession) -> None:
+        """Resume a session until it has to wait; an error that ends it ends nothing else."""
+        if session.is_closed:  # earlier in this pass
+            return
+        try:
+            awaited = next(session.waits)
+        except ConnectionError:  # the client may; one that still needs a range connects again
+            self._close(session)
+        except (ProtocolError, CheckpointError, OSError) as error:
+            _log(f"closed {session.peer}: {error}")
+            self._close(session)
+        else:
+            self._await(session, awaited)
+
+    def _await(self, session: RangeSession, awaited: int) -> None:
+        turn = partial(self._resume, session)
+        if not session.awaited:
+            self._selector.register(session.socket, awaited, turn)
+        elif session.awaited != awaited:
+            self._selector.modify(session.socket, awaited, turn)
+        session.awaited = awaited
+
+    def _close(self, session: RangeSession) -> None:
+        if session.awaited:
+            self._selector.unregister(session.socket)
+        del self._sessions[session.socket.fileno()]
+        session.waits.close()
+        session.socket.close()
+
+    def _close_silent(self, now: float) -> None:
+        for session in [other for other in self._sessions.values() if other.until < now]:
+            _log(
+                f"closed {session.peer}: it said nothing of use for {self._authentication_s:.0f} s"
+            )
+            self._close(session)
+
+    def _serve_session(self, session: RangeSession) -> Waiting:
+        yield from self._authenticate(session)
+        session.until = float("inf")
+        number = session.socket.fileno()
+        while True:
+            # the last in line to make room
+            self._sessions[number] = self._sessions.pop(number)
+            session.is_idle = True
+            yield from session.receive(REQUEST.size)
+            session.is_idle = False
+            name_bytes, low, high = REQUEST.unpack(session.received)
+            if not 0 < name_bytes <= NAME_BYTES_MAX:
+                raise ProtocolError(f"it asked for a name of {name_bytes} bytes")
+            yield from session.receive(name_bytes)
+            yield from self._serve(session, session.received.decode("utf-8", "replace"), low, high)
+
+    def _authenticate(self, session: RangeSession) -> Waiting:
+        challenge = secrets.token_bytes(CHALLENGE_BYTES)
+        yield from session.send(SERVER_HELLO.pack(MAGIC, VERSION, challenge))
+        try:
+            yield from session.receive(CLIENT_HELLO.size)
+        except OSError:
+            if session.received:
+                raise ProtocolError(_not_hello(session)) from None
+            raise  # a port scan, or a probe of the port
+        magic, version, other, proof = CLIENT_HELLO.unpack(session.received)
+        if magic != MAGIC or version != VERSION:
+            raise ProtocolError(_not_hello(session))
+        if not verify(proof, b"client", self._secret, challenge, other):
+            yield from session.answer(REFUSED, b"it refused this run's secret")
+            raise ProtocolError("it does not know this run's secret")
+        yield from session.answer(OK, sign(b"server", self._secret, challenge, other))
+
+    def _serve(self, session: RangeSession, name: str, low: int, high: int) -> Waiting:
+        if not name.endswith(".spool") or "/" in name or "\0" in name or low >= high:
+            yield from session.answer(
+                REFUSED, f"it has no range {low} to {high} of {name!r}".encode()
+            )
+            raise ProtocolError(
+                f"it asked for {low} to {high} of {name!r}, which is no range of a spool"
+            )
+        try:
+            parts = _checked_parts(self._root / name, low, high)
+        except CheckpointError as error:
+            yield from session.answer(LOST, str(error).encode())
+            return
+        yield from session.send(ANSWER.pack(OK, high - low))
+        for segment, first, last in parts:
+            fd = open_segment(segment)
+            try:
+                yield from session.send_file(fd, segment.offset(first), segment.offset(last))
+            finally:
+                os.close(fd)
+
+
+def _checked_parts(folder: Path, low: int, high: int) -> list[Part]:
+    """Return the parts of a range.  Raises CheckpointError unless all of it is there."""
+    parts = list(SpoolReader(folder).parts(low, high))
+    for segment, _, last in parts:
+        fd = open_segment(segment)
+        size = os.fstat(fd).st_size
+        os.close(fd)
+        if size < segment.offset(last):
+            raise corrupt(segment.path, size, "the file ends below the published head")
+    return parts
+
+
+def _not_hello(session: RangeSession) -> str:
+    return (
+        f"it does not begin as a reader of this version does; first bytes "
+        f"{session.received[:16].hex(' ')}"
+    )
+
+
+def _connections_max(wanted: int) -> int:
+    """Allow as many files as the system does; return the number of safe connections."""
+    allow_many_files()
+    return min(wanted, files_max() // 4)
+
+
+def _log(what: str) -> None:
+    print(f"range server: {what}", file=sys.stderr, flush=True)
+
+
+def main(path: str) -> int:
+    """Listen, report it, and serve until a stop is requested; return the exit code."""
+    parent = Parent()
+
+    def work() -> None:
+        server = RangeServer(read_range_config(Path(path)), parent)
+        say("READY", {"address": server.listen()})
+        server.run()
+
+    return end_of("range server", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,330 @@
+"""Commits: the only commit point.
+
+A commit is one small file per batch, or a record in a file of many.
+
+Where it runs: driver writes, driver and workers read.
+
+The invariants of a commit (batch n):
+
+1. Tasks stage: one delta file per task under a fresh name, sink output under fresh names.  Nothing
+   they write is ever overwritten.
+2. The driver checks that all tasks read the same attempt of each producer, then publishes
+   ``commits/<n>`` atomically, or appends it to a run (``state.records.runs``), where a record that
+   is not whole does not exist.  Before that file or record exists batch n has not happened: its
+   staged files are garbage.  After it exists batch n is never processed again.
+3. Sinks are asked to commit batch n: again after a restart, therefore idempotently.
+4. Views apply ``commits/<n>``'s deltas at the start of the next batch that needs their key groups.
+   A view never holds anything uncommitted, so nothing in it is ever rolled back.
+5. Every commit has an id that is never used again, and names its checkpoint and the id of the
+   commit before it.  After a rollback (`state.rollback`) numbers are used again, ids are not; a log
+   with a gap, or with a commit of another line or checkpoint, is refused.
+6. A commit names its files by content: a delta or snapshot with another size or digest is refused,
+   whatever its name.
+7. Source positions at or below the oldest retained commit's may be forgotten; files that no
+   retained commit needs are deleted.
+
+State of key group g after batch n: the snapshot ``snapshots[g]`` of commit n, then the deltas of
+the commits after that snapshot's batch, up to and including n, in order of batch.
+
+A command that edits state (`wallaroo state drop`) publishes a commit without input and output; its
+``sinks`` are those of the batch before it, whose output they stage (``emitted``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from wallaroo.durable.appended_file import AppendedFile
+from wallaroo.durable.commit_id import CommitHistory
+from wallaroo.errors import CheckpointError
+from wallaroo.instrumentation.tuning import DEFAULT
+from wallaroo.state.log.commit_record import (
+    Commit,
+    DeltaRef,
+    SnapshotRef,
+    content_of,
+    decode,
+    encode,
+    name_of,
+    packed_inline,
+)
+from wallaroo.state.log.commit_segments import (
+    SUFFIX,
+    CommitSegment,
+    encode_record,
+    segment_name,
+)
+from wallaroo.state.log.layout import COMMITS
+from wallaroo.state.log.storage import WAYS_OUT, Storage
+
+__all__ = [
+    "Commit",
+    "CommitLog",
+    "DeltaRef",
+    "SnapshotRef",
+    "broken_link",
+    "content_of",
+    "decode",
+    "encode",
+    "name_of",
+    "packed_inline",
+]
+
+
+class CommitLog:
+    """The commits of a checkpoint.  Commits that were read are kept (they never change)."""
+
+    def __init__(self, storage: Storage):
+        self._storage = storage
+        self._known: dict[int, Commit] = {}
+        self._delta_files: dict[int, tuple[str, ...]] = {}  # by commit
+        self._runs: dict[int, CommitSegment] = {}
+        self._read_from = 0  # the oldest run that may have grown since it was read
+        self._is_appending = False
+        self._run_bytes_max = 0
+        self._run_max = 0
+        self._growing: AppendedFile | None = None
+
+    # -- reading
+
+    def batches(self) -> list[int]:
+        """Return the numbers of the commits that are there, rising."""
+        names = self._storage.names(COMMITS)
+        self._look_at_runs(names)
+        found = {int(name) for name in names if name.isdigit()}
+        for run in self._runs.values():
+            found.update(range(run.first, run.next))
+        return sorted(found)
+
+    def _look_at_runs(self, names: Iterable[str]) -> None:
+        """Read the records added to runs; forget runs that were deleted."""
+        there = sorted(_starts(names))
+        self._runs = {first: self._runs.get(first) or CommitSegment(first) for first in there}
+        for first in there:
+            if first >= self._read_from:
+                self._read_run(self._runs[first])
+        if there:
+            self._read_from = max(self._read_from, there[-1])
+
+    def _read_run(self, run: CommitSegment) -> None:
+        try:
+            content = self._storage.read(run.name)
+        except CheckpointError:  # deleted a moment ago
+            return
+        for commit in run.read_on(content):
+            self._known[commit.batch] = commit
+
+    def read(self, batch: int) -> Commit:
+        """Return commit ``batch``.  Raises CheckpointError: absent, damaged or another commit."""
+        if batch in self._known:
+            return self._known[batch]
+        name = name_of(batch)
+        try:
+            commit = decode(self._storage.read(name), name)
+        except CheckpointError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            found = self._in_a_run(batch)
+            if found is None:
+                raise
+            commit = found
+        if commit.batch != batch:
+            raise CheckpointError(f"{name} holds commit {commit.batch}. {WAYS_OUT}")
+        self._known[batch] = commit
+        return commit
+
+    def _in_a_run(self, batch: int) -> Commit | None:
+        """Read only the run that holds the commit, as a starting task needs few."""
+        starts = (start for start in _starts(self._storage.names(COMMITS)) if start <= batch)
+        first = max(starts, default=None)
+        if first is not None:
+            self._read_run(CommitSegment(first))
+        return self._known.get(batch)
+
+    def _run_of(self, batch: int) -> CommitSegment | None:
+        runs = self._runs.values()
+        return next((run for run in runs if run.first <= batch < run.next), None)
+
+    def _up_to(self, up_to: int | None) -> list[int]:
+        return [batch for batch in self.batches() if up_to is None or batch <= up_to]
+
+    def last(self, up_to: int | None = None) -> Commit | None:
+        """Return the newest commit (at or before ``up_to``), or None if there is none."""
+        batches = self._up_to(up_to)
+        return self.read(batches[-1]) if batches else None
+
+    def check(self, checkpoint: str, up_to: int | None = None) -> None:
+        """Raise CheckpointError unless the log is one line of this checkpoint's commits.
+
+        There must be no gap.  Only commits up to ``up_to`` are checked, if it is given.
+        """
+        before: Commit | None = None
+        batches = self._up_to(up_to)
+        for run in self._runs.values():
+            if run.damage and (up_to is None or run.next <= up_to):
+                raise CheckpointError(run.damage)
+        for batch in batches:
+            commit = self.read(batch)
+            if problem := broken_link(before, commit, checkpoint):
+                raise CheckpointError(f"{problem} {WAYS_OUT}")
+            before = commit
+
+    def history(self, checkpoint: str, sink: str = "") -> CommitHistory:
+        """Return the retained batches' identities with ``sink``'s tokens, without edits."""
+        commits = map(self.read, self.batches())
+        seen = {commit.emitted: tuple(commit.sinks.get(sink, ())) for commit in commits}
+        return CommitHistory(checkpoint, tuple(seen), tuple(seen.values()))
+
+    def delta_files(self, oldest: int) -> frozenset[str]:
+        """Return the names of all commits' delta files from ``oldest`` on, uncached."""
+        known = self._delta_files
+        needed = [batch for batch in self.batches() if batch >= oldest]
+        self._delta_files = {
+            batch: known[batch] if batch in known else self._files_of(batch) for batch in needed
+        }
+        return frozenset(file for files in self._delta_files.values() for file in files)
+
+    def _files_of(self, batch: int) -> tuple[str, ...]:
+        return tuple(delta.file for delta in self.read(batch).deltas if not delta.inline)
+
+    # -- writing, by the one run or command that holds the checkpoint
+
+    def append_from_here(
+        self,
+        run_bytes_max: int = DEFAULT.commit_run_bytes_max,
+        run_max: int = DEFAULT.commit_run_max,
+    ) -> None:
+        """Publish commits into runs from here on: one write each, instead of a file.
+
+        A run of more than ``run_bytes_max`` bytes, or of ``run_max`` commits, is not appended to:
+        commits of a run are read and removed together.
+        """
+        self._is_appending = True
+        self._run_bytes_max = run_bytes_max
+        self._run_max = run_max
+
+    def publish(self, commit: Commit) -> None:
+        """Publish the commit: this is the commit point."""
+        if self._is_appending:
+            self._append(commit)
+        else:
+            self._storage.publish(name_of(commit.batch), encode(commit))
+        self._known[commit.batch] = commit
+
+    def _append(self, commit: Commit) -> None:
+        if self._growing is None or self._is_full(self._growing):
+            self.close()
+            self._growing = self._storage.open_log(segment_name(commit.batch))
+            self._runs[commit.batch] = CommitSegment(commit.batch)
+            self._read_from = commit.batch + 1  # its content is known here
+        run = self._runs[self._read_from - 1]
+        self._storage.append(self._growing, encode_record(commit, run.snapshots))
+        run.ends.append(self._growing.size)
+        run.snapshots = commit.snapshots
+
+    def _is_full(self, growing: AppendedFile) -> bool:
+        """Return whether the run that grows accepts no more commits."""
+        run = self._runs[self._read_from - 1]
+        return growing.size > self._run_bytes_max or len(run.ends) >= self._run_max
+
+    def close(self) -> None:
+        """Close the file that grows."""
+        if self._growing is not None:
+            self._growing.close()
+            self._growing = None
+
+    def drop_unfinished(self) -> None:
+        """Remove the remains of a commit that a crash interrupted.
+
+        The other commits of its run are synced to disk: they count from here on.
+        """
+        self.batches()
+        newest = self._runs.get(max(self._runs, default=-1))
+        if newest is None or newest.damage:
+            return
+        if newest.ends:
+            self._storage.cut(newest.name, newest.end)
+        else:
+            self._storage.delete(newest.name)
+            del self._runs[newest.first]
+
+    def delete(self, batch: int) -> None:
+        """Remove a commit that has a file of its own."""
+        self._known.pop(batch, None)
+        self._storage.delete(name_of(batch))
+
+    def remove_before(self, bound: int) -> None:
+        """Remove commits older than ``bound``, oldest first; those of a run all or none."""
+        there = self.batches()
+        in_runs: set[int] = set()
+        for run in list(self._runs.values()):
+            in_runs.update(range(run.first, run.next))
+        for batch in there:
+            if batch >= bound:
+                return
+            run_here = self._runs.get(batch)
+            if batch not in in_runs:
+                self.delete(batch)
+            elif run_here is not None and run_here.next <= bound:
+                self._remove_run(run_here)
+
+    def _remove_run(self, run: CommitSegment) -> None:
+        if self._growing is not None and run.first == self._read_from - 1:
+            return
+        self._storage.delete(run.name)
+        del self._runs[run.first]
+        for batch in range(run.first, run.next):
+            self._known.pop(batch, None)
+
+    def remove_after(self, to: int) -> Iterator[int]:
+        """Remove commits newer than ``to``, newest first; yield the oldest removed."""
+        self.batches()
+        for batch in sorted(self._newer(to), reverse=True):
+            run = self._runs.get(batch)
+            if run is None:
+                self.delete(batch)
+            else:
+                self._remove_run(run)
+            yield batch
+        split = self._run_of(to)
+        if split is not None and (split.next > to + 1 or split.damage):
+            self._storage.cut(split.name, split.end_after(to))
+            self._known = {batch: known for batch, known in self._known.items() if batch <= to}
+            self._runs = {}
+            self._read_from = 0
+            yield to + 1
+
+    def _newer(self, to: int) -> set[int]:
+        """Return the files and runs that begin after ``to``, by their first commit."""
+        names = self._storage.names(COMMITS)
+        found = {int(name.removesuffix(SUFFIX)) for name in names}
+        return {first for first in found if first > to}
+
+    def forget_before(self, batch: int) -> None:
+        """Drop cached commits older than ``batch`` from memory."""
+        for old in [known for known in self._known if known < batch]:
+            del self._known[old]
+
+
+def _starts(names: Iterable[str]) -> list[int]:
+    """Return the first commit of each run among these names."""
+    return [int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)]
+
+
+def broken_link(before: Commit | None, commit: Commit, checkpoint: str) -> str:
+    """Return the reason why ``commit`` is not the one after ``before``; "" if it is."""
+    name = name_of(commit.batch)
+    if not commit.id or commit.checkpoint != checkpoint:
+        owner = f"checkpoint {commit.checkpoint}" if commit.checkpoint else "no checkpoint"
+        return f"{name} belongs to {owner}, not to this one ({checkpoint})."
+    if before is None:
+        return ""
+    if before.batch + 1 != commit.batch:
+        gap = f"{name_of(before.batch + 1)} is missing"
+        return f"{gap}: the log has commits {before.batch} and {commit.batch}."
+    if before.id != commit.parent:
+        return (
+            f"{name} was not made after {name_of(before.batch)}: one of the two is of another "
+            f"history, such as of before a rollback."
+        )
+    return ""

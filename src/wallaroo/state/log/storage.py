@@ -1,0 +1,117 @@
+"""Storage of a checkpoint's files: atomic publish, read, list, delete.
+
+Where it runs: driver and workers.
+
+The invariant: a name is visible with its whole content or not at all; a published name is never
+changed; only a log grows, record by record.  With ``is_durable`` it survives a power cut once
+``publish`` has returned.  Files are readable and writable for this user only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from wallaroo.durable.appended_file import AppendedFile, cut
+from wallaroo.durable.whole_file import write_whole
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.instrumentation.faults import fault_point
+
+WAYS_OUT = (
+    "Restore the file from a backup of the checkpoint. `wallaroo state verify` on the checkpoint "
+    "says what else is damaged, and which commits are whole."
+)
+
+
+class Storage(Protocol):
+    """Operations on files that a checkpoint needs.  Names are relative, with ``/``."""
+
+    def publish(self, name: str, content: bytes) -> None:
+        """Make a file appear atomically.  Raises PeerError: the disk is full or read-only."""
+
+    def read(self, name: str) -> bytes:
+        """Return the content.  Raises CheckpointError if there is no such name."""
+
+    def names(self, folder: str) -> list[str]:
+        """Return a folder's published names (last components), sorted."""
+
+    def delete(self, name: str) -> None:
+        """Remove ``name`` if it is there."""
+
+    def open_log(self, name: str) -> AppendedFile:
+        """Create a file that grows.  Raises PeerError."""
+
+    def append(self, log: AppendedFile, record: bytes) -> None:
+        """Add a record to it.  Raises PeerError; then nothing was added."""
+
+    def cut(self, name: str, size: int) -> None:
+        """Truncate a file that has grown to so many bytes, and sync it to disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStorage:
+    """A directory on a local or shared disk.  It is picklable."""
+
+    root: str
+    is_durable: bool
+
+    def publish(self, name: str, content: bytes) -> None:
+        path = Path(self.root, name)
+        with _disk_errors(path):
+            write_whole(path, content, is_durable=self.is_durable, points="storage")
+
+    def read(self, name: str) -> bytes:
+        path = Path(self.root, name)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"the checkpoint lacks {path}, which a commit refers to. {WAYS_OUT}"
+            ) from error
+        except OSError as error:
+            raise PeerError(
+                f"{path} cannot be read: {error.strerror}. Make it readable to this user, or "
+                f"repair the disk."
+            ) from error
+
+    def names(self, folder: str) -> list[str]:
+        path = Path(self.root, folder)
+        return (
+            sorted(entry.name for entry in os.scandir(path) if not entry.name.startswith("."))
+            if path.exists()
+            else []
+        )
+
+    def delete(self, name: str) -> None:
+        fault_point("storage.delete")
+        Path(self.root, name).unlink(missing_ok=True)
+
+    def open_log(self, name: str) -> AppendedFile:
+        path = Path(self.root, name)
+        with _disk_errors(path):
+            return AppendedFile(path, is_durable=self.is_durable, points="storage")
+
+    def append(self, log: AppendedFile, record: bytes) -> None:
+        with _disk_errors(Path(self.root)):
+            log.append(record)
+
+    def cut(self, name: str, size: int) -> None:
+        path = Path(self.root, name)
+        with _disk_errors(path):
+            fault_point("storage.cut")
+            cut(path, size)
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PeerError(
+            f"the checkpoint cannot be written: {path}: {error.strerror}. Free or mount the "
+            f"disk and run again."
+        ) from error

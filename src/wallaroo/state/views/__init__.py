@@ -1,0 +1,1 @@
+"""Views: a host's indexed copies of committed state."""

@@ -1,0 +1,292 @@
+"""The view: a host's LMDB copy of committed state.
+
+Where it runs: worker.  With it, a worker need not read the log.
+
+The invariants of the view:
+
+* It holds committed versions only.  Key group g at version n means: exactly the entries of g after
+  commit n.  A commit is known by its number and its id, since another one may have had that number
+  before a rollback.  Entries and version change in one LMDB transaction.
+* Catching up (one batch later, after a crash, after a rollback, on an empty host) is one code path:
+  begin with the snapshot if the view is older than it or of another line of commits, then apply the
+  deltas after it.
+* Nothing damaged is ever returned: every value is checked when it is read (`state.entry_codec`),
+  and if a key is not found, the entries on both sides of its place are.  If a check fails, or LMDB
+  does, the shard is removed, rebuilt from the log, and the read is repeated.
+* The whole directory may vanish at any time between two tasks; it is then built again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar, cast
+
+import lmdb
+
+from wallaroo.errors import PeerError
+from wallaroo.state.log.delta import Entry
+from wallaroo.state.log.history import Past
+from wallaroo.state.views.entry_codec import (
+    KEY_BYTES_MAX,
+    Stored,
+    checked,
+    group_prefix,
+    long_value,
+    range_bound,
+    stored_key,
+    value_if_whole,
+)
+from wallaroo.state.views.environments import (
+    drop,
+    fill_up,
+    open_environment,
+    prepare_view,
+    shrink,
+)
+from wallaroo.state.views.view_updates import (
+    UNMARKED,
+    VERSIONS,
+    CatchUp,
+    apply_commits,
+    mark_of,
+    place_of,
+)
+
+# LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one
+# another
+SHARDS = 16
+REBUILDS_MAX = 3  # per shard and task: a disk that damages data just written is broken
+
+Found = TypeVar("Found")
+
+
+class _DamagedError(Exception):
+    """Error of a wrong checksum in the view."""
+
+
+_DAMAGE = (
+    _DamagedError,
+    lmdb.BadTxnError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
+
+
+class View:
+    """One task's access to key groups [first, end) at one version.
+
+    ``rebuilt`` counts the damaged shards that were removed and built again.
+    """
+
+    def __init__(self, root: Path, key_groups: int, first: int, end: int):
+        self._root = root
+        self._key_groups = key_groups
+        self._groups = range(first, end)
+        self._history: Past | None = None
+        self._reads: dict[int, lmdb.Transaction] = {}
+        self._rebuilds: dict[int, int] = {}
+        self.rebuilt = 0
+
+    def _shard(self, group: int) -> int:
+        return group * SHARDS // self._key_groups
+
+    def _path(self, shard: int) -> Path:
+        return self._root / f"{shard:02d}"
+
+    def _groups_by_shard(self) -> dict[int, list[int]]:
+        shards: dict[int, list[int]] = {}
+        for group in self._groups:
+            shards.setdefault(self._shard(group), []).append(group)
+        return shards
+
+    # -- catching up
+
+    def catch_up(self, history: Past) -> CatchUp:
+        """Bring all groups to the history's version and open them for reading; return the cost."""
+        self._history = history
+        if prepare_view(self._root):
+            self.rebuilt += SHARDS
+        done = CatchUp()
+        for shard in self._groups_by_shard():
+            done += self._with_repair(shard, partial(self._open_shard, shard))
+        return done
+
+    def _open_shard(self, shard: int) -> CatchUp:
+        """Open a shard for reading, with its groups at the history's version.
+
+        The versions are checked in the very transaction that is kept for reading: a belated task
+        may move a group at any time.
+        """
+        opened = open_environment(self._path(shard))
+        self.rebuilt += opened.was_damaged
+        groups = self._groups_by_shard()[shard]
+        history = cast(Past, self._history)
+        mark = mark_of(history.version)
+        done = CatchUp()
+        while True:
+            read = opened.environment.begin()
+            get = read.get
+            stale = [group for group in groups if get(place_of(group), UNMARKED) != mark]
+            if not stale:
+                self._reads[shard] = read
+                return done
+            read.abort()
+            done += apply_commits(opened.environment, stale, history, mark)
+            fill_up(self._path(shard), opened.environment)
+            if shrink(self._path(shard), opened.environment):
+                opened = open_environment(self._path(shard))
+
+    def _with_repair(self, shard: int, action: Callable[[], Found]) -> Found:
+        """Return the result of ``action``; if the shard is found damaged, rebuild it first."""
+        while True:
+            try:
+                return action()
+            except lmdb.DiskError as error:
+                raise PeerError(
+                    f"the view of the state cannot be written: {self._root}: {error}. Free the "
+                    f"disk and run again."
+                ) from error
+            except _DAMAGE as error:
+                self._rebuild(shard, error)
+
+    def _rebuild(self, shard: int, error: Exception) -> None:
+        self._rebuilds[shard] = self._rebuilds.get(shard, 0) + 1
+        if self._rebuilds[shard] > REBUILDS_MAX:
+            raise PeerError(
+                f"the view of the state in {self._path(shard)} is damaged again and again: "
+                f"{error}. The state itself is safe in the checkpoint. Replace the disk, or give "
+                f"this host another folder with WALLAROO_VIEW_DIR."
+            ) from error
+        self.rebuilt += 1
+        read = self._reads.pop(shard, None)
+        if read is not None:
+            read.abort()
+        drop(self._path(shard))
+
+    def _read_in(self, shard: int) -> lmdb.Transaction:
+        if shard not in self._reads:
+            self._open_shard(shard)
+        return self._reads[shard]
+
+    # -- reading
+
+    def read(self, group: int, step: int, key: bytes) -> bytes | None:
+        """Return the stored bytes of one entry, or None."""
+        stored = stored_key(group, step, key)
+        try:
+            found = cast(bytes | None, self._reads[self._shard(group)].get(stored))
+        except _DAMAGE:
+            found = None
+        value = value_if_whole(stored, found)
+        if value is None:
+            value = self._read_carefully(group, stored)
+        if value is None or len(key) <= KEY_BYTES_MAX:
+            return value
+        return long_value(key, value)
+
+    def read_many(self, group: int, step: int, keys: Collection[bytes]) -> list[bytes | None]:
+        """Return the same for many keys of one group, in their order, with less work for each."""
+        stored = [stored_key(group, step, key) for key in keys]
+        try:
+            found = list(map(self._reads[self._shard(group)].get, stored))
+        except _DAMAGE:
+            return [self.read(group, step, key) for key in keys]
+        values = map(value_if_whole, stored, cast(list[bytes | None], found))
+        return [
+            self.read(group, step, key) if value is None or len(key) > KEY_BYTES_MAX else value
+            for key, value in zip(keys, values, strict=True)
+        ]
+
+    def _read_carefully(self, group: int, stored: bytes) -> bytes | None:
+        """Return an entry that is missing or damaged at first sight."""
+        shard = self._shard(group)
+        return self._with_repair(shard, lambda: _careful_get(self._read_in(shard), stored))
+
+    def entries(self, group: int) -> list[Entry]:
+        """Return all entries of one group, by step and key."""
+        return list(map(Entry._make, self.rows(group)))
+
+    def rows(self, group: int) -> list[Stored]:
+        """Return the same as plain tuples, which cost less to create."""
+        return self._walk(group, group_prefix(group), group_prefix(group + 1))
+
+    def scan(
+        self,
+        group: int,
+        step: int,
+        low: bytes = b"",
+        high: bytes | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        """Return one step's entries with low <= key < high, in the order of their keys' bytes.
+
+        With ``limit``, only the first ones are returned.
+
+        Only keys of up to ``KEY_BYTES_MAX`` bytes are in order; longer ones are not found.
+        """
+        end = range_bound(group, step + 1, b"") if high is None else range_bound(group, step, high)
+        found = self._walk(group, range_bound(group, step, low), end, limit)
+        return [Entry._make(entry) for entry in found if len(entry[1]) <= KEY_BYTES_MAX]
+
+    def _walk(self, group: int, low: bytes, high: bytes, limit: int | None = None) -> list[Stored]:
+        shard = self._shard(group)
+        return self._with_repair(
+            shard, lambda: list(islice(_range(self._read_in(shard), low, high), limit))
+        )
+
+    def close(self) -> None:
+        """End the read transactions."""
+        for read in self._reads.values():
+            read.abort()
+        self._reads.clear()
+
+
+def _careful_get(read: lmdb.Transaction, stored: bytes) -> bytes | None:
+    """Look an entry up.
+
+    Raises _DamagedError if its value is damaged, or, if it is missing, a neighbour's key or value
+    is: that may be the entry itself under a damaged key.
+    """
+    cursor = read.cursor()
+    if not cursor.set_range(stored):
+        if cursor.last():
+            _check(cursor)
+        return None
+    value = _check(cursor)
+    if cursor.key() == stored:
+        return value
+    if cursor.prev():
+        _check(cursor)
+    return None
+
+
+def _check(cursor: lmdb.Cursor) -> bytes | None:
+    key = cast(bytes, cursor.key())
+    if key.startswith(VERSIONS):
+        return None
+    value = value_if_whole(key, cast(bytes, cursor.value()))
+    if value is None:
+        raise _DamagedError(f"the checksum of an entry is wrong (at {key[:40]!r})")
+    return value
+
+
+def _range(read: lmdb.Transaction, low: bytes, high: bytes) -> Iterator[Stored]:
+    cursor = read.cursor()
+    if not cursor.set_range(low):
+        return
+    for key, value in cast(Iterable[tuple[bytes, bytes]], cursor):
+        if key >= high:
+            return
+        entry = checked(key, value)
+        if entry is None:
+            raise _DamagedError(f"the checksum of an entry is wrong (at {key[:40]!r})")
+        yield entry

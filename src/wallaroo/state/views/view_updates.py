@@ -1,0 +1,107 @@
+"""Application of commits to a shard of the view.
+
+Where it runs: worker.  The invariant: a key group's entries and version change in one transaction.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import cast
+
+import lmdb
+
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.state.log.delta import Row
+from wallaroo.state.log.history import NOTHING, Past, Version
+from wallaroo.state.views.entry_codec import group_prefix, stored_key, stored_value
+
+VERSIONS = b"\xff\xff version"  # key groups are below 65535, so this sorts after all entries
+_VERSION = struct.Struct(">q")  # followed by the commit's id
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Cost of bringing key groups to a commit."""
+
+    entries: int = 0  # applied
+    # groups that needed more than the newest commit: the view had none of the two newest versions
+    cold_groups: int = 0
+    bytes_read: int = 0  # from snapshots and deltas, for cold groups: state that moved to this host
+
+    def __add__(self, other: CatchUp) -> CatchUp:
+        """Return the sum of both."""
+        return CatchUp(
+            self.entries + other.entries,
+            self.cold_groups + other.cold_groups,
+            self.bytes_read + other.bytes_read,
+        )
+
+
+def apply_commits(
+    environment: lmdb.Environment, groups: list[int], history: Past, mark: bytes
+) -> CatchUp:
+    """Bring key groups to the history's version, in one transaction; return the cost."""
+    applied = 0
+    cold_groups = 0
+    bytes_read = 0
+    with environment.begin(write=True) as write:
+        for group in groups:
+            version = _version(cast(bytes, write.get(place_of(group), UNMARKED)))
+            missing = history.since(group, version)
+            if missing.is_reset:
+                _clear(write, group)
+            if missing.is_cold:
+                cold_groups += 1
+                bytes_read += missing.bytes
+            for entries in missing.steps:
+                applied += _apply(write, group, entries)
+            write.put(place_of(group), mark)
+        fault_point("view.apply")
+    fault_point("view.applied")
+    return CatchUp(applied, cold_groups, bytes_read)
+
+
+def mark_of(version: Version) -> bytes:
+    """Return the stored form of a version."""
+    return _VERSION.pack(version.batch) + version.id.encode()
+
+
+UNMARKED = mark_of(NOTHING)
+
+
+@cache
+def place_of(group: int) -> bytes:
+    """Return the key under which a group's version is stored."""
+    return VERSIONS + group_prefix(group)
+
+
+def _version(mark: bytes) -> Version:
+    try:
+        return Version(_VERSION.unpack_from(mark)[0], mark[_VERSION.size :].decode())
+    except (struct.error, UnicodeDecodeError):  # damaged: it equals no commit's
+        return Version(0, "")
+
+
+def _clear(transaction: lmdb.Transaction, group: int) -> None:
+    prefix = group_prefix(group)
+    cursor = transaction.cursor()
+    found = cursor.set_range(prefix)
+    while found and cast(bytes, cursor.key()).startswith(prefix):
+        found = cursor.delete()
+
+
+def _apply(transaction: lmdb.Transaction, group: int, entries: Iterable[Row]) -> int:
+    put = transaction.put
+    delete = transaction.delete
+    applied = 0
+    for step, key, value in entries:
+        stored = stored_key(group, step, key)
+        if value is None:
+            delete(stored)
+        else:
+            put(stored, stored_value(stored, key, value))
+        applied += 1
+    return applied

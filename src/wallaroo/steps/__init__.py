@@ -1,0 +1,1 @@
+"""Steps: what a user's functions become, as frozen values and pure machines."""

@@ -1,0 +1,92 @@
+"""The step ``batch``: a key's events in lists.
+
+Each list is emitted when it is full, when it has waited long enough, or when all input has ended.
+
+Where it runs: pure (in workers).
+
+Events that wait are state, so that they are committed, and come after a crash as they would have
+come without one; a key without waiting events has no state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from wallaroo.steps.context import Context
+from wallaroo.steps.kinds import (
+    STOP,
+    Callback,
+    StateComputationMulti,
+    Timing,
+)
+
+Event = TypeVar("Event")
+
+_FULL_WAIT = "wait"  # the timer of the oldest event that waits
+
+
+class Waiting(Generic[Event]):
+    """A key's events that wait for others."""
+
+    __slots__ = ("events",)
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+
+class _Batching:
+    """The step's function, called with each event of a key."""
+
+    def __init__(self, most: int, within_ns: int | None, place: str):
+        self.most = most
+        self.within_ns = within_ns
+        self.place = place  # the user's line
+
+    def __call__(
+        self, event: Any, waiting: Waiting[Any], context: Context
+    ) -> list[list[Any]] | None:
+        waiting.events.append(event)
+        count = len(waiting.events)
+        if count >= self.most:
+            if self.within_ns is not None and count > 1:
+                context.cancel_timer(_FULL_WAIT)
+            return _given(waiting, context)
+        if self.within_ns is not None and count == 1:
+            context.set_timer_after(_FULL_WAIT, self.within_ns, processing=True)
+        return None
+
+
+def _given(waiting: Waiting[Any], context: Context) -> list[list[Any]]:
+    events = waiting.events
+    context.drop_state()
+    return [events]
+
+
+def _waited(waiting: Waiting[Any], context: Context, name: str) -> list[list[Any]]:
+    """Emit, by the timer, the events that have waited long enough."""
+    return _given(waiting, context)
+
+
+def _ended(waiting: Waiting[Any], context: Context) -> list[list[Any]]:
+    return _given(waiting, context) if waiting.events else []
+
+
+class BatchEvents(StateComputationMulti[Event, Waiting[Event], list[Event]]):
+    """Events of a key in, lists of them out, in their order.
+
+    A list has at most ``most`` events.
+    """
+
+    kind = "batch"
+
+    @property
+    def place(self) -> str:
+        """Return ``file:line`` where the user wrote the step."""
+        return str(getattr(self.function, "place", ""))
+
+
+def gather(most: int, within_ns: int | None, name: str, place: str) -> BatchEvents[Any]:
+    """Return the step; ``within_ns`` is how long an event waits at most, by the clock."""
+    on_timer = None if within_ns is None else Callback(_waited)
+    timing = Timing(on_timer=on_timer, on_end=Callback(_ended))
+    return BatchEvents(_Batching(most, within_ns, place), name, Waiting, STOP, timing)

@@ -1,0 +1,47 @@
+"""Losses: reasons for which an event leaves a step without a result, and their counts.
+
+Where it runs: everywhere.
+
+A count is a list of one number.  What drops an event adds 1 to it in place, also in fused code;
+what drops nothing never touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+Cell = list[int]
+UNCOUNTED: Cell = [0]  # a count that is never read
+
+
+class Loss(StrEnum):
+    """A reason; the value is its name in the status and the metrics."""
+
+    FILTERED = "filtered"  # a filter, a None or an empty list
+    LATE = "late"  # its windows had fired, or it was behind the watermark: dropped
+    DEDUPLICATED = "deduplicated"
+    UNMATCHED = "unmatched"  # no partner in a join that wants one
+    EXPIRED = "expired"  # a key's state, not an event
+    # Not losses, but needed to judge them: late events that a policy or `late()` gave a place, by
+    # how much late events were behind their watermark, and events that were added up before a
+    # shuffle, which the stage after it does not see one by one.
+    LATE_KEPT = "late, kept"
+    LATE_BY_NS = "late by, ns"
+    ADDED_UP = "added up"
+
+
+DROPPED = (Loss.FILTERED, Loss.LATE, Loss.DEDUPLICATED, Loss.UNMATCHED, Loss.EXPIRED)
+CellOf = Callable[[Loss], Cell]
+Losses = dict[tuple[str, str], int]  # (step name, loss) -> count
+
+
+def uncounted(loss: Loss) -> Cell:
+    """Return a count that is never read."""
+    return UNCOUNTED
+
+
+def add_losses(total: Losses, more: Losses) -> None:
+    """Add the counts of one part to those of another."""
+    for place, count in more.items():
+        total[place] = total.get(place, 0) + count

@@ -1,0 +1,58 @@
+"""Versions of state classes, and the functions that bring stored objects to the newest one.
+
+Where it runs: everywhere.  Functions are registered when the application's modules are imported in
+the driver, and travel to workers with the plan.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from wallaroo.steps.kinds import Callback
+
+FIRST = 1  # the version of a class that declares none
+VERSION_MAX = 65_535
+ATTRIBUTE = "state_version"
+
+Upgrade = Callable[[dict[str, Any]], Any]
+
+_upgrades: dict[type[Any], dict[int, Upgrade]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """Differences that stored objects of one step may have from a new one.
+
+    ``may_lack``: an attribute of a new object may be missing; ``upgrades``: functions by version.
+    """
+
+    may_lack: bool = True
+    upgrades: tuple[tuple[int, Callback], ...] = ()
+
+
+def version_of(cls: Any) -> Any:
+    """Return the version that a state class declares.
+
+    >>> version_of(dict)
+    1
+    """
+    return getattr(cls, ATTRIBUTE, FIRST) if inspect.isclass(cls) else FIRST
+
+
+def register(cls: type[Any], from_version: int, function: Upgrade) -> None:
+    """Note the function that makes an object of ``cls`` from the fields of an older one."""
+    _upgrades.setdefault(cls, {})[from_version] = function
+
+
+def registered(cls: Any) -> dict[int, Upgrade]:
+    """Return the upgrade functions of a class, by the version that they accept."""
+    return _upgrades.get(cls, {}) if inspect.isclass(cls) else {}
+
+
+def evolution_of(cls: Any, may_lack: bool) -> Evolution:
+    """Return the differences to expect, with the functions that are registered here."""
+    upgrades = ((version, Callback(each)) for version, each in sorted(registered(cls).items()))
+    return Evolution(may_lack, tuple(upgrades))

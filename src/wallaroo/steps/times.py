@@ -1,0 +1,130 @@
+"""Spans and times as users write them: what a number means, and what was probably meant.
+
+Where it runs: everywhere; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+Span = int | timedelta  # nanoseconds, as ``wallaroo.seconds(5)`` returns them, or a timedelta
+
+EARLIEST_NS = 315_532_800 * 10**9  # 1980: an earlier time is most likely one in another unit
+TIME_LIMIT_NS = 1 << 62  # beyond year 2116: arithmetic with times stays within 64 bits
+SPAN_MIN_NS = 1_000  # a shorter span is most likely one in another unit
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_TO_NANOSECONDS = {10**3: "microseconds", 10**6: "milliseconds", 10**9: "seconds"}
+_TO_SECONDS = {10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
+
+
+class Nanoseconds(int):
+    """A span that is meant in nanoseconds, however short it is; pickled as a plain int."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Callable[..., int], tuple[int]]:
+        return int, (int(self),)
+
+
+def span_ns(span: Any) -> Any:
+    """Return a span in nanoseconds; anything but a timedelta as it is, for a rule to refuse.
+
+    >>> span_ns(timedelta(seconds=1.5)), span_ns(7)
+    (1500000000, 7)
+    """
+    return span // _MICROSECOND * 1_000 if isinstance(span, timedelta) else span
+
+
+def span_problem(described: str, span: Any, least: int = 0) -> tuple[str, str] | None:
+    """Return what is wrong with a span in nanoseconds, and its fix; None if it can be one.
+
+    ``described`` names the span in the user's words, such as ``delay=5``.
+
+    >>> span_problem("delay=5", 5)[0]
+    'delay=5 is 5 nanoseconds.'
+    >>> span_problem("delay=5", Nanoseconds(5))
+    """
+    if isinstance(span, bool) or not isinstance(span, int) or span < least:
+        fix = "Write it as wallaroo.seconds(5), timedelta(seconds=5) or the like."
+        return f"{described} is no span of time.", fix
+    if 0 < span < SPAN_MIN_NS and not isinstance(span, Nanoseconds):
+        fix = (
+            f"Write wallaroo.seconds({span}) or timedelta(seconds={span}); "
+            f"wallaroo.nanoseconds({span}) if that is meant."
+        )
+        return f"{described} is {span} nanosecond{'s' * (span != 1)}.", fix
+    return None
+
+
+def as_nanoseconds(given: Any) -> int:
+    """Return a time as nanoseconds since 1970.
+
+    It is an aware datetime, seconds as float, or nanoseconds as int.  Raises TypeError or
+    ValueError for anything else.
+
+    >>> as_nanoseconds(1.5)
+    1500000000
+    """
+    match given:
+        case bool():
+            raise TypeError("an event's time is a datetime, float or int, not a bool")
+        case int():
+            return int(given)
+        case float():
+            if given != given or given in (float("inf"), float("-inf")):
+                raise ValueError(f"{given} is no time")
+            return round(given * 1_000_000_000)
+        case datetime():
+            if given.tzinfo is None:
+                raise ValueError(
+                    "an event's time is a datetime without time zone; give it one, such as "
+                    "tzinfo=UTC"
+                )
+            return (given - _EPOCH) // _MICROSECOND * 1000
+    raise TypeError(
+        f"an event's time is an aware datetime, seconds as float or nanoseconds as int, not "
+        f"{type(given).__name__}"
+    )
+
+
+def no_time(time_ns: int, given: Any) -> ValueError:
+    """Return the error for a time before 1980 or after 2116, with the unit that was meant.
+
+    >>> print(no_time(1_764_000_000_000, 1_764_000_000_000))
+    1764000000000 is 1970-01-01 00:29:24 in nanoseconds since 1970, which is before 1980. If it \
+counts milliseconds, multiply it by 1_000_000: 2025-11-24 16:00:00. If it is meant, write \
+with_event_time(..., allow_before_1980=True)
+    """
+    unit = "seconds" if isinstance(given, float) else "nanoseconds"
+    opt_out = "If it is meant, write with_event_time(..., allow_before_1980=True)"
+    if abs(time_ns) > TIME_LIMIT_NS:
+        said = f"{given} is no time in {unit} since 1970."
+        opt_out = "Return nanoseconds as int, seconds as float, or an aware datetime"
+    elif isinstance(given, datetime):
+        said = f"{given} is before 1980."
+    else:
+        said = f"{given} is {_date(time_ns)} in {unit} since 1970, which is before 1980."
+    return ValueError(" ".join([said, *_meant(time_ns, given), opt_out]))
+
+
+def _meant(time_ns: int, given: Any) -> list[str]:
+    """Return a sentence for the factor that makes a time of today's of it, if there is one."""
+    if isinstance(given, int):
+        for factor, counted in _TO_NANOSECONDS.items():
+            if EARLIEST_NS <= time_ns * factor <= TIME_LIMIT_NS:
+                date = _date(time_ns * factor)
+                return [f"If it counts {counted}, multiply it by {factor:_}: {date}."]
+    if isinstance(given, float):
+        for factor, counted in _TO_SECONDS.items():
+            if EARLIEST_NS <= time_ns // factor <= TIME_LIMIT_NS:
+                date = _date(time_ns // factor)
+                return [f"If it counts {counted}, divide it by {factor:_}: {date}."]
+    return []
+
+
+def _date(time_ns: int) -> str:
+    return (_EPOCH + time_ns // 1_000 * _MICROSECOND).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,109 @@
+"""``Aggregation``: the base class of users' window aggregations.
+
+Where it runs: everywhere.  Subclasses are the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from wallaroo.steps.windows.spec import Window
+from wallaroo.user_code.signatures import takes_third
+
+In = TypeVar("In", contravariant=True)
+Acc = TypeVar("Acc")
+Out = TypeVar("Out", covariant=True)
+METHODS = {"initial_accumulator": 0, "update": 2, "combine": 2, "output": 2}
+
+
+class Aggregation(Generic[In, Acc, Out]):
+    """Base class of window aggregations: all four methods are the subclass's own.
+
+    >>> class Total(Aggregation[int, int, int]):
+    ...     def initial_accumulator(self) -> int:
+    ...         return 0
+    ...     def update(self, event: int, accumulator: int) -> int:
+    ...         return accumulator + event
+    ...     def combine(self, left: int, right: int) -> int:
+    ...         return left + right
+    ...     def output(self, key: object, accumulator: int) -> int:
+    ...         return accumulator
+    >>> total = Total()
+    >>> total.output("a", total.update(2, total.initial_accumulator()))
+    2
+    """
+
+    # Whether ``combine`` is associative to the last digit: for whole numbers, say, not for floats.
+    # Then events may be added up where they are read, and their accumulators are shuffled.
+    adds_up_exactly: bool = False
+
+    def name(self) -> str:
+        """Return the step's name in errors, metrics and checkpoints: the class's."""
+        return type(self).__name__
+
+    def initial_accumulator(self) -> Acc:
+        """Return a new, empty accumulator; ``combine`` with it changes nothing."""
+        raise NotImplementedError
+
+    def update(self, event: In, accumulator: Acc, /) -> Acc | None:
+        """Add an event: change the accumulator in place and return None, or return the new one."""
+        raise NotImplementedError
+
+    def combine(self, left: Acc, right: Acc, /) -> Acc:
+        """Return the accumulator of both parts' events, ``left`` the earlier ones.
+
+        It must be associative and change neither; it may return one of them.
+        """
+        raise NotImplementedError
+
+    def output(self, key: Any, accumulator: Acc, /) -> Out | None:
+        """Return the window's result; None emits nothing.
+
+        It must not change the accumulator.
+
+        Written with a third argument, ``output(self, key, accumulator, window)``, it also receives
+        the ``Window``: its bounds, and the reason it fires.
+        """
+        raise NotImplementedError
+
+
+Output = Callable[[Any, Any, Window], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAggregation:
+    """An aggregation's methods, bound.  ``output`` always accepts the window."""
+
+    initial: Callable[[], Any]
+    update: Callable[[Any, Any], Any]
+    combine: Callable[[Any, Any], Any]
+    output: Output
+
+
+def calls_of(aggregation: Any) -> BoundAggregation:
+    """Bind an aggregation's methods."""
+    output = aggregation.output
+    if not takes_third(output, "window"):
+        output = _without_window(output)
+    return BoundAggregation(_initial(aggregation), aggregation.update, aggregation.combine, output)
+
+
+def _initial(aggregation: Any) -> Callable[[], Any]:
+    """Return ``initial_accumulator``, not None, which by key means no accumulator."""
+    make = aggregation.initial_accumulator
+
+    def initial() -> Any:
+        accumulator = make()
+        if accumulator is None:
+            raise TypeError(
+                "initial_accumulator() returned None; return an empty accumulator, such as [] or 0"
+            )
+        return accumulator
+
+    return initial
+
+
+def _without_window(output: Callable[[Any, Any], Any]) -> Output:
+    return lambda key, accumulator, window: output(key, accumulator)

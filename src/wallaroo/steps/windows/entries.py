@@ -1,0 +1,208 @@
+"""Entries that windows keep: one per pane and key.
+
+They are read when touched or due, and written once per batch.
+
+Where it runs: pure.
+
+Invariants:
+
+* An entry belongs to a *slot* and a key.  A slot begins with a time: until the watermark reaches
+  it, only events touch its entries.  A key with a thousand panes has a thousand entries,
+  and a batch writes those it touched.
+* For every key with entries there is a row in the order of time, at the next watermark at which one
+  of them has something to do, or before.  So firing is a range scan, not a lookup of every key.
+* After a batch whose watermark was ``w`` every row is later than ``w``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from wallaroo.steps.windows.spec import FINAL_WATERMARK
+
+
+class Slot(NamedTuple):
+    """Place of entries of one kind.  ``when`` is the watermark from which they may be due."""
+
+    when: int
+    kind: int
+    last: int = 0
+    first: int = 0
+    seen: int = 0
+
+
+_PACKED = struct.Struct(">QBQQQ")
+_HALF = 1 << 63
+
+
+def pack_slot(slot: Slot) -> bytes:
+    """Return the name of a slot's entries: bytes that sort as the slots do.
+
+    The bytes are made once for a slot, not per key.
+
+    >>> pack_slot(Slot(-1, 0)) < pack_slot(Slot(1, 0)) < pack_slot(Slot(1, 1, -3))
+    True
+    """
+    when, kind, last, first, seen = slot
+    return _PACKED.pack(when + _HALF, kind, last + _HALF, first + _HALF, seen + _HALF)
+
+
+def unpack_slot(packed: bytes) -> Slot:
+    """Undo ``pack_slot``.
+
+    >>> unpack_slot(pack_slot(Slot(5, 1, -2, -3)))
+    Slot(when=5, kind=1, last=-2, first=-3, seen=0)
+    """
+    when, kind, last, first, seen = _PACKED.unpack(packed)
+    return Slot(when - _HALF, kind, last - _HALF, first - _HALF, seen - _HALF)
+
+
+AT_END = FINAL_WATERMARK - 1  # ``when`` of entries that are due only at the end of input
+ROW = 0  # the name of a key's rows
+
+
+class Entries(Protocol):
+    """Objects by key and slot.  They are those of the last commit, with those put since."""
+
+    def get(self, key: Any, sub: Any) -> Any:
+        """Return the object, None if there is none."""
+
+    def put(self, key: Any, sub: Any, value: Any) -> None:
+        """Set the object."""
+
+    def delete(self, key: Any, sub: Any) -> None:
+        """Remove the object, if there is one."""
+
+    def subs(self, key: Any) -> list[Any]:
+        """Return the slots of a key, in order."""
+
+
+class Row(Protocol):
+    """Time at which a key has something to do."""
+
+    @property
+    def time_ns(self) -> int:
+        """Return the watermark at which the key has something to do."""
+
+    @property
+    def key(self) -> Any:
+        """Return the key."""
+
+
+class Rows(Protocol):
+    """Rows in the order of time."""
+
+    def add(self, time_ns: int, key: Any, sub: Any) -> None:
+        """Add a row; the same again changes nothing."""
+
+    def take(self, up_to_ns: int) -> Iterable[Row]:
+        """Yield and remove all rows at or before a time."""
+
+
+class Live:
+    """The entries that one task has touched in one batch, as mutable objects."""
+
+    def __init__(self, entries: Entries, rows: Rows):
+        self._slots: dict[Slot, dict[Any, Any]] = {}
+        self._subs: dict[Slot, bytes] = {}
+        self._unread: dict[Any, list[Slot]] = {}  # by key, for keys whose rows were taken
+        self._entries = entries
+        self._rows = rows
+
+    def slot(self, slot: Slot) -> dict[Any, Any]:
+        """Return the objects of a slot."""
+        found = self._slots.get(slot)
+        if found is None:
+            found = self._slots[slot] = {}
+        return found
+
+    def _sub(self, slot: Slot) -> bytes:
+        found = self._subs.get(slot)
+        if found is None:
+            found = self._subs[slot] = pack_slot(slot)
+        return found
+
+    def get(self, slot: Slot, key: Any) -> Any:
+        """Return the object of an entry; None if there is none."""
+        objects = self.slot(slot)
+        if key in objects:
+            return objects[key]
+        found = self._entries.get(key, self._sub(slot))
+        if found is not None:
+            objects[key] = found
+        return found
+
+    def put(self, slot: Slot, key: Any, value: Any) -> None:
+        """Create or replace an entry's object."""
+        self.slot(slot)[key] = value
+
+    def discard(self, slot: Slot, key: Any) -> None:
+        """Remove an entry."""
+        objects = self._slots.get(slot)
+        if objects is not None:
+            objects.pop(key, None)
+        self._entries.delete(key, self._sub(slot))
+
+    def load_due(self, slot: Slot, until: int) -> None:
+        """Read the slot's entry of every key that has something to do at ``until``."""
+        self.due(until)
+        for key, slots in self._unread.items():
+            if slot in slots:
+                self.get(slot, key)
+                slots.remove(slot)
+
+    def due(self, until: int, are_related: bool = False) -> dict[Slot, dict[Any, Any]]:
+        """Return all entries whose slot's time has come, by slot, in order.
+
+        ``are_related``: if an entry of a key is due, entries of it that have nothing to do by
+        themselves are wanted as well.
+        """
+        for row in self._rows.take(until):
+            if row.key not in self._unread:
+                self._unread[row.key] = [unpack_slot(sub) for sub in self._entries.subs(row.key)]
+        if are_related:
+            for key in self._touched(until):
+                if key not in self._unread:
+                    self._unread[key] = [unpack_slot(sub) for sub in self._entries.subs(key)]
+        for key, slots in self._unread.items():
+            for slot in slots:
+                if slot.when <= until:
+                    self.get(slot, key)
+            slots[:] = [slot for slot in slots if slot.when > until]
+        found = [slot for slot, objects in self._slots.items() if slot.when <= until and objects]
+        return {slot: self._slots[slot] for slot in sorted(found)}
+
+    def _touched(self, until: int) -> set[Any]:
+        due = (objects for slot, objects in self._slots.items() if slot.when <= until)
+        return set().union(*due)
+
+    def flush(self, next_due: Callable[[Slot, Any], int]) -> None:
+        """Write the touched entries, and a row with each key's next time; keep nothing here."""
+        rows: dict[Any, int] = {
+            key: min(slot.when for slot in slots) for key, slots in self._unread.items() if slots
+        }
+        for slot, objects in self._slots.items():
+            sub = self._sub(slot)
+            for key, value in objects.items():
+                self._entries.put(key, sub, value)
+                due = next_due(slot, value)
+                if due < rows.get(key, FINAL_WATERMARK):
+                    rows[key] = due
+            objects.clear()
+        for key, due in rows.items():
+            self._rows.add(due, key, ROW)
+
+
+def order_of(key: Any) -> tuple[str, Any]:
+    """Return the sort key of a key, whatever its type."""
+    return type(key).__name__, key
+
+
+def in_order(keys: Iterable[Any]) -> list[Any]:
+    """Return keys in one order, whatever their types."""
+    try:
+        return sorted(keys)
+    except TypeError:
+        return sorted(keys, key=order_of)

@@ -1,0 +1,397 @@
+"""Range windows at work: tumbling and sliding, by pane.
+
+Where it runs: pure (in workers).
+
+Invariants, from which it follows that no result depends on how input was cut into batches or tasks:
+
+* The windows of an event are determined by its time and by the watermark of its partition before
+  it, never by what has already fired here.  A pane's slot therefore names the first window that its
+  events count in: for an event that came too late for some of its windows that is a later one than
+  the first by its time.
+* A result holds the events whose partition's watermark was below the watermark at which it is due.
+  So events that arrive between two early results, or between two corrections, have slots of
+  their own.
+* Results are emitted in the order of the watermark at which they are due; those of one window in
+  the order of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from wallaroo.steps.windows.entries import Slot, in_order
+from wallaroo.steps.windows.interface import MachineContext
+from wallaroo.steps.windows.late import LateEvent, counted_late
+from wallaroo.steps.windows.panes import PANE, Pane, Panes
+from wallaroo.steps.windows.spec import (
+    DEAD_LETTER,
+    DROP,
+    FIRE_PER_MESSAGE,
+    NO_WATERMARK,
+    PLACE_IN_OLDEST_WINDOW,
+    Firing,
+    RangeWindowSpec,
+    Window,
+)
+
+# kinds of slots
+SPANS = 0
+LATE = 2
+SPANS_SLOT = Slot(NO_WATERMARK, SPANS)  # each key's runs of windows that had events
+
+Contents = dict[Slot, dict[Any, Any]]
+
+
+class _Firing(NamedTuple):
+    """A window to evaluate; sorted in this order of fields."""
+
+    due: int
+    window: int
+    round: int  # the round of early results or corrections
+    why: str
+
+
+class RangeMachine:
+    """Machine of range windows; see ``interface.Machine``."""
+
+    def __init__(self, spec: RangeWindowSpec, context: MachineContext, fired_at: int) -> None:
+        self._spec = spec
+        self._panes = Panes(spec)
+        self._grid = self._panes.grid
+        self._context = context
+        self._fired_at = fired_at  # the watermark up to which everything has fired
+        self._forget: Callable[[], None] = lambda: None
+        is_dropped = context.late is None and spec.policy == DROP
+        self._count_late = counted_late(context.now, context.lost, is_dropped=is_dropped)
+        self._late = self._late_policy()
+        self.process = self._build_process()
+        self.merge: Callable[[Any, Any], None] = self._merge
+
+    # --- events ---
+
+    def _build_process(self) -> Callable[[Any, Any], None]:
+        """Build the per-event path: a dict lookup while times stay in one pane."""
+        now = self._context.now
+        failed = self._context.failed
+        update = self._context.calls.update
+        enter = self._enter
+        load = self._load
+        # bounds of times (lower, upper) and of watermarks (floor, ceiling)
+        lower = 1
+        upper = 0
+        floor = 0
+        ceiling = 0
+        touched: dict[Any, Any] = {}
+        slot = SPANS_SLOT
+
+        def process(key: Any, event: Any) -> None:
+            nonlocal lower, upper, floor, ceiling, touched, slot
+            if not (lower <= now.event_ns < upper and floor <= now.watermark_ns < ceiling):
+                entered = enter(key, event)
+                if entered is None:
+                    return
+                slot, lower, upper, floor, ceiling = entered
+                touched = self._context.live.slot(slot)
+            try:
+                try:
+                    accumulator = touched[key]
+                except KeyError:
+                    accumulator = load(slot, key)
+                changed = update(event, accumulator)
+            except BaseException as error:
+                failed(event, error, key)
+                return
+            if changed is not None:
+                touched[key] = changed
+
+        def forget() -> None:
+            nonlocal lower, upper
+            lower = 1
+            upper = 0
+
+        self._forget = forget
+        return process
+
+    def _load(self, slot: Slot, key: Any) -> Any:
+        accumulator = self._context.live.get(slot, key)
+        if accumulator is None:
+            accumulator = self._context.calls.initial()
+            self._begin(slot, key, accumulator)
+        return accumulator
+
+    def _begin(self, slot: Slot, key: Any, accumulator: Any) -> None:
+        self._context.live.put(slot, key, accumulator)
+        if self._spec.empty_limit and slot.kind == PANE:
+            self._widen(key, slot.first, slot.last)
+
+    def _merge(self, key: Any, accumulator: Any) -> None:
+        """Add the accumulator of events of one pane; ``now`` is the time of the first of them."""
+        now = self._context.now
+        pane = self._panes.at(now.event_ns, now.watermark_ns)
+        if pane is None:
+            return  # see ``may_add_up``: late events are dropped
+        live = self._context.live
+        try:
+            own = live.get(pane.slot, key)
+            if own is None:
+                self._begin(pane.slot, key, accumulator)
+            else:
+                live.put(pane.slot, key, self._context.calls.combine(own, accumulator))
+        except BaseException as error:
+            self._context.failed(accumulator, error, key)
+
+    def _enter(self, key: Any, event: Any) -> Pane | None:
+        """Return the pane of the current time and watermark; None if the event needs no more."""
+        now = self._context.now
+        time = now.event_ns
+        found = self._panes.at(time, now.watermark_ns)
+        if self._spec.lateness_ns or found is None:
+            grid = self._grid
+            first = grid.first(time)
+            last = grid.last(time)
+            oldest = grid.oldest(now.watermark_ns)
+            is_taken = self._correct(key, event, first, min(last, oldest - 1), oldest)
+            if found is None:
+                self._forget()
+                if not is_taken:
+                    self._count_late()
+                    self._late(key, event, time, oldest)
+        return found
+
+    # --- late events ---
+
+    def _late_policy(self) -> Callable[[Any, Any, int, int], None]:
+        policy = self._spec.policy
+        if self._context.late is not None:
+            return self._give
+        if policy == FIRE_PER_MESSAGE:
+            return self._fire_alone
+        if policy == PLACE_IN_OLDEST_WINDOW:
+            return self._place_in_oldest
+        if policy == DEAD_LETTER:
+            return self._fail
+        return lambda key, event, time, oldest: None
+
+    def _give(self, key: Any, event: Any, time: int, oldest: int) -> None:
+        assert self._context.late is not None
+        self._context.late(key, event, self._why(time, oldest))
+
+    def _fail(self, key: Any, event: Any, time: int, oldest: int) -> None:
+        self._context.failed(event, self._why(time, oldest), key)
+
+    def _why(self, time: int, oldest: int) -> LateEvent:
+        late = self._grid.start(oldest) - time
+        return LateEvent(f"it came {late / 1e9:.3f} s too late for the oldest open window")
+
+    def _fire_alone(self, key: Any, event: Any, time: int, oldest: int) -> None:
+        calls = self._context.calls
+        window = self._window(self._grid.last(time), Firing.LATE)
+        try:
+            accumulator = calls.initial()
+            changed = calls.update(event, accumulator)
+            output = calls.output(key, accumulator if changed is None else changed, window)
+        except BaseException as error:
+            self._context.failed(event, error, key)
+            return
+        if output is not None:
+            self._context.emit(key, output, time, self._context.now.watermark_ns)
+
+    def _place_in_oldest(self, key: Any, event: Any, time: int, oldest: int) -> None:
+        slot, _, _ = self._panes.slot_of(oldest, oldest, self._context.now.watermark_ns)
+        self._update(slot, key, event)
+
+    def _update(self, slot: Slot, key: Any, event: Any) -> None:
+        try:
+            changed = self._context.calls.update(event, self._load(slot, key))
+        except BaseException as error:
+            self._context.failed(event, error, key)
+            return
+        if changed is not None:
+            self._context.live.put(slot, key, changed)
+
+    def _correct(self, key: Any, event: Any, first: int, last: int, oldest: int) -> bool:
+        """Add a late event to windows that accept corrections; return if there were any."""
+        lateness = self._spec.lateness_ns
+        every = self._spec.corrected_ns or lateness
+        watermark = self._context.now.watermark_ns
+        is_taken = False
+        for window in range(max(first, self._grid.oldest(watermark - lateness)), last + 1):
+            fired = self._grid.due(window)
+            round_ = (watermark - fired) // every + 1
+            due = min(fired + round_ * every, fired + lateness)
+            self._update(Slot(due, LATE, window, window, round_), key, event)
+            is_taken = True
+        return is_taken
+
+    # --- firing ---
+
+    def advance(self, watermark: int) -> None:
+        """Fire the windows due at ``watermark``, in order; remove entries that no window needs."""
+        self._forget()
+        is_shown_again = bool(self._spec.early_ns or self._spec.lateness_ns)
+        panes = self._context.live.due(watermark, are_related=is_shown_again)
+        by_window = self._by_window(panes)
+        spans = self._spans(panes)
+        for firing in sorted(set(self._agenda(panes, spans, watermark))):
+            self._fire(firing, by_window.get(firing.window, []), panes, spans)
+        self._fired_at = max(self._fired_at, watermark)
+        self._remove(panes, watermark)
+        self._narrow(spans)
+
+    def _agenda(
+        self, panes: Contents, spans: dict[Any, list[tuple[int, int]]], watermark: int
+    ) -> Iterator[_Firing]:
+        grid = self._grid
+        done = self._fired_at
+        oldest = grid.oldest(done)
+        until = grid.oldest(watermark)
+        for slot in panes:
+            if slot.kind == LATE and slot.when > done:
+                yield _Firing(slot.when, slot.last, slot.seen, Firing.CORRECTED.value)
+            if slot.kind != PANE:
+                continue
+            for window in range(max(slot.first, oldest), min(slot.last + 1, until)):
+                yield _Firing(grid.due(window), window, 0, Firing.FINAL.value)
+            if self._spec.early_ns and done < slot.seen <= watermark:
+                for window in range(slot.first, slot.last + 1):
+                    if slot.seen < grid.due(window):
+                        yield _Firing(slot.seen, window, slot.seen, Firing.EARLY.value)
+        for runs in spans.values():
+            for first, last in runs:
+                stop = min(last + self._spec.empty_limit + 1, until)
+                for window in range(max(first, oldest), stop):
+                    yield _Firing(grid.due(window), window, 0, Firing.FINAL.value)
+
+    def _by_window(self, panes: Contents) -> dict[int, list[Slot]]:
+        """Return the slots of each window, in the order of time."""
+        found: dict[int, list[Slot]] = {}
+        for slot in sorted(panes, key=lambda slot: (slot.kind, slot.last, slot.first, slot.seen)):
+            if slot.kind != SPANS:
+                for window in range(slot.first, slot.last + 1):
+                    found.setdefault(window, []).append(slot)
+        return found
+
+    def _fire(
+        self,
+        firing: _Firing,
+        slots: list[Slot],
+        panes: Contents,
+        spans: dict[Any, list[tuple[int, int]]],
+    ) -> None:
+        why = Firing(firing.why)
+        parts = [panes[slot] for slot in slots if self._counts(slot, firing, why)]
+        contents = self._combined(parts)
+        wanted: Iterable[Any] = contents
+        if why is Firing.EARLY:
+            wanted = _keys(panes[slot] for slot in slots if slot.seen == firing.round)
+        elif why is Firing.CORRECTED:
+            late = Slot(firing.due, LATE, firing.window, firing.window, firing.round)
+            wanted = panes[late]
+        elif spans:
+            wanted = {**contents, **dict.fromkeys(self._empty(firing.window, spans))}
+        window = self._window(firing.window, why)
+        for key in in_order(wanted):
+            self._output(key, contents, window, firing.due - 1)
+
+    def _output(self, key: Any, contents: dict[Any, Any], window: Window, passed: int) -> None:
+        calls = self._context.calls
+        accumulator = None
+        try:
+            accumulator = contents[key] if key in contents else calls.initial()
+            output = calls.output(key, accumulator, window)
+        except BaseException as error:
+            self._context.failed(accumulator, error, key)
+            return
+        if output is not None:
+            self._context.emit(key, output, window.end - 1, passed)
+
+    @staticmethod
+    def _counts(slot: Slot, firing: _Firing, why: Firing) -> bool:
+        """Return whether the events of a slot belong to this result."""
+        if slot.kind == LATE:
+            return why is Firing.CORRECTED and slot.seen <= firing.round
+        return why is not Firing.EARLY or slot.seen <= firing.round
+
+    def _combined(self, parts: list[dict[Any, Any]]) -> dict[Any, Any]:
+        """Return the accumulators of all parts together, by key."""
+        if len(parts) == 1:
+            return parts[0]
+        combine = self._context.calls.combine
+        failed = self._context.failed
+        contents: dict[Any, Any] = {}
+        for part in parts:
+            for key, accumulator in part.items():
+                if key not in contents:
+                    contents[key] = accumulator
+                    continue
+                try:
+                    contents[key] = combine(contents[key], accumulator)
+                except BaseException as error:
+                    failed(accumulator, error, key)
+        return contents
+
+    def _window(self, window: int, why: Firing) -> Window:
+        return Window(self._grid.start(window), self._grid.end(window), why)
+
+    def _remove(self, panes: Contents, watermark: int) -> None:
+        closed = self._grid.oldest(watermark - self._spec.lateness_ns)
+        for slot, entries in panes.items():
+            if slot.kind != SPANS and slot.last < closed:
+                for key in list(entries):
+                    self._context.live.discard(slot, key)
+
+    def next_due(self, slot: Slot, value: Any) -> int:
+        """Return the watermark at which this entry has something to do next."""
+        grid = self._grid
+        done = self._fired_at
+        if slot.kind == SPANS:
+            return min(grid.due(first) for first, _ in value)
+        if slot.when > done:
+            return slot.when
+        if slot.kind == PANE and slot.last >= grid.oldest(done):
+            due = grid.due(max(slot.first, grid.oldest(done)))
+            return min(due, slot.seen) if slot.seen > done else due
+        return grid.due(slot.last) + self._spec.lateness_ns
+
+    # --- empty windows ---
+
+    def _widen(self, key: Any, first: int, last: int) -> None:
+        """Note that a key has events in these windows."""
+        live = self._context.live
+        runs = [*(live.get(SPANS_SLOT, key) or []), (first, last)]
+        live.put(SPANS_SLOT, key, _merged(runs, self._spec.empty_limit))
+
+    def _spans(self, panes: Contents) -> dict[Any, list[tuple[int, int]]]:
+        return dict(panes.get(SPANS_SLOT, {}))
+
+    def _empty(self, window: int, spans: dict[Any, list[tuple[int, int]]]) -> Iterator[Any]:
+        for key, runs in spans.items():
+            if any(first <= window <= last + self._spec.empty_limit for first, last in runs):
+                yield key
+
+    def _narrow(self, spans: dict[Any, list[tuple[int, int]]]) -> None:
+        """Forget the windows that have fired."""
+        oldest = self._grid.oldest(self._fired_at)
+        limit = self._spec.empty_limit
+        live = self._context.live
+        for key, runs in spans.items():
+            left = [(max(run[0], oldest), run[1]) for run in runs if run[1] + limit >= oldest]
+            if not left:
+                live.discard(SPANS_SLOT, key)
+            elif left != runs:
+                live.put(SPANS_SLOT, key, left)
+
+
+def _merged(runs: list[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(runs):
+        if merged and first <= merged[-1][1] + limit + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _keys(parts: Iterable[dict[Any, Any]]) -> dict[Any, None]:
+    return {key: None for part in parts for key in part}

@@ -1,0 +1,176 @@
+"""Session windows at work: a key's events closer than a gap.
+
+Where it runs: pure (in workers).
+
+Invariant: an event is late if it is older than the watermark of its partition before it, less the
+delay.  A session fires when the watermark has passed its end and the delay, so no event that is not
+late can touch a session that has fired: sessions are a function of the events that are not late, in
+whatever order and batches they arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wallaroo.steps.windows.entries import AT_END, Slot, in_order
+from wallaroo.steps.windows.interface import MachineContext
+from wallaroo.steps.windows.late import LateEvent, counted_late
+from wallaroo.steps.windows.spec import (
+    DEAD_LETTER,
+    DROP,
+    FIRE_PER_MESSAGE,
+    Firing,
+    SessionWindowSpec,
+    Window,
+)
+
+# each key's open sessions: [start, time of the last event, accumulator], in order
+OPEN = Slot(AT_END, 0)
+Session = list[Any]
+
+
+class SessionMachine:
+    """Machine of session windows; see ``interface.Machine``."""
+
+    merge = None  # such windows have no panes
+
+    def __init__(self, spec: SessionWindowSpec, context: MachineContext, fired_at: int) -> None:
+        self._spec = spec
+        self._context = context
+        self._late = self._late_policy()
+        self._due: list[tuple[int, int, Any]] = []
+        self.process = self._build_process()
+
+    def _build_process(self) -> Callable[[Any, Any], None]:
+        now = self._context.now
+        failed = self._context.failed
+        late = self._late
+        is_dropped = self._context.late is None and self._spec.policy == DROP
+        count_late = counted_late(now, self._context.lost, is_dropped=is_dropped)
+        calls = self._context.calls
+        gap = self._spec.gap_ns
+        delay = self._spec.delay_ns
+        open_ = self._context.live.slot(OPEN)
+        load = self._load
+
+        def process(key: Any, event: Any) -> None:
+            time = now.event_ns
+            if time < now.watermark_ns - delay:
+                count_late()
+                late(key, event, time)
+                return
+            try:
+                try:
+                    sessions = open_[key]
+                except KeyError:
+                    sessions = load(key)
+                session = sessions[-1] if len(sessions) == 1 else None
+                if session is None or not session[0] <= time < session[1] + gap:
+                    session = self._session_of(sessions, time)
+                if time > session[1]:
+                    session[1] = time
+                changed = calls.update(event, session[2])
+            except BaseException as error:
+                failed(event, error, key)
+                return
+            if changed is not None:
+                session[2] = changed
+
+        return process
+
+    def _load(self, key: Any) -> list[Session]:
+        live = self._context.live
+        sessions = live.get(OPEN, key)
+        if sessions is None:
+            sessions = []
+            live.put(OPEN, key, sessions)
+        return sessions  # type: ignore[no-any-return]  # what _session_of makes
+
+    def _session_of(self, sessions: list[Session], time: int) -> Session:
+        """Return the session of a time: one it belongs to, one it joins, or new."""
+        gap = self._spec.gap_ns
+        calls = self._context.calls
+        touched = [each for each in sessions if each[0] < time + gap and time < each[1] + gap]
+        if not touched:
+            session = [time, time, calls.initial()]
+            sessions.append(session)
+            sessions.sort(key=lambda each: each[0])
+            return session
+        session, *others = touched
+        for other in others:
+            session[1] = max(session[1], other[1])
+            session[2] = calls.combine(session[2], other[2])
+            sessions.remove(other)
+        session[0] = min(session[0], time)
+        return session
+
+    # --- late events ---
+
+    def _late_policy(self) -> Callable[[Any, Any, int], None]:
+        if self._context.late is not None:
+            return self._give
+        if self._spec.policy == FIRE_PER_MESSAGE:
+            return self._fire_alone
+        if self._spec.policy == DEAD_LETTER:
+            return self._fail
+        return lambda key, event, time: None
+
+    def _give(self, key: Any, event: Any, time: int) -> None:
+        assert self._context.late is not None
+        self._context.late(key, event, self._why(time))
+
+    def _fail(self, key: Any, event: Any, time: int) -> None:
+        self._context.failed(event, self._why(time), key)
+
+    def _why(self, time: int) -> LateEvent:
+        late = self._context.now.watermark_ns - self._spec.delay_ns - time
+        return LateEvent(f"it came {late / 1e9:.3f} s too late for its session")
+
+    def _fire_alone(self, key: Any, event: Any, time: int) -> None:
+        calls = self._context.calls
+        try:
+            accumulator = calls.initial()
+            changed = calls.update(event, accumulator)
+            accumulator = accumulator if changed is None else changed
+            window = Window(time, time + self._spec.gap_ns, Firing.LATE)
+            output = calls.output(key, accumulator, window)
+        except BaseException as error:
+            self._context.failed(event, error, key)
+            return
+        if output is not None:
+            self._context.emit(key, output, time, self._context.now.watermark_ns)
+
+    # --- firing ---
+
+    def advance(self, watermark: int) -> None:
+        """Fire the sessions that end at or before ``watermark`` less the delay, in order."""
+        live = self._context.live
+        span = self._spec.gap_ns + self._spec.delay_ns
+        live.load_due(OPEN, watermark)
+        open_ = live.slot(OPEN)
+        fired: list[tuple[int, int, Any, Session]] = []
+        for key in in_order(open_):
+            for session in open_[key]:
+                if session[1] + span <= watermark:
+                    fired.append((session[1] + span, len(fired), key, session))
+        for _, _, key, session in sorted(fired, key=lambda each: each[:2]):
+            self._fire(key, session)
+            open_[key].remove(session)
+        for key in [key for key, sessions in open_.items() if not sessions]:
+            live.discard(OPEN, key)
+
+    def _fire(self, key: Any, session: Session) -> None:
+        window = Window(session[0], session[1] + self._spec.gap_ns)
+        try:
+            output = self._context.calls.output(key, session[2], window)
+        except BaseException as error:
+            self._context.failed(session[2], error, key)
+            return
+        if output is not None:
+            self._context.emit(key, output, window.end - 1, window.end + self._spec.delay_ns - 1)
+
+    def next_due(self, slot: Slot, value: Any) -> int:
+        """Return when the first session of a key ends."""
+        span = self._spec.gap_ns + self._spec.delay_ns
+        return min(int(session[1]) + span for session in value)

@@ -1,0 +1,72 @@
+"""Frozen specifications of windows, and the window of a result.
+
+Where it runs: pure.  All spans and times are whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+DROP = "drop"
+FIRE_PER_MESSAGE = "fire-per-message"
+PLACE_IN_OLDEST_WINDOW = "place-in-oldest-window"
+DEAD_LETTER = "dead-letter"
+RANGE_POLICIES = (DROP, FIRE_PER_MESSAGE, PLACE_IN_OLDEST_WINDOW, DEAD_LETTER)
+SESSION_POLICIES = (DROP, FIRE_PER_MESSAGE, DEAD_LETTER)
+
+NO_WATERMARK = -(2**63)  # before the first event: nothing is late
+FINAL_WATERMARK = 2**63 - 1  # after the last event: every window fires
+
+
+class Firing(Enum):
+    """Reason why a window was evaluated."""
+
+    EARLY = "early"  # at the interval of with_early_results(): more events may come
+    FINAL = "final"  # the watermark has passed the window's end and delay; or the window is full
+    CORRECTED = "corrected"  # late events within the allowed lateness
+    LATE = "late"  # a single late event, by the policy "fire-per-message"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The window of a result: [``start``, ``end``), in nanoseconds of event time."""
+
+    start: int
+    end: int
+    firing: Firing = Firing.FINAL
+
+
+@dataclass(frozen=True, slots=True)
+class RangeWindowSpec:
+    """Windows of ``range_ns``, one every ``slide_ns``, aligned at ``offset_ns``."""
+
+    range_ns: int
+    slide_ns: int
+    delay_ns: int = 0
+    offset_ns: int = 0
+    policy: str = DROP
+    early_ns: int | None = None  # how often a window is evaluated before it fires
+    lateness_ns: int = 0  # how long after firing a window accepts late events
+    corrected_ns: int | None = None  # how often it is evaluated again meanwhile; None: once
+    empty_limit: int = 0  # successive empty windows of a key that are evaluated
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindowSpec:
+    """Windows of ``count`` events of a key."""
+
+    count: int
+    timeout_ns: int | None = None  # after the time of its first event a window fires as it is
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindowSpec:
+    """Windows that end when a key has no event for ``gap_ns``."""
+
+    gap_ns: int
+    delay_ns: int = 0
+    policy: str = DROP
+
+
+WindowSpec = RangeWindowSpec | CountWindowSpec | SessionWindowSpec

@@ -1,0 +1,147 @@
+"""The step of windows in a pipeline.
+
+Where it runs: everywhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import Any, Generic, TypeVar
+
+from wallaroo.steps.kinds import STOP, Step
+from wallaroo.steps.windows.grid import Grid
+from wallaroo.steps.windows.panes import may_add_up
+from wallaroo.steps.windows.spec import RangeWindowSpec, SessionWindowSpec, WindowSpec
+from wallaroo.user_code.references import importable_module, pickle_by_value, resolve
+
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+
+
+class WindowStep(Step, Generic[In, Out]):
+    """Windows over an aggregation: a key's events in, results out.
+
+    There is a result per window.  ``given`` is the argument of ``over``: the aggregation's class,
+    or an object of it.
+    """
+
+    kind = "windows"
+    example = "def update(self, event, accumulator): ..."
+    arities = (2,)
+    is_computation = True
+    is_stateful = True
+    keeps_entries = True
+    acts_at_end = True
+
+    def __init__(
+        self,
+        spec: WindowSpec,
+        given: Any,
+        place: str = "",
+        name: str | None = None,
+        on_error: str = STOP,
+        gives_late: bool = False,
+    ):
+        self.spec = spec
+        self.kept_for = spec
+        self.given = given
+        self.aggregation = made_of(given)
+        self.state_class = given if inspect.isclass(given) else type(given)
+        self.own_place = place
+        self.gives_late = gives_late
+        self.holds_ns = _delay_of(spec)
+        # whether events may be added up before the shuffle
+        is_exact = getattr(self.aggregation, "adds_up_exactly", False)
+        self.adds_up = is_exact and may_add_up(spec) and not gives_late
+        super().__init__(_called_by_windows, name or _name_of(self.aggregation), on_error)
+        self.arity = 2
+        self.__module__ = self.state_class.__module__
+        self.__qualname__ = self.state_class.__qualname__
+        self.__doc__ = self.state_class.__doc__
+
+    @property
+    def place(self) -> str:
+        """Return ``file:line`` of ``over``."""
+        return self.own_place
+
+    def is_importable(self) -> bool:
+        """Return False: windows are made where they are used, and pickled by value."""
+        return False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        packed = _packed(self.given)
+        return rebuilt, (packed, self.spec, *self._options())
+
+    def _options(self) -> tuple[Any, ...]:
+        return self.own_place, self.step_name, self.on_error, self.gives_late
+
+    def giving_late(self) -> WindowStep[In, Any]:
+        """Return the same step, which emits late events as well (``windows.late``)."""
+        place, name, on_error, _ = self._options()
+        return WindowStep(self.spec, self.given, place, name, on_error, True)
+
+
+def rebuilt(packed: Any, spec: WindowSpec, *options: Any) -> WindowStep[Any, Any]:
+    """Rebuild the step in the process that unpickles it."""
+    return WindowStep(spec, packed.unpack(), *options)
+
+
+def _delay_of(spec: WindowSpec) -> int:
+    """Return how much later than its time a result is emitted."""
+    if isinstance(spec, RangeWindowSpec):
+        try:
+            return Grid.of(spec).delay
+        except (TypeError, ZeroDivisionError):
+            return 0  # the build refuses such spans
+    return spec.delay_ns if isinstance(spec, SessionWindowSpec) else 0
+
+
+class _ByReference:
+    """An aggregation's class, by its name for import elsewhere."""
+
+    def __init__(self, module: str, qualname: str):
+        self.module = module
+        self.qualname = qualname
+
+    def unpack(self) -> Any:
+        return resolve(self.module, self.qualname)
+
+
+class _Pickled:
+    """An aggregation's object, or a class that cannot be imported."""
+
+    def __init__(self, content: bytes):
+        self.content = content
+
+    def unpack(self) -> Any:
+        return pickle.loads(self.content)
+
+
+def _packed(given: Any) -> Any:
+    if inspect.isclass(given) and "<locals>" not in given.__qualname__:
+        return _ByReference(importable_module(given.__module__), given.__qualname__)
+    return _Pickled(pickle_by_value(given))
+
+
+def made_of(given: Any) -> Any:
+    """Return the aggregation's object; the class itself if its call fails, as the checks report."""
+    if not inspect.isclass(given):
+        return given
+    try:
+        return given()
+    except Exception:
+        return given
+
+
+def _name_of(aggregation: Any) -> str:
+    if inspect.isclass(aggregation):
+        return aggregation.__name__
+    try:
+        return str(aggregation.name())
+    except Exception:
+        return type(aggregation).__name__
+
+
+def _called_by_windows(event: Any, accumulator: Any) -> None:
+    """Stand in for the aggregation's methods, which the window operator calls."""

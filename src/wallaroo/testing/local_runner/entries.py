@@ -1,0 +1,44 @@
+"""Committed ordered entries of the in-process runner: dictionaries, sorted when they are scanned.
+
+Where it runs: anywhere; pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from wallaroo.engine.stores.sorted_state import Change
+
+
+class MemoryEntries:
+    """Entries of one namespace, by key group; an ``EntryReader``."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, dict[bytes, bytes]] = {}
+        self._sorted: dict[int, list[bytes]] = {}
+
+    def get(self, group: int, stored: bytes) -> bytes | None:
+        return self._groups.get(group, {}).get(stored)
+
+    def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        entries = self._groups.get(group)
+        if not entries:
+            return
+        if group not in self._sorted:
+            self._sorted[group] = sorted(entries)
+        order = self._sorted[group]
+        for at in range(bisect_left(order, low), bisect_left(order, high)):
+            yield order[at], entries[order[at]]
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Apply changes to the committed state."""
+        for group, stored, value in changes:
+            self._sorted.pop(group, None)
+            if value is None:
+                self._groups.get(group, {}).pop(stored, None)
+            else:
+                self._groups.setdefault(group, {})[stored] = value
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))

@@ -1,0 +1,287 @@
+"""The in-process runner: the same physical plan without Spark and without a JVM.
+
+Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state go through the
+very code that runs on Spark; only the shuffle is a list of lists, the state log a dict, and the
+spool a list.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from wallaroo.dataflow.plan.model import Plan, SourcePlan
+from wallaroo.engine.blocks.blocks import Block
+from wallaroo.engine.blocks.keys import Key
+from wallaroo.engine.blocks.ordered_keys import TIME_MIN
+from wallaroo.engine.blocks.packing import packing_of
+from wallaroo.engine.exchange.partial_aggregation import ADDED_UP_MAX
+from wallaroo.engine.failures.policies import Sample, Tally, add_counts
+from wallaroo.engine.levels.level import Level
+from wallaroo.engine.levels.side_outputs import Committed, SideOutputs
+from wallaroo.engine.stores.keyed_state import Read
+from wallaroo.engine.stores.sorted_state import Change, EntryReader, namespace
+from wallaroo.engine.time.partition_times import ObservedSource
+from wallaroo.engine.time.watermarks import (
+    BatchTime,
+    Watermarks,
+    after_batch,
+    with_due,
+)
+from wallaroo.protocols.framing import Framing, frame_walker, framer
+from wallaroo.runtime.tasks.level_driver import (
+    Fed,
+    drain,
+    feed_blocks,
+    run_levels,
+)
+from wallaroo.sources.feeds.generator import GenSourceConfig, unpickled
+from wallaroo.steps.losses import Losses, add_losses
+from wallaroo.testing.local_runner.entries import MemoryEntries
+
+VALUE_FRAMING = Framing(4, ">I", 1 << 30)
+
+
+class Input(NamedTuple):
+    """One frame, or several, of one partition of a source."""
+
+    source: int
+    frames: bytes
+    receipt_ms: int  # unix time
+    partition: str = ""
+    times_ns: tuple[int, ...] | None = None  # its events' times, if the source knows them
+
+
+class Wire(bytes):
+    """Bytes as they come from the network: whole frames, headers included."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Injected:
+    """A source configuration for values that need no decoding."""
+
+    name: str
+    wire_framing: Framing = VALUE_FRAMING
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """One batch's encoded outputs by sink index, state changes and number of frames."""
+
+    outputs: dict[int, list[bytes]] = field(default_factory=dict)
+    # by step; None: removed
+    changes: dict[str, dict[Key, bytes | None]] = field(default_factory=dict)
+    events: int = 0
+    errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
+    samples: list[Sample] = field(default_factory=list)
+    losses: Losses = field(default_factory=dict)  # events that left without a result
+    # by name in the step table
+    entries: dict[str, list[Change]] = field(default_factory=dict)
+    time: Watermarks = field(default_factory=Watermarks)
+
+
+class LocalRunner:
+    """The runner of batches; ``state``: committed, pickled, by state step and key."""
+
+    def __init__(
+        self, plan: Plan, values_for: Iterable[str] = (), *, added_up_max: int = ADDED_UP_MAX
+    ):
+        self.plan = _with_values(plan, frozenset(values_for))
+        self._packing = packing_of(plan.serializer)
+        self.state: dict[str, dict[Key, bytes]] = {}
+        self.entries: dict[str, MemoryEntries] = {}
+        self.time = Watermarks()  # as of the last commit
+        self.batch = 0  # the next one's number
+        self._added_up_max = added_up_max
+
+    def frames(self, source: int, item: Any) -> bytes:
+        """Return an input's frames: payloads framed, a Wire as is, values pickled."""
+        plan = self.plan.sources[source]
+        if isinstance(item, Wire):
+            return bytes(item)
+        if plan.decoder is unpickled:
+            item = _pickle(item)
+        return framer(plan.config.wire_framing)(item)
+
+    def run_batch(
+        self,
+        pieces: Sequence[Sequence[Input]],
+        tasks: int,
+        watermark_ns: int | None = None,
+        *,
+        clock_ns: int = 0,
+        is_final: bool = False,
+        ended: Mapping[str, Collection[str]] = MappingProxyType({}),
+        away: Collection[str] = (),
+    ) -> BatchResult:
+        """Process one batch: per task of level 0 a list of inputs, which may be none.
+
+        Nothing is committed yet.
+
+        ``watermark_ns``: a watermark to move to, if the input's is lower.  ``is_final``: all input
+        has ended.  ``ended``: partitions that had ended before, by source.  ``away``: sources that
+        have been unavailable since the last batch.
+        """
+        result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
+        levels = self.plan.levels
+        before = self._before(clock_ns, ended, away, has_input=any(pieces))
+        time = BatchTime(
+            before,
+            max(clock_ns, self.time.clock_ns),
+            frozenset(range(len(self.plan.sources))),
+            is_final and not before.has_ended,
+            TIME_MIN if watermark_ns is None else watermark_ns,
+        )
+        observed: dict[int, dict[int, ObservedSource]] = {}
+        due: list[tuple[int, int]] = []
+        committed = Committed(self._reader, self._entries_of, self._keys_of)
+
+        def run(number: int, task: int, received: list[Block]) -> Iterator[tuple[int, Block]]:
+            level = Level(
+                self.plan,
+                number,
+                task,
+                tasks,
+                committed,
+                self.batch,
+                time,
+                self._added_up_max,
+            )
+            if number == 0:
+                feeding = self._feed_frames(level, pieces[task] if pieces else (), result)
+            else:
+                level.observe(observed)
+                feeding = feed_blocks(level, self.plan, number, task, received)
+            yield from drain(level, feeding, lambda: None)
+            if number == 0:
+                observed[task] = level.observed
+            due.append(level.effects.due_ns())
+            self._take(level.effects, result)
+
+        run_levels([max(1, len(pieces)), *[tasks] * (levels - 1)], run)
+        if self.plan.has_time or self.plan.has_end:
+            marks = after_batch(time, self.plan.source_times, observed)
+            result.time = with_due(marks, due)
+        return result
+
+    def _before(
+        self,
+        clock_ns: int,
+        ended: Mapping[str, Collection[str]],
+        away: Collection[str],
+        *,
+        has_input: bool,
+    ) -> Watermarks:
+        before = replace(self.time, has_ended=self.time.has_ended and not has_input)
+        for name, partitions in ended.items():
+            before = before.with_partitions(name, clock_ns, ended=partitions)
+        for name in away:
+            before = before.silent_for(name, clock_ns, _not_silent)
+        return before
+
+    def commit(self, result: BatchResult) -> None:
+        """Apply a batch's changes to the state, for the next one."""
+        for step, changes in result.changes.items():
+            state = self.state.setdefault(step, {})
+            for key, raw in changes.items():
+                if raw is None:
+                    state.pop(key, None)
+                else:
+                    state[key] = raw
+        for name, entries in result.entries.items():
+            self.entries.setdefault(name, MemoryEntries()).apply(entries)
+        self.time = result.time
+        self.batch += 1
+
+    def states(self, step: str) -> dict[Key, Any]:
+        """Return the committed state objects of one state step, by key."""
+        return {key: self._packing.loads(raw) for key, raw in self.state.get(step, {}).items()}
+
+    def _reader(self, step: str) -> Read:
+        return self.state.get(step, {}).get
+
+    def _keys_of(self, step: str) -> Iterable[Key]:
+        return tuple(self.state.get(step, ()))
+
+    def _entries_of(self, name: str) -> EntryReader:
+        return self.entries.setdefault(name, MemoryEntries())
+
+    def _feed_frames(self, level: Level, inputs: Sequence[Input], result: BatchResult) -> Fed:
+        for given in _in_runs(inputs) if self.plan.has_blocks else inputs:
+            source, frames, receipt_ms, partition, times_ns = Input(*given)
+            times = None if times_ns is None else partial(_same, times_ns)
+            result.events += level.feed_frames(source, frames, receipt_ms, partition, times)
+            yield None
+
+    def _take(self, effects: SideOutputs, result: BatchResult) -> None:
+        for sink, outputs in effects.outputs.items():
+            result.outputs[sink].extend(outputs)
+        add_counts(result.errors, effects.failures.counts)
+        result.samples += effects.failures.samples
+        add_losses(result.losses, effects.losses)
+        for step, state in effects.states.items():
+            result.changes.setdefault(step, {}).update(state.changes())
+        for step, store in effects.stores.items():
+            for kind, changes in store.changes():
+                result.entries.setdefault(namespace(step, kind), []).extend(changes)
+
+
+def _not_silent(partition: str | None) -> int:
+    return 0
+
+
+def _in_runs(inputs: Sequence[Input]) -> Iterator[Input]:
+    """Yield the runs of frames from one partition, as a source's log has them."""
+    for (source, receipt_ms, partition), some in groupby(map(_whole, inputs), _origin):
+        frames = b"".join(each.frames for each in some)
+        yield Input(source, frames, receipt_ms, partition)
+
+
+def _whole(given: Input) -> Input:
+    return Input(*given)
+
+
+def _origin(given: Input) -> tuple[int, int, str]:
+    return given.source, given.receipt_ms, given.partition
+
+
+def _same(times_ns: tuple[int, ...]) -> tuple[int, ...]:
+    return times_ns
+
+
+def _pickle(value: Any) -> bytes:
+    return packing_of(None).dumps(value)
+
+
+def _with_values(plan: Plan, names: frozenset[str]) -> Plan:
+    """Replace the decoders of sources that get values by one that unpickles them."""
+
+    def injected(source: SourcePlan) -> SourcePlan:
+        if source.config.name in names and not isinstance(source.config, GenSourceConfig):
+            return replace(source, config=_Injected(source.config.name), decoder=unpickled)
+        return source
+
+    return replace(plan, sources=tuple(map(injected, plan.sources)))
+
+
+def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
+    """Cut whole frames apart with their headers.  Raises ValueError: half a frame at the end."""
+    walk = frame_walker(framing)
+    at = 0
+    frames = []
+    end, _ = walk(wire, 0, len(wire))
+    if end != len(wire):
+        raise ValueError(f"the last frame is not whole: {len(wire) - end} bytes after byte {end}")
+    if framing.is_lines:
+        return [line + b"\n" for line in wire.split(b"\n")[:-1]]
+    header = struct.Struct(framing.length_fmt)
+    while at < end:
+        size = framing.header_length + header.unpack_from(wire, at)[0]
+        frames.append(wire[at : at + size])
+        at += size
+    return frames

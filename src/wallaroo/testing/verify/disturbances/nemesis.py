@@ -1,0 +1,226 @@
+"""Disturbances of a run: deaths, pauses, failing disks, damaged files, wrong clocks.
+
+Where it runs: the verifier.
+
+Invariant: exactly the disturbances that took effect are counted.  An order that no process took is
+withdrawn; a damaged bit that made the run refuse is flipped back, so that the next start can
+continue from the original files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import psutil
+
+from wallaroo.errors import PeerError
+from wallaroo.processes.roles import run_processes
+from wallaroo.testing.verify.disturbances.damage import BitFlips
+from wallaroo.testing.verify.disturbances.orders import (
+    LOW_LATENCY,
+    SYNCS,
+    WRITES,
+    Orders,
+)
+from wallaroo.testing.verify.trial.processes import (
+    Kind,
+    await_end,
+    find,
+    kill,
+)
+from wallaroo.testing.verify.trial.result import Result
+from wallaroo.testing.verify.trial.schedule import CAUSES, Fault, Kill
+from wallaroo.testing.verify.trial.supervised import Supervised
+
+TARGET_S_MAX = 600.0  # until a process of the kind to be killed exists
+END_S_MAX = 60.0  # within which a deed ends the run
+GONE_S_MAX = 180.0  # until processes are gone that end together with a killed one
+POLL_S = 0.02
+CLOCK_STEP_S = 7200.0
+FAILED_S_MAX = 40.0  # from a disk fault to the end of the run that it explains
+LASTING = 0.4  # share of disk faults that last
+SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.HOLD: signal.SIGSTOP, Fault.STOP: signal.SIGTERM}
+POINTS = {Fault.ENOSPC: WRITES, Fault.EIO: WRITES + SYNCS, Fault.TORN: WRITES}
+
+
+class Scene(Protocol):
+    """The part of a verification that a nemesis uses."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait, and restart the run if it dies meanwhile."""
+
+    def await_(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait for a condition, as in ``pause``.  Raises PeerError if it is not met in time."""
+
+    def expect_end(self, seconds: float) -> None:
+        """Note that a deed explains one end of the run within ``seconds``."""
+
+
+@dataclass(slots=True)
+class Nemesis:
+    """The executor of deeds on ``run``."""
+
+    run: Supervised
+    seed: int
+    scene: Scene
+    result: Result
+    say: Callable[[str], None]
+    orders: Orders
+    flips: BitFlips
+    is_low_latency: bool = False
+    _chance: random.Random = field(init=False)
+    _tried: Counter[tuple[Fault, str]] = field(default_factory=Counter)  # points that were chosen
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(f"nemesis {self.seed}")
+        self.run.environment.update(self.orders.environment)
+
+    def do(self, number: int, planned: Kill) -> bool:
+        """Carry out one deed; return whether it took effect."""
+        if planned.deed in SIGNALS:
+            return self._signal(number, planned)
+        if planned.deed is Fault.CLOCK:
+            return self._step_clock(number)
+        if planned.deed is Fault.FLIP:
+            return self._flip_bit(number)
+        return self._break_call(number, planned.deed)
+
+    # -- processes
+
+    def _signal(self, number: int, planned: Kill) -> bool:
+        pid = self._target(planned)
+        if planned.kind in CAUSES and planned.deed is not Fault.HOLD:
+            self.scene.expect_end(END_S_MAX)
+        is_daemon = planned.kind is Kind.DAEMON and planned.deed is Fault.KILL
+        workers = _children(pid) if is_daemon else []
+        if not kill(pid, SIGNALS[planned.deed]):
+            return False
+        self.result.note(planned.kind, planned.deed)
+        self.say(f"{planned.deed.value} {number}: {planned.kind.value} {pid}")
+        if planned.deed is Fault.KILL:
+            await_end(pid)  # otherwise the next deed might strike a dead process
+            _await_gone(workers, "daemon")  # no longer found, but they end with their daemon
+        if planned.deed is Fault.HOLD:
+            try:
+                self.scene.pause(planned.held_s)
+            finally:  # it continues whatever happens here
+                kill(pid, signal.SIGCONT)
+        return True
+
+    def _target(self, planned: Kill) -> int:
+        found: list[int] = []
+
+        def is_there() -> bool:
+            found[:] = find(self.run.pid)[planned.kind]
+            return bool(found)
+
+        self.scene.await_(is_there, TARGET_S_MAX, f"a process of kind {planned.kind.value}")
+        return found[int(planned.choice * len(found))]
+
+    # -- disks and clocks
+
+    def _break_call(self, number: int, deed: Fault) -> bool:
+        action = deed.value
+        if deed is not Fault.TORN and self._chance.random() < LASTING:
+            action += f" {self._chance.uniform(0.5, 5):.1f}"
+        chosen = self._point(deed)
+        every = [point for point in self._points(deed) if point != chosen]
+        self.scene.expect_end(self.orders.chosen_s + self.orders.every_s + FAILED_S_MAX)
+        taken = self._order([chosen], action, self.orders.chosen_s)
+        taken = taken or self._order(every, action, self.orders.every_s)
+        for point in taken:
+            self.result.note_deed(deed, point)
+            self.say(f"{deed.value} {number}: {action} at {point}")
+        return bool(taken)
+
+    def _points(self, deed: Fault) -> list[str]:
+        points = POINTS[deed]
+        return sorted(
+            {LOW_LATENCY.get(each, each) if self.is_low_latency else each for each in points}
+        )
+
+    def _point(self, deed: Fault) -> str:
+        """Choose a point at which this was done least often, so that all have their turn."""
+        points = self._points(deed)
+        least = min(self._tried[deed, point] for point in points)
+        fewest = [p for p in points if self._tried[deed, p] == least]
+        point = self._chance.choice(fewest)
+        self._tried[deed, point] += 1
+        return point
+
+    def _order(self, points: list[str], action: str, seconds: float) -> list[str]:
+        """Order an action from the first process that passes one of the points.
+
+        Return the points at which it was done: rarely two, if processes were quick.
+        """
+        for point in points:
+            self.orders.place(point, action)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not any(map(self.orders.is_taken, points)):
+            self.scene.pause(POLL_S)
+        return [point for point in points if not self.orders.withdraw(point)]
+
+    def _step_clock(self, number: int) -> bool:
+        seconds = self._chance.uniform(-CLOCK_STEP_S, CLOCK_STEP_S)
+        self.orders.step_clock(seconds)
+        self.result.note_deed(Fault.CLOCK, "back" if seconds < 0 else "ahead")
+        self.say(f"clock {number}: {seconds:+.0f} s")
+        return True
+
+    # -- files
+
+    def _flip_bit(self, number: int) -> bool:
+        """End the run and flip a bit; return whether there was a file.  The scene restarts it."""
+        processes = _family(self.run.pid)
+        self.scene.expect_end(GONE_S_MAX + GONE_S_MAX)
+        kill(self.run.pid, self._chance.choice((signal.SIGKILL, signal.SIGTERM)))
+        if self.run.wait_for_end(GONE_S_MAX) is None:
+            raise PeerError(f"The run did not end within {GONE_S_MAX:.0f} s: {self.run.tail()}")
+        _await_gone(processes, "run")
+        flipped = self.flips.add(self._chance)
+        if flipped is None:
+            return False
+        self.result.note_deed(Fault.FLIP, flipped.kind)
+        self.say(
+            f"flip {number}: bit {flipped.mask:#x} of byte {flipped.byte} in {flipped.kind} "
+            f"{flipped.file.name}"
+        )
+        return True
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    found = []
+    for each in run_processes(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(each))
+    return found
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        return list(psutil.Process(pid).children())
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _await_gone(processes: list[psutil.Process], whose: str) -> None:
+    until = time.monotonic() + GONE_S_MAX
+    while alive := [one for one in processes if _is_there(one)]:
+        if time.monotonic() > until:
+            raise PeerError(f"These outlived their {whose}: {', '.join(map(str, alive))}")
+        time.sleep(POLL_S)
+
+
+def _is_there(process: psutil.Process) -> bool:
+    """Return whether a process is more than an entry of the process table."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

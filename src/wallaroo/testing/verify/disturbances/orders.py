@@ -1,0 +1,94 @@
+"""Faults of disk and clock, ordered from a run's processes.
+
+Where it runs: the verifier, while the processes run.  An order is a file named after a fault point;
+the process that passes the point takes the order and carries it out
+(`wallaroo.instrumentation.faults`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from wallaroo.instrumentation.fault_actions import OFFSET
+from wallaroo.instrumentation.faults import TAKEN
+
+# The points right before a write, a sync or a rename of the protocol.
+WRITES = (
+    "spool.append",
+    "storage.write",
+    "outbox.pending.write",
+    "outbox.write",
+    "egress.progress",
+    "spool.head",
+    "spool.tail",
+)
+SYNCS = (
+    "spool.fsync",
+    "storage.fsync",
+    "storage.rename",
+    "storage.sync_folder",
+    "outbox.pending.fsync",
+    "outbox.pending.rename",
+    "outbox.pending.sync_folder",
+)
+# points that batches at low latency pass instead
+LOW_LATENCY: Mapping[str, str] = {
+    "storage.write": "storage.append",
+    "storage.fsync": "storage.append_sync",
+    "storage.rename": "storage.append",
+    "storage.sync_folder": "storage.append_sync",
+    "outbox.write": "storage.append",
+}
+CHOSEN_S_MAX = 4.0
+EVERY_S_MAX = 20.0
+
+
+class Orders:
+    """The folder of orders, and the clock of the run's processes.
+
+    A process has ``chosen_s`` to take an order at the chosen point, then ``every_s`` to take one at
+    any point.
+    """
+
+    def __init__(self, folder: Path, chosen_s: float = CHOSEN_S_MAX, every_s: float = EVERY_S_MAX):
+        folder.mkdir(mode=0o700)
+        self.chosen_s = chosen_s
+        self.every_s = every_s
+        self.folder = folder
+        self._ahead_ns = 0
+        clock = folder / "clock"
+        clock.write_bytes(OFFSET.pack(0))
+        with clock.open("r+b") as file:
+            self._clock = mmap.mmap(file.fileno(), OFFSET.size)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables that the run's processes need."""
+        return {"WALLAROO_FAULT_ORDERS": str(self.folder)}
+
+    def place(self, point: str, action: str) -> None:
+        """Order ``action`` from the next process that passes ``point``."""
+        unfinished = self.folder / ".order"
+        unfinished.write_text(action, encoding="ascii")
+        (self.folder / f"{point}{TAKEN}").unlink(missing_ok=True)
+        os.rename(unfinished, self.folder / point)
+
+    def is_taken(self, point: str) -> bool:
+        """Return whether a process took the last order at this point."""
+        return (self.folder / f"{point}{TAKEN}").exists()
+
+    def withdraw(self, point: str) -> bool:
+        """Withdraw an order; return False if it was taken meanwhile."""
+        try:
+            os.unlink(self.folder / point)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def step_clock(self, seconds: float) -> None:
+        """Step the clock of all the run's processes."""
+        self._ahead_ns += int(seconds * 1e9)
+        OFFSET.pack_into(self._clock, 0, self._ahead_ns)

@@ -1,0 +1,55 @@
+"""Deaths, pauses, failing disks, damaged files and wrong clocks, by seed.
+
+Where it runs: the verifier.
+"""
+
+from __future__ import annotations
+
+import time
+
+from wallaroo.options import Latency
+from wallaroo.testing.verify.disturbances.nemesis import SIGNALS, Nemesis
+from wallaroo.testing.verify.disturbances.orders import Orders
+from wallaroo.testing.verify.injectors import Injection
+from wallaroo.testing.verify.trial.schedule import Kill, schedule
+
+
+class Kills:
+    """Disturbances of single processes."""
+
+    def __init__(self, course: Injection):
+        self._course = course
+        self._nemesis = Nemesis(
+            course.run,
+            course.options.seed,
+            course.watch,
+            course.result,
+            course.say,
+            Orders(course.folder / "orders"),
+            course.flips,
+            is_low_latency=course.options.latency is Latency.LOW,
+        )
+
+    def disturb(self, began: float) -> None:
+        """Carry out the deeds that the options' seed determines, in order."""
+        options = self._course.options
+        planned = schedule(
+            options.kills,
+            options.seed,
+            options.kinds,
+            deeds=options.deeds,
+            together=options.together,
+        )
+        for number, kill in enumerate(planned, 1):
+            if time.monotonic() - began > options.seconds or options.is_enough():
+                break
+            self._strike(number, kill)
+
+    def _strike(self, number: int, planned: Kill) -> None:
+        if not planned.is_hurried:
+            self._course.await_progress("output after a disturbance")
+        self._course.watch.pause(planned.pause_s)
+        if self._nemesis.do(number, planned):
+            self._course.progress.mark()
+            if planned.deed in SIGNALS:
+                self._course.progress.note_kill(planned.kind)

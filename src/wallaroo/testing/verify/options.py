@@ -1,0 +1,39 @@
+"""Options of a verification.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from wallaroo.options import Latency
+from wallaroo.testing.verify.cases import Case
+from wallaroo.testing.verify.trial.processes import Kind
+from wallaroo.testing.verify.trial.schedule import Fault
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """Case, load and disturbances of a verification."""
+
+    name: str
+    case: type[Case]
+    kills: int = 20
+    seed: int = 1
+    seconds: float = float("inf")  # no kill after this time
+    rate: float = 2000.0  # events per second and source
+    kinds: tuple[Kind, ...] = tuple(Kind)
+    deeds: tuple[Fault, ...] = (Fault.KILL,)
+    together: int = 1  # number of simultaneous deeds
+    is_enough: Callable[[], bool] = lambda: False  # whether to end the disturbances
+    is_plain: bool = False  # whether the receiver is plain TCP, which cannot report what it has
+    # fault points, such as commit.before:3: the first starts of the run kill themselves there
+    faults: tuple[str, ...] = ()
+    host: str = "127.0.0.1"  # where senders reach the run
+    # number of events by source, unless the disturbances determine it
+    events: tuple[tuple[str, int], ...] = ()
+    run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
+    latency: Latency = Latency.NORMAL
+    program: tuple[str, ...] = ("wallaroo", "run")  # the module that runs it, and what comes first

@@ -1,0 +1,1 @@
+"""One run under test: its processes, schedule, progress, ledger and result."""

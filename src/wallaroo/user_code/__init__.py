@@ -1,0 +1,1 @@
+"""The user's functions and values: references, signatures, pickling."""

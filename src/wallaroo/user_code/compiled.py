@@ -1,0 +1,85 @@
+"""Facts about users' functions that their compiled code shows, if it can be read.
+
+Where it runs: driver; pure.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any
+
+_RETURNS = ("RETURN_VALUE", "RETURN_CONST")
+_GENERATES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+
+
+def returns_nothing(function: Callable[..., Any]) -> bool:
+    """Return whether a function never returns a value, without the annotation ``-> None``.
+
+    >>> def log(event): print(event)
+    >>> def some(event): return event or None
+    >>> def fails(event): raise ValueError(event)
+    >>> [returns_nothing(function) for function in (log, some, fails, print)]
+    [True, False, False, False]
+    """
+    stated = getattr(function, "__annotations__", {}).get("return", ...)
+    return stated not in (None, "None") and never_returns_a_value(function)
+
+
+def never_returns_a_value(function: Callable[..., Any]) -> bool:
+    """Return whether a function ends, but never with a value; never of a generator or lambda."""
+    code = _code_of(function)
+    if code is None or code.co_name == "<lambda>" or code.co_flags & _GENERATES:
+        return False
+    instructions = list(dis.get_instructions(code))
+    values = [
+        _is_value(instructions, place)
+        for place, instruction in enumerate(instructions)
+        if instruction.opname in _RETURNS
+    ]
+    return bool(values) and not any(values)
+
+
+def _is_value(instructions: list[dis.Instruction], place: int) -> bool:
+    """Return whether the return at this place may return anything but the constant None."""
+    instruction = instructions[place]
+    if instruction.opname == "RETURN_CONST":
+        return instruction.argval is not None
+    before = instructions[place - 1]
+    is_none = before.opname == "LOAD_CONST" and before.argval is None
+    return instruction.is_jump_target or not is_none
+
+
+def attributes_used(function: Callable[..., Any], argument: int) -> frozenset[str]:
+    """Return the attributes that a function reads of one of its positional arguments.
+
+    None of a closure: which of them it reads may depend on the values that it was made with.
+
+    >>> attributes_used(lambda event, state, context: context.set_timer("t", 1), 2)
+    frozenset({'set_timer'})
+    """
+    code = _code_of(function)
+    if code is None or code.co_argcount <= argument or code.co_freevars:
+        return frozenset()
+    return frozenset(_attributes(code, code.co_varnames[argument]))
+
+
+def _attributes(code: CodeType, name: str) -> Iterator[str]:
+    instructions = list(dis.get_instructions(code))
+    for before, after in itertools.pairwise(instructions):
+        # newer versions of Python load two names at once: the second is on top
+        loaded = before.argval[-1] if isinstance(before.argval, tuple) else before.argval
+        if before.opname.startswith("LOAD_") and loaded == name and after.opname in _ATTRIBUTES:
+            yield after.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType) and name in constant.co_freevars:
+            yield from _attributes(constant, name)
+
+
+def _code_of(function: Callable[..., Any]) -> CodeType | None:
+    code = getattr(function, "__code__", None)
+    return code if isinstance(code, CodeType) else None

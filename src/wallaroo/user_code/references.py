@@ -1,0 +1,85 @@
+"""References: a class, function or step travels as *module and name*.
+
+Where it runs: everywhere.  A script's ``__main__`` is translated to the script's importable name,
+so that state pickled by a worker today unpickles tomorrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+import sys
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+
+def importable_module(name: str) -> str:
+    """Return the name by which others import a module; ``__main__``'s: its file's stem."""
+    if name != "__main__":
+        return name
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    is_typed = not file or file.startswith("<")  # python reads a program from "<stdin>"
+    return name if is_typed else Path(str(file)).stem
+
+
+def is_session() -> bool:
+    """Return whether ``__main__`` is a notebook or a prompt, which no process can import."""
+    return importable_module("__main__") == "__main__"
+
+
+def resolve(module: str, qualname: str) -> Any:
+    """Import ``module`` and walk to ``qualname``."""
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def load(path: str) -> Any:
+    """Import what ``module:name`` names, when it is needed rather than with its user."""
+    module, _, name = path.partition(":")
+    return resolve(module, name)
+
+
+def is_found(thing: Any) -> bool:
+    """Return whether a step's or function's module and name lead to it, in other processes too."""
+    try:
+        found: Any = sys.modules[thing.__module__]
+        for part in thing.__qualname__.split("."):
+            found = getattr(found, part)
+    except (KeyError, AttributeError):
+        return False
+    return found is thing and importable_module(thing.__module__) != "__main__"
+
+
+class _ByName(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if getattr(value, "__module__", None) == "__main__" and isinstance(
+            value, type | FunctionType
+        ):
+            return resolve, (importable_module("__main__"), value.__qualname__)
+        return NotImplemented
+
+
+def pickle_by_name(value: Any) -> bytes:
+    """Pickle with the script's classes and functions named as others import them."""
+    content = io.BytesIO()
+    _ByName(content, 5).dump(value)
+    return content.getvalue()
+
+
+def pickle_by_value(value: Any) -> bytes:
+    """Pickle a function or class that cannot be imported with all that it refers to.
+
+    ``pickle.loads`` restores it.  cloudpickle is loaded at the first call, as most applications
+    need it never and it takes long.
+    """
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]
+
+    return bytes(cloudpickle.dumps(value))

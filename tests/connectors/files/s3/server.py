@@ -1,0 +1,83 @@
+"""A real S3 server for tests: S3Proxy over a folder, on loopback.
+
+Where it runs: tests.  S3Proxy is a server of the S3 protocol in production use (signatures, ranges,
+multipart uploads); what it stores lies in files.  The artifacts come from
+`scripts/setup-test-servers`, which copies them to ``.servers/s3`` with Maven.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.server_process import ServerProcess
+from wallaroo.spark.local_cluster.hosts import free_ports
+
+ARTIFACTS = Path(__file__).resolve().parents[4] / ".servers" / "s3"
+KEY, SECRET = "tests", "secret-of-tests"
+PROPERTIES = """\
+s3proxy.endpoint=http://127.0.0.1:{port}
+s3proxy.authorization=aws-v2-or-v4
+s3proxy.identity={key}
+s3proxy.credential={secret}
+jclouds.provider=filesystem-nio2
+jclouds.filesystem.basedir={folder}/data
+jclouds.identity=none
+jclouds.credential=none
+"""
+QUIET = "<configuration><root level='OFF'/></configuration>"
+
+
+def options_of(port: int) -> dict[str, Any]:
+    """What clients of a server need."""
+    return {
+        "endpoint_override": f"127.0.0.1:{port}",
+        "scheme": "http",
+        "region": "us-east-1",
+        "access_key": KEY,
+        "secret_key": SECRET,
+    }
+
+
+@dataclass(slots=True)
+class S3Server(ServerProcess):
+    """A server; its data survive `kill` and `start`."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What clients need."""
+        return options_of(self.port)
+
+    def start(self) -> None:
+        """Start; return when it answers."""
+        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        (self.folder / "logback.xml").write_text(QUIET)
+        text = PROPERTIES.format(port=self.port, key=KEY, secret=SECRET, folder=self.folder)
+        (self.folder / "s3.properties").write_text(text)
+        java = os.environ.get("JAVA_HOME")
+        options = ["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        self.launch(
+            [
+                f"{java}/bin/java" if java else "java",
+                *options,
+                f"-Dlogback.configurationFile={self.folder}/logback.xml",
+                *("-cp", f"{ARTIFACTS}/*", "org.gaul.s3proxy.Main"),
+                *("--properties", str(self.folder / "s3.properties")),
+            ]
+        )
+
+
+@contextmanager
+def running_s3(folder: Path) -> Iterator[S3Server]:
+    """A server for as long as the context lasts."""
+    (port,) = free_ports(1)
+    server = S3Server(folder, port)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()

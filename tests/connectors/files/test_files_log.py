@@ -1,0 +1,262 @@
+"""Many files as one log: each record once, however they are cut, and clear words where files
+change.
+"""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import wallaroo
+from tests.timed_events import decode, encode, key_of, time_of
+from tests.unit.serdes.orders import Item
+from tests.unit.sources.own import copying
+from wallaroo import aggregations
+from wallaroo.connectors.file.sink import FileSinkConfig
+from wallaroo.connectors.files.log import PIECE_BYTES_MIN
+from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
+from wallaroo.options import RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.serdes import Csv, Json, row_decoder
+from wallaroo.sources import FilesSourceConfig, LogContext, Position
+from wallaroo.sources.log import SourceLog
+
+Eventually = Callable[..., None]
+LINES = 5000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "in"
+    (made / "deep").mkdir(parents=True)
+    (made / "a.txt").write_text("".join(f"a {n} {'x' * 40}\n" for n in range(LINES)))
+    (made / "b.txt").write_text("b 0\nb 1")
+    (made / "c.txt.gz").write_bytes(gzip.compress(b"".join(b"c %d\n" % n for n in range(LINES))))
+    (made / ".hidden.txt").write_text("no\n")
+    (made / "deep" / "d.txt").write_text("d 0\r\n")
+    return made
+
+
+def opened(path: object, **options: Any) -> SourceLog:
+    return FilesSourceConfig("files", str(path), **options).open_log(LogContext(Path("/nowhere")))
+
+
+def everything(log: SourceLog, pieces: int, events_max: int = 1000) -> list[Any]:
+    positions = [log.beginning()]
+    log = pickle.loads(pickle.dumps(log))
+    while (next_one := log.advance(positions[-1], events_max)) != positions[-1]:
+        positions.append(next_one)
+    assert positions[-1].events == log.head().position.events
+    return [
+        payload
+        for low, high in pairwise(positions)
+        for piece in log.split(low, high, pieces)
+        for part in piece
+        for records in log.read(part)
+        for payload in records.payloads
+    ]
+
+
+def test_files_that_are_gone_do_not_hide_what_waits_in_another(folder: Path) -> None:
+    pattern = folder / "**" / "*.txt*"
+    log = opened(pattern)
+    done = log.advance(log.beginning(), 1_000_000)
+    assert log.backlog(done) == 0
+    for path in [*folder.glob("*.txt*")]:
+        path.unlink()
+    (folder / "new.txt").write_text("new\n")
+
+    later = opened(pattern)
+
+    assert later.head().position.events < done.events
+    assert later.backlog(done) > 0
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_pattern_reads_files_in_parts_and_compressed_ones_whole(
+    folder: Path, pieces: int
+) -> None:
+    got = everything(opened(folder / "**" / "*.txt*"), pieces)
+    letters = [line[:1] for line in got]
+    assert {letter: letters.count(letter) for letter in letters} == {
+        b"a": LINES,
+        b"b": 2,
+        b"c": LINES,
+        b"d": 1,
+    }
+    assert [line.split()[1] for line in got if line[:1] == b"a"] == [
+        b"%d" % n for n in range(LINES)
+    ]
+    assert b"d 0" in got
+
+
+def test_a_folder_is_read_without_what_is_below_it(folder: Path) -> None:
+    assert len(everything(opened(folder), 2)) == 2 * LINES + 2
+    assert len(everything(opened(folder / "b.txt"), 2)) == 2
+
+
+def test_a_large_file_is_read_by_several_tasks(tmp_path: Path) -> None:
+    file = tmp_path / "large.txt"
+    file.write_bytes(b"0123456789\n" * (4 * PIECE_BYTES_MIN // 11))
+    log = opened(file)
+    start = log.beginning()
+    parts = log.split(start, log.advance(start, 10**6), 3)
+    assert len(parts) == 3
+    assert sum(len(r.payloads) for own in parts for p in own for r in log.read(p)) == (
+        4 * PIECE_BYTES_MIN // 11
+    )
+
+
+def test_rows_of_csv_and_parquet(tmp_path: Path) -> None:
+    rows = "".join(f"tea {n},{n}\n" for n in range(9000))
+    (tmp_path / "a.csv").write_text(f"name,count\n{rows}")
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"count,name\n7,milk\n"))
+    decode = Csv(Item).decoder.decode
+    got = [decode(line) for line in everything(opened(tmp_path / "*.csv*", form="csv"), 3)]
+    assert got == [*(Item(f"tea {n}", n) for n in range(9000)), Item("milk", 7)]
+
+    table = pa.table({"name": [f"n{n}" for n in range(30_000)], "count": list(range(30_000))})
+    pq.write_table(table, tmp_path / "c.parquet", row_group_size=4000)
+    config = FilesSourceConfig("rows", str(tmp_path / "c.parquet"))
+    assert (config.form, config.has_plain_payloads) == ("parquet", False)
+    typed = row_decoder(Item).decode
+    got = [typed(row) for row in everything(opened(tmp_path / "*.parquet"), 3)]
+    assert got == [Item(f"n{n}", n) for n in range(30_000)]
+
+
+def test_a_file_that_grows_or_goes_too_early_ends_the_run(folder: Path) -> None:
+    log = opened(folder / "*.txt", watch=True)
+    start = log.beginning()
+    half = log.advance(start, 1)
+    assert half.place["files"] == {str(folder / "a.txt"): [PIECE_BYTES_MIN, half_of(half)[1]]}
+    with (folder / "a.txt").open("a") as file:
+        file.write("more\n")
+    with pytest.raises(PeerError, match=r"A file has to be complete when it appears: .* \.a\.txt"):
+        opened(folder / "*.txt").require(half)
+    (part,) = [part for piece in log.split(start, half, 1) for part in piece]
+    (folder / "a.txt").unlink()
+    with pytest.raises(PeerError, match="is gone after 65,536 of"):
+        opened(folder / "*.txt").require(half)
+    with pytest.raises(CheckpointError, match="is gone and was not processed to its end"):
+        list(log.read(part))
+
+
+def half_of(position: Position) -> list[int]:
+    (state,) = position.place["files"].values()
+    return list(state)
+
+
+def test_a_file_that_was_read_may_go_and_is_forgotten(folder: Path) -> None:
+    log = opened(folder / "b.*", watch=True)
+    done = log.advance(log.beginning(), 1000)
+    (folder / "b.txt").unlink()
+    (folder / "b.new").write_text("b 2\n")
+    later = opened(folder / "b.*", watch=True)
+    later.require(done)
+    end = later.advance(done, 1000)
+    assert end.place == {"files": {str(folder / "b.new"): [4, 4]}, "gone": 2}
+    assert end.events > done.events
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "words"),
+    [
+        ("in", {"form": "xml"}, "form='xml' is unknown"),
+        ("in", {"options": {"region": "a"}}, "options are for s3:// only"),
+        ("in/*.parquet.gz", {}, "not gzipped as a whole"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(path: str, options: Any, words: str) -> None:
+    with pytest.raises(WallarooParameterError, match=words):
+        FilesSourceConfig("files", path, **options)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match=r"nowhere cannot be listed: .* Is the path right"):
+        opened(tmp_path / "nowhere").beginning()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[Any], Run]]:
+    runs: list[Run] = []
+
+    def begin(source: Any) -> Run:
+        options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
+        run = Run(copying(source, tmp_path / "out.txt"), options, InProcessHost(2))
+        runs.append(run)
+        run.begin()
+        return run
+
+    yield begin
+    for run in runs:
+        run.stop()
+        run.wait(180)
+
+
+def test_a_run_takes_files_that_appear_and_the_next_one_goes_on(
+    tmp_path: Path, start: Callable[[Any], Run], eventually: Eventually
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "1.jsonl").write_text('"a"\n"b"\n')
+    out = tmp_path / "out.txt"
+    source = FilesSourceConfig("files", str(folder), Json(str).decoder, watch=True)
+    first = start(source)
+    eventually(lambda: out.exists() and out.read_text() == "a\nb\n", "the first file", 60)
+    (folder / ".2.jsonl").write_text('"c"\n')
+    (folder / ".2.jsonl").rename(folder / "2.jsonl")
+    eventually(lambda: out.read_text() == "a\nb\nc\n", "the second file", 60)
+    first.stop()
+    assert first.wait(180)
+    assert first.exception is None
+
+    (folder / "3.jsonl").write_text('"d"\n')
+    second = start(FilesSourceConfig("files", str(folder), Json(str).decoder))
+    assert second.wait(180)
+    assert (second.exception, second.status().state) == (None, "finished")
+    assert out.read_text() == "a\nb\nc\nd\n"
+
+
+def per_device(folder: Path, out: Path, **options: Any) -> Any:
+    """Windows of 10 s over files of ``key number second``, each with the same 200 seconds."""
+    folder.mkdir()
+    for device in range(8):
+        rows = (f"k{device} {n} {n // 5 * 10**9}\n" for n in range(1000))
+        (folder / f"{device}.txt").write_text("".join(rows))
+    lines = wallaroo.source("in", FilesSourceConfig("in", str(folder), decode, **options))
+    windows = wallaroo.range_windows(wallaroo.seconds(10)).over(aggregations.Count(), name="counts")
+    counts = lines.with_event_time(time_of, allow_before_1980=True).key_by(key_of).to(windows)
+    return wallaroo.build_application(
+        "devices", counts.to_sink(FileSinkConfig(str(out), encode, form="lines"))
+    )
+
+
+def test_files_of_one_period_are_not_late_for_each_other(tmp_path: Path) -> None:
+    """They are read one after the other; each holds time back until it is read to its end."""
+    out = tmp_path / "out.txt"
+    options = RunOptions(status_address=None)
+    run = Run(per_device(tmp_path / "in", out), options, InProcessHost(2))
+    run.start()
+    assert run.wait(120)
+
+    assert run.status().losses == ()
+    assert [int(line) for line in out.read_text().splitlines()] == [50] * 8 * 20
+
+
+def test_a_file_is_a_partition_until_it_is_read(folder: Path) -> None:
+    log = opened(folder / "?.txt")
+    start = log.beginning()
+    names = log.partitions(start)
+    assert names is not None
+    assert {name.rpartition("/")[2] for name in names} == {"a.txt", "b.txt"}
+    assert log.partitions(log.advance(start, 10**9)) == frozenset()
+    assert set(log.ended(names, log.head().position)) == names

@@ -1,0 +1,37 @@
+"""A driver in miniature, to be killed: stages, records and commits batches as the real one does.
+
+Arguments: brokers, topic, delivery, folder, number of batches, and how many of them go into one
+transaction.  Run again with the same arguments it goes on where it was.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.unit.sinks import killed_driver
+from wallaroo.connectors.kafka.committer import TransactionalSession
+from wallaroo.connectors.kafka.sink import KafkaSinkConfig
+
+TASKS = 2
+DRAIN_SECONDS = 180.0
+
+
+def outputs_of(batch: int, task: int) -> list[tuple[str, str, int]]:
+    """What a task writes: small batches ride in the token, every third is large enough for a
+    file.
+    """
+    count = 2000 if batch % 3 == 1 else 4
+    return [(f"{batch}.{task}.{number}", f"key {number % 7}", 0) for number in range(count)]
+
+
+def stage(config: KafkaSinkConfig, staging: Path, batch: int) -> list[Any]:
+    """One batch's tokens, in output order."""
+    return killed_driver.stage(config, staging, batch, TASKS, outputs_of)
+
+
+def main(brokers: str, topic: str, delivery: str, folder: str, batches: str, together: str) -> None:
+    """Commit the batches that are missing."""
+    TransactionalSession.batches_max = int(together)
+    config = KafkaSinkConfig(topic, brokers, delivery=delivery)
+    killed_driver.commit_batches(config, Path(folder), int(batches), stage, DRAIN_SECONDS)

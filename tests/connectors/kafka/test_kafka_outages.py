@@ -1,0 +1,172 @@
+"""Several Kafka sinks on one broker that is killed: each resumes by itself, exactly once."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.connectors.file.files import staged
+from tests.connectors.kafka.broker import Broker, running_broker
+from tests.connectors.kafka.fixtures import committed_records
+from tests.unit.sinks.identities import commit_of, history_to
+from wallaroo.connectors.kafka import committer as kafka_sink
+from wallaroo.connectors.kafka.committer import KafkaSystem, Patience
+from wallaroo.connectors.kafka.output import pack
+from wallaroo.connectors.kafka.sink import KafkaSinkConfig
+from wallaroo.sinks.queued.queued_committer import QueuedCommitter
+from wallaroo.sinks.queued.system import CommitContext
+
+pytestmark = pytest.mark.kafka
+Eventually = Callable[..., None]
+DRAIN_S = 180.0
+
+
+class ImpatientSystem(KafkaSystem):
+    """A topic whose calls end soon."""
+
+    patience = Patience(answer_s=2.0, stalled_s=6.0, transaction_ms=4000)
+
+
+class Sink:
+    """A topic, its outbox, and what was committed to it."""
+
+    def __init__(self, broker: Broker, name: str, folder: Path):
+        broker.create(name, 2)
+        self.name = name
+        self._staging = folder / name
+        self._config: Any = KafkaSinkConfig(name, broker.address)
+        self._staging.mkdir()
+        context = CommitContext(name, self._staging, is_durable=False)
+        system = ImpatientSystem(self._config, context)
+        self.committer = QueuedCommitter(system, context, points="kafka")
+        self.committer.recover(history_to(-1), [])
+        self.batches = 0
+
+    def commit(self) -> None:
+        output = [pack(value) for value in self._values(self.batches)]
+        self.committer.commit(
+            commit_of(self.batches), staged(self._config, self._staging, self.batches, output)
+        )
+        self.batches += 1
+
+    def _values(self, batch: int) -> list[str]:
+        return [f"{batch}.{number}" for number in range(20)]
+
+    @property
+    def expected(self) -> Counter[str]:
+        return Counter(value for batch in range(self.batches) for value in self._values(batch))
+
+    def arrived(self, broker: Broker) -> Counter[str]:
+        records: list[Any] = committed_records(broker, self.name)
+        return Counter(record.value().decode() for record in records)
+
+
+class Fault:
+    """Does something when a session passes a point for the first time after it was armed."""
+
+    def __init__(self) -> None:
+        self._point = ""
+        self._act: Callable[[], object] = list
+        self._lock = threading.Lock()
+        self.was_passed = threading.Event()
+
+    def arm(self, point: str, act: Callable[[], object]) -> None:
+        self._act = act
+        self._point = point
+
+    def pass_point(self, point: str) -> None:
+        with self._lock:
+            if point != self._point:
+                return
+            self._point = ""
+            self._act()
+            self.was_passed.set()
+
+
+@pytest.fixture
+def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
+    made = Fault()
+    monkeypatch.setattr(kafka_sink, "fault_point", made.pass_point)
+    return made
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that looks often for transactions that are too old."""
+    cleanup = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "200"}
+    with running_broker(tmp_path / "broker", **cleanup) as started:
+        yield started
+
+
+def is_sent(sink: Sink) -> bool:
+    sink.committer.poll()
+    return sink.committer.backlog() == 0
+
+
+def test_three_sinks_resume_after_their_broker_was_killed_within_a_transaction(
+    broker: Broker, fault: Fault, tmp_path: Path, eventually: Eventually
+) -> None:
+    sinks = [Sink(broker, f"t{number}", tmp_path) for number in range(3)]
+    for sink in sinks:
+        sink.commit()
+    eventually(lambda: all(map(is_sent, sinks)), "the first batches have left", seconds=120)
+
+    fault.arm("kafka.produced", broker.kill)
+    for _ in range(5):
+        for sink in sinks:
+            sink.commit()
+    assert fault.was_passed.wait(60)
+
+    def is_named(sink: Sink) -> bool:
+        sink.committer.poll()
+        return "Kafka at 127.0.0.1" in sink.committer.status().waiting_for
+
+    eventually(lambda: all(map(is_named, sinks)), "each sink names what it waits for", seconds=120)
+    broker.start()
+    for sink in sinks:
+        sink.commit()
+    eventually(lambda: all(map(is_sent, sinks)), "everything has left", seconds=180)
+    for sink in sinks:
+        sink.committer.close(DRAIN_S)
+        assert sink.arrived(broker) == sink.expected
+
+
+def test_a_transaction_that_the_broker_has_ended_for_its_age_is_sent_again(
+    broker: Broker, fault: Fault, tmp_path: Path, eventually: Eventually
+) -> None:
+    sink = Sink(broker, "t", tmp_path)
+    sink.commit()
+    eventually(lambda: is_sent(sink), "the first batch has left", seconds=120)
+
+    def wait_for_the_end() -> None:
+        eventually(lambda: has_no_open_transaction(broker, "t"), "the transaction's end", 60)
+
+    fault.arm("kafka.ledger", wait_for_the_end)
+    sink.commit()
+    assert fault.was_passed.wait(90)
+    sink.commit()
+    eventually(lambda: is_sent(sink), "everything has left", seconds=120)
+    sink.committer.close(DRAIN_S)
+    assert sink.arrived(broker) == sink.expected
+
+
+def has_no_open_transaction(broker: Broker, topic: str) -> bool:
+    """Whether committed records end where records end."""
+    ends = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        options = {"bootstrap.servers": broker.address, "isolation.level": isolation}
+        with closing(Consumer({**options, "group.id": "tests"})) as consumer:
+            ends.append(
+                [
+                    consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1]
+                    for number in range(2)
+                ]
+            )
+    return bool(ends[0] == ends[1])

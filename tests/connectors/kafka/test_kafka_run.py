@@ -1,0 +1,221 @@
+"""A run on a Kafka source, on the host without Spark."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+import wallaroo
+from tests.connectors.kafka.broker import Broker
+from tests.unit.sources.own import copying
+from wallaroo.dataflow.plan.json import describe
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.options import RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.sources import KafkaRecord
+from wallaroo.testing import run_local
+
+pytestmark = pytest.mark.kafka
+Eventually = Callable[..., None]
+
+
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
+def text(value: bytes) -> str:
+    return value.decode()
+
+
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
+def place(record: KafkaRecord) -> str:
+    return f"{record.partition}:{record.offset}"
+
+
+@wallaroo.key_extractor
+def whole(event: str) -> str:
+    return event
+
+
+@wallaroo.computation(name="same")
+def same(event: str) -> str:
+    return event
+
+
+def source(broker: Broker, topic: str, **options: object) -> wallaroo.KafkaSourceConfig[str]:
+    fields = {"decoder": text, "until_now": True, "group": "", **options}
+    return wallaroo.KafkaSourceConfig("in", topic, broker.address, **fields)  # type: ignore[arg-type]
+
+
+def run(folder: Path, config: wallaroo.KafkaSourceConfig[str]) -> Run:
+    options = RunOptions(checkpoint=folder / "state", status_address=None)
+    made = Run(copying(config, folder / "out.txt"), options, InProcessHost(2))
+    made.begin()
+    return made
+
+
+def produce(broker: Broker, topic: str, *values: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.address})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_bounded_runs_read_every_record_once(broker: Broker, topic: str, tmp_path: Path) -> None:
+    for number in range(2):
+        produce(broker, topic, *(f"{number}.{n}" for n in range(50)))
+        made = run(tmp_path, source(broker, topic))
+        assert made.wait(180)
+        assert (made.exception, made.status().state) == (None, "finished")
+    expected = [f"{number}.{n}" for number in range(2) for n in range(50)]
+    assert (tmp_path / "out.txt").read_text().split() == expected
+
+
+def test_a_run_refuses_to_start_where_retention_took_what_was_not_processed(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    produce(broker, topic, "a")
+    assert run(tmp_path, source(broker, topic)).wait(180)
+    produce(broker, topic, "b", "c")
+    broker.admin.delete_records(topic, 0, 3)
+
+    refused = run(tmp_path, source(broker, topic))
+    assert refused.wait(180)
+
+    assert isinstance(refused.exception, CheckpointError)
+    assert "begins at offset 3 now; the 2 offsets from 1 on were not processed" in str(
+        refused.exception
+    )
+    assert (tmp_path / "out.txt").read_text() == "a\n"
+
+
+def test_a_run_refuses_to_start_on_a_topic_that_was_made_again(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Else the first records of the new topic would be missing."""
+    produce(broker, topic, *(f"old{number}" for number in range(10)))
+    assert run(tmp_path, source(broker, topic)).wait(180)
+    broker.create_again(topic, 3)
+    produce(broker, topic, *(f"new{number}" for number in range(15)))
+
+    refused = run(tmp_path, source(broker, topic))
+    assert refused.wait(180)
+    assert isinstance(refused.exception, CheckpointError)
+    assert f"topic '{topic}' was deleted and made again" in str(refused.exception)
+
+    skipping = run(tmp_path, source(broker, topic, on_data_loss="skip"))
+    assert skipping.wait(180)
+    assert skipping.exception is None
+    expected = [f"old{number}" for number in range(10)] + [f"new{number}" for number in range(15)]
+    assert (tmp_path / "out.txt").read_text().split() == expected
+
+
+@pytest.mark.parametrize("on_data_loss", ["stop", "skip"])
+def test_a_topic_made_again_with_fewer_records_ends_a_run_or_is_read_from_its_beginning(
+    broker: Broker, topic: str, tmp_path: Path, eventually: Eventually, on_data_loss: str
+) -> None:
+    out = tmp_path / "out.txt"
+    produce(broker, topic, *(f"old{number}" for number in range(10)))
+    config = source(broker, topic, until_now=False, on_data_loss=on_data_loss)
+    going = run(tmp_path, config)
+    try:
+        eventually(lambda: going.status().outputs == 10, "the first topic is read", 60)
+        broker.create_again(topic, 3)
+        produce(broker, topic, "new0", "new1")
+        if on_data_loss == "skip":
+            eventually(lambda: going.status().outputs == 12, "the new topic is read", 120)
+    finally:
+        if on_data_loss == "skip":
+            going.stop()
+        assert going.wait(180)
+    if on_data_loss == "skip":
+        assert going.exception is None
+        expected = [f"old{number}" for number in range(10)] + ["new0", "new1"]
+        assert out.read_text().split() == expected
+    else:
+        assert isinstance(going.exception, CheckpointError)
+        assert "was deleted and made again" in str(going.exception)
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_does_not_stall_the_others(
+    broker: Broker, tmp_path: Path, eventually: Eventually
+) -> None:
+    for name in ("stays-here", "goes-away"):
+        broker.create(name)
+    produce(broker, "goes-away", *(f"away{number}" for number in range(100)))
+    config = source(broker, "^(stays-here|goes-away)$", until_now=False)
+    going = run(tmp_path, config)
+    try:
+        eventually(lambda: going.status().outputs == 100, "the topic is read", 60)
+        broker.admin.delete_topic("goes-away")
+        produce(broker, "stays-here", "here")
+        eventually(lambda: going.status().outputs == 101, "the other topic is read", 60)
+    finally:
+        going.stop()
+        assert going.wait(180)
+
+    produce(broker, "stays-here", "there")
+    again = run(tmp_path, source(broker, "^(stays-here|goes-away)$"))
+    assert again.wait(180)
+    assert again.exception is None
+    assert (tmp_path / "out.txt").read_text().split()[100:] == ["here", "there"]
+
+
+def test_a_topic_that_is_not_there_is_named_at_the_start(broker: Broker, tmp_path: Path) -> None:
+    made = run(tmp_path, source(broker, "no-such-topic"))
+    assert made.wait(180)
+    assert isinstance(made.exception, PeerError)
+    assert "has no topic 'no-such-topic'" in str(made.exception)
+
+
+def test_brokers_that_are_away_are_waited_for_and_reported(
+    broker: Broker, topic: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    made = run(tmp_path, source(broker, topic, until_now=False))
+    try:
+        eventually(lambda: made.status().state == "running", "it runs", 60)
+        broker.pause()
+        thawing = threading.Timer(30.0, broker.resume)
+        thawing.start()
+        try:
+            eventually(lambda: "Kafka at" in made.status().waiting_for, "it says so", 60)
+        finally:
+            thawing.cancel()
+            broker.resume()
+        produce(broker, topic, "late")
+        eventually(lambda: made.status().outputs == 1, "it goes on", 60)
+        assert made.exception is None
+    finally:
+        made.stop()
+        assert made.wait(180)
+
+
+def test_records_with_metadata_reach_the_decoder_before_and_after_a_shuffle(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """They are not bytes: a pure decoder must not send them on undecoded."""
+    produce(broker, topic, "a", "b")
+    config = source(broker, topic, decoder=place, with_metadata=True)
+    stream = wallaroo.source("in", config).key_by(whole).to(same)
+    sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", encoder=wallaroo.encoder(str.encode))
+    application = wallaroo.build_application("places", stream.to_sink(sink))
+    made = Run(application, RunOptions(status_address=None), InProcessHost(1))
+    made.begin()
+    assert made.wait(180)
+    assert made.exception is None
+    assert sorted((tmp_path / "out.txt").read_text().split("\n")) in (
+        ["", "0:0", "0:1"],
+        ["0:00:1"],
+    )
+
+
+def test_a_plan_describes_it_and_a_test_gives_it_values() -> None:
+    config = wallaroo.KafkaSourceConfig("in", "topic", "127.0.0.1:1", text)
+    application = copying(config, Path("out.txt"))
+    described = json.loads(json.dumps(describe(application.plan)))
+    assert described["sources"]["in"]["kind"] == "kafka"
+    assert run_local(application, {"in": [b"a"]}).outputs == [b"a\n"]
+    assert run_local(application, {"in": ["b"]}).outputs == [b"b\n"]

@@ -1,0 +1,315 @@
+"""The Kafka sink against a real broker: exactly once through kills, broker failures and zombies."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.connectors.kafka.broker import Broker, running_broker
+from tests.connectors.kafka.child import (
+    DRAIN_SECONDS,
+    TASKS,
+    outputs_of,
+    stage,
+)
+from tests.connectors.kafka.fixtures import committed_records
+from tests.forks import Forks
+from tests.unit.sinks.identities import commit_of, history_to
+from wallaroo.connectors.kafka.sink import KafkaSinkConfig
+from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
+from wallaroo.sinks.interface import SinkCommitter
+
+pytestmark = pytest.mark.kafka
+Eventually = Callable[..., None]
+ROOT = Path(__file__).resolve().parents[3]
+BATCHES = 5
+FAULTS = [
+    "kafka.handed:2",
+    "kafka.begin:2",
+    "kafka.produced:2",
+    "kafka.ledger:2",
+    "kafka.committed:1",
+    "kafka.committed:2",
+    "kafka.left:2",
+    "outbox.pending.write:2",
+    "outbox.pending.remove:2",
+    "outbox.remove:1",
+    "commit.before:3",
+    "commit.after:3",
+]
+
+
+@dataclass
+class Place:
+    """A topic and an outbox."""
+
+    broker: Broker
+    topic: str
+    folder: Path
+    delivery: str = "exactly-once"
+    child: Forks | None = None
+
+    @property
+    def config(self) -> KafkaSinkConfig:
+        return KafkaSinkConfig(self.topic, self.broker.address, delivery=self.delivery)
+
+    @property
+    def staging(self) -> Path:
+        return self.folder / "staging"
+
+    def opened(self, batch: int = -1, tokens: list[Any] | None = None) -> SinkCommitter:
+        committer = self.config.committer("s", self.staging, True)
+        committer.recover(history_to(batch), tokens or [])
+        return committer
+
+    def staged(self, batch: int) -> list[Any]:
+        return stage(self.config, self.staging, batch)
+
+    def values(self, isolation: str = "read_committed") -> list[str]:
+        records: list[Any] = committed_records(self.broker, self.topic, isolation)
+        return [record.value().decode() for record in records]
+
+    def run_child(self, fault: str = "", together: int = 1) -> int:
+        arguments = (self.broker.address, self.topic, self.delivery, self.folder, BATCHES, together)
+        assert self.child is not None
+        return self.child.run(*arguments, WALLAROO_FAULT=fault)[0]
+
+
+@pytest.fixture
+def place(broker: Broker, topic: str, tmp_path: Path, child_of: Callable[..., Forks]) -> Place:
+    return Place(broker, topic, tmp_path, child=child_of("tests.connectors.kafka.child"))
+
+
+def expected(batches: int) -> list[str]:
+    return [
+        value
+        for batch in range(batches)
+        for task in range(TASKS)
+        for value, _, _ in outputs_of(batch, task)
+    ]
+
+
+def test_batches_arrive_in_order_and_the_outbox_is_empty_afterwards(place: Place) -> None:
+    committer = place.opened()
+    for batch in range(BATCHES):
+        committer.commit(commit_of(batch), place.staged(batch))
+    committer.commit(commit_of(BATCHES), [None, None])
+    committer.close(DRAIN_SECONDS)
+
+    status = committer.status()
+    assert place.values() == expected(BATCHES)
+    assert (status.committed_batch, status.outputs) == (BATCHES, len(expected(BATCHES)))
+    assert status.pending_bytes == 0
+    files = sorted(path.name for path in place.staging.rglob("*") if path.is_file())
+    assert files == ["left.json", "target.json"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_driver_killed_at_any_point_and_started_again_sends_every_record_once_and_in_order(
+    place: Place, fault: str
+) -> None:
+    assert place.run_child(fault) == -signal.SIGKILL, "the fault point was never passed"
+    assert place.run_child() == 0
+    assert place.values() == expected(BATCHES)
+
+
+def test_batches_that_wait_go_into_one_transaction(broker: Broker, tmp_path: Path) -> None:
+    name = f"together-{tmp_path.name}"
+    broker.create(name)
+    place = Place(broker, name, tmp_path)
+    broker.pause()
+    try:
+        committer = place.opened()
+        for batch in range(BATCHES):
+            committer.commit(commit_of(batch), place.staged(batch))
+    finally:
+        broker.resume()
+    committer.close(DRAIN_SECONDS)
+    assert place.values() == expected(BATCHES)
+    assert committer.status().outputs == len(expected(BATCHES))
+    with closing(Consumer({"bootstrap.servers": broker.address, "group.id": "tests"})) as consumer:
+        _, end = consumer.get_watermark_offsets(TopicPartition(name, 0), 30)
+    markers = end - len(expected(BATCHES))  # each transaction ends with one
+    assert markers < BATCHES
+
+
+def test_output_goes_over_tls_with_a_password(place: Place) -> None:
+    secured = place.broker.secured
+    assert secured is not None
+    config = KafkaSinkConfig(place.topic, secured.address, options=secured.options)
+    committer = config.committer("s", place.staging, True)
+    committer.recover(history_to(-1), [])
+    committer.commit(commit_of(0), place.staged(0))
+    committer.close(DRAIN_SECONDS)
+    assert place.values() == expected(1)
+    assert secured.password not in repr(config)
+
+
+def test_a_driver_killed_after_a_transaction_of_several_batches_sends_none_again(
+    place: Place,
+) -> None:
+    assert place.run_child("kafka.committed:1", together=100) == -signal.SIGKILL
+    assert place.run_child(together=100) == 0
+    assert place.values() == expected(BATCHES)
+
+
+def test_at_least_once_repeats_at_most_what_was_in_flight(place: Place) -> None:
+    place.delivery = "at-least-once"
+
+    assert place.run_child("kafka.sent:2") == -signal.SIGKILL
+    assert place.run_child() == 0
+
+    values = place.values()
+    assert list(dict.fromkeys(values)) == expected(BATCHES)
+    repeated = len(values) - len(expected(BATCHES))
+    assert repeated == len(outputs_of(1, 0)) * TASKS  # the batch that was sent and not recorded
+
+
+def test_output_waits_for_a_broker_that_is_killed_or_hangs_and_arrives_once(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    with running_broker(tmp_path / "broker") as broker:
+        broker.create("t", 1)
+        place = Place(broker, "t", tmp_path / "sink")
+        committer = place.opened()
+        committer.commit(commit_of(0), place.staged(0))
+        eventually(lambda: committer.backlog() == 0, "the first batch has left", seconds=60)
+
+        broker.kill()
+        committer.commit(commit_of(1), place.staged(1))
+        eventually(
+            lambda: "Kafka at 127.0.0.1" in committer.status().waiting_for,
+            "the status says what it waits for",
+            seconds=90,
+        )
+        broker.start()
+        eventually(lambda: committer.backlog() == 0, "the second batch has left", seconds=120)
+        broker.pause()
+        committer.commit(commit_of(2), place.staged(2))
+        committer.close(0.5)  # ends although the broker hangs
+        broker.resume()
+        again = place.opened(2, [])  # the outbox still has the batch
+        again.close(DRAIN_SECONDS)
+
+        assert place.values() == expected(3)
+
+
+def test_an_older_process_is_fenced_by_the_one_that_took_over(
+    place: Place, eventually: Eventually
+) -> None:
+    zombie = place.opened()
+    zombie.commit(commit_of(0), place.staged(0))
+    eventually(lambda: zombie.backlog() == 0, "the first batch has left", seconds=60)
+    copied = Place(place.broker, place.topic, place.folder / "copy")
+    successor = copied.opened()
+    successor.commit(commit_of(0), copied.staged(0))
+    successor.commit(commit_of(1), copied.staged(1))
+    eventually(lambda: successor.backlog() == 0, "the successor has sent", seconds=60)
+
+    zombie.commit(commit_of(1), place.staged(1))
+
+    with pytest.raises(PeerError, match="another process has taken over"):
+        zombie.close(DRAIN_SECONDS)
+    successor.close(DRAIN_SECONDS)
+    assert place.values() == expected(2)
+
+
+def test_another_commit_under_a_number_that_was_sent_is_refused(place: Place) -> None:
+    committer = place.opened()
+    committer.commit(commit_of(0), place.staged(0))
+    committer.close(DRAIN_SECONDS)
+    rolled_back = Place(place.broker, place.topic, place.folder / "rolled back")
+
+    other = rolled_back.config.committer("s", rolled_back.staging, True)
+    other.recover(history_to(-1), [])
+    other.commit(commit_of(0, line="b"), rolled_back.staged(0))
+
+    with pytest.raises(CheckpointError, match="rolled back"):
+        other.close(DRAIN_SECONDS)
+    assert place.values() == expected(1)
+
+
+def test_keys_partitions_headers_and_tombstones_arrive_as_they_were_returned(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    from wallaroo.connectors.kafka.output import KafkaOutput
+    from wallaroo.sinks.interface import WriteContext
+
+    config = KafkaSinkConfig(topic, [("127.0.0.1", broker.port)])
+    assert config.encoder is not None
+    outputs = [
+        "text",
+        (b"one", "k"),
+        ("two", 7, 2),
+        KafkaOutput(None, "gone", 1),
+        KafkaOutput("rich", "k", None, (("h", b"1"), ("none", None))),
+    ]
+    committer = config.committer("s", tmp_path / "staging", True)
+    committer.recover(history_to(-1), [])
+    writer = config.writer(WriteContext("s", 0, 0, "a", tmp_path / "staging", True))
+    writer.write([config.encoder.function(output) for output in outputs])
+    committer.commit(commit_of(0), [writer.prepare()])
+    committer.close(DRAIN_SECONDS)
+
+    records: list[Any] = committed_records(broker, topic)
+    found = {(r.value(), r.key(), tuple(r.headers() or ())) for r in records}
+    partition_of = {r.value(): r.partition() for r in records}
+    assert found == {
+        (b"text", None, ()),
+        (b"one", b"k", ()),
+        (b"two", b"7", ()),
+        (None, b"gone", ()),
+        (b"rich", b"k", (("h", b"1"), ("none", None))),
+    }
+    assert (partition_of[b"two"], partition_of[None]) == (2, 1)
+    assert partition_of[b"one"] == partition_of[b"rich"]
+
+
+def test_a_missing_topic_ends_the_run_with_what_to_do(broker: Broker, tmp_path: Path) -> None:
+    place = Place(broker, "no-such-topic", tmp_path)
+    committer = place.opened()
+    committer.commit(commit_of(0), place.staged(0))
+
+    with pytest.raises(PeerError, match=r"has no topic 'no-such-topic'. Create it"):
+        committer.close(DRAIN_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"topic": ""}, "topic='' is no name"),
+        ({"delivery": "twice"}, "delivery='twice' is unknown. Write 'exactly-once' or"),
+        ({"brokers": 7}, "brokers=7 cannot be read"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_at_once(
+    change: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(WallarooParameterError, match=what):
+        KafkaSinkConfig(**{"topic": "t", "brokers": "b", **change})
+
+
+@pytest.mark.parametrize(
+    ("output", "what"),
+    [
+        ((None,), "a record without a value needs a key"),
+        (7, "must return bytes or str as the value, this one returned int"),
+        (("v", 1.5), "must return bytes or str as the key, this one returned float"),
+        ((), "this one returned a tuple of 0"),
+    ],
+)
+def test_an_encoder_that_returns_something_else_gets_an_error_that_says_what_to_return(
+    output: Any, what: str
+) -> None:
+    encoder = KafkaSinkConfig("t", "b").encoder
+    assert encoder is not None
+
+    with pytest.raises(TypeError, match=what):
+        encoder.function(output)

@@ -1,0 +1,53 @@
+"""A real MQTT broker for tests: Mosquitto, on loopback, with its data in a folder of its own.
+
+Where it runs: tests.  The program is Debian's mosquitto.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.server_process import ServerProcess
+from wallaroo.spark.local_cluster.hosts import free_ports
+
+PROGRAM = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+SETTINGS = """\
+listener {port} 127.0.0.1
+allow_anonymous {anonymous}
+persistence true
+log_type all
+persistence_location {folder}/
+user root
+"""
+
+
+@dataclass(slots=True)
+class Mosquitto(ServerProcess):
+    """A broker; sessions survive `stop` and `start`."""
+
+    is_open: bool = True  # whether it takes clients without a name
+
+    def start(self) -> None:
+        """Start; return when it takes connections."""
+        anonymous = "true" if self.is_open else "false"
+        text = SETTINGS.format(port=self.port, folder=self.folder, anonymous=anonymous)
+        (self.folder / "mosquitto.conf").write_text(text)
+        self.launch([PROGRAM or "mosquitto", "-c", str(self.folder / "mosquitto.conf")])
+
+
+@contextmanager
+def running_mosquitto(folder: Path, *, is_open: bool = True) -> Iterator[Mosquitto]:
+    """A broker for as long as the context lasts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (port,) = free_ports(1)
+    server = Mosquitto(folder, port, is_open)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,447 @@
+"""NATS in and out, with a real server: each message once while either side is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from nats.js.errors import NotFoundError
+
+import wallaroo
+from tests.connectors.file.files import staged
+from tests.connectors.nats.server import PROGRAM, NATSServer, running_nats
+from tests.feeders import kill_feeders
+from tests.forks import Forks
+from tests.unit.ingress.test_tls import make_certificate
+from tests.unit.sinks.broken import error_of
+from tests.unit.sinks.identities import commit_of, history_to
+from tests.unit.sources.own import copying
+from wallaroo.connectors.nats.committer import LOOK_S, StreamPublisher
+from wallaroo.errors import PeerError, WallarooParameterError
+from wallaroo.network.tls import TLS
+from wallaroo.options import RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.serdes import Json
+from wallaroo.sinks import NATSSinkConfig, SinkCommitter
+from wallaroo.sinks.queued.at_least_once import Slice
+from wallaroo.sinks.queued.system import DeliveryError
+from wallaroo.sources import NATSMessage, NATSSourceConfig
+from wallaroo.spark.local_cluster.hosts import free_ports
+
+Eventually = Callable[..., None]
+DRAIN_S = 60.0
+_numbers = count()
+
+
+def source(stream: str, url: str, **options: Any) -> NATSSourceConfig[str]:
+    return NATSSourceConfig("messages", stream, url, Json(str).decoder, **options)
+
+
+def opened(config: NATSSinkConfig, folder: Path, last: int = -1) -> SinkCommitter:
+    committer = config.committer("s", folder, True)
+    committer.recover(history_to(last), [])
+    return committer
+
+
+def tokens_of(config: NATSSinkConfig, folder: Path, batch: int, *outputs: Any) -> list[Any]:
+    assert config.encoder is not None
+    packed = [config.encoder.function(output) for output in outputs]
+    return staged(config, folder, batch, packed)  # type: ignore[arg-type]  # any sink's
+
+
+class Reading:
+    """A feed, and what it gave."""
+
+    def __init__(self, config: NATSSourceConfig[Any], resume: bytes = b""):
+        self.feed: Any = config.open_feed(resume)
+        self.resume = resume
+        self.problem = ""
+        self.came: list[bytes] = []
+        self.given: list[Callable[[], None]] = []
+
+    def read(self) -> list[bytes]:
+        """Take a run; its events are not stored yet."""
+        run = self.feed.next_run()
+        frames = memoryview(run.frames)
+        while frames:
+            end = 4 + int.from_bytes(frames[:4], "big")
+            self.came.append(bytes(frames[4:end]))
+            frames = frames[end:]
+        if run.events:
+            self.resume = run.resume
+        if run.stored is not None:
+            self.given.append(run.stored)
+        self.problem = run.problem
+        return self.came
+
+    def store(self) -> None:
+        """Say that all that came is stored."""
+        for stored in self.given:
+            stored()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NATSServer]:
+    with running_nats(tmp_path_factory.mktemp("nats")) as started:
+        yield started
+
+
+@pytest.mark.nats
+@pytest.mark.skipif(PROGRAM is None, reason="nats-server is missing")
+class TestOnAServer:
+    @pytest.fixture
+    def stream(self) -> str:
+        """The name of a new stream."""
+        return f"stream{next(_numbers)}"
+
+    @pytest.mark.parametrize(
+        "retention", ["limits", pytest.param("workqueue", marks=pytest.mark.long)]
+    )
+    def test_each_message_is_copied_once_while_the_reader_and_the_server_are_killed(
+        self,
+        tmp_path: Path,
+        server: NATSServer,
+        stream: str,
+        eventually: Eventually,
+        retention: str,
+    ) -> None:
+        out = tmp_path / "out.txt"
+        options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
+        server.create(stream, retention=retention)
+
+        def add(first: int, last: int) -> None:
+            server.put(f"{stream}.in", *(b'"m %d"' % n for n in range(first, last)))
+
+        def came(count: int) -> bool:
+            lines = out.read_text().splitlines() if out.exists() else []
+            return len(lines) >= count
+
+        add(0, 500)
+        run = Run(copying(source(stream, server.url), out), options, InProcessHost(2))
+        run.begin()
+        eventually(lambda: came(500), "the first messages", 60)
+        kill_feeders()
+        add(500, 600)
+        eventually(lambda: came(600), "what came after the reader was killed", 60)
+        server.kill()
+        eventually(lambda: server.place in run.status().waiting_for, "the run says so", 60)
+        server.start()
+        add(600, 700)
+        eventually(lambda: came(700), "what came after the server was killed", 60)
+        run.stop()
+        assert run.wait(180)
+        assert run.exception is None
+        add(700, 701)
+        again = Run(copying(source(stream, server.url), out), options, InProcessHost(2))
+        again.begin()
+        eventually(lambda: came(701), "the message that came in between", 60)
+        if retention == "workqueue":
+            eventually(lambda: server.left(stream) == 0, "all are acknowledged", 60)
+        again.stop()
+        assert again.wait(180)
+        assert out.read_text().splitlines() == [f"m {number}" for number in range(701)]
+
+    @pytest.mark.parametrize(
+        "retention", [pytest.param("workqueue", marks=pytest.mark.long), "interest"]
+    )
+    def test_a_message_is_acknowledged_when_it_is_stored_not_before(
+        self, server: NATSServer, stream: str, eventually: Eventually, retention: str
+    ) -> None:
+        server.create(stream, retention=retention)
+        config = source(stream, server.url)
+        reading = Reading(config)
+        if retention == "interest":  # it keeps what it has a consumer for
+            info = lambda jetstream: jetstream.consumers_info(stream)  # noqa: E731
+            eventually(lambda: reading.read() or server.do(info), "the consumer is there", 60)
+        server.put(f"{stream}.in", b"1", b"2")
+        eventually(lambda: reading.read() == [b"1", b"2"], "the messages", 60)
+        server.kill()
+        eventually(lambda: reading.read() and server.place in reading.problem, "it says so", 60)
+        server.start()
+        server.put(f"{stream}.in", b"3")
+        eventually(lambda: reading.read() == [b"1", b"2", b"3"], "each once", 60)
+        assert server.left(stream) == 3, "none is stored, so none is acknowledged"
+        later = Reading(config)  # as after a crash that lost what was not stored
+        eventually(lambda: later.read() == [b"1", b"2", b"3"], "all of them again", 60)
+        later.store()
+        eventually(lambda: later.read() and server.left(stream) == 0, "acknowledged", 60)
+
+    def test_what_is_stored_is_not_read_again_where_its_acknowledgement_was_lost(
+        self, server: NATSServer, stream: str, eventually: Eventually
+    ) -> None:
+        server.create(stream, retention="workqueue")
+        server.put(f"{stream}.in", b"1", b"2")
+        reading = Reading(source(stream, server.url))
+        eventually(lambda: reading.read() == [b"1", b"2"], "the messages", 60)
+        later = Reading(source(stream, server.url), reading.resume)
+        eventually(lambda: not later.read() and server.left(stream) == 0, "acknowledged", 60)
+        assert later.came == []
+
+    def test_one_subject_of_a_stream_with_all_that_a_message_has(
+        self, server: NATSServer, stream: str, eventually: Eventually
+    ) -> None:
+        server.create(stream)
+        server.put(f"{stream}.a", b"1")
+        server.put(f"{stream}.b", b"2", b"3", b"4")
+        config = NATSSourceConfig("m", stream, server.url, subject=f"{stream}.b", start=3)
+        reading = Reading(config)
+        eventually(lambda: len(reading.read()) == 2, "the messages", 60)
+        assert [config.decoder.decode(frame) for frame in reading.came] == [
+            NATSMessage(f"{stream}.b", 3, {}, b"3"),
+            NATSMessage(f"{stream}.b", 4, {}, b"4"),
+        ]
+
+    def test_what_was_there_is_not_read_from_the_end(
+        self, server: NATSServer, stream: str, eventually: Eventually
+    ) -> None:
+        server.create(stream)
+        server.put(f"{stream}.in", b"1")
+        reading = Reading(source(stream, server.url, start=None))
+        info = lambda jetstream: jetstream.consumers_info(stream)  # noqa: E731
+        eventually(lambda: reading.read() or server.do(info), "it has begun", 60)
+        server.put(f"{stream}.in", b"2")
+        eventually(reading.read, "a message", 60)
+        assert reading.came == [b"2"]
+
+    def test_a_stream_that_was_made_again_ends_the_run(
+        self, server: NATSServer, stream: str, eventually: Eventually
+    ) -> None:
+        server.create(stream)
+        server.put(f"{stream}.in", b"1")
+        reading = Reading(source(stream, server.url))
+        eventually(reading.read, "a message", 60)
+        server.do(lambda jetstream: jetstream.delete_stream(stream))
+        server.create(stream)
+        server.put(f"{stream}.in", b"2", b"3", b"4")
+        later = source(stream, server.url).open_feed(reading.resume)
+        with pytest.raises(PeerError, match=r"was deleted and made again .* another --checkpoint"):
+            list(iter(later.next_run, None))
+        with pytest.raises(PeerError, match=r"was deleted and made again|stream not found"):
+            list(iter(reading.read, None))
+        assert reading.came == [b"1"]
+
+    def test_a_stream_that_is_not_there_ends_the_run_with_its_name(
+        self, server: NATSServer
+    ) -> None:
+        feed = source("nowhere", server.url).open_feed(b"")
+        words = rf"Source 'messages' cannot read stream 'nowhere' of {server.place}: stream not"
+        with pytest.raises(PeerError, match=words):
+            list(iter(feed.next_run, None))
+
+    def test_outputs_are_confirmed_in_order_each_with_an_id(
+        self, tmp_path: Path, server: NATSServer, stream: str
+    ) -> None:
+        server.create(stream)
+        config = NATSSinkConfig(server.url, f"{stream}.out")
+        committer = opened(config, tmp_path)
+        committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, *map(str, range(700))))
+        committer.close(DRAIN_S)
+        found = server.messages(stream)
+        assert [message.data for message in found] == [b"%d" % n for n in range(700)]
+        assert found[7].headers == {"Nats-Msg-Id": f"s-{commit_of(0).id}-7"}
+        assert committer.status().outputs == 700
+
+    def test_an_output_may_name_its_subject(
+        self, tmp_path: Path, server: NATSServer, stream: str
+    ) -> None:
+        server.create(stream)
+        encode = wallaroo.encoder(lambda event: (event, f"{stream}.{event}"))
+        config = NATSSinkConfig(server.url, encoder=encode, stream=stream)
+        committer = opened(config, tmp_path)
+        committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, "here"))
+        committer.close(DRAIN_S)
+        (message,) = server.messages(stream)
+        assert (message.subject, message.data) == (f"{stream}.here", b"here")
+
+    @pytest.mark.parametrize(
+        ("subject", "expected", "words"),
+        [
+            ("nowhere", "", "no stream takes subject 'nowhere'"),
+            ("there.out", "another", "expected stream does not match"),
+        ],
+    )
+    def test_what_no_stream_takes_ends_the_run_and_is_kept(
+        self, tmp_path: Path, server: NATSServer, subject: str, expected: str, words: str
+    ) -> None:
+        server.create("there")
+        config = NATSSinkConfig(server.url, subject, stream=expected)
+        committer = opened(config, tmp_path)
+        committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, "m"))
+        with pytest.raises(PeerError, match=f"refuses batch 0 for .*{words}.*Nothing is lost"):
+            committer.close(DRAIN_S)
+        assert committer.status().pending_bytes > 0
+
+    @pytest.mark.parametrize(
+        "fault", [pytest.param("nats.publish:2", marks=pytest.mark.long), "nats.confirmed:2"]
+    )
+    def test_a_killed_driver_publishes_each_output_once(
+        self,
+        tmp_path: Path,
+        server: NATSServer,
+        stream: str,
+        child_of: Callable[..., Forks],
+        fault: str,
+    ) -> None:
+        server.create(stream)
+        config = NATSSinkConfig(server.url, f"{stream}.out")
+        opened(config, tmp_path).close(0)
+        tokens = json.dumps(tokens_of(config, tmp_path, 0, *map(str, range(700))))
+        driver = child_of("tests.connectors.nats.child")
+        for plan, code in ((fault, -signal.SIGKILL), ("", 0)):
+            arguments = (server.url, f"{stream}.out", tmp_path, tokens)
+            assert driver.run(*arguments, WALLAROO_FAULT=plan)[0] == code
+        assert [int(message.data) for message in server.messages(stream)] == list(range(700))
+
+    def test_a_killed_server_is_waited_for_and_gets_the_output_once(
+        self, tmp_path: Path, server: NATSServer, stream: str, eventually: Eventually
+    ) -> None:
+        server.create(stream)
+        config = NATSSinkConfig(server.url, f"{stream}.out")
+        committer = opened(config, tmp_path)
+        committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, "1"))
+        eventually(lambda: not committer.backlog(), "it is confirmed", 60)
+        server.kill()
+        committer.commit(commit_of(1), tokens_of(config, tmp_path, 1, "2"))
+        eventually(lambda: server.place in committer.status().waiting_for, "it says so", 60)
+        server.start()
+        committer.close(DRAIN_S)
+        assert [message.data for message in server.messages(stream)] == [b"1", b"2"]
+
+    def test_messages_are_encrypted_for_a_server_that_is_known(
+        self, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        own = make_certificate(tmp_path, "server")
+        with running_nats(tmp_path / "nats", tls=own) as server:
+            server.create("tls")
+            config = NATSSinkConfig(server.url, "tls.out", tls=TLS(ca=own.certificate))
+            committer = opened(config, tmp_path / "s")
+            committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, "1"))
+            reading = Reading(source("tls", server.url, tls=TLS(ca=own.certificate)))
+            eventually(lambda: reading.read() == [b"1"], "the output", 60)
+            committer.close(DRAIN_S)
+            with pytest.raises(PeerError, match="certificate verify failed"):
+                list(iter(source("tls", server.url).open_feed(b"").next_run, None))
+
+    def test_a_wrong_password_ends_the_run_and_is_not_shown(
+        self, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        with running_nats(tmp_path / "nats", "me:right") as server:
+            url = server.url.replace("right", "secret")
+            with pytest.raises(PeerError, match="Authorization Violation") as read:
+                list(iter(source("s", url).open_feed(b"").next_run, None))
+            put = error_of(opened(NATSSinkConfig(url, "out"), tmp_path / "s"), eventually)
+        assert "Authorization Violation. Nothing is lost" in put
+        assert "secret" not in f"{read.value}{put}"
+
+
+class Unanswered:
+    """A client of a server where nothing takes a message, and which is slow to say why."""
+
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.may_say_why = asyncio.Event()
+
+    def new_inbox(self) -> str:
+        return "inbox"
+
+    async def subscribe(self, _: str, cb: Any) -> None:
+        self.note = cb
+
+    async def publish(self, _: str, __: bytes, reply: str, ___: dict[str, str]) -> None:
+        self.answer = asyncio.ensure_future(self.note(SimpleNamespace(subject=reply, data=b"")))
+
+    def jetstream(self, timeout: float) -> Unanswered:
+        return self
+
+    async def find_stream_name_by_subject(self, _: str) -> str:
+        await self.may_say_why.wait()
+        raise NotFoundError
+
+
+def test_an_output_that_nothing_took_is_not_confirmed_while_the_reason_is_asked_for() -> None:
+    async def live() -> None:
+        client = Unanswered()
+        config: Any = NATSSinkConfig("nats://h", "out")
+        publisher = StreamPublisher(client, "s", config)
+        await publisher.open()
+        part = Slice(commit_of(0), 0, [config.encoder.function("m")])
+        publishing = asyncio.ensure_future(publisher.publish(part))
+        await asyncio.wait({publishing}, timeout=2 * LOOK_S)
+        assert not publishing.done()
+        client.may_say_why.set()
+        with pytest.raises(DeliveryError, match="no stream takes subject 'out'"):
+            await publishing
+
+    asyncio.run(live())
+
+
+def test_a_server_that_is_not_there_is_waited_for_and_named() -> None:
+    (port,) = free_ports(1)
+    reading = Reading(source("s", f"nats://me:secret@127.0.0.1:{port}"))
+    while not reading.problem:
+        reading.read()
+    assert reading.problem.startswith(f"NATS at nats://127.0.0.1:{port} (")
+    assert "127.0.0.1" in reading.problem
+    assert "secret" not in reading.problem
+
+
+def test_configurations_travel_and_hide_the_password() -> None:
+    url = "nats://me:secret@h"
+    sink = NATSSinkConfig(url, "out")
+    travelled = pickle.loads(pickle.dumps(sink))
+    assert (travelled.label, travelled.url) == ("nats out", url)
+    assert travelled.encoder.function("x") == b"\0\0x"
+    read = pickle.loads(pickle.dumps(source("s", url)))
+    assert (read.label, read.url) == ("nats stream s", url)
+    assert "secret" not in repr(sink) + repr(read)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: source("", "nats://h"), "stream='' is no name"),
+        (lambda: source("a.b", "nats://h"), "stream='a.b' is no name"),
+        (lambda: source("a", "nats://h", consumer="a b"), "consumer='a b' is no name"),
+        (lambda: source("a", "nats://h", start=0), "start=0 is no number"),
+        (lambda: NATSSinkConfig("nats://h"), "No subject is named"),
+        (lambda: NATSSinkConfig("nats://h", "a.>"), "is no subject to publish to"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(make: Any, words: str) -> None:
+    with pytest.raises(WallarooParameterError, match=words):
+        make()
+
+
+@pytest.mark.parametrize("url", ["", "http://h"])
+def test_an_address_that_cannot_be_read_is_named(tmp_path: Path, url: str) -> None:
+    with pytest.raises(PeerError, match=r"Source 'messages' .*: the address cannot be read: "):
+        source("s", url).open_feed(b"")
+    with pytest.raises(PeerError, match=r"Sink 's' .*: the address cannot be read: "):
+        NATSSinkConfig(url, "out").committer("s", tmp_path, True)
+
+
+def test_an_encoder_that_is_none_is_left_to_the_build() -> None:
+    not_decorated: Any = str
+    config = NATSSinkConfig("nats://h", "out", not_decorated)
+    assert config.encoder is not_decorated
+
+
+def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("wallaroo.connectors.nats.reader", "wallaroo.connectors.nats.committer"):
+        monkeypatch.setitem(sys.modules, module, None)
+    words = r"pip install 'wallaroo-spark\[nats\]'"
+    with pytest.raises(PeerError, match=words):
+        source("s", "nats://h").open_feed(b"")
+    with pytest.raises(PeerError, match=words):
+        NATSSinkConfig("nats://h", "out").committer("s", tmp_path, True)

@@ -1,0 +1,193 @@
+"""The SQLite sink, on real databases: each row once, also where the driver is killed."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connectors.sqlite.child import TASKS, rows_of
+from tests.forks import Forks
+from tests.unit.sinks.broken import error_of
+from tests.unit.sinks.identities import commit_of, history_to
+from tests.unit.sinks.killed_driver import stage
+from wallaroo.errors import PeerError, WallarooParameterError
+from wallaroo.sinks import SinkCommitter, SQLiteSinkConfig
+
+Eventually = Callable[..., None]
+DRAIN_S = 180.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database with a table ``counts``."""
+    made = tmp_path / "out.db"
+    ask(made, "CREATE TABLE counts (id INTEGER PRIMARY KEY, key TEXT, value CHECK (value <> -1))")
+    return made
+
+
+def ask(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(query).fetchall()
+
+
+def rows(path: Path) -> list[tuple[Any, ...]]:
+    return ask(path, "SELECT key, value FROM counts ORDER BY id")
+
+
+def sink(path: Path, **options: Any) -> SQLiteSinkConfig:
+    return SQLiteSinkConfig(path, "counts", ("key", "value"), **options)
+
+
+def opened(config: SQLiteSinkConfig, folder: Path, last: int = -1) -> SinkCommitter:
+    committer = config.committer("s", folder, True)
+    committer.recover(history_to(last), [])
+    return committer
+
+
+def tokens_of(config: SQLiteSinkConfig, folder: Path, batch: int, *outputs: Any) -> list[Any]:
+    folder.mkdir(exist_ok=True)
+    return stage(config, folder, batch, 1, lambda *_: list(outputs))
+
+
+def test_values_are_stored_as_sqlite_has_them(path: Path, tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 2, tzinfo=UTC)
+    values = [1, 2.5, "x", b"y", None, True, moment, Decimal("1.50"), {"a": [1]}]
+    config = sink(path)
+    committer = opened(config, tmp_path / "s")
+    committer.commit(
+        commit_of(0), tokens_of(config, tmp_path / "s", 0, *(("k", v) for v in values))
+    )
+    committer.close(DRAIN_S)
+    wanted = [1, 2.5, "x", b"y", None, 1, "2026-01-02T00:00:00+00:00", "1.50", '{"a": [1]}']
+    assert rows(path) == [("k", value) for value in wanted]
+    assert committer.status().outputs == len(values)
+
+
+@pytest.mark.parametrize(
+    "point", ["sqlite.begin", "sqlite.inserted", "sqlite.committed", "sqlite.left", "commit.after"]
+)
+def test_a_killed_driver_puts_each_row_once(
+    path: Path, tmp_path: Path, child_of: Callable[..., Forks], point: str
+) -> None:
+    driver = child_of("tests.connectors.sqlite.child")
+    arguments = (path, tmp_path, 3)
+    assert driver.run(*arguments, WALLAROO_FAULT=f"{point}:1")[0] == -signal.SIGKILL
+    assert driver.run(*arguments)[0] == 0
+    wanted = [row for batch in range(3) for task in range(TASKS) for row in rows_of(batch, task)]
+    assert rows(path) == wanted
+
+
+def test_a_locked_database_is_waited_for(
+    path: Path, tmp_path: Path, eventually: Eventually
+) -> None:
+    config = sink(path)
+    committer = opened(config, tmp_path / "s")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
+        words = f"SQLite database {path} (database is locked)"
+        eventually(lambda: committer.status().waiting_for == words, "it says so", 60)
+    committer.close(DRAIN_S)
+    assert rows(path) == [("a", 1)]
+
+
+def test_a_row_that_the_table_does_not_take_ends_the_run_and_is_kept(
+    path: Path, tmp_path: Path, eventually: Eventually
+) -> None:
+    config = sink(path)
+    committer = opened(config, tmp_path / "s")
+    tokens = tokens_of(config, tmp_path / "s", 0, ("a", 1), ("b", -1))
+    committer.commit(commit_of(0), tokens)
+    words = error_of(committer, eventually)
+    assert "refuses batch 0 for table 'counts' of sink 's': CHECK constraint failed" in words
+    assert "Nothing is lost" in words
+    assert rows(path) == []
+    ask(path, "DROP TABLE counts")
+    ask(path, "CREATE TABLE counts (id INTEGER PRIMARY KEY, key TEXT, value)")
+    later = config.committer("s", tmp_path / "s", True)
+    later.recover(history_to(0), tokens)
+    later.close(DRAIN_S)
+    assert rows(path) == [("a", 1), ("b", -1)]
+
+
+def test_output_of_a_checkpoint_that_was_rolled_back_is_refused(
+    path: Path, tmp_path: Path, eventually: Eventually
+) -> None:
+    config = sink(path)
+    committer = opened(config, tmp_path / "s")
+    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
+    committer.close(DRAIN_S)
+    behind = opened(config, tmp_path / "older")
+    assert "rolled back or is an older copy" in error_of(behind, eventually)
+    assert rows(path) == [("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("DROP TABLE counts", "has no table 'counts'. Create it"),
+        ("ALTER TABLE counts RENAME value TO total", "has no column value; it has id, key, total"),
+        ("CREATE TABLE wallaroo_ledger (x)", "no ledger of wallaroo: it has no column sink"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_named(
+    path: Path, tmp_path: Path, eventually: Eventually, query: str, words: str
+) -> None:
+    ask(path, query)
+    assert words in error_of(opened(sink(path), tmp_path / "s"), eventually)
+
+
+def test_a_file_that_is_no_database_ends_the_run(tmp_path: Path, eventually: Eventually) -> None:
+    (tmp_path / "text").write_text("a text that is long enough to be no database at all" * 9)
+    words = error_of(opened(sink(tmp_path / "text"), tmp_path / "s"), eventually)
+    assert "file is not a database" in words
+
+
+def test_a_file_that_is_not_there_is_named_when_the_sink_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match=r"Sink 's': there is no file .*nowhere.db. Create the"):
+        sink(tmp_path / "nowhere.db").committer("s", tmp_path / "s", True)
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (("a",), r"one value for each column \(key, value\), this one returned 1"),
+        ("a", "this one returned 'a'"),
+        (("a", object()), "SQLite has no form for"),
+        (("a", 2**63), "64 bits"),
+    ],
+)
+def test_an_output_that_is_no_row_is_an_error_of_the_encoder(output: Any, words: str) -> None:
+    encoder = sink(Path("x")).encoder
+    assert encoder is not None
+    with pytest.raises((TypeError, ValueError), match=words):
+        encoder.function(output)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"columns": "key"}, "are no names of columns"),
+        ({"columns": ()}, "are no names of columns"),
+        ({"table": ""}, "table='' is no name"),
+        ({"ledger": ""}, "ledger='' is no name"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(WallarooParameterError, match=words):
+        SQLiteSinkConfig(**{"path": "x", "table": "t", "columns": ("a",), **options})
+
+
+def test_a_configuration_travels() -> None:
+    travelled = pickle.loads(pickle.dumps(sink(Path("x"))))
+    assert travelled.label == "sqlite counts"
+    assert pickle.loads(travelled.encoder.function(("a", True))) == ("a", 1)

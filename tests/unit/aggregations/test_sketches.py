@@ -1,0 +1,73 @@
+"""Sketches: close to the exact figure, kept by pickle, and usable in windows."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wallaroo
+from tests.conformance.apps.sessions import SECOND, key_of, parse, time_of
+from tests.conformance.apps.shapes import build
+from tests.conformance.apps.steps import sink, source
+from wallaroo.sketches import Distinct, Quantiles
+from wallaroo.testing import run_local
+
+NOWHERE = Path("/nowhere")
+
+
+def filled(aggregation: Any, values: Any) -> Any:
+    kept = aggregation.initial_accumulator()
+    for value in values:
+        assert aggregation.update(value, kept) is None
+    return kept
+
+
+@pytest.mark.parametrize("value_of", [int, str, lambda number: str(number).encode()])
+def test_distinct_values_are_counted_about(value_of: Any) -> None:
+    distinct = Distinct(value_of)
+    kept = filled(distinct, [*range(5000), *range(1000)])
+    other = filled(distinct, range(4000, 8000))
+    copied = pickle.loads(pickle.dumps(kept))
+
+    assert distinct.output("k", kept) == distinct.output("k", copied) == pytest.approx(5000, 0.05)
+    assert distinct.output("k", distinct.combine(copied, other)) == pytest.approx(8000, 0.05)
+    assert distinct.output("k", kept) == pytest.approx(5000, 0.05)
+    assert distinct.output("k", distinct.initial_accumulator()) == 0
+
+
+def test_quantiles_are_found_about() -> None:
+    quantiles = Quantiles(at=(0.0, 0.5, 0.99))
+    low, high = filled(quantiles, range(5000)), filled(quantiles, range(5000, 10_000))
+
+    both = quantiles.output("k", pickle.loads(pickle.dumps(quantiles.combine(low, high))))
+
+    assert both is not None
+    assert [*both] == [0.0, 0.5, 0.99]
+    assert both[0.5] == pytest.approx(5000, abs=250)
+    assert both[0.99] == pytest.approx(9900, abs=50)
+    assert quantiles.output("k", quantiles.initial_accumulator()) is None
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Quantiles(at=(50,))
+
+
+@wallaroo.computation("as text")
+def as_text(result: Any) -> str:
+    return str(result)
+
+
+def number_of(event: Any) -> int:
+    return int(event.number)
+
+
+def test_a_sketch_lives_through_batches_and_panes() -> None:
+    windows = wallaroo.range_windows(4 * SECOND).with_slide(2 * SECOND).over(Distinct(number_of))
+    clicks = (
+        source(NOWHERE).to(parse).with_event_time(time_of, allow_before_1980=True).key_by(key_of)
+    )
+    application = build("distinct", clicks.to(windows).to(as_text).to_sink(sink(NOWHERE)))
+    lines = [f"a {second} {number}".encode() for second in range(6) for number in range(3)]
+
+    assert run_local(application, {"in": lines}, batches=5).text.split() == ["3", "3", "3", "3"]

@@ -1,0 +1,138 @@
+"""Windows, timers and join sides of a stored checkpoint, read as people need them."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.checkpoints.inspection.step_forms import StepForms, windows_in
+from wallaroo.monitoring.status_api.entities import answer
+from wallaroo.monitoring.status_api.queries import COUNTS, KEYS, OBJECT, SEARCH
+from wallaroo.steps.windows.spec import RangeWindowSpec
+
+Command = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).resolve().parents[4]
+STEPS = ["sessions", "timed", "interval", "latest", "windowed", "deduped"]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stored")
+    with tarfile.open(ROOT / "tests/stored/data/accounts-micro-batch.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "checkpoint"
+
+
+@pytest.fixture(scope="module")
+def of_key(stored: Path) -> dict[str, Any]:
+    state = CheckpointReader(stored).at()
+    return {entry.step: state.forms.show(entry).value for entry in state.find(["a"])}
+
+
+def test_every_step_with_entries_has_the_keys_of_its_events(stored: Path) -> None:
+    sizes = CheckpointReader(stored).at().sizes()
+    assert {step: size.keys for step, size in sizes.items()} == dict.fromkeys(sizes, 5)
+    assert set(STEPS) < set(sizes)
+    assert not [step for step in sizes if ":" in step]
+
+
+def test_windows_have_their_bounds_in_utc_and_when_they_fire(of_key: dict[str, Any]) -> None:
+    assert of_key["tumbling"] == {
+        "windows": [
+            {
+                "from": "2020-09-13T12:27:30Z",
+                "to": "2020-09-13T12:27:45Z",
+                "fires": "2020-09-13T12:27:45Z",
+                "value": 2,
+            }
+        ]
+    }
+    (session,) = of_key["sessions"]["windows"]
+    assert session["from"] == "2020-09-13T12:26:43Z"
+    assert session["to"] == session["fires"] == "2020-09-13T12:27:49Z"
+    assert [pane["value"] for pane in of_key["sliding"]["panes"]] == [[44, 49], [54], [59]]
+    assert of_key["counted"]["windows"][0]["events"] == 5
+
+
+def test_timers_have_their_names_times_and_clock(of_key: dict[str, Any]) -> None:
+    assert of_key["timed"]["timers"] == [
+        {"at": "2020-09-13T12:28:10Z", "name": "quiet", "by": "event time"}
+    ]
+    assert of_key["timed"]["state"]["count"] == 12
+
+
+def test_joins_have_the_waiting_events_of_each_side(of_key: dict[str, Any]) -> None:
+    interval = of_key["interval"]
+    assert [each["event"]["number"] for each in interval["left"]] == [59]
+    assert [each["event"]["number"] for each in interval["right"]] == [56]
+    assert interval["left"][0]["has met one"] is True
+    assert of_key["latest"]["newest right"][0]["event"]["number"] == 56
+    assert of_key["latest"]["left"][0]["at"] == "2020-09-13T12:27:40Z"
+    assert [each["value"] for each in of_key["deduped"]["seen"]] == [0, 1]
+    first = of_key["windowed"]["windows"][0]
+    assert [event["number"] for event in first["left"]] == [54]
+
+
+def test_a_piece_with_rows_of_many_keys_shows_each_key_its_own(stored: Path) -> None:
+    state = CheckpointReader(stored).at()
+    numbers = {
+        entry.key: [row["event"]["account"] for row in state.forms.show(entry).value["left"]]
+        for entry in state.entries("latest")
+        if "left" in state.forms.show(entry).value
+    }
+    assert numbers
+    assert all(set(accounts) == {key} for key, accounts in numbers.items())
+
+
+def test_without_the_plan_entries_are_shown_as_they_are_stored(stored: Path) -> None:
+    state = CheckpointReader(stored).at()
+    (entry,) = state.find(["a"], "tumbling")
+    assert StepForms().show(entry).value["entries"][0]["value"] == 2
+
+
+def test_a_specification_that_is_unknown_or_damaged_is_none() -> None:
+    assert windows_in("app.Total") is None
+    assert windows_in("app.Total over NewSpec(a=1)") is None
+    assert windows_in("app.Total over RangeWindowSpec(a=1)") is None
+    assert windows_in("app.Total over RangeWindowSpec(range_ns=1, slide_ns=") is None
+    spec = RangeWindowSpec(10, 5)
+    assert windows_in(f"app.Total over {spec}") == spec
+
+
+def test_the_commands_show_windows_under_the_steps_name(stored: Path, wallaroo: Command) -> None:
+    status, listed, _ = wallaroo("state", "list", "--checkpoint", stored, "--step", "sessions")
+    assert status == 0
+    assert "5 keys in step 'sessions'" in listed
+    _, shown, _ = wallaroo("state", "get", "a", "--checkpoint", stored, "--step", "tumbling")
+    assert (
+        "windows\n    from 2020-09-13T12:27:30Z, to 2020-09-13T12:27:45Z, "
+        "fires 2020-09-13T12:27:45Z, value 2" in shown
+    )
+    _, exported, _ = wallaroo(
+        "state", "export", "--json", "--checkpoint", stored, "--step", "timed"
+    )
+    lines = [json.loads(line) for line in exported.splitlines()]
+    assert {line["key"] for line in lines} == set("abcde")
+    assert lines[0]["value"]["timers"][0]["name"] == "quiet"
+
+
+def test_the_dashboard_and_its_queries_find_keys_with_windows(stored: Path) -> None:
+    """Given open sessions, then the state explorer lists their keys and shows them."""
+    keys, _ = answer(stored, KEYS, 100, STEPS, {})
+    assert {step: sorted(found) for step, found in keys.items()} == {
+        step: list("abcde") for step in STEPS
+    }
+    counts, _ = answer(stored, COUNTS[0], 100, STEPS, {})
+    assert counts == dict.fromkeys(STEPS, 5)
+    found, _ = answer(stored, SEARCH, 100, STEPS, {"step": "sessions", "text": "A"})
+    assert [(one["step"], one["key"]) for one in found] == [("sessions", "a")]
+    history, _ = answer(stored, OBJECT, 10, STEPS, {"step": "sessions", "key": "a"})
+    (version,) = history["versions"]
+    assert version["class"] == "windows"
+    assert version["value"]["windows"][0]["to"] == "2020-09-13T12:27:49Z"

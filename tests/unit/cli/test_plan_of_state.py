@@ -1,0 +1,314 @@
+"""``wallaroo plan`` on state classes that changed, and its trial of every stored object."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.checkpoints.inspection.conftest import begin  # noqa: F401  # fixture
+from wallaroo.checkpoints.inspection.compatibility import check_compatibility, look
+from wallaroo.cli.application.loading import load_application
+from wallaroo.engine.blocks.packing import PICKLED
+from wallaroo.engine.stores.evolution import with_version
+from wallaroo.state.checkpoint import open_checkpoint
+
+APPLICATION = """
+import wallaroo
+
+
+{state}
+
+
+@wallaroo.key_extractor
+def key_of(event):
+    return event
+
+
+@wallaroo.state_computation("count", state=Total)
+def counted(event, state):
+    return event
+
+
+def application_setup(args):
+    lines = wallaroo.source("lines", wallaroo.FileSourceConfig("lines", "in.txt"))
+    words = lines.key_by(key_of).to(counted)
+    return wallaroo.build_application("judged", words.to_sink(wallaroo.StdoutSinkConfig()))
+"""
+FIRST = """
+class Total:
+    def __init__(self):
+        self.count = 0
+        self.old = 1
+"""
+MORE = """
+class Total:
+    def __init__(self):
+        self.count = "0"
+        self.last = None
+"""
+SECOND = """
+class Total:
+    state_version = 2
+
+    def __init__(self, seen=0):
+        self.seen = seen
+
+
+@wallaroo.upgrade(Total, from_version=1)
+def upgraded(fields):
+    return Total(100 // fields["count"])
+"""
+RENAMED = SECOND.replace("Total", "Seen") + "\n\nTotal = Seen\n"
+
+Run = Callable[..., tuple[int, str, str]]
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Write the application with another state class, as its next version."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def write(state: str) -> Path:
+        sys.modules.pop("plan_evolving", None)
+        file = tmp_path / "plan_evolving.py"
+        file.write_text(APPLICATION.format(state=state))
+        return file
+
+    yield write
+    sys.modules.pop("plan_evolving", None)
+
+
+@pytest.fixture
+def stored(
+    begin: Callable[..., Any],  # noqa: F811  # fixture
+    write: Write,
+    tmp_path: Path,
+) -> Path:
+    """A checkpoint of the first version, with ten objects that count from 0 to 9."""
+    plan = load_application(str(write(FIRST)), []).plan
+    _start(tmp_path / "checkpoint", plan)
+    book = begin(steps=("count",))
+    cls = sys.modules["plan_evolving"].Total
+    objects = {}
+    for number in range(10):
+        objects["count", f"k{number}"] = cls()
+        objects["count", f"k{number}"].count = number
+    book.write(objects)
+    book.close()
+    return Path(book.root)
+
+
+def _start(root: Path, plan: Any) -> Any:
+    """Note the plan beside the checkpoint, as the start of a run does; return the run's plan."""
+    checkpoint = open_checkpoint(root, is_durable=False)
+    try:
+        return check_compatibility(checkpoint, plan, allow_incompatible=False).plan
+    finally:
+        checkpoint.release()
+
+
+def _restart(root: Path, app: Path) -> Any:
+    return _start(root, load_application(str(app), []).plan)
+
+
+def noted(root: Path) -> Any:
+    return json.loads((root / "plan.json").read_text())["schemas"]["count"]
+
+
+def test_the_schema_of_each_state_class_is_noted(stored: Path, write: Write) -> None:
+    """All stored objects have an attribute only if every class that stored some had it."""
+    _restart(stored, write(FIRST))
+    assert noted(stored)["attributes"] == {"count": "int", "old": "int"}
+    _restart(stored, write(MORE))
+    assert noted(stored) == {
+        "version": 1,
+        "versions": [1],
+        "attributes": {"count": "str", "last": "NoneType"},
+        "everywhere": ["count"],
+    }
+
+
+def test_only_steps_whose_objects_may_lack_something_are_filled(
+    begin: Callable[..., Any],  # noqa: F811  # fixture
+    write: Write,
+) -> None:
+    app = write(FIRST)
+    book = begin(steps=("count",))
+    book.close()
+    assert _restart(book.root, app).evolution == {}
+    begin(steps=("count",)).write({("count", "k"): 1})
+    # the lock is held by the book, so look without it
+    same = look(book.root, load_application(str(write(FIRST)), []).plan)
+    assert same.plan.evolution == {}
+    more = look(book.root, load_application(str(write(MORE)), []).plan)
+    assert more.plan.evolution["count"].may_lack
+
+
+def test_plan_names_what_happens_to_each_attribute(
+    stored: Path, write: Write, wallaroo: Run
+) -> None:
+    _restart(stored, write(FIRST))
+    code, out, _ = wallaroo("plan", write(MORE), "--checkpoint", stored)
+    assert code == 0
+    listed = out.partition("  stored objects of step 'count':\n")[2]
+    assert listed.splitlines() == [
+        "    count: a new object has str, stored ones keep their int",
+        "    last: new (NoneType), taken from a new Total if a stored object lacks it",
+        "    old: gone; stored objects keep it, unless Total has __slots__",
+    ]
+    assert "State of step 'count', attribute 'last': new" in out
+
+
+def test_plan_says_nothing_of_state_that_did_not_change(
+    stored: Path, write: Write, wallaroo: Run
+) -> None:
+    _restart(stored, write(FIRST))
+    code, out, _ = wallaroo("plan", write(FIRST), "--checkpoint", stored)
+    assert (code, out) == (0, f"checkpoint {stored}, commit 0: compatible\n")
+
+
+def test_a_version_without_an_upgrade_is_incompatible(
+    stored: Path, write: Write, wallaroo: Run
+) -> None:
+    without = SECOND.partition("\n\n\n@wallaroo")[0]
+    code, out, _ = wallaroo("plan", write(without), "--checkpoint", stored)
+    assert code == 1
+    assert "write @wallaroo.upgrade(Total, from_version=1)" in out
+
+
+def test_going_back_is_possible_if_nothing_was_stored_since(
+    stored: Path, write: Write, wallaroo: Run
+) -> None:
+    """The newer version may fail before its first commit."""
+    _restart(stored, write(SECOND))
+    assert noted(stored)["versions"] == [1, 2]
+    code, out, _ = wallaroo("plan", write(FIRST), "--checkpoint", stored)
+    assert (code, "incompatible" in out) == (0, False)
+    _restart(stored, write(FIRST))
+    assert noted(stored)["versions"] == [1]
+
+
+def test_going_back_to_an_older_version_is_incompatible(
+    stored: Path,
+    write: Write,
+    wallaroo: Run,
+    begin: Callable[..., Any],  # noqa: F811  # fixture
+) -> None:
+    _restart(stored, write(SECOND))
+    packing = replace(PICKLED, dumps=lambda state: with_version(PICKLED.dumps(state), 2))
+    book = begin(steps=("count",))
+    book._packing = packing
+    book.write({("count", "k3"): sys.modules["plan_evolving"].Total(4)})
+    book.close()
+    code, out, _ = wallaroo("plan", write(FIRST), "--checkpoint", stored)
+    assert code == 1
+    assert "was stored by version 2 of Total, which is version 1 here" in out
+
+
+@pytest.mark.parametrize("state", [SECOND, RENAMED], ids=["same name", "another class"])
+def test_every_object_is_tried_and_nothing_written(
+    stored: Path, write: Write, wallaroo: Run, state: str
+) -> None:
+    """The object whose count is 0 cannot be upgraded."""
+    before = {path: path.read_bytes() for path in stored.rglob("*") if path.is_file()}
+    code, out, _ = wallaroo("plan", write(state), "--checkpoint", stored, "--try-upgrade")
+    assert code == 1
+    assert "tried step 'count': 10 objects: 9 upgraded, 1 failed\n" in out
+    assert "  - key 'k0': ZeroDivisionError: integer division or modulo by zero at " in out
+    assert "plan_evolving.py:" in out
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_the_trial_counts_what_is_filled_in(stored: Path, write: Write, wallaroo: Run) -> None:
+    code, out, _ = wallaroo("plan", write(MORE), "--checkpoint", stored, "--try-upgrade")
+    assert code == 0
+    assert out.endswith("tried step 'count': 10 objects: 10 filled in\n")
+    out = wallaroo("plan", write(FIRST), "--checkpoint", stored, "--try-upgrade", "--json")[1]
+    assert json.loads(out)["tried"] == [
+        {"step": "count", "as_stored": 10, "filled": 0, "upgraded": 0, "failed": 0, "errors": []}
+    ]
+
+
+def test_a_checkpoint_without_notes_is_filled_in(stored: Path, write: Write) -> None:
+    """An earlier version of the package noted no schemas."""
+    plan = json.loads((stored / "plan.json").read_text())
+    plan.pop("schemas")
+    (stored / "plan.json").write_text(json.dumps(plan))
+    assert _restart(stored, write(FIRST)).evolution["count"].may_lack
+    (stored / "plan.json").unlink()
+    assert _restart(stored, write(MORE)).evolution["count"].may_lack
+    assert noted(stored)["everywhere"] == []
+
+
+# -- rename
+
+
+def test_a_renamed_step_keeps_its_state(stored: Path, write: Write, wallaroo: Run) -> None:
+    app = write(FIRST)
+    _restart(stored, app)
+    code, out, _ = wallaroo("state", "rename", stored, "count", "total")
+    assert (code, out) == (0, "step 'count' is 'total' since commit 1\n")
+    assert "9" in wallaroo("state", "get", "k9", "--checkpoint", stored, "--step", "total")[1]
+
+    assert wallaroo("plan", app, "--checkpoint", stored)[0] == 1
+    app.write_text(app.read_text().replace('"count"', '"total"'))
+    sys.modules.pop("plan_evolving")
+    code, out, _ = wallaroo("plan", app, "--checkpoint", stored)
+    assert (code, out) == (0, f"checkpoint {stored}, commit 1: compatible\n")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("absent", "total"), "has no state step 'absent'"),
+        (("count", "count"), "is in use by another step"),
+        (("count", ""), "or empty"),
+    ],
+)
+def test_a_rename_that_is_not_possible_changes_nothing(
+    stored: Path, wallaroo: Run, names: tuple[str, str], message: str
+) -> None:
+    before = (stored / "plan.json").read_bytes()
+    code, _, errors = wallaroo("state", "rename", stored, *names)
+    assert code == 1
+    assert message in errors
+    assert (stored / "plan.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("fault", ["rename.before", "rename.after"])
+def test_a_rename_that_was_interrupted_fits_no_application_and_is_finished(
+    stored: Path, write: Write, wallaroo: Run, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(name: str) -> None:
+        if name == fault:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("wallaroo.checkpoints.maintenance.editing.fault_point", end)
+        with contextlib.suppress(KeyboardInterrupt):
+            wallaroo("state", "rename", stored, "count", "total")
+    app = write(FIRST)
+    assert wallaroo("plan", app, "--checkpoint", stored)[0] == 1
+    app.write_text(app.read_text().replace('"count"', '"total"'))
+    sys.modules.pop("plan_evolving")
+    assert wallaroo("plan", app, "--checkpoint", stored)[0] == 1
+
+    assert wallaroo("state", "rename", stored, "count", "total")[0] == 0
+    assert wallaroo("plan", app, "--checkpoint", stored)[0] == 0
+
+
+def test_a_rollback_behind_a_rename_is_refused(stored: Path, write: Write, wallaroo: Run) -> None:
+    app = write(FIRST)
+    wallaroo("state", "rename", stored, "count", "total")
+    app.write_text(app.read_text().replace('"count"', '"total"'))
+    code, _, errors = wallaroo("state", "rollback", stored, "--to", "0", app)
+    assert code == 1
+    assert "step 'total' is 'count' at commit 0: it was renamed since" in errors

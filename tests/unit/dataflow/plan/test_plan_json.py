@@ -1,0 +1,239 @@
+"""What is kept of a plan beside a checkpoint, and which plans may continue from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import wallaroo
+from tests.unit.dataflow.check.checked_steps import (
+    SINK,
+    Total,
+    count,
+    count_again,
+    decode,
+    encode,
+    first_letter,
+    last_letter,
+    shout,
+    tcp,
+)
+from wallaroo.connectors.file.sink import FileSinkConfig
+from wallaroo.dataflow.plan.json import (
+    Verdict,
+    compare,
+    dumps,
+    settled,
+)
+from wallaroo.dataflow.plan.model import Plan
+
+
+class OtherTotal(Total):
+    pass
+
+
+def plan(pipeline: Any, name: str = "app", *more: Any) -> Plan:
+    return wallaroo.build_application(name, pipeline, *more).plan
+
+
+def keyed(name: str = "in", port: int = 0) -> Any:
+    return tcp(name, port).key_by(first_letter)
+
+
+BASE = plan(keyed().to(count).to_sink(SINK))
+
+
+def against(pipeline: Any, name: str = "app") -> tuple[Verdict, str]:
+    found = compare(dumps(BASE), dumps(plan(pipeline, name)))
+    return found.verdict, " ".join(found.reasons)
+
+
+def test_the_description_is_stable_json_without_addresses() -> None:
+    there = plan(keyed(port=7010).to(count).to_sink(SINK))
+    assert dumps(there) == dumps(BASE)
+    described = json.loads(dumps(BASE))
+    assert described["states"] == {
+        "count": {"class": f"{Total.__module__}.Total", "keys": ["first_letter"]}
+    }
+    assert described["steps"] == {"count": "state_computation"}
+
+
+def test_an_equal_plan_is_compatible() -> None:
+    assert against(keyed().to(count).to_sink(SINK)) == (Verdict.SAME, "")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "reason"),
+    [
+        (keyed().to(shout).to(count).to_sink(SINK), "Step 'shout' is new."),
+        (keyed().to(count).to(count_again).to_sink(SINK), "Step 'count again' is new."),
+        (keyed().to(count).to_sinks([SINK, SINK]), "Sink 'stdout-2' is new."),
+        (
+            tcp("in").merge(tcp("b")).key_by(first_letter).to(count).to_sink(SINK),
+            "Source 'b' is new.",
+        ),
+        (keyed().merge(tcp("b").key_by(last_letter)).to(count).to_sink(SINK), "Source 'b' is new."),
+        (keyed().to(count).collect().to_sink(SINK), "The same steps are laid out in other stages."),
+    ],
+)
+def test_what_only_adds_is_compatible_with_new_steps(pipeline: Any, reason: str) -> None:
+    assert against(pipeline) == (Verdict.CHANGED, reason)
+
+
+def test_a_stateless_step_may_go() -> None:
+    found = compare(dumps(plan(keyed().to(shout).to(count).to_sink(SINK))), dumps(BASE))
+    assert (found.verdict, found.reasons) == (
+        Verdict.CHANGED,
+        ("Step 'shout' is gone; it kept nothing.",),
+    )
+
+
+def with_header(length: int, fmt: str) -> Any:
+    other = wallaroo.decoder(length, fmt)(decode.function)
+    return tcp("in", decoder=other).key_by(first_letter).to(count).to_sink(SINK)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "reason"),
+    [
+        (
+            keyed().to(count_again).to_sink(SINK),
+            "State step 'count' is gone or renamed: its state would be lost.",
+        ),
+        (
+            keyed("other").to(count).to_sink(SINK),
+            "Source 'in' is gone, and input it has accepted may not be processed yet.",
+        ),
+        (
+            tcp("in").key_by(last_letter).to(count).to_sink(SINK),
+            "was kept by first_letter, now it is kept by last_letter.",
+        ),
+        (
+            tcp("in").collect().to(count).to_sink(SINK),
+            "was kept by first_letter, now it is kept by collect().",
+        ),
+        (
+            keyed()
+            .to(wallaroo.state_computation("count", OtherTotal)(count.function))
+            .to_sink(SINK),
+            "OtherTotal.",
+        ),
+        (
+            wallaroo.source("in", wallaroo.FileSourceConfig("in", "in.txt", decode))
+            .key_by(first_letter)
+            .to(count)
+            .to_sink(SINK),
+            "Source 'in' was a tcp source and is a file source now: their positions do not "
+            "compare.",
+        ),
+        (
+            with_header(2, ">H"),
+            "Source 'in' has another header than the frames it has accepted (4 bytes, '>I').",
+        ),
+        (
+            keyed().to(count).to_sink(wallaroo.TCPSinkConfig("127.0.0.1", 7002, encode)),
+            "Sink 'stdout' is gone",
+        ),
+    ],
+)
+def test_what_loses_or_reinterprets_is_incompatible(pipeline: Any, reason: str) -> None:
+    verdict, reasons = against(pipeline)
+    assert verdict is Verdict.INCOMPATIBLE
+    assert reason in reasons
+
+
+def test_another_application_and_other_key_groups_are_incompatible() -> None:
+    assert against(keyed().to(count).to_sink(SINK), "other") == (
+        Verdict.INCOMPATIBLE,
+        "It belongs to the application 'app', this is 'other'.",
+    )
+    found = compare(dumps(BASE), dumps(replace(BASE, key_groups=64)))
+    assert found.reasons == ("Its state is laid out in 128 key groups, this plan has 64.",)
+
+
+def test_another_format_is_incompatible() -> None:
+    old = dumps(BASE).replace('"format": 1', '"format": 0')
+    assert compare(old, dumps(BASE)).reasons == (
+        "The plan was written in format 0, this version writes 1.",
+    )
+
+
+def test_all_reasons_are_given() -> None:
+    _, reasons = against(tcp("other").to_sink(wallaroo.TCPSinkConfig("127.0.0.1", 7002, encode)))
+    assert (
+        "Source 'in' is gone" in reasons,
+        "Sink 'stdout' is gone" in reasons,
+        "State step 'count'" in reasons,
+    ) == (True,) * 3
+
+
+def test_keys_are_found_through_a_meeting_of_keyed_streams() -> None:
+    merged = keyed("a").to(shout).merge(tcp("b").key_by(last_letter).to(shout)).to(count)
+    assert json.loads(dumps(plan(merged.to_sink(SINK))))["states"]["count"]["keys"] == [
+        "first_letter",
+        "last_letter",
+    ]
+
+
+def to_file(path: str, name: str = "") -> Plan:
+    return plan(keyed().to(count).to_sink(FileSinkConfig(path, encode, name=name)))
+
+
+def test_a_sink_with_a_name_that_writes_to_another_place_is_reported() -> None:
+    found = compare(dumps(to_file("out.txt", "out")), dumps(to_file("results.txt", "out")))
+    assert found.verdict is Verdict.CHANGED
+    assert found.reasons == (
+        "Sink 'out' wrote to out.txt and writes to results.txt now: what has left stays where it "
+        "is; what waits, and what comes, goes to the new place.",
+    )
+
+
+def test_a_sink_without_a_name_and_with_another_target_is_another_sink() -> None:
+    old = dumps(to_file("out.txt"))
+    own = settled(to_file("results.txt"), old)
+    new = dumps(own.plan, own.gone)
+    waiting = compare(old, new)
+    assert waiting.reasons == (
+        "Sink 'file' (out.txt) is gone, and output committed to it may not have left yet. If it "
+        "was moved, name it: name='file' in its configuration.",
+    )
+    assert waiting.verdict is Verdict.INCOMPATIBLE
+    idle = compare(old, new, waits=lambda sink: False)
+    assert idle.verdict is Verdict.CHANGED
+    assert idle.reasons == ("Sink 'file-2' is new.", "Sink 'file' is gone; nothing waits for it.")
+
+
+def test_a_description_of_an_earlier_version_without_targets_is_compatible() -> None:
+    earlier = json.loads(dumps(to_file("out.txt")))
+    del earlier["sinks"]["file"]["target"]
+    assert compare(json.dumps(earlier), dumps(to_file("out.txt"))).verdict is Verdict.SAME
+
+
+def test_a_sink_of_another_kind_is_a_sink_that_is_gone() -> None:
+    verdict = compare(dumps(to_file("out.txt")), dumps(BASE)).verdict
+    assert verdict is Verdict.INCOMPATIBLE
+
+
+def is_short(event: str) -> bool:
+    return len(event) < 3
+
+
+def test_state_goes_on_where_its_step_is_in_a_branch_now() -> None:
+    """Given a stream that parts after the key_by, then the state still has the same keys."""
+    short, long = keyed().branch(is_short)
+    parted = plan(short.merge(long).to(count).to_sink(SINK))
+    assert compare(dumps(BASE), dumps(parted)).verdict is Verdict.CHANGED
+
+    twice = keyed()
+    both = plan(twice.to(count).to_sink(SINK), "app", twice.to(count_again).to_sink(SINK))
+    assert compare(dumps(BASE), dumps(both)).verdict is Verdict.CHANGED
+    assert json.loads(dumps(both))["states"]["count again"]["keys"] == ["first_letter"]
+
+
+def test_state_that_another_key_reaches_through_a_branch_is_refused() -> None:
+    short, long = tcp("in").branch(is_short)
+    other = plan(short.key_by(last_letter).to(count).to_sink(SINK), "app", long.to_sink(SINK))
+    assert compare(dumps(BASE), dumps(other)).verdict is Verdict.INCOMPATIBLE

@@ -1,0 +1,123 @@
+"""The table of figures: `/metrics` as it was, the page, and notes for people."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from tests.unit.monitoring.dashboard.fakes import BusyRun
+from wallaroo.cli.run.text import log_line, summary
+from wallaroo.monitoring.metrics.status import SinkLine, SourceStatus, StepLosses, TimeStatus
+from wallaroo.monitoring.status_api.figures import FIGURES, notes
+from wallaroo.monitoring.status_api.live import LiveView
+from wallaroo.monitoring.status_api.prometheus import exposition
+from wallaroo.monitoring.status_api.queries import status_json, status_of
+from wallaroo.sources.log import REJECTED, SKIPPED
+
+ROOT = Path(__file__).resolve().parents[4]
+GOLDEN = Path(__file__).with_name("golden_metrics.txt")
+VALUE = re.compile(r" [^ ]+$")
+WARNING = "25% of the events of step 'count' are late"
+
+
+def families(run: BusyRun) -> str:
+    """The text that a rich run exposes, without its values and the driver's process."""
+    status = run.status()
+    behind = TimeStatus(status.started_at - 9, 9.25, "source 'words'", 4, 1)
+    rich = replace(
+        status,
+        sources=(
+            replace(status.sources[0], time=behind),
+            SourceStatus("Other", "file x", 5, 4, 1, 70, 0, True, True, TimeStatus(None, None)),
+            SourceStatus("Plain", "file y", 1, 1, 0, 0, 0, False, True),
+        ),
+        sinks=(status.sinks[0], SinkLine("slow", "tcp x", 3, "tcp x", 9000, 1.0)),
+        workers_killed=2,
+        damaged=("deltas/7: too short",),
+        losses=(StepLosses("count", {"filtered": 3, "late": 20}, 25, 100, WARNING),),
+    )
+    lines = exposition(run.plan, rich, run.meter.details()).decode().splitlines()
+    kept = [line if line.startswith("#") else VALUE.sub("", line) for line in lines]
+    repeated = re.compile(r"process_|key_group=\"[1-9]|le=\"\d|version=")
+    once = [line for line in kept if not repeated.search(line)]
+    return "\n".join(once) + "\n"
+
+
+def test_names_types_labels_and_texts_of_metrics_stay(tmp_path: Path) -> None:
+    """Alerts and dashboards of users refer to them: a change of the file is a change for users."""
+    assert families(BusyRun(tmp_path, seconds=61)) == GOLDEN.read_text()
+
+
+def test_no_two_figures_have_one_name() -> None:
+    names = [figure.family for figure in FIGURES]
+    assert len(set(names)) == len(names)
+
+
+def test_the_page_has_the_present_table() -> None:
+    """`python scripts/figures.py` writes it."""
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "scripts" / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    page = script.PAGE.read_text(encoding="utf-8")
+    assert script.page_of(page) == page
+    assert f"`{FIGURES[0].family}`" in page
+
+
+def test_a_counter_of_a_source_is_wherever_the_status_is_shown(tmp_path: Path) -> None:
+    """Records skipped with ``on_data_loss="skip"``: a row of the table, and one call of `note`."""
+    run = BusyRun(tmp_path, seconds=2)
+    assert 'wallaroo_source_skipped_records_total{source="Lines"} 0.0' in text_of(run)
+    run.meter.counts.note("Lines", {SKIPPED: 1204})
+
+    words = "Lines: 1,204 records were skipped because their place was lost"
+    status = status_of(json.loads(json.dumps(status_json(run.status()))))
+    assert status.counts == {SKIPPED: {"Lines": 1204}}
+    assert notes(status) == [words]
+    assert words in log_line(status)
+    assert words in summary(status)
+    assert LiveView(run.plan).details(status, run.meter.details())["notes"] == [words]
+    assert 'wallaroo_source_skipped_records_total{source="Lines"} 1204.0' in text_of(run)
+
+
+def test_connections_that_were_closed_are_shown(tmp_path: Path) -> None:
+    run = BusyRun(tmp_path, seconds=2)
+    run.meter.counts.note("Lines", {REJECTED: 3})
+
+    assert notes(run.status()) == ["Lines: 3 connections were closed for what they sent"]
+    assert 'wallaroo_source_rejected_connections_total{source="Lines"} 3.0' in text_of(run)
+
+
+def test_what_steps_leave_out_is_wherever_the_status_is_shown(tmp_path: Path) -> None:
+    run = BusyRun(tmp_path, seconds=61)
+    run.meter.set_losses((StepLosses("count", {"filtered": 3, "late": 20}, 25, 100, WARNING),))
+    status = status_of(json.loads(json.dumps(status_json(run.status()))))
+    words = "left out in count: 3 filtered, 20 late, 5 late with a place of their own"
+
+    assert status.losses == run.status().losses
+    assert notes(status) == [WARNING]
+    assert words in log_line(status)
+    assert WARNING in log_line(status)
+    assert words.removeprefix("left out ") in summary(status)
+    assert WARNING in summary(status)
+    text = text_of(run)
+    assert 'wallaroo_step_dropped_events_total{reason="late",step="count"} 20.0' in text
+    assert 'wallaroo_step_dropped_events_total{reason="filtered",step="count"} 3.0' in text
+    skipped = 'wallaroo_step_dropped_events_total{reason="skipped",step="split into words"} 3.0'
+    assert skipped in text
+    assert 'wallaroo_step_late_events_total{step="count"} 25.0' in text
+    assert 'wallaroo_step_late_ratio{step="count"} 0.25' in text
+
+
+def test_a_counter_at_zero_is_no_note(tmp_path: Path) -> None:
+    run = BusyRun(tmp_path, seconds=2)
+    run.meter.counts.note("Lines", {SKIPPED: 0})
+    assert notes(run.status()) == []
+
+
+def text_of(run: BusyRun) -> str:
+    return exposition(run.plan, run.status(), run.meter.details()).decode()

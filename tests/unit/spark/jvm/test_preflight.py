@@ -1,0 +1,135 @@
+"""What is refused before Spark starts."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+import wallaroo
+from wallaroo.errors import PeerError, PipelineError
+from wallaroo.spark.jvm.preflight import check_java, check_master, check_worker_python
+
+
+@wallaroo.decoder
+def decode(payload: bytes) -> bytes:
+    return payload
+
+
+def application() -> wallaroo.Application:
+    votes = wallaroo.source("Votes", wallaroo.TCPSourceConfig("votes", "127.0.0.1", 0, decode))
+    return wallaroo.build_application("App", votes.to_sink(wallaroo.StdoutSinkConfig()))
+
+
+def program(path: Path, script: str) -> str:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+# -- the workers' Python
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_python_that_is_not_there_is_refused_with_the_variable_to_unset() -> None:
+    with pytest.raises(PeerError) as refused:
+        check_worker_python({"PYSPARK_PYTHON": "/nonexistent/python"})
+    assert str(refused.value) == (
+        "PYSPARK_PYTHON is /nonexistent/python, and there is no such program. "
+        f"Run `unset PYSPARK_PYTHON`, or set it to {sys.executable}."
+    )
+
+
+def test_a_python_of_another_version_is_refused_with_both_versions(tmp_path: Path) -> None:
+    other = program(tmp_path / "python3.99", "echo 3.99")
+    with pytest.raises(PeerError, match=r"which is Python 3\.99; this is Python 3\.\d+\. Workers"):
+        check_worker_python({"PYSPARK_PYTHON": other})
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo", "kill -9 $$"])
+def test_a_python_that_does_not_start_is_refused(tmp_path: Path, script: str) -> None:
+    with pytest.raises(PeerError, match="which does not start"):
+        check_worker_python({"PYSPARK_PYTHON": program(tmp_path / "python", script)})
+
+
+def test_a_python_without_the_packages_is_refused_with_the_command_that_installs_them(
+    tmp_path: Path,
+) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    bare = program(tmp_path / "python", f"echo {version} lmdb")
+    with pytest.raises(PeerError, match=r"has no lmdb\. Run `.*python -m pip install lmdb`"):
+        check_worker_python({"PYSPARK_PYTHON": bare})
+
+
+def test_this_python_under_any_name_is_accepted() -> None:
+    check_worker_python({})
+    check_worker_python({"PYSPARK_PYTHON": ""})
+    check_worker_python({"PYSPARK_PYTHON": sys.executable})
+    name = os.path.basename(sys.executable)
+    check_worker_python({"PYSPARK_PYTHON": name, "PATH": os.path.dirname(sys.executable)})
+
+
+# -- Java and the master
+# --------------------------------------------------------------------------------------------------
+
+
+def test_without_java_the_error_says_how_to_install_it(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match=r"there is none on PATH\. Install it \(Debian: apt-get"):
+        check_java({"PATH": str(tmp_path)})
+
+
+def test_a_java_home_without_java_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match=rf"JAVA_HOME is {tmp_path}, which holds no bin/java"):
+        check_java({"JAVA_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[2]", "local[*]", "local[2,4]", "local-cluster[2,1,1024]", "yarn",
+     "spark://host:7077", "spark://a:7077,b:7077", "k8s://https://host:6443"],
+)  # fmt: skip
+def test_masters_that_spark_knows_are_accepted(master: str) -> None:
+    check_master(master)
+
+
+@pytest.mark.parametrize(
+    ("master", "hint"),
+    [
+        ("locl", r"Did you mean local\[\*\]\?"),
+        ("local[two]", r"Did you mean local\[\*\]\?"),
+        ("sprk://host:7077", "Did you mean spark://HOST:PORT"),
+        ("spark://host", "Did you mean spark://HOST:PORT"),
+        ("whatever", "is not a master of Spark. Give --master local"),
+    ],
+)
+def test_other_masters_are_refused_with_the_nearest_one(master: str, hint: str) -> None:
+    with pytest.raises(PeerError, match=hint):
+        check_master(master)
+
+
+# -- through wallaroo.run
+# --------------------------------------------------------------------------------------------------
+
+
+def test_run_refuses_before_spark_is_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        sys.modules, "wallaroo.spark.micro_batch.host", None
+    )  # importing it would fail
+    monkeypatch.setenv("PYSPARK_PYTHON", "/nonexistent/python")
+    app = application()
+    with pytest.raises(PeerError, match="not a master of Spark"):
+        wallaroo.run(app, master="locl")
+    with pytest.raises(PeerError, match="PYSPARK_PYTHON is /nonexistent/python"):
+        wallaroo.run(app)
+
+
+def test_a_port_for_acknowledgements_of_an_unknown_source_is_refused_with_the_known_names() -> None:
+    with pytest.raises(PipelineError) as refused:
+        wallaroo.run(application(), ack_ports=(("vote", 7700),))
+    assert str(refused.value) == (
+        "--acknowledged vote=7700: there is no TCP source 'vote'; this application's TCP sources: "
+        "'votes'. Write --acknowledged votes=7700."
+    )

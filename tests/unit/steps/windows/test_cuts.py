@@ -1,0 +1,198 @@
+"""No result depends on how input was cut into batches, or in which order partitions were read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.window_machine import WindowMachine
+from wallaroo.steps.windows.aggregation import Aggregation
+from wallaroo.steps.windows.grid import Grid
+from wallaroo.steps.windows.spec import (
+    FINAL_WATERMARK,
+    FIRE_PER_MESSAGE,
+    NO_WATERMARK,
+    PLACE_IN_OLDEST_WINDOW,
+    RANGE_POLICIES,
+    CountWindowSpec,
+    Firing,
+    RangeWindowSpec,
+    SessionWindowSpec,
+    Window,
+    WindowSpec,
+)
+
+Event = tuple[str, int, int, int]  # key, number, time, its partition's watermark before it
+
+
+class Seen(Aggregation[int, list[int], Any]):
+    """The numbers of a window's events, sorted: partitions may come in any order."""
+
+    def initial_accumulator(self) -> list[int]:
+        return []
+
+    def update(self, event: int, found: list[int], /) -> None:
+        found.append(event)
+
+    def combine(self, left: list[int], right: list[int], /) -> list[int]:
+        return left + right
+
+    def output(self, key: Any, found: list[int], window: Window) -> Any:  # type: ignore[override]  # with the window
+        return window, tuple(sorted(found))
+
+
+def partition(times: list[int], numbers: int, keys: str) -> list[Event]:
+    """A partition's events, with a watermark of the newest time before each."""
+    watermark = NO_WATERMARK
+    found = []
+    for at, time in enumerate(times):
+        found.append((keys[(at * 7 + time) % len(keys)], numbers + at, time, watermark))
+        watermark = max(watermark, time)
+    return found
+
+
+def run(spec: WindowSpec, parts: list[list[Event]], cuts: list[int]) -> list[Any]:
+    """Feed the partitions, some events of each to a batch, as ``cuts`` says."""
+    machine = WindowMachine(spec, Seen())
+    at = [0] * len(parts)
+    results = []
+    marks = [NO_WATERMARK] * len(parts)
+    for cut in cuts:
+        index = cut % len(parts)
+        for key, number, time, before in parts[index][at[index] : at[index] + cut // 3]:
+            machine.put(key, number, time, before)
+            marks[index] = max(marks[index], time)
+        at[index] += cut // 3
+        is_open = [at[one] < len(part) for one, part in enumerate(parts)]
+        open_ = [mark for mark, open_ in zip(marks, is_open, strict=True) if open_]
+        results += machine.advance(max(min(open_, default=NO_WATERMARK), machine.watermark))
+        machine.commit()
+    for index, part in enumerate(parts):
+        for key, number, time, before in part[at[index] :]:
+            machine.put(key, number, time, before)
+    results += machine.end()
+    machine.commit()
+    assert not machine.failures
+    assert not machine.entries.packed, "nothing is left when input has ended"
+    return sorted(((each.key, each.value, each.time) for each in results), key=repr)
+
+
+times = st.lists(st.integers(0, 60), max_size=15)
+cut_lists = st.lists(st.integers(3, 20), max_size=12)
+specs = st.builds(
+    RangeWindowSpec,
+    range_ns=st.integers(4, 15),
+    slide_ns=st.integers(1, 4),
+    delay_ns=st.integers(0, 10),
+    offset_ns=st.integers(0, 5),
+    policy=st.sampled_from(sorted({*RANGE_POLICIES} - {"dead-letter"})),
+    early_ns=st.sampled_from([None, 3, 7]),
+    lateness_ns=st.sampled_from([0, 8, 20]),
+    corrected_ns=st.sampled_from([None, 5]),
+    empty_limit=st.sampled_from([0, 3]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(specs, times, times, cut_lists, cut_lists)
+def test_range_windows_are_the_same_however_input_is_cut(
+    spec: RangeWindowSpec,
+    left: list[int],
+    right: list[int],
+    cuts: list[int],
+    others: list[int],
+) -> None:
+    parts = [partition(left, 0, "ab"), partition(right, 1000, "bc")]
+    assert run(spec, parts, cuts) == run(spec, parts, others)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(0, 6), times, times, cut_lists, cut_lists)
+def test_sessions_are_the_same_however_input_is_cut(
+    gap: int, delay: int, left: list[int], right: list[int], cuts: list[int], others: list[int]
+) -> None:
+    parts = [partition(left, 0, "ab"), partition(right, 1000, "bc")]
+    spec = SessionWindowSpec(gap, delay, FIRE_PER_MESSAGE)
+    assert run(spec, parts, cuts) == run(spec, parts, others)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5), st.sampled_from([None, 4]), times, cut_lists, cut_lists)
+def test_count_windows_are_the_same_however_a_partition_is_cut(
+    count: int, timeout: int | None, only: list[int], cuts: list[int], others: list[int]
+) -> None:
+    parts = [partition(only, 0, "ab")]
+    spec = CountWindowSpec(count, timeout)
+    assert run(spec, parts, cuts) == run(spec, parts, others)
+
+
+@settings(max_examples=40, deadline=None)
+@given(specs, times)
+def test_each_window_holds_the_events_that_came_before_it_was_due(
+    spec: RangeWindowSpec, only: list[int]
+) -> None:
+    """An oracle that looks at every window and every event."""
+    part = partition(only, 0, "ab")
+    grid = Grid.of(spec)
+    expected = set()
+    for key in "ab":
+        for window in range(-20, 70):
+            numbers = tuple(
+                number
+                for own, number, time, before in part
+                if own == key and window in taken_by(grid, spec.policy, time, before, spec)
+            )
+            if numbers:
+                bounds = Window(grid.start(window), grid.end(window))
+                expected.add((key, (bounds, numbers), bounds.end - 1))
+    found = run(spec, [part], [20])
+    final = {each for each in found if each[1][0].firing is Firing.FINAL and each[1][1]}
+    assert final == expected
+
+
+def taken_by(grid: Grid, policy: str, time: int, before: int, spec: RangeWindowSpec) -> set[int]:
+    """The windows whose first result holds an event."""
+    own = [k for k in range(-20, 70) if grid.start(k) <= time < grid.end(k)]
+    open_ = {k for k in own if grid.due(k) > before}
+    if open_ or policy != PLACE_IN_OLDEST_WINDOW:
+        return open_
+    if any(grid.due(k) + spec.lateness_ns > before for k in own):
+        return set()  # corrected instead
+    return {min(k for k in range(-20, 70) if grid.due(k) > before)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), times)
+def test_sessions_are_runs_of_events_less_than_a_gap_apart(gap: int, only: list[int]) -> None:
+    part = partition(only, 0, "a")
+    kept = sorted((time, number) for _, number, time, before in part if time >= before)
+    runs: list[list[tuple[int, int]]] = []
+    for time, number in kept:
+        if runs and time < runs[-1][-1][0] + gap:
+            runs[-1].append((time, number))
+        else:
+            runs.append([(time, number)])
+    expected = {
+        (Window(each[0][0], each[-1][0] + gap), tuple(sorted(number for _, number in each)))
+        for each in runs
+    }
+    assert {value for _, value, _ in run(SessionWindowSpec(gap), [part], [])} == expected
+
+
+def test_a_key_with_many_panes_rewrites_the_one_that_is_touched() -> None:
+    machine = WindowMachine(RangeWindowSpec(1000, 1), Seen())
+    for time in range(1000):
+        machine.put("a", time, time, NO_WATERMARK)
+    machine.commit()
+    machine.entries.puts.clear()
+    machine.put("a", 1, 500, NO_WATERMARK)
+    machine.commit()
+    assert len(machine.entries.puts) == 1
+
+
+def test_the_end_of_time_is_no_window() -> None:
+    machine = WindowMachine(RangeWindowSpec(10, 5), Seen())
+    machine.put("a", 1, 3)
+    assert len(machine.advance(FINAL_WATERMARK)) == 2

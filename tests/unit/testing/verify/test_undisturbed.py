@@ -1,0 +1,61 @@
+"""A run under faults is compared with one without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wallaroo.testing.verify.baseline import Observed, compare
+from wallaroo.testing.verify.trial.ledger import Faults
+
+
+class Counter:
+    """A state object that compares by identity."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+
+class Mine(Observed):
+    module = "my_app"
+    sources = ("In",)
+    lines = {"In": [b"one", b"two", b"three"]}  # as the command line makes it
+    key = r"^\w+"
+
+
+def observed(lines: Iterable[bytes], states: dict[object, object] | None = None) -> Mine:
+    made = Mine(1)
+    made.judge(lines, Faults())
+    made.judge_state((states or {}).items(), Faults())
+    return made
+
+
+def faults_of(found: Mine, undisturbed: Mine) -> Faults:
+    faults = Faults()
+    compare(found, undisturbed, faults)
+    return faults
+
+
+def test_input_is_a_file_again_and_again() -> None:
+    """However it is cut into portions."""
+    made = Mine(1)
+    payloads = made.payloads("In", 2) + made.payloads("In", 3)
+    assert payloads == [b"one", b"two", b"three", b"one", b"two"]
+
+
+def test_keys_may_interleave_otherwise_and_states_are_compared_by_what_they_hold() -> None:
+    """Two runs shuffle keys into each other as it happens."""
+    one = observed([b"a 1", b"b 1", b"a 2"], {"a": Counter(2)})
+    other = observed([b"b 1", b"a 1", b"a 2"], {"a": Counter(2)})
+    assert faults_of(one, other).total == 0
+
+
+def test_every_difference_is_named() -> None:
+    """By what it is."""
+    undisturbed = observed([b"a 1", b"a 2", b"b 1"], {"a": Counter(2), "b": Counter(1)})
+    found = observed([b"a 1", b"a 1", b"b 1", b"c 7"], {"a": Counter(3)})
+    faults = faults_of(found, undisturbed)
+    assert (faults.lost, faults.duplicated, faults.wrong) == (1, 1, 1)
+    assert faults.wrong_state == 2
+    assert any("Counter(count=3), must be Counter(count=2)" in line for line in faults.examples)
+    swapped = faults_of(observed([b"a 2", b"a 1", b"b 1"]), observed([b"a 1", b"a 2", b"b 1"]))
+    assert (swapped.out_of_order, swapped.total) == (1, 1)
