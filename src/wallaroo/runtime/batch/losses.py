@@ -21,14 +21,18 @@ _UNITS = ((86_400 * 10**9, "days"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (1
 
 
 class LossMeter:
-    """Losses of committed batches, by step.  Not safe to share between threads."""
+    """Losses of committed batches, by step.  Not safe to share between threads.
+
+    ``steps``: the steps that lost something, in order of name, as of the newest batch with losses.
+    """
 
     def __init__(self, plan: Plan):
+        self.steps: tuple[StepLosses, ...] = ()
         self._plan = plan
         self._counts: Losses = {}
         self._edges: dict[tuple[int, int], int] = {}
         self._warned: set[str] = set()
-        self._marks = Watermarks()
+        self._marks: Mapping[str, object] = {}  # not parsed: only a warning reads them
         self._stages = {step.step_name: stage for stage in plan.stages for step in stage.steps}
 
     def add(self, reports: Sequence[TaskReport], marks: Mapping[str, object]) -> list[str]:
@@ -39,17 +43,12 @@ class LossMeter:
             add_losses(self._counts, report.losses)
         if not any(report.losses for report in reports):
             return []
-        self._marks = Watermarks.from_json(marks)
-        found = [each for each in self.steps if each.warning and each.step not in self._warned]
-        self._warned |= {each.step for each in found}
-        return [each.warning for each in found]
-
-    @property
-    def steps(self) -> tuple[StepLosses, ...]:
-        """Return the steps that lost something, in order of name."""
-        names = sorted({step for step, _ in self._counts})
-        found = (self._of(name) for name in names)
-        return tuple(each for each in found if each.counts or each.late)
+        self._marks = marks
+        steps = (self._of(name) for name in sorted({step for step, _ in self._counts}))
+        self.steps = tuple(each for each in steps if each.counts or each.late)
+        new = [each for each in self.steps if each.warning and each.step not in self._warned]
+        self._warned |= {each.step for each in new}
+        return [each.warning for each in new]
 
     def _count(self, step: str, loss: Loss) -> int:
         return self._counts.get((step, loss.value), 0)
@@ -114,7 +113,7 @@ class LossMeter:
         else:
             delay = _span(how.delay_ns) if how.delay_ns else "none"
             yield f"the delay of source '{name}' is too small: it is {delay}"
-        mark = self._marks.sources.get(name)
+        mark = Watermarks.from_json(self._marks).sources.get(name)
         if mark is not None and len(mark.partitions) <= 1:
             yield (
                 "events of several files or devices, each with times of its own, follow each other "
@@ -122,8 +121,8 @@ class LossMeter:
             )
         elif how.idle_after_ns is not None:
             yield (
-                f"a partition had no events for {_span(how.idle_after_ns)} (idle_after), and time "
-                "went on without it"
+                f"a partition had no events for {_span(how.idle_after_ns)} (idle_after), and the "
+                "watermark advanced without it"
             )
         else:
             yield "a partition began when the others were ahead of it"

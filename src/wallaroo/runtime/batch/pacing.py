@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan
@@ -72,6 +73,8 @@ class Pacer:
         self._task_s = pace.resident_task_s if is_resident else pace.task_s
         self._alone_s = pace.alone_s if has_shuffle and not is_resident else 0.0
         self._costs: deque[BatchCost] = deque(maxlen=WINDOW)
+        self._event_s = 0.0  # of one more event, and of a batch without any: as of the newest batch
+        self._fixed_s = 0.0
         self.events_max = pace.events_first
 
     @staticmethod
@@ -89,9 +92,7 @@ class Pacer:
         >>> Pacer(target_s=1.0, growth=2.0).events_most
         2000
         """
-        expected_s = self._target_s
-        if self._costs:
-            expected_s = max(expected_s, self._fixed_s() + self.events_max * self._event_s())
+        expected_s = max(self._target_s, self._fixed_s + self.events_max * self._event_s)
         return int(self.events_max * max(1.0, self._growth_s / expected_s))
 
     def tasks(self, events: int, tasks_max: int) -> int:
@@ -122,6 +123,8 @@ class Pacer:
         """
         if events:
             self._costs.append(BatchCost(events, seconds, min(busy_s, seconds), tasks))
+            self._event_s = seconds_per_event(self._costs)
+            self._fixed_s = fixed_seconds(self._costs, self._event_s)
             if seconds > self._target_s or events >= FULL * self.events_max:
                 bound = self._growth() if self._is_blind() else self._bound()
                 self.events_max = int(min(max(bound, self._pace.events_min), self._pace.events_max))
@@ -144,7 +147,7 @@ class Pacer:
 
     def _bound(self) -> float:
         newest = self._costs[-1]
-        on_events_s = newest.events * self._event_s()
+        on_events_s = newest.events * self._event_s
         allowed_s = self._on_events_s()
         if min(newest.busy_s, on_events_s) > allowed_s:  # events are slower than expected
             return min(self._fits(), newest.events * allowed_s / newest.busy_s)
@@ -154,29 +157,35 @@ class Pacer:
 
     def _fits(self) -> float:
         """Return how many events fit the target, or make the fixed time a third of a batch."""
-        fixed_s = self._fixed_s()
-        stretched_s = min(ON_EVENTS * fixed_s, STRETCH_MAX * self._target_s)
-        return max(self._target_s - fixed_s, stretched_s) / max(self._event_s(), 1e-9)
+        events_s = max(self._target_s - self._fixed_s, self._stretched_s())
+        return events_s / max(self._event_s, 1e-9)
 
     def _on_events_s(self) -> float:
         """Return the longest time that a batch may spend on events."""
-        stretched_s = min(ON_EVENTS * self._fixed_s(), STRETCH_MAX * self._target_s)
-        return max(self._target_s, stretched_s)
+        return max(self._target_s, self._stretched_s())
 
-    def _fixed_s(self) -> float:
-        """Return the fixed time of a batch."""
-        event_s = self._event_s()
-        return statistics.median(cost.seconds - event_s * cost.events for cost in self._costs)
+    def _stretched_s(self) -> float:
+        """Return the time on events that makes the fixed time a third of a batch."""
+        return min(ON_EVENTS * self._fixed_s, STRETCH_MAX * self._target_s)
 
-    def _event_s(self) -> float:
-        """Return the seconds that one more event costs.
 
-        That is the slope of the tasks' time over the events if batches differ; else their time per
-        event.
-        """
-        events = [float(cost.events) for cost in self._costs]
-        busy = [cost.busy_s for cost in self._costs]
-        by_event = sum(busy) / sum(events)
-        if max(events) < ALIKE * min(events):
-            return by_event
-        return min(max(statistics.linear_regression(events, busy).slope, 0.0), by_event)
+def fixed_seconds(costs: Sequence[BatchCost], event_s: float) -> float:
+    """Return the fixed time of a batch if an event costs ``event_s`` seconds."""
+    return statistics.median(cost.seconds - event_s * cost.events for cost in costs)
+
+
+def seconds_per_event(costs: Sequence[BatchCost]) -> float:
+    """Return the seconds that one more event costs.
+
+    That is the slope of the tasks' time over the events if batches differ; else their time per
+    event.
+
+    >>> seconds_per_event([BatchCost(100, 1.0, 0.5, 1), BatchCost(200, 1.5, 0.75, 1)])
+    0.0025
+    """
+    events = [float(cost.events) for cost in costs]
+    busy = [cost.busy_s for cost in costs]
+    by_event = sum(busy) / sum(events)
+    if max(events) < ALIKE * min(events):
+        return by_event
+    return min(max(statistics.linear_regression(events, busy).slope, 0.0), by_event)
