@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wallaroo.errors import PeerError
+from wallaroo.errors import InternalError, PeerError, WallarooError
 
 DISK_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG, errno.ESTALE, errno.ENODEV}
@@ -38,3 +38,16 @@ def disk_error_of(error: BaseException) -> PeerError | None:
         f"{error.filename or 'a file'}: {error.strerror}. {fix}, then run again: what was "
         f"committed stays."
     )
+
+
+def unexpected_error(event: str, error: BaseException, trace: str = "") -> WallarooError:
+    """Return the error to report for one that nothing handles: a disk's, or an internal error.
+
+    ``event`` is its first words ("a batch failed"); ``trace`` the traceback of another process.
+    """
+    reported = disk_error_of(error) or InternalError(
+        f"{event} in a way that this program does not expect: {type(error).__name__}: {error}",
+        trace,
+    )
+    reported.__cause__ = error
+    return reported

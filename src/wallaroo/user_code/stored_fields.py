@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 _INTERNAL = ("__dict__", "__weakref__")
@@ -100,16 +101,11 @@ class _Reader(pickle.Unpickler):
 
 
 _STANDARD = ("builtins", "collections", "datetime", "decimal", "fractions", "uuid")
-_STAND_INS_MAX = 1024
-_stand_ins: dict[str, type[Gone]] = {}
 
 
+@lru_cache(maxsize=1024)
 def _stand_in(path: str) -> type[Gone]:
-    if len(_stand_ins) >= _STAND_INS_MAX:
-        _stand_ins.clear()
-    if path not in _stand_ins:
-        _stand_ins[path] = type(path.rpartition(".")[2], (Gone,), {"class_name": path})
-    return _stand_ins[path]
+    return type(path.rpartition(".")[2], (Gone,), {"class_name": path})
 
 
 def stored_fields(raw: bytes) -> tuple[str, dict[str, Any]]:

@@ -34,10 +34,9 @@ from wallaroo.dataflow.plan.schemas import (
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import CommitLog
-from wallaroo.state.log.layout import OUTBOX
+from wallaroo.state.log.layout import OUTBOX, PLAN
 from wallaroo.state.log.storage import LocalStorage
 
-PLAN = "plan.json"
 NO_COMMIT = "Nothing is committed yet, so any application may begin here."
 NO_PLAN = f"There is no {PLAN} beside it, so nothing can be compared."
 

@@ -19,11 +19,10 @@ from wallaroo.engine.blocks.keys import Key, decode_key, encode_key
 from wallaroo.engine.blocks.ordered_keys import Sub, split_entry
 from wallaroo.engine.stores.sorted_state import ENTRIES
 from wallaroo.steps.joins.waiting import PIECE
-from wallaroo.steps.windows.entries import unpack_slot
+from wallaroo.steps.windows.entries import SLOT_BYTES, unpack_slot
 
 Stored = Mapping[tuple[str, bytes], bytes]  # by name in the step table and stored key
 PIECE_KINDS = frozenset({"latest join", "in order"})  # steps whose rows wait in pieces
-SLOT_BYTES = 33  # of `pack_slot`
 
 
 class Part(NamedTuple):

@@ -20,10 +20,13 @@ from typing import Any
 
 from wallaroo.checkpoints.inspection.keyed import Part, StoredEntry, is_slot, rows_of
 from wallaroo.checkpoints.inspection.values import Packed, Shown, load_safely, plain, show
+from wallaroo.dataflow.plan.join_sides import SIDES
 from wallaroo.engine.blocks.keys import Key
+from wallaroo.state.log.layout import PLAN
 from wallaroo.steps.windows.entries import AT_END, Slot, unpack_slot
 from wallaroo.steps.windows.grid import Grid
 from wallaroo.steps.windows.panes import PANE
+from wallaroo.steps.windows.range_machine import SPANS
 from wallaroo.steps.windows.spec import (
     CountWindowSpec,
     RangeWindowSpec,
@@ -31,12 +34,9 @@ from wallaroo.steps.windows.spec import (
     WindowSpec,
 )
 
-PLAN = "plan.json"
-SIDES = ("left", "right")
 _SPECS = {spec.__name__: spec for spec in (RangeWindowSpec, SessionWindowSpec, CountWindowSpec)}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _CLOCKS = {"event": "event time", "processing": "the clock"}
-_SPANS = 0  # the kind of entries that note which windows of a key had events
 Form = dict[str, Any]
 Loads = Callable[[bytes], Any]
 
@@ -164,7 +164,7 @@ def _timer(clock: str, at_ns: int, name: str, added_at_ns: int) -> Form:
 
 def _range_windows(spec: RangeWindowSpec, slot: Slot, value: Any, kind: str) -> dict[str, Any]:
     """Return the form of a pane: the times that are in the same windows."""
-    if slot.kind == _SPANS:
+    if slot.kind == SPANS:
         return {}
     grid = Grid.of(spec)
     lower = max(grid.start(slot.last), grid.end(slot.first - 1))

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wallaroo.checkpoints.inspection.compatibility import PLAN
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
 from wallaroo.dataflow.plan.json import renamed
 from wallaroo.dataflow.plan.model import ENTRY_KINDS
@@ -26,7 +25,7 @@ from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit, DeltaRef
 from wallaroo.state.log.delta import Entry, Origin, encode
-from wallaroo.state.log.layout import DELTAS, read_identity
+from wallaroo.state.log.layout import DELTAS, PLAN, read_identity
 
 # returns the entries to remove, by key group, from the current state
 Choose = Callable[[StateAt], dict[int, list[Entry]]]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from wallaroo.durable.disk_errors import disk_error_of
-from wallaroo.errors import InternalError, WallarooError
+from wallaroo.durable.disk_errors import unexpected_error
+from wallaroo.errors import WallarooError
 from wallaroo.runtime.batch.admission import Ends
 from wallaroo.runtime.batch.batches import Batches
 from wallaroo.runtime.batch.trigger import Trigger
@@ -18,14 +18,7 @@ from wallaroo.runtime.batch.trigger import Trigger
 
 def explain(error: BaseException) -> WallarooError:
     """Return the error that ended a loop, in the user's words."""
-    if isinstance(error, WallarooError):
-        return error
-    unexpected = disk_error_of(error) or InternalError(
-        "a batch failed in a way that this program does not expect: "
-        f"{type(error).__name__}: {error}"
-    )
-    unexpected.__cause__ = error
-    return unexpected
+    return error if isinstance(error, WallarooError) else unexpected_error("a batch failed", error)
 
 
 class BatchLoop:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from wallaroo.api.application import Application
 from wallaroo.dataflow.plan.model import Plan
-from wallaroo.durable.disk_errors import disk_error_of
+from wallaroo.durable.disk_errors import unexpected_error
 from wallaroo.durable.scratch import Scratch, make_scratch, sweep_dead
-from wallaroo.errors import InternalError, WallarooError
+from wallaroo.errors import WallarooError
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.monitoring.metrics.status import RunState, RunStatus
@@ -135,12 +135,7 @@ class Run(RunHandle):
         except WallarooError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001  # the run's error boundary
-            unexpected = disk_error_of(error) or InternalError(
-                "the run ended in a way that this program does not expect: "
-                f"{type(error).__name__}: {error}"
-            )
-            unexpected.__cause__ = error
-            self._fail(unexpected)
+            self._fail(unexpected_error("the run ended", error))
         self._end(stack, end)
 
     def _run(self, stack: ShutdownStack) -> RunState:

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan
-from wallaroo.durable.disk_errors import disk_error_of
+from wallaroo.durable.disk_errors import unexpected_error
 from wallaroo.engine.blocks.blocks import Block, Marker
 from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.levels.level import Level
 from wallaroo.engine.levels.side_outputs import NOTHING_COMMITTED, Committed
 from wallaroo.engine.report import TaskReport
 from wallaroo.engine.time.partition_times import Observed, ObservedSource
-from wallaroo.errors import InternalError, UserCodeError, WallarooError
+from wallaroo.errors import UserCodeError, WallarooError
 from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.monitoring.metrics.task_tally import TaskTally
 from wallaroo.processes.orphans import end_if_forked
@@ -137,11 +137,7 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
 
 def unexpected(error: Exception) -> WallarooError:
     """Return the error being handled as one to report, with its traceback unless a disk's."""
-    return disk_error_of(error) or InternalError(
-        f"a task failed in a way that this program does not expect: {type(error).__name__}: "
-        f"{error}",
-        traceback.format_exc(),
-    )
+    return unexpected_error("a task failed", error, traceback.format_exc())
 
 
 @dataclass(slots=True)

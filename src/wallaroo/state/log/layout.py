@@ -18,6 +18,7 @@ SNAPSHOTS = "snapshots"
 SPOOL = "spool"
 OUTBOX = "outbox"
 VIEW = "view"
+PLAN = "plan.json"  # a file
 FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, SPOOL, OUTBOX, VIEW)
 
 

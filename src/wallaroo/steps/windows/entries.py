@@ -34,6 +34,7 @@ class Slot(NamedTuple):
 
 
 _PACKED = struct.Struct(">QBQQQ")
+SLOT_BYTES = _PACKED.size
 _HALF = 1 << 63
 
 
