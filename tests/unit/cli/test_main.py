@@ -120,7 +120,7 @@ def test_every_command_explains_itself(capsys: Any) -> None:
 def test_a_mistake_on_the_command_line_is_one_sentence(
     capsys: Any, line: list[str], text: str
 ) -> None:
-    """No usage of all options stands in front of what is wrong."""
+    """No usage of all options precedes what is wrong."""
     with pytest.raises(SystemExit) as caught:
         command.main(line)
     assert caught.value.code == 2
