@@ -31,6 +31,7 @@ from wallaroo.cli import (
     sink,
     status,
 )
+from wallaroo.cli.application.arguments import CommandParser
 from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.doctor import command as doctor
 from wallaroo.cli.profile import command as profile
@@ -99,7 +100,7 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 def build_parser(commands: Sequence[Any] = COMMANDS) -> argparse.ArgumentParser:
     """Build the parser of all subcommands."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="wallaroo",
         description=(
             "Run stream processing applications written against Wallaroo's Python API on "

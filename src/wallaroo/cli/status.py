@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from wallaroo.cli.application.targets import is_place, only_one, target_of
+from wallaroo.cli.application.targets import Target, is_place, only_one, target_of
 from wallaroo.cli.run.text import live_table
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.monitoring.status_api.queries import (
@@ -27,7 +27,6 @@ from wallaroo.monitoring.status_api.queries import (
     query_of,
     status_of,
 )
-from wallaroo.network.tls_sockets import Address
 
 WIDTH = 120  # if the output is no terminal
 SEVERAL = 2  # exit code if the command line does not identify one application
@@ -98,7 +97,7 @@ def status_command(options: argparse.Namespace) -> int:
     if options.json or query is not None:
         print(answer.body)
     else:
-        _show(answer.body, target.address)
+        _show(answer.body, target)
     if answer.is_truncated:
         print(
             f"wallaroo: keys are left out: {options.limit} of a step are shown, --limit N shows "
@@ -150,16 +149,18 @@ def _limit(text: str) -> int:
 # -- showing it
 
 
-def _show(body: str, address: Address) -> None:
+def _show(body: str, target: Target) -> None:
     """Print a status as text: the live table, with the workers even if there is only one."""
     try:
         status = status_of(json.loads(body))
     except (TypeError, AttributeError) as error:
+        host, port = target.address
         raise PeerError(
-            f"the application at {address[0]}:{address[1]} runs in another version of "
+            f"the application at {host}:{port} runs in another version of "
             "wallaroo-spark. --json shows its status as it is."
         ) from error
     console = Console(
         file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False
     )
     console.print(live_table(status, workers_from=1, workers_shown=len(status.workers)))
+    print(f"dashboard {target.dashboard} (`wallaroo status --link`: with its token)")

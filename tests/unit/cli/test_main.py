@@ -107,6 +107,34 @@ def test_every_command_explains_itself(capsys: Any) -> None:
         assert f"usage: wallaroo {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (["run", "--batch-time", "abc", "x.py"], "argument --batch-time: 'abc' is not a number. "),
+        (["run", "x.py", "--batch-time", "abc"], "argument --batch-time: 'abc' is not a number. "),
+        (["run", "--tasks", "0", "x.py"], "argument --tasks: 0 is too small: at least 1. "),
+        (["rnu"], "argument COMMAND: invalid choice: 'rnu'. Did you mean run? "),
+        (["state", "lst"], "argument VERB: invalid choice: 'lst'. Did you mean list? "),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_sentence(
+    capsys: Any, line: list[str], text: str
+) -> None:
+    """No usage of all options precedes what is wrong."""
+    with pytest.raises(SystemExit) as caught:
+        command.main(line)
+    assert caught.value.code == 2
+    (printed,) = capsys.readouterr().err.splitlines()
+    assert printed.startswith(f"wallaroo: error: {text}`wallaroo ")
+    assert printed.endswith(" --help` shows the options.")
+
+
+def test_a_word_that_resembles_no_command_is_answered_with_the_commands(capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["zzz"])
+    assert "invalid choice: 'zzz' (choose from 'new', " in capsys.readouterr().err
+
+
 def test_ctrl_c_while_modules_are_imported_prints_no_traceback() -> None:
     code = "import wallaroo.cli\nraise KeyboardInterrupt"
     ended = subprocess.run(

@@ -11,6 +11,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from wallaroo.cli.application.help import application_help
 from wallaroo.errors import PipelineError, Problem
@@ -23,7 +24,26 @@ EPILOG = (
     "application_setup(args); after a '--' everything does."
 )
 
+EXIT_USAGE = 2
+
 AddOptions = Callable[[argparse.ArgumentParser], None]
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that answers a mistake in one sentence, without the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the mistake, and the command that shows the options; exit."""
+        what = re.sub(r"invalid \w+ value: ('.*')", r"\1 is not a number", message)
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        known = re.findall(r"[\w-]+", choice[2]) if choice else []
+        near = difflib.get_close_matches(choice[1], known, 1) if choice else []
+        if near:
+            what = f"{what.partition(' (choose from')[0]}. Did you mean {near[0]}?"
+        elif not what.endswith((".", "?")):
+            what += "."
+        hint = f"`{self.prog} --help` shows the options."
+        self.exit(EXIT_USAGE, f"wallaroo: error: {what} {hint}\n")
 
 
 def add_app(parser: argparse.ArgumentParser, add_options: AddOptions) -> None:
@@ -42,9 +62,7 @@ def add_app(parser: argparse.ArgumentParser, add_options: AddOptions) -> None:
 
 def trailing_parser(command: str, app: str, add_options: AddOptions) -> argparse.ArgumentParser:
     """Return the parser for a command's own options after APP."""
-    own = argparse.ArgumentParser(
-        prog=f"wallaroo {command} {app}", allow_abbrev=False, add_help=False
-    )
+    own = CommandParser(prog=f"wallaroo {command} {app}", allow_abbrev=False, add_help=False)
     add_options(own)
     own.add_argument(
         "-h", "--help", action="store_true", help="show these options and the application's"

@@ -37,13 +37,17 @@ class Target:
     context: ssl.SSLContext | None = field(default=None, repr=False)  # None: plain HTTP
 
     @property
-    def link(self) -> str:
-        """Return the address that a browser opens."""
+    def dashboard(self) -> str:
+        """Return the dashboard's address, without the token."""
         host, port = self.address
         scheme = "http" if self.context is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+
+    @property
+    def link(self) -> str:
+        """Return the address that a browser opens."""
         token = self.token or os.environ.get(TOKEN_VARIABLE, "")
-        place = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
-        return f"{place}?token={quote(token)}" if token else place
+        return f"{self.dashboard}?token={quote(token)}" if token else self.dashboard
 
     def ask(self, path: str) -> Answer:
         """Request a path and return the answer.  Raises PeerError if there is none."""

@@ -54,6 +54,16 @@ class StatusServer:
         return self._host, self._port
 
     @property
+    def dashboard(self) -> str:
+        """Return the dashboard's address, without the token."""
+        return f"{'https' if self._tls else 'http'}://{self._place}/"
+
+    @property
+    def _place(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{host}:{self._port}"
+
+    @property
     def token(self) -> str:
         """Return the token that clients must present; known once it has started.
 
@@ -100,10 +110,9 @@ class StatusServer:
             server.end()
 
     def _record(self) -> RunRecord:
-        host = f"[{self._host}]" if ":" in self._host else self._host
         return RunRecord(
             pid=os.getpid(),
-            http=f"{host}:{self._port}",
+            http=self._place,
             application=self._handle.plan.application,
             started_at=self._handle.status().started_at,
             host=socket.gethostname(),

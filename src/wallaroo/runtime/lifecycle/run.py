@@ -167,6 +167,7 @@ class Run(RunHandle):
             )
             stack.add(server.close)
             server.start()
+            _log.info("dashboard %s (`wallaroo status --link`: with its token)", server.dashboard)
 
     def _report_recovery(self, components: RunComponents, warm_up: WarmUp) -> None:
         last = components.checkpoint.last

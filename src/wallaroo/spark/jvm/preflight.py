@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ MASTERS = "local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
 WORKER_PYTHON = "PYSPARK_PYTHON"
 WORKER_MODULES = ("lmdb", "cloudpickle")  # imported by workers besides Spark's own
 PYTHON_SECONDS_MAX = 30.0
+MASTER_S_MAX = 5.0  # for each address of a master to accept a connection
 _MASTER = re.compile(
     r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://[^/\s]+:\d+(,[^/\s]+:\d+)*"
     r"|yarn|k8s://\S+"
@@ -38,6 +40,8 @@ def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = F
     if has_session:
         return
     check_master(options.master)
+    if options.master.startswith("spark://"):
+        check_reachable(options.master)
     check_java(os.environ)
     if options.master.startswith("local"):
         check_worker_python(os.environ)
@@ -62,6 +66,23 @@ def check_master(master: str) -> None:
     shown = {"local": "local[*]", "spark": "spark://HOST:PORT", "k8s": "k8s://URL"}
     hint = f" Did you mean {shown.get(near[0], near[0])}?" if near else ""
     raise PeerError(f"'{master}' is not a master of Spark.{hint} Give --master {MASTERS}.")
+
+
+def check_reachable(master: str) -> None:
+    """Raise PeerError if none of a standalone master's addresses accepts a connection."""
+    causes = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), MASTER_S_MAX).close()
+        except (OSError, OverflowError, UnicodeError) as error:
+            causes.append(f"{address}: {error}")
+        else:
+            return
+    raise PeerError(
+        f"no master of Spark answers at {master} ({'; '.join(causes)}). Is it running? Correct "
+        "--master, or start one: `wallaroo cluster start` does so on this machine."
+    )
 
 
 def check_java(environment: Mapping[str, str]) -> None:

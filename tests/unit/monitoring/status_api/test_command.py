@@ -65,6 +65,15 @@ def test_a_person_reads_rates_backlog_latency_workers_and_what_moved(
     assert "checkpoint /var/lib/spread" in rows
 
 
+def test_the_dashboards_address_is_the_last_line_without_the_token(
+    start: Start, wallaroo: Command
+) -> None:
+    server = start()
+    last = wallaroo("status")[1].splitlines()[-1]
+    assert last == f"dashboard {server.dashboard} (`wallaroo status --link`: with its token)"
+    assert server.dashboard == f"http://{where(server)}/"
+
+
 def test_one_worker_is_shown_too(start: Start, wallaroo: Command) -> None:
     start(replace(RUNNING, workers=RUNNING.workers[:1]))
     assert "worker-1" in wallaroo("status")[1]

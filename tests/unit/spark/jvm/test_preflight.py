@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import sys
 from pathlib import Path
@@ -11,7 +12,12 @@ import pytest
 
 import wallaroo
 from wallaroo.errors import PeerError, PipelineError
-from wallaroo.spark.jvm.preflight import check_java, check_master, check_worker_python
+from wallaroo.spark.jvm.preflight import (
+    check_java,
+    check_master,
+    check_reachable,
+    check_worker_python,
+)
 
 
 @wallaroo.decoder
@@ -112,6 +118,21 @@ def test_other_masters_are_refused_with_the_nearest_one(master: str, hint: str) 
 
 # -- through wallaroo.run
 # --------------------------------------------------------------------------------------------------
+
+
+def test_a_master_that_does_not_listen_is_refused_with_its_address() -> None:
+    with pytest.raises(PeerError, match=r"spark://127\.0\.0\.1:5 .*refused.*Is it running"):
+        check_reachable("spark://127.0.0.1:5")
+
+
+def test_a_port_that_is_none_is_refused_as_an_address() -> None:
+    with pytest.raises(PeerError, match=r"127\.0\.0\.1:99999"):
+        check_reachable("spark://127.0.0.1:99999")
+
+
+def test_one_of_several_masters_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as master:
+        check_reachable(f"spark://127.0.0.1:5,127.0.0.1:{master.getsockname()[1]}")
 
 
 def test_run_refuses_before_spark_is_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
