@@ -54,6 +54,9 @@ from wallaroo.user_code import moved_modules
 from wallaroo.user_code.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from wallaroo import aggregations as aggregations
+    from wallaroo import sinks as sinks
+    from wallaroo import sources as sources
     from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
     from wallaroo.api.batch import (
         arrow_ipc,
@@ -104,6 +107,9 @@ else:
     __getattr__ = lazy_exports(
         __name__,
         {
+            "aggregations": "wallaroo.aggregations",
+            "sinks": "wallaroo.sinks",
+            "sources": "wallaroo.sources",
             "tcp_parse_input_addrs": "wallaroo.api.addresses",
             "tcp_parse_output_addrs": "wallaroo.api.addresses",
             "arrow_ipc": "wallaroo.api.batch",

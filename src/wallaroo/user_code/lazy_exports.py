@@ -14,12 +14,16 @@ from typing import Any
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for ``package``; ``homes`` has the module of each exported name."""
+    """Return a ``__getattr__`` for ``package``; ``homes`` has the module of each exported name.
+
+    A name whose module is itself, ``package.name``, is that module.
+    """
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        value = getattr(importlib.import_module(homes[name]), name)
+        module = importlib.import_module(homes[name])
+        value = module if homes[name] == f"{package}.{name}" else getattr(module, name)
         setattr(sys.modules[package], name, value)  # the next access does not come here
         return value
 
