@@ -73,8 +73,8 @@ class Pacer:
         self._task_s = pace.resident_task_s if is_resident else pace.task_s
         self._alone_s = pace.alone_s if has_shuffle and not is_resident else 0.0
         self._costs: deque[BatchCost] = deque(maxlen=WINDOW)
-        self._event_s = 0.0  # of one more event, and of a batch without any: as of the newest batch
-        self._fixed_s = 0.0
+        self._event_s = 0.0  # the cost of one more event, as of the newest batch
+        self._fixed_s = 0.0  # the cost of a batch without events
         self.events_max = pace.events_first
 
     @staticmethod

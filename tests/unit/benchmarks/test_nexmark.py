@@ -1,0 +1,55 @@
+"""All queries of Nexmark, beside DuckDB."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from benchmarks.nexmark import generator, oracle
+from benchmarks.nexmark.application import SOURCE, application_setup
+from benchmarks.nexmark.events import Auction, Bid, Person
+from benchmarks.nexmark.queries import QUERIES
+from wallaroo.testing import run_local
+
+EVENTS = 20_000
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("nexmark") / "events.jsonl"
+    path.write_bytes(b"".join(generator.lines(EVENTS)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tables(events: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = oracle.opened(events)
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_has_the_rows_of_its_sql(
+    query: str, events: Path, tables: duckdb.DuckDBPyConnection
+) -> None:
+    application = application_setup(
+        ["--query", query, "--events", str(events), "--rows", str(events.with_name(query))]
+    )
+
+    run = run_local(application, {SOURCE: events.read_bytes().splitlines()}, batches=3, tasks=2)
+
+    wanted = oracle.expected(tables, query)
+    assert wanted
+    assert oracle.final(query, (json.loads(row) for row in run.outputs)) == wanted
+
+
+def test_an_event_is_a_function_of_its_number() -> None:
+    fifty = [generator.event(number) for number in range(1000, 1050)]
+
+    assert [generator.event(number) for number in reversed(range(1000, 1050))] == fifty[::-1]
+    kinds = [type(event) for event in fifty]
+    assert [kinds.count(kind) for kind in (Person, Auction, Bid)] == [1, 3, 46]
