@@ -36,6 +36,7 @@ CONNECTORS = {
     "nats": Connector(("source:NATSSourceConfig", "message:NATSMessage"), ("sink:NATSSinkConfig",)),
     "rabbitmq": Connector(("source:RabbitMQSourceConfig",), ("sink:RabbitMQSinkConfig",)),
     "redis": Connector(("source:RedisSourceConfig", "entry:RedisEntry"), ("sink:RedisSinkConfig",)),
+    "spark": Connector(("source:SparkSourceConfig",), ()),
     "sql": Connector((), ("rows:row_encoder",)),
     "sql.postgres": Connector(
         ("source:PostgresSourceConfig",),

@@ -24,7 +24,7 @@ from wallaroo.ingress.config import BACKLOG_BYTES_MAX
 from wallaroo.ingress.listener import SILENT_S
 from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, fail, say
 from wallaroo.processes.open_files import allow_many_files
-from wallaroo.sources.feed import Feed, FrameRun
+from wallaroo.sources.feed import Feed, FrameRun, StagingFeed
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
 
@@ -63,6 +63,8 @@ class Feeder:
             Path(config.folder), is_durable=config.is_durable, checkpoint=config.checkpoint
         )
         self._feed: Feed = source.open_feed(self._writer.last_resume)
+        if isinstance(self._feed, StagingFeed):
+            self._feed.stage_in(Path(config.folder) / "feed", config.is_durable)
         self._removed_at = time.monotonic()
         self._problem = ""  # why nothing comes
         self._skipped = 0  # events that were lost before they were read

@@ -128,6 +128,12 @@ def _silent(*_: object) -> None:
     """Print nothing."""
 
 
+def is_jvm_gone() -> bool:
+    """Return whether this process had a JVM, and it has ended."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
 def wait_for_exit(seconds: float) -> None:
     """End this process's JVM, without a session, and wait for what it writes at exit."""
     gateway: Any = SparkContext._gateway
