@@ -34,7 +34,7 @@ from wallaroo.dataflow.plan.schemas import (
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import CommitLog
-from wallaroo.state.log.layout import OUTBOX, PLAN
+from wallaroo.state.log.layout import OUTBOX, PLAN, plan_bytes, read_plan
 from wallaroo.state.log.storage import LocalStorage
 
 NO_COMMIT = "Nothing is committed yet, so any application may begin here."
@@ -88,14 +88,14 @@ def check_compatibility(
     """
     finding = _compared(checkpoint.root, checkpoint.commits, checkpoint.id, plan)
     compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
-    checkpoint.storage.publish(PLAN, finding.text.encode())
+    checkpoint.storage.publish(PLAN, plan_bytes(finding.text))
     return compatibility
 
 
 def planned_key_groups(root: Path) -> int | None:
     """Return the number of key groups noted beside the checkpoint; None if there is none."""
     try:
-        return int(json.loads((root / PLAN).read_text())["key_groups"])
+        return int(json.loads(read_plan(root))["key_groups"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -109,7 +109,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
         return may_wait(root / OUTBOX / sink, commits.history(checkpoint, sink))
 
     try:
-        old = file.read_text()
+        old = read_plan(root)
         own = settled(plan, old, last is not None)
         before = json.loads(old)
         schemas = noted_schemas(own.plan)

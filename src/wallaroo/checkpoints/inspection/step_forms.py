@@ -22,7 +22,8 @@ from wallaroo.checkpoints.inspection.keyed import Part, StoredEntry, is_slot, ro
 from wallaroo.checkpoints.inspection.values import Packed, Shown, load_safely, plain, show
 from wallaroo.dataflow.plan.join_sides import SIDES
 from wallaroo.engine.blocks.keys import Key
-from wallaroo.state.log.layout import PLAN
+from wallaroo.errors import CheckpointError
+from wallaroo.state.log.layout import PLAN, read_plan
 from wallaroo.steps.windows.entries import AT_END, Slot, unpack_slot
 from wallaroo.steps.windows.grid import Grid
 from wallaroo.steps.windows.panes import PANE
@@ -50,13 +51,21 @@ class StepForms:
 
     @staticmethod
     def of(root: Path) -> StepForms:
-        """Read the plan beside a checkpoint; nothing is known if there is none."""
+        """Read the plan beside a checkpoint; nothing is known if there is none.
+
+        Raises CheckpointError if it is damaged.
+        """
         try:
-            plan = json.loads((root / PLAN).read_text())
+            plan = json.loads(read_plan(root))
             kinds = {str(name): str(kind) for name, kind in plan["steps"].items()}
             classes = {str(name): str(state["class"]) for name, state in plan["states"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except OSError:
             return StepForms()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"{root / PLAN} is damaged. Restore it from a backup of the checkpoint, or remove "
+                f"it: entries are then shown as they are stored."
+            ) from error
         specs = {name: windows_in(noted) for name, noted in classes.items()}
         return StepForms(kinds, {name: spec for name, spec in specs.items() if spec is not None})
 

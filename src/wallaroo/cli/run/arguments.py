@@ -96,7 +96,7 @@ def _add_batches(add: Callable[..., Any]) -> None:
     )
     add(
         "--latency",
-        type=_latency,
+        type=latency_target,
         metavar="TARGET",
         help=(
             "milliseconds that an event may take from its receipt to its results: commits are as "
@@ -224,7 +224,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _latency(text: str) -> Latency | float:
+def latency_target(text: str) -> Latency | float:
+    """Parse a target in milliseconds, or a former mode."""
     if text in tuple(Latency):
         return Latency(text)
     try:
