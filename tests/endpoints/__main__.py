@@ -112,7 +112,7 @@ def _is_out(ends: Ends) -> bool:
 
 
 def _count(sink: Output) -> int:
-    return sum(1 for _ in sink.lines())
+    return sum(1 for _ in sink.known())
 
 
 def _quiet(text: str) -> None:

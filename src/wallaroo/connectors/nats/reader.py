@@ -9,6 +9,9 @@ The invariants:
   of one consumer's deliveries have no gaps; if one is missing the connection is dropped.
 * A message is acknowledged when its number is not above the last one on disk, never before, however
   often it was delivered.
+* In a stream whose numbers have no gaps of their own, a number that is missing after the last one
+  read, and below those that the stream holds, was lost: it is counted or refused, never passed
+  over.
 * A stream that keeps messages for its consumers is never without one of ours after the first
   connection (``interest``), or keeps them without (``workqueue``, which allows one at a time).
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import secrets
 from collections import deque
@@ -54,6 +58,7 @@ KEPT_S = 24 * 3600.0  # a message waits for its acknowledgement
 ALONE_S_MAX = 300.0  # how long an ephemeral consumer outlives its connection
 TOKEN_BYTES = 6
 ENDS = ("404", "408")  # statuses that end a request, and nothing else
+_log = logging.getLogger(__name__)
 TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's bytes does not suffice
 
 
@@ -68,6 +73,7 @@ class StreamSubscription:
     start: int | None
     consumer: str
     has_decoder: bool
+    is_skipping: bool  # skip what was lost, rather than end the run
 
 
 class StreamPosition(NamedTuple):
@@ -119,12 +125,16 @@ class StreamReader:
         self._position = position
         self._read_to = position.sequence if position else 0
         self._acknowledgements = Acknowledgements(self._read_to)
+        self._jetstream: Any = None
+        self._shows_loss = False
+        self._skipped = 0  # messages lost after the last one that entered
 
     async def run(self) -> None:
         """Read until the connection breaks, which raises one of ``ERRORS``."""
         client = await connected(self._subscription.server)
         try:
-            name, is_kept = await self._new_consumer(client.jetstream())
+            self._jetstream = client.jetstream()
+            name, is_kept = await self._new_consumer(self._jetstream)
             self._inbox.problem = ""
             self._inbox.is_away = False
             pulls = Pulls(client, self._subscription.stream, name)
@@ -142,6 +152,8 @@ class StreamReader:
         stream = await jetstream.stream_info(own.stream)
         retention = stream.config.retention
         is_kept = retention != RetentionPolicy.LIMITS
+        is_compacted = stream.config.max_msgs_per_subject > 0
+        self._shows_loss = not (is_kept or own.subject or is_compacted)
         self._begin(stream, is_kept=is_kept)
         self._acknowledgements.forget()
         if not is_kept:
@@ -200,7 +212,8 @@ class StreamReader:
         newest = stream.state.last_seq
         if self._position is None:
             start = 1 if is_kept else own.start
-            self._position = StreamPosition(created, newest if start is None else start - 1)
+            first = newest + 1 if start is None else max(start, stream.state.first_seq)
+            self._position = StreamPosition(created, first - 1)
         elif self._position.created != created:
             raise self._another("was deleted and made again since it was read")
         elif self._read_to > newest:
@@ -208,6 +221,27 @@ class StreamReader:
                 f"ends with message {newest}, and message {self._read_to} was read already: its "
                 f"server lost messages"
             )
+        self._look_for_loss(stream.state.first_seq)
+
+    def _look_for_loss(self, first: int) -> None:
+        """Count unread messages below ``first``, which were removed; refuse it if not to skip."""
+        assert self._position is not None
+        lost = first - self._next_sequence()
+        if not self._shows_loss or lost <= 0:
+            return
+        own = self._subscription
+        what = (
+            f"{lost:,} messages of stream '{own.stream}' of {own.server.place}, from "
+            f"{self._next_sequence()} on, were removed before they were read"
+        )
+        if not own.is_skipping:
+            raise PeerError(
+                f"Source '{own.source}': {what}. To continue without them, configure the source "
+                f"with on_data_loss='skip'."
+            )
+        _log.warning("source '%s': %s: continued without them", own.source, what)
+        self._position = self._position._replace(sequence=first - 1)
+        self._skipped += lost
 
     def _another(self, what: str) -> PeerError:
         own = self._subscription
@@ -228,10 +262,14 @@ class StreamReader:
             self._acknowledgements.add(sequence, message.reply)
         if sequence <= self._position.sequence:
             return
+        if self._shows_loss and sequence > self._next_sequence():
+            stream = await self._jetstream.stream_info(self._subscription.stream)
+            self._look_for_loss(min(sequence, stream.state.first_seq))
         self._position = StreamPosition(self._position.created, sequence)
         self._read_to = sequence
         stored = partial(self._acknowledgements.store, sequence) if is_kept else None
-        pushed = Pushed(self._frame(message, sequence), self._position, stored)
+        pushed = Pushed(self._frame(message, sequence), self._position, stored, self._skipped)
+        self._skipped = 0
         while not self._inbox.try_put(pushed):
             await asyncio.sleep(FULL_S)
 
@@ -363,5 +401,6 @@ def open_feed(config: NATSSourceConfig[Any], resume: bytes) -> InboxFeed:
         config.start,
         config.consumer or f"wallaroo-{re.sub(r'[^A-Za-z0-9_-]', '_', config.name)}",
         config.decoder is not unpickled,
+        config.on_data_loss == "skip",
     )
     return InboxFeed(config.name, partial(follow, subscription), resume)

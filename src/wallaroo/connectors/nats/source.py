@@ -14,6 +14,7 @@ from wallaroo.sources.feeds.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
 
+ON_DATA_LOSS = ("stop", "skip")
 NAME = re.compile(r"[^\s.*>/\\]+")
 
 
@@ -29,7 +30,10 @@ class NATSSourceConfig(SourceConfig[Event]):
     A stream that keeps messages until they are acknowledged (its retention is ``workqueue`` or
     ``interest``) is read from its beginning through a durable consumer, whose name begins with
     ``consumer`` (``wallaroo-<name>``; one application, one name), and a message is acknowledged
-    when it is on disk.  Any other stream has to keep what was not read yet.
+    when it is on disk.  Any other stream has to keep what was not read yet: if retention or a
+    purge removes messages before they are read, the run ends with their number, or, with
+    ``on_data_loss="skip"``, goes on without them and counts them.  With ``subject``, and in a
+    stream that limits the messages of a subject, numbers that are missing show no loss.
 
     ``url`` is ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
     ``credentials`` is a ``.creds`` file.  The stream must exist.  Needs nats-py on the driver's
@@ -47,6 +51,7 @@ class NATSSourceConfig(SourceConfig[Event]):
     subject: str = ""
     start: int | None = 1
     consumer: str = ""
+    on_data_loss: str = "stop"
     credentials: str = ""
     tls: TLS | None = None
 
@@ -59,6 +64,9 @@ class NATSSourceConfig(SourceConfig[Event]):
                 )
         if self.start is not None and self.start < 1:
             raise self._wrong(f"start={self.start!r} is no number.", "Give 1 or more, or None.")
+        if self.on_data_loss not in ON_DATA_LOSS:
+            fix = f"Write {' or '.join(map(repr, ON_DATA_LOSS))}."
+            raise self._wrong(f"on_data_loss={self.on_data_loss!r} is unknown.", fix)
 
     @property
     def label(self) -> str:

@@ -44,11 +44,15 @@ AGAIN_S_MAX = 30.0
 
 
 class Pushed(NamedTuple):
-    """An event's frame, the position after it, and a callback once stored."""
+    """An event's frame, the position after it, and a callback once stored.
+
+    ``skipped``: events before it that were lost before they were read, and are left out.
+    """
 
     frame: bytes
     position: Any
     stored: Callable[[], object] | None
+    skipped: int = 0
 
 
 class Inbox:
@@ -166,6 +170,7 @@ class InboxFeed:
             self._resume,
             stored=lambda: _call(wanted),
             problem=self._inbox.problem,
+            skipped=sum(pushed.skipped for pushed in taken),
         )
 
     def _start(self) -> None:
