@@ -212,7 +212,7 @@ class KafkaOutput(Output):
 
 
 def _records(consumer: Any) -> Iterator[tuple[int, bytes]]:
-    """Yield a partition's committed records with their offsets, until only aborted ones are left."""
+    """Yield committed records with their offsets, up to where only aborted ones are left."""
     until = time.monotonic() + DELIVERY_S_MAX
     while time.monotonic() < until:
         for message in consumer.consume(5000, READ_S):

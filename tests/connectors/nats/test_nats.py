@@ -26,6 +26,7 @@ from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.identities import commit_of, history_to
 from tests.unit.sources.own import copying
 from wallaroo.connectors.nats.committer import LOOK_S, StreamPublisher
+from wallaroo.connectors.nats.reader import PULL_MESSAGES
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.network.tls import TLS
 from wallaroo.options import RunOptions
@@ -36,6 +37,7 @@ from wallaroo.sinks import NATSSinkConfig, SinkCommitter
 from wallaroo.sinks.queued.at_least_once import Slice
 from wallaroo.sinks.queued.system import DeliveryError
 from wallaroo.sources import NATSMessage, NATSSourceConfig
+from wallaroo.sources.feeds.inbox import EVENTS_MAX
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
@@ -265,27 +267,27 @@ class TestOnAServer:
         server: NATSServer,
         stream: str,
         eventually: Eventually,
-        monkeypatch: pytest.MonkeyPatch,
         on_data_loss: str,
     ) -> None:
-        monkeypatch.setattr("wallaroo.sources.feeds.inbox.EVENTS_MAX", 5)
-        monkeypatch.setattr("wallaroo.connectors.nats.reader.PULL_MESSAGES", 5)
+        """It has more than the inbox takes, and the next request of the server."""
         server.create(stream)
         reading = Reading(source(stream, server.url, on_data_loss=on_data_loss))
         server.put(f"{stream}.in", b"1")
         eventually(reading.read, "a message", 60)
-        server.put(f"{stream}.in", *(b"%d" % number for number in range(2, 50)))
-        server.do(lambda jetstream: jetstream.purge_stream(stream, seq=41))
-        server.do(lambda jetstream: jetstream.delete_msg(stream, 45))
+        last = EVENTS_MAX + 2 * PULL_MESSAGES
+        server.put(f"{stream}.in", *(b"%d" % number for number in range(2, last + 1)))
+        server.do(lambda jetstream: jetstream.purge_stream(stream, seq=last - 8))
+        server.do(lambda jetstream: jetstream.delete_msg(stream, last - 4))
 
         if on_data_loss == "stop":
             with pytest.raises(PeerError, match=r"messages of stream .* were removed before"):
                 list(iter(reading.read, None))
             return
-        eventually(lambda: reading.read()[-1] == b"49", "the last one", 60)
+        eventually(lambda: reading.read()[-1] == b"%d" % last, "the last one", 60)
         kept = [int(payload) for payload in reading.came]
-        assert kept == [*range(1, 41 - reading.skipped), 41, 42, 43, 44, 46, 47, 48, 49]
-        assert 20 < reading.skipped < 40
+        left = [number for number in range(last - 8, last + 1) if number != last - 4]
+        assert kept == [*range(1, last - 8 - reading.skipped), *left]
+        assert reading.skipped > 0
 
     def test_a_stream_that_is_not_there_ends_the_run_with_its_name(
         self, server: NATSServer
