@@ -132,6 +132,7 @@ class LogContext:
     is_durable: bool = True
     server: RangeServer | None = None  # None: all readers are on this host
     mark_bytes: int = DEFAULT.mark_bytes  # approximate distance between two cuts of a file
+    until_now: bool = False  # the log ends at what it holds when it is first asked for its head
 
 
 class SourceLog(ABC):

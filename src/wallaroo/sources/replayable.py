@@ -97,7 +97,7 @@ class ReplayableSource(SourceConfig[Event]):
         return False
 
     def open_log(self, context: LogContext) -> SourceLog:
-        return OwnLog(self)
+        return OwnLog(self, context.until_now)
 
 
 @dataclass(slots=True)
@@ -115,8 +115,11 @@ class OwnLog(SourceLog):
     one.
     """
 
-    def __init__(self, source: ReplayableSource[Any]):
+    def __init__(self, source: ReplayableSource[Any], is_bounded: bool = False):
+        """Create a log; ``is_bounded``: it ends at what the first look finds."""
         self._source = source
+        self._is_bounded = is_bounded
+        self._bound: dict[str, int] | None = None
         self._seen: _Seen | None = None
         self._present: Facts = {}  # the identity at the last look
 
@@ -184,6 +187,10 @@ class OwnLog(SourceLog):
         source = self._source
         is_ended = self._asked(source.is_ended)  # before the ends: no event comes in between
         ends = self._asked(lambda: {name: source.end(name) for name in source.partitions()})
+        if self._is_bounded:
+            self._bound = ends if self._bound is None else self._bound
+            ends = self._bound
+            is_ended = True
         self._present = self._asked(source.identity)
         return Head(_position(ends, self._present), is_ended)
 

@@ -52,6 +52,7 @@ class SpoolLog(SourceLog):
     remote: RemoteSpool | None = None  # None: read the files
     has_times: bool = False  # chunks' notes hold the times of events
     framing: Framing | None = None  # None: chunks are not cut
+    is_ended: bool = False  # it ends wherever it ends now
 
     def beginning(self) -> Position:
         return Position(0, 0)
@@ -61,7 +62,7 @@ class SpoolLog(SourceLog):
         counts = {SKIPPED: head.skipped, REJECTED: head.rejected}
         return Head(
             _position(head.position),
-            head.is_ended,
+            head.is_ended or self.is_ended,
             head.is_paused,
             head.connections,
             error=head.error,
@@ -176,9 +177,14 @@ class SpoolLog(SourceLog):
 
 
 def open_spool(
-    source: str, context: LogContext, framing: Framing | None = None, *, has_times: bool = False
+    source: str,
+    context: LogContext,
+    framing: Framing | None = None,
+    *,
+    has_times: bool = False,
+    is_ended: bool = False,
 ) -> SpoolLog:
-    """Return the log of the spool of a source."""
+    """Return the log of the spool of a source; ``is_ended``: nothing more is waited for."""
     server = context.server
     remote = (
         RemoteSpool(server.address, server.secret, source, server.certificate)
@@ -186,7 +192,7 @@ def open_spool(
         else None
     )
     folder = folder_of(context.spool_root, source)
-    return SpoolLog(source, folder, context.checkpoint, remote, has_times, framing)
+    return SpoolLog(source, folder, context.checkpoint, remote, has_times, framing, is_ended)
 
 
 def _times(chunk: Chunk, first: int = 0, last: int | None = None) -> Sequence[int]:

@@ -216,7 +216,8 @@ class KafkaLog(SourceLog):
     def committed(self, position: Position, released: Position | None) -> None:
         """Publish the offsets to the consumer group, now and then, without awaiting an answer."""
         now = time.monotonic()
-        if not self._subscription.group or now - self._published_at < PUBLISH_S:
+        own = self._subscription
+        if not (own.group and own.publishes) or now - self._published_at < PUBLISH_S:
             return
         self._published_at = now
         with contextlib.suppress(KafkaException):
@@ -311,8 +312,9 @@ def open_log(config: KafkaSourceConfig[Any], context: LogContext) -> KafkaLog:
             group=f"wallaroo-{config.name}" if config.group is None else config.group,
             isolation=config.isolation,
             on_data_loss=config.on_data_loss,
-            is_bounded=config.until_now,
+            is_bounded=config.until_now or context.until_now,
             with_metadata=config.with_metadata,
+            publishes=config.publishes,
             options=tuple(sorted(config.options.items())),
         )
     )

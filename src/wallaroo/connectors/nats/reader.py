@@ -119,15 +119,19 @@ class StreamReader:
         self._position = position
         self._read_to = position.sequence if position else 0
         self._acknowledgements = Acknowledgements(self._read_to)
+        self._newest: int | None = None  # the stream's last message at the beginning
+        inbox.knows_present = True
 
     async def run(self) -> None:
         """Read until the connection breaks, which raises one of ``ERRORS``."""
         client = await connected(self._subscription.server)
         try:
-            name, is_kept = await self._new_consumer(client.jetstream())
+            consumer, is_kept = await self._new_consumer(client.jetstream())
+            if not consumer.num_pending:
+                self._inbox.reach_present()
             self._inbox.problem = ""
             self._inbox.is_away = False
-            pulls = Pulls(client, self._subscription.stream, name)
+            pulls = Pulls(client, self._subscription.stream, consumer.name)
             await pulls.open()
             while True:
                 for message in await pulls.next_messages():
@@ -136,8 +140,8 @@ class StreamReader:
         finally:
             await client.close()
 
-    async def _new_consumer(self, jetstream: Any) -> tuple[str, bool]:
-        """Create a consumer of unread messages; return its name, and whether acks remove them."""
+    async def _new_consumer(self, jetstream: Any) -> tuple[Any, bool]:
+        """Create a consumer of unread messages; return it, and whether acks remove them."""
         own = self._subscription
         stream = await jetstream.stream_info(own.stream)
         retention = stream.config.retention
@@ -152,8 +156,7 @@ class StreamReader:
                 inactive_threshold=ALONE_S_MAX,
                 mem_storage=True,
             )
-            made = await jetstream.add_consumer(own.stream, self._filtered(config))
-            return str(made.name), is_kept
+            return await jetstream.add_consumer(own.stream, self._filtered(config)), is_kept
         name = f"{own.consumer}-{secrets.token_hex(TOKEN_BYTES)}"
         config = ConsumerConfig(
             durable_name=name,
@@ -165,11 +168,11 @@ class StreamReader:
         earlier = await self._earlier(jetstream)
         if retention == RetentionPolicy.WORK_QUEUE:  # it accepts one consumer at a time
             await self._remove(jetstream, earlier)
-            await jetstream.add_consumer(own.stream, self._filtered(config))
+            consumer = await jetstream.add_consumer(own.stream, self._filtered(config))
         else:  # without a consumer it keeps nothing
-            await jetstream.add_consumer(own.stream, self._filtered(config))
+            consumer = await jetstream.add_consumer(own.stream, self._filtered(config))
             await self._remove(jetstream, earlier)
-        return name, is_kept
+        return consumer, is_kept
 
     async def _earlier(self, jetstream: Any) -> list[str]:
         """Return the names of the durable consumers of earlier connections."""
@@ -198,6 +201,7 @@ class StreamReader:
         own = self._subscription
         created = stream.created.isoformat()
         newest = stream.state.last_seq
+        self._newest = newest if self._newest is None else self._newest
         if self._position is None:
             start = 1 if is_kept else own.start
             self._position = StreamPosition(created, newest if start is None else start - 1)
@@ -234,6 +238,8 @@ class StreamReader:
         pushed = Pushed(self._frame(message, sequence), self._position, stored)
         while not self._inbox.try_put(pushed):
             await asyncio.sleep(FULL_S)
+        if sequence >= (self._newest or 0) or not message.metadata.num_pending:
+            self._inbox.reach_present()
 
     def _frame(self, message: Any, sequence: int) -> bytes:
         if self._subscription.has_decoder:

@@ -6,8 +6,8 @@ Where it runs: the configuration travels; the stream is read by a feeder process
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from wallaroo.network.tls import TLS
 from wallaroo.sources.feeds.generator import unpickled
@@ -59,6 +59,10 @@ class NATSSourceConfig(SourceConfig[Event]):
                 )
         if self.start is not None and self.start < 1:
             raise self._wrong(f"start={self.start!r} is no number.", "Give 1 or more, or None.")
+
+    def for_trial(self) -> Self:
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", self.name)
+        return replace(self, consumer=f"{self.consumer or f'wallaroo-{name}'}-trial")
 
     @property
     def label(self) -> str:

@@ -17,6 +17,7 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.disk_errors import unexpected_error
 from wallaroo.durable.scratch import Scratch, make_scratch, sweep_dead
 from wallaroo.errors import WallarooError
+from wallaroo.ingress.process import Feeders
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.monitoring.metrics.status import RunState, RunStatus
@@ -57,6 +58,7 @@ class Run(RunHandle):
         options: RunOptions,
         host: Host,
         scratch: Scratch | None = None,
+        feeders: Feeders | None = None,
     ):
         self.application = application
         self.options = options
@@ -74,7 +76,7 @@ class Run(RunHandle):
             latency_target_ms=options.latency_s * 1e3,
         )
         site = RunFolders(root, self._scratch.path)
-        self._spec = RunSpec(self.plan, options, host, site, meter)
+        self._spec = RunSpec(self.plan, options, host, site, meter, feeders or Feeders())
         self._signals = Signals()
         self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
 
