@@ -112,6 +112,9 @@ class Records(NamedTuple):
     # the event times, if the source knows them; computed on demand
     times_ns: Callable[[], Sequence[int]] | None = None
     frames: bytes = b""  # whole frames, as the source's framing cuts them
+    # the facts about a record by its number in the run, for errors and dead letters; the same
+    # whenever it is read
+    origin: Callable[[int], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
@@ -181,7 +182,7 @@ class OwnLog(SourceLog):
         receipt_ns = time.time_ns()
         events = self._asked(lambda: iter(self._source.read(part.partition, part.start, part.end)))
         while block := self._asked(lambda: list(islice(events, RECORDS_MAX))):
-            yield Records(part.partition, receipt_ns, block)
+            yield Records(part.partition, receipt_ns, block, origin=partial(_origin, part))
 
     def _look(self) -> Head:
         source = self._source
@@ -233,6 +234,11 @@ class TableLog(OwnLog):
             f"{WAYS_ON} If it holds the same rows under the same numbers, give the source another "
             f"name and start={number - 1}: it continues after the last row that was read."
         )
+
+
+def _origin(part: Range, number: int) -> dict[str, Any]:
+    """Return the offsets among which a record is: the source may leave some out."""
+    return {"partition": part.partition, "from_offset": part.start, "before_offset": part.end}
 
 
 def _position(offsets: dict[str, int], identity: Facts) -> Position:

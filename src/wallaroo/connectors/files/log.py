@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from wallaroo.connectors.files.reading import is_whole, records
@@ -166,7 +167,8 @@ class FilesLog(SourceLog):
             try:
                 for block in self._records_after(part, given):
                     given += len(block)
-                    yield Records(part.partition, time.time_ns(), block)
+                    origin = partial(_origin, part.partition)
+                    yield Records(part.partition, time.time_ns(), block, origin=origin)
                 return
             except FileNotFoundError as error:
                 raise CheckpointError(
@@ -250,6 +252,10 @@ class FilesLog(SourceLog):
                     f"were read. Put it back, then run again."
                 )
         return files
+
+
+def _origin(file: str, number: int) -> dict[str, str]:
+    return {"file": file}
 
 
 def _position(files: Files, gone: int) -> Position:

@@ -58,7 +58,7 @@ from wallaroo.connectors.kafka.reader import (
     times_ns,
     values,
 )
-from wallaroo.connectors.kafka.record import KafkaRecord, record_of
+from wallaroo.connectors.kafka.record import KafkaRecord, origin_of, record_of
 from wallaroo.connectors.kafka.source import KafkaSourceConfig
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.log import SKIPPED, Head, LogContext, Position, Range, Records, SourceLog
@@ -236,7 +236,8 @@ class KafkaLog(SourceLog):
                 if payloads:
                     newest_ns = newest_ms(messages) * 1_000_000
                     times = partial(self._times, messages)
-                    yield Records(part.partition, newest_ns, payloads, times)
+                    origin = partial(self._origin, messages)
+                    yield Records(part.partition, newest_ns, payloads, times, origin=origin)
         except BaseException:
             drop_reader(partition)
             raise
@@ -252,6 +253,11 @@ class KafkaLog(SourceLog):
         if self._subscription.with_metadata:
             return times_ns(messages)
         return times_ns([message for message in messages if message.value() is not None])
+
+    def _origin(self, messages: list[Any], number: int) -> dict[str, Any]:
+        """Return the facts about a record, by its number among those that are read."""
+        whole = self._subscription.with_metadata
+        return origin_of([m for m in messages if whole or m.value() is not None][number])
 
     def _take(self) -> Callable[[list[Any]], list[Any]]:
         if self._subscription.with_metadata:
