@@ -43,6 +43,7 @@ COMMANDS = {
     "plan": "wallaroo.cli.plan",
     "state": "wallaroo.cli.state.command",
     "status": "wallaroo.cli.status",
+    "top": "wallaroo.cli.top",
     "profile": "wallaroo.cli.profile.command",
     "cluster": "wallaroo.cli.cluster",
     "verify": "wallaroo.cli.verify.command",

@@ -78,6 +78,7 @@ class Run(RunHandle):
         site = RunFolders(root, self._scratch.path)
         self._spec = RunSpec(self.plan, options, host, site, meter, feeders or Feeders())
         self._signals = Signals()
+        self._dashboard = ""
         self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
 
     # -- the handle
@@ -100,7 +101,7 @@ class Run(RunHandle):
         return True
 
     def status(self) -> RunStatus:
-        return self._spec.meter.status(time.time())
+        return replace(self._spec.meter.status(time.time()), dashboard=self._dashboard)
 
     @property
     def meter(self) -> RunMeter:
@@ -169,6 +170,7 @@ class Run(RunHandle):
             )
             stack.add(server.close)
             server.start()
+            self._dashboard = server.dashboard
             _log.info("dashboard %s (`wallaroo status --link`: with its token)", server.dashboard)
 
     def _report_recovery(self, components: RunComponents, warm_up: WarmUp) -> None:
