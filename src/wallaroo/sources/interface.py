@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from wallaroo.errors import InternalError, Problem, WallarooParameterError, optional_library
 from wallaroo.protocols.framing import Framing
@@ -89,6 +89,14 @@ class SourceConfig(ABC, Generic[Event]):
         """Return the address and options for the ingress to listen; None if it does not."""
         return None
 
+    def for_trial(self) -> Self:
+        """Return the source for a run that the other system must not take for the application.
+
+        It may run beside the application, so it moves no position that is kept there under the
+        application's name, and ends no session of it.
+        """
+        return self
+
     def open_log(self, context: LogContext) -> SourceLog:
         """Return the log that a run reads: the spool, unless the source keeps a log itself.
 
@@ -100,7 +108,13 @@ class SourceConfig(ABC, Generic[Event]):
         # it imports the readers of spools, local and over the network
         from wallaroo.sources.spooled import open_spool
 
-        return open_spool(self.name, context, self.wire_framing, has_times=self.carries_times)
+        return open_spool(
+            self.name,
+            context,
+            self.wire_framing,
+            has_times=self.carries_times,
+            is_ended=context.until_now and self.fed_by is FedBy.CLIENTS,
+        )
 
     def open_feed(self, resume: bytes) -> Feed:
         """Return the feed that a feeder runs, continuing at ``resume`` (empty: from the start).

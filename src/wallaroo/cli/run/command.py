@@ -25,7 +25,7 @@ from typing import Any
 from wallaroo.api.application import Application
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
-from wallaroo.cli.run.arguments import add_options, run_options
+from wallaroo.cli.run.arguments import add_options, check_until_now, run_options
 from wallaroo.cli.run.signals import StopSignals
 from wallaroo.cli.run.text import summary
 from wallaroo.cli.run.views import RunView, choose_view
@@ -76,6 +76,8 @@ def run_with(start: Start, arguments: argparse.Namespace) -> int:
     options, application_args = parse(arguments)
     _check_summary(options.summary)
     application = load_application(options.app, application_args)
+    if options.until_now:
+        check_until_now(application)
     if options.dead_letters is not None:
         application = application.with_dead_letters(FileSinkConfig(options.dead_letters))
     confirm_fresh(options)

@@ -98,6 +98,9 @@ def live_table(
     if status.waiting_for:
         parts.append(Text(f" waiting for {status.waiting_for}", style="yellow"))
     parts.append(Text(f" checkpoint {_checkpoint(status)}", style="dim"))
+    if status.dashboard:
+        hint = "`wallaroo status --link`: with its token"
+        parts.append(Text(f" dashboard {status.dashboard} ({hint})", style="dim"))
     return Group(*parts)
 
 
@@ -202,13 +205,13 @@ class _Fitting:
 
     def _table(self, columns: list[str]) -> Table:
         words = tuple(n for n, column in enumerate(columns) if column in self._words)
-        table = _table(*columns, words=words)
-        for column in table.columns:
+        made = empty_table(*columns, words=words)
+        for column in made.columns:
             if column.header in self._whole:
                 column.justify = "left"
         for row in self._rows:
-            table.add_row(*(row[column] for column in columns))
-        return table
+            made.add_row(*(row[column] for column in columns))
+        return made
 
 
 def _sinks(sinks: tuple[SinkLine, ...]) -> RenderableType:
@@ -242,7 +245,7 @@ def _latencies(latency: tuple[PipelineLatency, ...]) -> RenderableType:
 
 
 def _errors(errors: tuple[ErrorCount, ...]) -> Table:
-    table = _table("failed in", "skipped", "dead letters", "last", words=(0, 3))
+    table = empty_table("failed in", "skipped", "dead letters", "last", words=(0, 3))
     for error in errors:
         table.add_row(
             Text(error.step),
@@ -255,7 +258,7 @@ def _errors(errors: tuple[ErrorCount, ...]) -> Table:
 
 def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
     """Return the table of workers and the key groups whose state is in their views."""
-    table = _table(
+    table = empty_table(
         "worker", "host", "cores", "tasks", "key groups", "state in its view", words=(0, 1, 5)
     )
     for worker in workers[:shown]:
@@ -281,7 +284,7 @@ def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
     return table
 
 
-def _table(*columns: str, words: tuple[int, ...] = ()) -> Table:
+def empty_table(*columns: str, words: tuple[int, ...] = ()) -> Table:
     """Return an empty table; columns of ``words`` are left-aligned and wrap, numbers not."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
     for number, column in enumerate(columns):

@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from wallaroo.connectors.files.reading import is_whole, records
@@ -166,7 +167,8 @@ class FilesLog(SourceLog):
             try:
                 for block in self._records_after(part, given):
                     given += len(block)
-                    yield Records(part.partition, time.time_ns(), block)
+                    origin = partial(_origin, part.partition)
+                    yield Records(part.partition, time.time_ns(), block, origin=origin)
                 return
             except FileNotFoundError as error:
                 raise CheckpointError(
@@ -252,6 +254,10 @@ class FilesLog(SourceLog):
         return files
 
 
+def _origin(file: str, number: int) -> dict[str, str]:
+    return {"file": file}
+
+
 def _position(files: Files, gone: int) -> Position:
     place = {"files": dict(sorted(files.items())), "gone": gone}
     return Position(place, gone + sum(_events(*state) for state in files.values()))
@@ -269,4 +275,5 @@ def _words(error: Exception) -> str:
 def open_log(config: FilesSourceConfig[Any], context: LogContext) -> FilesLog:
     """Return the log of the source."""
     storage = FileStore(config.path, tuple(sorted(config.options.items())))
-    return FilesLog(config.name, storage, config.form, config.watch)
+    is_watching = config.watch and not context.until_now
+    return FilesLog(config.name, storage, config.form, is_watching)

@@ -48,6 +48,7 @@ class TopicsQuery:
     on_data_loss: str  # "stop" or "skip"
     is_bounded: bool  # ends at what the topics hold when the run begins
     with_metadata: bool  # decoders get a KafkaRecord instead of the value
+    publishes: bool = True  # publish offsets to the group
     options: tuple[tuple[str, str], ...] = field(repr=False, default=())
     request_s: float = REQUEST_S_MAX
     metadata_s: float = METADATA_S

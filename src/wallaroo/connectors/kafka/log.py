@@ -58,7 +58,7 @@ from wallaroo.connectors.kafka.reader import (
     times_ns,
     values,
 )
-from wallaroo.connectors.kafka.record import KafkaRecord, record_of
+from wallaroo.connectors.kafka.record import KafkaRecord, origin_of, record_of
 from wallaroo.connectors.kafka.source import KafkaSourceConfig
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.log import SKIPPED, Head, LogContext, Position, Range, Records, SourceLog
@@ -216,7 +216,8 @@ class KafkaLog(SourceLog):
     def committed(self, position: Position, released: Position | None) -> None:
         """Publish the offsets to the consumer group, now and then, without awaiting an answer."""
         now = time.monotonic()
-        if not self._subscription.group or now - self._published_at < PUBLISH_S:
+        own = self._subscription
+        if not (own.group and own.publishes) or now - self._published_at < PUBLISH_S:
             return
         self._published_at = now
         with contextlib.suppress(KafkaException):
@@ -235,7 +236,8 @@ class KafkaLog(SourceLog):
                 if payloads:
                     newest_ns = newest_ms(messages) * 1_000_000
                     times = partial(self._times, messages)
-                    yield Records(part.partition, newest_ns, payloads, times)
+                    origin = partial(self._origin, messages)
+                    yield Records(part.partition, newest_ns, payloads, times, origin=origin)
         except BaseException:
             drop_reader(partition)
             raise
@@ -251,6 +253,11 @@ class KafkaLog(SourceLog):
         if self._subscription.with_metadata:
             return times_ns(messages)
         return times_ns([message for message in messages if message.value() is not None])
+
+    def _origin(self, messages: list[Any], number: int) -> dict[str, Any]:
+        """Return the facts about a record, by its number among those that are read."""
+        whole = self._subscription.with_metadata
+        return origin_of([m for m in messages if whole or m.value() is not None][number])
 
     def _take(self) -> Callable[[list[Any]], list[Any]]:
         if self._subscription.with_metadata:
@@ -311,8 +318,9 @@ def open_log(config: KafkaSourceConfig[Any], context: LogContext) -> KafkaLog:
             group=f"wallaroo-{config.name}" if config.group is None else config.group,
             isolation=config.isolation,
             on_data_loss=config.on_data_loss,
-            is_bounded=config.until_now,
+            is_bounded=config.until_now or context.until_now,
             with_metadata=config.with_metadata,
+            publishes=config.publishes,
             options=tuple(sorted(config.options.items())),
         )
     )

@@ -7,9 +7,9 @@ the records.  Neither the driver's disk nor its network carries them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
@@ -65,6 +65,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
     isolation: str = "read_committed"
     with_metadata: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    publishes: bool = field(default=True, init=False, repr=False)  # offsets, to the group
 
     def __post_init__(self) -> None:
         if self.brokers in LOG_LEVELS:  # the form of 2017
@@ -103,6 +104,11 @@ class KafkaSourceConfig(SourceConfig[Event]):
         if value not in choices:
             fix = f"Write {' or '.join(map(repr, choices))}."
             raise self._wrong(f"{what}={value!r} is unknown.", fix)
+
+    def for_trial(self) -> Self:
+        copy = replace(self)
+        object.__setattr__(copy, "publishes", False)
+        return copy
 
     @property
     def label(self) -> str:

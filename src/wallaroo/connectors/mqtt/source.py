@@ -5,8 +5,8 @@ Where it runs: the configuration travels; a feeder process subscribes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
@@ -47,6 +47,9 @@ class MQTTSourceConfig(SourceConfig[Event]):
             raise self._wrong("topic='' is no topic.", "Name a topic or a filter.")
         if self.qos not in (0, 1):
             raise self._wrong(f"qos={self.qos!r} is not supported.", "Write 1, or 0.")
+
+    def for_trial(self) -> Self:
+        return replace(self, client_id=f"{self.client_id or f'wallaroo-{self.name}'}-trial")
 
     @property
     def label(self) -> str:

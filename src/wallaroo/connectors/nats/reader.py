@@ -128,16 +128,20 @@ class StreamReader:
         self._jetstream: Any = None
         self._shows_loss = False
         self._skipped = 0  # messages lost after the last one that entered
+        self._newest: int | None = None  # the stream's last message at the beginning
+        inbox.knows_present = True
 
     async def run(self) -> None:
         """Read until the connection breaks, which raises one of ``ERRORS``."""
         client = await connected(self._subscription.server)
         try:
             self._jetstream = client.jetstream()
-            name, is_kept = await self._new_consumer(self._jetstream)
+            consumer, is_kept = await self._new_consumer(self._jetstream)
+            if not consumer.num_pending:
+                self._inbox.reach_present()
             self._inbox.problem = ""
             self._inbox.is_away = False
-            pulls = Pulls(client, self._subscription.stream, name)
+            pulls = Pulls(client, self._subscription.stream, consumer.name)
             await pulls.open()
             while True:
                 for message in await pulls.next_messages():
@@ -146,8 +150,8 @@ class StreamReader:
         finally:
             await client.close()
 
-    async def _new_consumer(self, jetstream: Any) -> tuple[str, bool]:
-        """Create a consumer of unread messages; return its name, and whether acks remove them."""
+    async def _new_consumer(self, jetstream: Any) -> tuple[Any, bool]:
+        """Create a consumer of unread messages; return it, and whether acks remove them."""
         own = self._subscription
         stream = await jetstream.stream_info(own.stream)
         retention = stream.config.retention
@@ -164,8 +168,7 @@ class StreamReader:
                 inactive_threshold=ALONE_S_MAX,
                 mem_storage=True,
             )
-            made = await jetstream.add_consumer(own.stream, self._filtered(config))
-            return str(made.name), is_kept
+            return await jetstream.add_consumer(own.stream, self._filtered(config)), is_kept
         name = f"{own.consumer}-{secrets.token_hex(TOKEN_BYTES)}"
         config = ConsumerConfig(
             durable_name=name,
@@ -177,11 +180,11 @@ class StreamReader:
         earlier = await self._earlier(jetstream)
         if retention == RetentionPolicy.WORK_QUEUE:  # it accepts one consumer at a time
             await self._remove(jetstream, earlier)
-            await jetstream.add_consumer(own.stream, self._filtered(config))
+            consumer = await jetstream.add_consumer(own.stream, self._filtered(config))
         else:  # without a consumer it keeps nothing
-            await jetstream.add_consumer(own.stream, self._filtered(config))
+            consumer = await jetstream.add_consumer(own.stream, self._filtered(config))
             await self._remove(jetstream, earlier)
-        return name, is_kept
+        return consumer, is_kept
 
     async def _earlier(self, jetstream: Any) -> list[str]:
         """Return the names of the durable consumers of earlier connections."""
@@ -210,6 +213,7 @@ class StreamReader:
         own = self._subscription
         created = stream.created.isoformat()
         newest = stream.state.last_seq
+        self._newest = newest if self._newest is None else self._newest
         if self._position is None:
             start = 1 if is_kept else own.start
             first = newest + 1 if start is None else max(start, stream.state.first_seq)
@@ -272,6 +276,8 @@ class StreamReader:
         self._skipped = 0
         while not self._inbox.try_put(pushed):
             await asyncio.sleep(FULL_S)
+        if sequence >= (self._newest or 0) or not message.metadata.num_pending:
+            self._inbox.reach_present()
 
     def _frame(self, message: Any, sequence: int) -> bytes:
         if self._subscription.has_decoder:

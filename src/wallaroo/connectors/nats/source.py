@@ -6,8 +6,8 @@ Where it runs: the configuration travels; the stream is read by a feeder process
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from wallaroo.network.tls import TLS
 from wallaroo.sources.feeds.generator import unpickled
@@ -67,6 +67,10 @@ class NATSSourceConfig(SourceConfig[Event]):
         if self.on_data_loss not in ON_DATA_LOSS:
             fix = f"Write {' or '.join(map(repr, ON_DATA_LOSS))}."
             raise self._wrong(f"on_data_loss={self.on_data_loss!r} is unknown.", fix)
+
+    def for_trial(self) -> Self:
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", self.name)
+        return replace(self, consumer=f"{self.consumer or f'wallaroo-{name}'}-trial")
 
     @property
     def label(self) -> str:

@@ -38,6 +38,7 @@ from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
 RETRY_S = 1.0
 IDLE_S = 1.0  # without a message
 FULL_S = 0.02  # between two checks whether the inbox has room
+OTHERS_S = 5.0  # without a message, until other consumers count as having taken what was there
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,9 @@ class Consumer:
         self._connection: Any = pika.BlockingConnection(parameters)
         try:
             self._channel = self._connection.channel()
-            self._channel.queue_declare(subscription.queue, passive=True)
+            declared = self._channel.queue_declare(subscription.queue, passive=True)
+            self._held = declared.method.message_count  # at the beginning, and not yet here
+            inbox.knows_present = True
             self._channel.basic_qos(prefetch_count=subscription.prefetch)
             self._channel.add_on_cancel_callback(self._cancelled)
             self._channel.basic_consume(subscription.queue, self._take)
@@ -79,12 +82,18 @@ class Consumer:
         """Accept messages until the connection breaks, which raises one of ``ERRORS``."""
         self._inbox.problem = ""
         self._inbox.is_away = False
+        came_at = time.monotonic()
         while True:
             self._connection.process_data_events(FULL_S if self._waiting else IDLE_S)
             if self._is_cancelled:
                 raise ConsumerCancelled("the queue was deleted, or has moved")
             while self._waiting and self._inbox.try_put(self._waiting[0]):
                 self._waiting.popleft()
+                self._held -= 1
+                came_at = time.monotonic()
+            is_quiet = time.monotonic() - came_at >= OTHERS_S
+            if self._held <= 0 or is_quiet:
+                self._inbox.reach_present()
 
     def close(self) -> None:
         """Close the connection, if it is open."""

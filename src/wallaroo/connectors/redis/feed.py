@@ -56,6 +56,7 @@ class RedisFeed:
         self._stream = stream
         self._position = position
         self._is_begun = False
+        self._newest = BEGINNING  # the stream's last entry when the feed was opened
         try:
             self._client: Any = connected(stream.url)
         except ValueError as error:
@@ -95,6 +96,7 @@ class RedisFeed:
             self._position.to_bytes(),
             problem=problem,
             skipped=loss.entries if loss is not None else 0,
+            is_caught_up=not entries or self._position.is_at_least(self._newest),
         )
 
     def _begin(self) -> None:
@@ -104,6 +106,7 @@ class RedisFeed:
             self._position = EntryPosition(seen.last, seen.added)
         else:
             seen = self._look()
+        self._newest = seen.last
         if self._position.loss(self._position, seen) is None:
             self._position = self._position.adopted(seen)
         self._is_begun = True  # a loss is found again after the first read

@@ -201,6 +201,7 @@ class RunStatus:
     counts: Counts = field(default_factory=dict)
     latency_target_ms: float = 0.0  # 0 if there is none
     latency_newest_ms: float = 0.0  # p99 of the last ten seconds; 0 if nothing left in them
+    dashboard: str = ""  # its address, without the token; empty: nothing is served
 
     @property
     def is_late(self) -> bool:

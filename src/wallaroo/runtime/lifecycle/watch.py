@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wallaroo.errors import PeerError
 from wallaroo.monitoring.metrics.status import RunState
@@ -42,7 +42,7 @@ class Busy:
     """The last time at which there was something to do."""
 
     batch: int = -1
-    at: float = -IDLE_AFTER_S  # monotonic
+    at: float = field(default_factory=time.monotonic)  # a run that begins is not idle
 
     def pause_s(self, is_busy: bool, batch: int, now: float) -> float:
         """Note whether there is something to do, and the last batch; return the next pause.

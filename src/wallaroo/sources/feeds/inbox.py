@@ -66,6 +66,10 @@ class Inbox:
         self._failure: Exception | None = None
         self.problem = ""  # why nothing comes at the moment
         self.is_away = False  # the other system was not reached yet: nothing can come
+        self.knows_present = False  # `reach_present` will be called
+        self._put = 0  # events, so far
+        self._taken = 0
+        self._present: int | None = None  # so many events were there at the beginning
 
     def put(self, pushed: Pushed) -> None:
         """Add an event; wait while the inbox is full."""
@@ -80,6 +84,18 @@ class Inbox:
                 return False
             self._add(pushed)
             return True
+
+    def reach_present(self) -> None:
+        """Note that all that the other system held at the beginning has been put."""
+        with self._changed:
+            self._present = self._put if self._present is None else self._present
+
+    @property
+    def is_caught_up(self) -> bool | None:
+        """Return whether all of that has been taken; None if it is not known what that was."""
+        if not self.knows_present:
+            return None
+        return self._present is not None and self._taken >= self._present
 
     def end(self, failure: Exception | None = None) -> None:
         """End the source, perhaps because of a failure: nothing more comes."""
@@ -103,6 +119,7 @@ class Inbox:
                 taken.append(self._waiting.popleft())
                 size += len(taken[-1].frame)
             self._bytes -= size
+            self._taken += len(taken)
             self._changed.notify_all()
             if not taken and self.is_ended:
                 if self._failure is not None:
@@ -118,6 +135,7 @@ class Inbox:
         if not self.is_ended:  # what comes after the end is dropped
             self._waiting.append(pushed)
             self._bytes += len(pushed.frame)
+            self._put += 1
             self._changed.notify_all()
 
 
@@ -159,7 +177,14 @@ class InboxFeed:
         if not taken:
             self._look_after_work()
             inbox = self._inbox
-            return FrameRun(b"", 0, self._resume, problem=inbox.problem, is_away=inbox.is_away)
+            return FrameRun(
+                b"",
+                0,
+                self._resume,
+                problem=inbox.problem,
+                is_away=inbox.is_away,
+                is_caught_up=inbox.is_caught_up,
+            )
         self._pause_s = AGAIN_S
         self._resume = pickle.dumps(taken[-1].position)
         wanted = [pushed.stored for pushed in taken if pushed.stored is not None]
@@ -171,6 +196,7 @@ class InboxFeed:
             stored=lambda: _call(wanted),
             problem=self._inbox.problem,
             skipped=sum(pushed.skipped for pushed in taken),
+            is_caught_up=self._inbox.is_caught_up,
         )
 
     def _start(self) -> None:

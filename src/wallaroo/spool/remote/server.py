@@ -290,7 +290,7 @@ def _log(what: str) -> None:
 
 def main(path: str) -> int:
     """Listen, report it, and serve until a stop is requested; return the exit code."""
-    parent = Parent()
+    parent = Parent.of_process()
 
     def work() -> None:
         server = RangeServer(read_range_config(Path(path)), parent)

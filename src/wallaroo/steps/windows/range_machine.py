@@ -301,6 +301,7 @@ class RangeMachine:
             accumulator = contents[key] if key in contents else calls.initial()
             output = calls.output(key, accumulator, window)
         except BaseException as error:
+            window.note_on(error)
             self._context.failed(accumulator, error, key)
             return
         if output is not None:

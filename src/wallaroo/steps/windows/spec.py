@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from wallaroo.steps.times import date_of
+
 DROP = "drop"
 FIRE_PER_MESSAGE = "fire-per-message"
 PLACE_IN_OLDEST_WINDOW = "place-in-oldest-window"
@@ -35,6 +37,20 @@ class Window:
     start: int
     end: int
     firing: Firing = Firing.FINAL
+
+    def note_on(self, error: BaseException) -> None:
+        """Let the text of an error of the window's result name the window."""
+        error.add_note(f"window from {_bound(self.start)} to {_bound(self.end)} UTC")
+
+
+def _bound(time_ns: int) -> str:
+    """Return a time with its fraction of a second, unless that is 0.
+
+    >>> _bound(1_764_000_000_500_000_000)
+    '2025-11-24 16:00:00.5'
+    """
+    fraction = f"{time_ns % 1_000_000_000:09}".rstrip("0")
+    return date_of(time_ns) + (f".{fraction}" if fraction else "")
 
 
 @dataclass(frozen=True, slots=True)

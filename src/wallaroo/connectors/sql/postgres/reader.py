@@ -169,8 +169,8 @@ class PostgresTableSource(TableSource):
 class WatchedTableLog(TableLog):
     """The log of a table whose writers are waited for."""
 
-    def __init__(self, source: PostgresTableSource):
-        super().__init__(source)
+    def __init__(self, source: PostgresTableSource, is_bounded: bool = False):
+        super().__init__(source, is_bounded)
         self._table = source
 
     def __reduce__(self) -> tuple[type[WatchedTableLog], tuple[PostgresTableSource]]:
@@ -217,4 +217,5 @@ def _connected(dsn: str) -> psycopg.Connection[Any]:
 def open_log(config: PostgresSourceConfig[Any], context: LogContext) -> WatchedTableLog:
     """Return the log of the source."""
     rows = config.rows(config.dsn)
-    return WatchedTableLog(PostgresTableSource(rows, config.start, config.poll_s))
+    source = PostgresTableSource(rows, config.start, config.poll_s)
+    return WatchedTableLog(source, context.until_now)
