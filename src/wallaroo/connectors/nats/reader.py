@@ -20,7 +20,6 @@ import json
 import re
 import secrets
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,18 +29,16 @@ from nats.js.errors import NotFoundError
 from wallaroo.connectors.nats.client import (
     ERRORS,
     Server,
-    addresses_of,
     connected,
-    is_transient,
-    sentence,
+    server_of,
 )
 from wallaroo.connectors.nats.message import NATSMessage
 from wallaroo.connectors.nats.source import NATSSourceConfig
 from wallaroo.errors import PeerError
-from wallaroo.network.tls_sockets import client_context
 from wallaroo.sources.feed import framed, framed_event
 from wallaroo.sources.feeds.generator import unpickled
 from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
+from wallaroo.sources.feeds.reconnecting import keep_reading
 
 RETRY_S = 0.5
 IDLE_S = 0.25  # without a message the reader attends to other things
@@ -55,19 +52,6 @@ ALONE_S_MAX = 300.0  # how long an ephemeral consumer outlives its connection
 TOKEN_BYTES = 6
 ENDS = ("404", "408")  # statuses that end a request, and nothing else
 TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's bytes does not suffice
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSubscription:
-    """The stream to read, and its server."""
-
-    source: str
-    server: Server
-    stream: str
-    subject: str
-    start: int | None
-    consumer: str
-    has_decoder: bool
 
 
 class StreamPosition(NamedTuple):
@@ -112,22 +96,30 @@ class StreamReader:
     """A reader that continues over as many connections as it needs."""
 
     def __init__(
-        self, subscription: StreamSubscription, inbox: Inbox, position: StreamPosition | None
+        self,
+        config: NATSSourceConfig[Any],
+        server: Server,
+        inbox: Inbox,
+        position: StreamPosition | None,
     ):
-        self._subscription = subscription
+        self._config = config
+        self._server = server
+        self._consumer = (
+            config.consumer or f"wallaroo-{re.sub(r'[^A-Za-z0-9_-]', '_', config.name)}"
+        )
         self._inbox = inbox
         self._position = position
         self._read_to = position.sequence if position else 0
         self._acknowledgements = Acknowledgements(self._read_to)
 
     async def run(self) -> None:
-        """Read until the connection breaks, which raises one of ``ERRORS``."""
-        client = await connected(self._subscription.server)
+        """Read until the connection breaks, which raises one of the client's errors."""
+        client = await connected(self._server)
         try:
             name, is_kept = await self._new_consumer(client.jetstream())
             self._inbox.problem = ""
             self._inbox.is_away = False
-            pulls = Pulls(client, self._subscription.stream, name)
+            pulls = Pulls(client, self._config.stream, name)
             await pulls.open()
             while True:
                 for message in await pulls.next_messages():
@@ -138,7 +130,7 @@ class StreamReader:
 
     async def _new_consumer(self, jetstream: Any) -> tuple[str, bool]:
         """Create a consumer of unread messages; return its name, and whether acks remove them."""
-        own = self._subscription
+        own = self._config
         stream = await jetstream.stream_info(own.stream)
         retention = stream.config.retention
         is_kept = retention != RetentionPolicy.LIMITS
@@ -154,7 +146,7 @@ class StreamReader:
             )
             made = await jetstream.add_consumer(own.stream, self._filtered(config))
             return str(made.name), is_kept
-        name = f"{own.consumer}-{secrets.token_hex(TOKEN_BYTES)}"
+        name = f"{self._consumer}-{secrets.token_hex(TOKEN_BYTES)}"
         config = ConsumerConfig(
             durable_name=name,
             deliver_policy=DeliverPolicy.ALL,
@@ -173,8 +165,8 @@ class StreamReader:
 
     async def _earlier(self, jetstream: Any) -> list[str]:
         """Return the names of the durable consumers of earlier connections."""
-        own = self._subscription
-        ours = re.compile(rf"{re.escape(own.consumer)}-[0-9a-f]{{{2 * TOKEN_BYTES}}}")
+        own = self._config
+        ours = re.compile(rf"{re.escape(self._consumer)}-[0-9a-f]{{{2 * TOKEN_BYTES}}}")
         found: list[str] = []
         seen = 0
         while page := await jetstream.consumers_info(own.stream, seen):
@@ -183,19 +175,19 @@ class StreamReader:
         return found
 
     def _filtered(self, config: ConsumerConfig) -> ConsumerConfig:
-        config.filter_subject = self._subscription.subject or None
+        config.filter_subject = self._config.subject or None
         return config
 
     async def _remove(self, jetstream: Any, names: list[str]) -> None:
         for name in names:
             try:
-                await jetstream.delete_consumer(self._subscription.stream, name)
+                await jetstream.delete_consumer(self._config.stream, name)
             except NotFoundError:  # another request was faster
                 continue
 
     def _begin(self, stream: Any, *, is_kept: bool) -> None:
         """Set the position if there is none; refuse a stream other than the earlier one."""
-        own = self._subscription
+        own = self._config
         created = stream.created.isoformat()
         newest = stream.state.last_seq
         if self._position is None:
@@ -210,9 +202,9 @@ class StreamReader:
             )
 
     def _another(self, what: str) -> PeerError:
-        own = self._subscription
+        own = self._config
         return PeerError(
-            f"Source '{own.source}': stream '{own.stream}' of {own.server.place} {what}, so its "
+            f"Source '{own.name}': stream '{own.stream}' of {self._server.place} {what}, so its "
             f"numbers mean other messages. To read it from its start, run with another "
             f"--checkpoint folder, or give the source another name."
         )
@@ -236,7 +228,7 @@ class StreamReader:
             await asyncio.sleep(FULL_S)
 
     def _frame(self, message: Any, sequence: int) -> bytes:
-        if self._subscription.has_decoder:
+        if self._config.decoder is not unpickled:
             return framed(message.data)
         headers = dict(message.headers or {})
         return framed_event(NATSMessage(message.subject, sequence, headers, message.data))
@@ -319,49 +311,16 @@ class Pulls:
         return True
 
 
-async def _follow(
-    subscription: StreamSubscription, inbox: Inbox, position: StreamPosition | None
-) -> None:
-    reader = StreamReader(subscription, inbox, position)
-    inbox.is_away = True
-    while True:
-        try:
-            await reader.run()
-        except ERRORS as error:
-            place = subscription.server.place
-            if not is_transient(error):
-                raise PeerError(
-                    f"Source '{subscription.source}' cannot read stream '{subscription.stream}' of "
-                    f"{place}: {sentence(error)}. Correct the address, the name, the rights or the "
-                    f"certificates, or create the stream, then run again."
-                ) from error
-            inbox.problem = f"{place} ({sentence(error)})"
-            await asyncio.sleep(RETRY_S)
-
-
-def follow(subscription: StreamSubscription, inbox: Inbox, position: StreamPosition | None) -> None:
-    """Read for as long as the process lives; connect again as often as it must.
-
-    Raises PeerError for permanent failures: a wrong password, a missing stream.
-    """
-    asyncio.run(_follow(subscription, inbox, position))
-
-
 def open_feed(config: NATSSourceConfig[Any], resume: bytes) -> InboxFeed:
     """Return the feed of the source.  Raises PeerError if its address cannot be read."""
-    try:
-        addresses_of(config.url)
-    except ValueError as error:
-        user = f"Source '{config.name}' ({config.label})"
-        raise PeerError(f"{user}: the address cannot be read: {error}.") from None
-    context = client_context(config.tls) if config.tls is not None else None
-    subscription = StreamSubscription(
-        config.name,
-        Server(config.url, config.credentials, context),
-        config.stream,
-        config.subject,
-        config.start,
-        config.consumer or f"wallaroo-{re.sub(r'[^A-Za-z0-9_-]', '_', config.name)}",
-        config.decoder is not unpickled,
-    )
-    return InboxFeed(config.name, partial(follow, subscription), resume)
+    server = server_of(config, f"Source '{config.name}' ({config.label})")
+    problem = f"Source '{config.name}' cannot read stream '{config.stream}' of {server.place}"
+    ways = "Correct the address, the name, the rights or the certificates, or create the stream"
+
+    def follow(inbox: Inbox, position: StreamPosition | None) -> None:
+        reader = StreamReader(config, server, inbox, position)
+        keep_reading(
+            lambda: asyncio.run(reader.run()), inbox, ERRORS, server.place, problem, ways, RETRY_S
+        )
+
+    return InboxFeed(config.name, follow, resume)

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
+from wallaroo.network.client_errors import ClientErrors
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import (
     CommitContext,
@@ -131,34 +132,30 @@ class AckingSystem(SlicedSystem[Config]):
     ``{target}``.  ``ways_to_correct``: what a user does then, before the next run.
     """
 
+    client: ClassVar[ClientErrors]
     refusal: ClassVar[str]
     ways_to_correct: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.errors = (*cls.client.types, DeliveryError)
 
     @property
     @abstractmethod
     def place(self) -> str:
         """Return the server's name in errors."""
 
-    @abstractmethod
-    def is_transient(self, error: Exception) -> bool:
-        """Return whether a retry can help after an error of the client's."""
-
-    @abstractmethod
-    def sentence(self, error: Exception) -> str:
-        """Return the message of an error, in a line."""
-
     def waiting_for(self, error: Exception) -> str:
         if isinstance(error, DeliveryError):
             passes = error.is_transient
         else:
-            passes = self.is_transient(error)
-        return f"{self.place} ({self.sentence(error)})" if passes else ""
+            passes = self.client.is_transient(error)
+        return f"{self.place} ({self.client.sentence(error)})" if passes else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         output = f"batch {batch.batch}" if batch else "output"
         what = self.refusal.format(output=output, target=self.target)
         return PeerError(
-            f"{self.place} {what} of sink '{self._context.sink}': {self.sentence(error)}. Nothing "
-            f"is lost: committed output waits in {self._context.staging}. {self.ways_to_correct}, "
-            f"then run again."
+            f"{self.place} {what} of sink '{self._context.sink}': {self.client.sentence(error)}. "
+            f"Nothing is lost: committed output waits in {self._context.staging}. "
+            f"{self.ways_to_correct}, then run again."
         )

@@ -59,6 +59,7 @@ class Inbox:
         self._waiting: deque[Pushed] = deque()
         self._bytes = 0
         self.is_ended = False
+        self.accepted = 0  # events so far
         self._failure: Exception | None = None
         self.problem = ""  # why nothing comes at the moment
         self.is_away = False  # the other system was not reached yet: nothing can come
@@ -113,6 +114,7 @@ class Inbox:
     def _add(self, pushed: Pushed) -> None:
         if not self.is_ended:  # what comes after the end is dropped
             self._waiting.append(pushed)
+            self.accepted += 1
             self._bytes += len(pushed.frame)
             self._changed.notify_all()
 
