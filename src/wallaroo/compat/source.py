@@ -68,5 +68,4 @@ class SourceConnectorConfig(SourceConfig[Event]):
 
     @property
     def wire_framing(self) -> Framing:
-        """Return the framing of payloads in the spool; on the port it is the protocol's."""
         return Framing(max_size=FRAME_BYTES_MAX)

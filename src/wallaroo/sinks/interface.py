@@ -178,9 +178,9 @@ class SinkConfig(ABC):
     encoder: Encoder[Any] | None
 
     @property
-    @abstractmethod
     def label(self) -> str:
         """Return the name of the sink in errors and tables, e.g. ``tcp 127.0.0.1:7002``."""
+        return f"{self.kind} {self.target}".rstrip()
 
     @property
     def target(self) -> str:

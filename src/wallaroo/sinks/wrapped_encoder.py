@@ -42,7 +42,6 @@ class WrappedEncoder(Encoder[Any]):
 
     @property
     def place(self) -> str:
-        """Return ``file:line`` of the user's function."""
         return self.inner.place
 
 

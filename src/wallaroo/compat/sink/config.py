@@ -49,7 +49,6 @@ class SinkConnectorConfig(QueuedSinkConfig):
 
     @property
     def label(self) -> str:
-        """Return the name of the sink in errors and tables."""
         return f"connector {self.host}:{self.port}"
 
     @property

@@ -126,9 +126,6 @@ class PartsSession(Session):
         fault_point("rolling.put")
         return True
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
 
 class PartsSystem(ExternalSystem[RollingSinkConfig]):
     """A folder, or a prefix of an object store."""
@@ -182,7 +179,6 @@ class RollingCommitter(QueuedCommitter):
             return pending if self._is_due() else 0
 
     def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
         status = super().status()
         with self._state:
             status.is_gathering = not self._is_due()

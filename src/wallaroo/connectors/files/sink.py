@@ -76,10 +76,6 @@ class RollingSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     @property
-    def label(self) -> str:
-        return f"rolling {self.path}"
-
-    @property
     def target(self) -> str:
         return self.path
 

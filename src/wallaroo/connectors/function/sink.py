@@ -49,9 +49,6 @@ class FunctionSession(SlicedSession):
             raise CallError(type(error).__name__, str(error)) from error
         fault_point("function.called")
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
 
 class FunctionSystem(SlicedSystem["FunctionSinkConfig"]):
     """A function, and the retries of its calls."""
@@ -61,7 +58,6 @@ class FunctionSystem(SlicedSystem["FunctionSinkConfig"]):
 
     @property
     def target(self) -> str:
-        """Return the function's name in errors."""
         return self._config.label
 
     def connect(self, checkpoint: str) -> Session:
@@ -69,15 +65,12 @@ class FunctionSystem(SlicedSystem["FunctionSinkConfig"]):
         return FunctionSession(self._config, self._progress, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        """Return the failure and the next retry, in words; empty after the last one."""
         return self.retry_text(self.target, error, self._config.retries, self.pause_s(error))
 
     def pause_s(self, error: Exception) -> float:
-        """Return a pause that doubles with every failure."""
         return self._progress.pause_s(self._config.backoff_s)
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
-        """Return the error for a function that failed too often."""
         which = f" with outputs of batch {batch.batch}" if batch else ""
         place = place_of(self._config.function)
         at = f" at {place}" if place else ""
@@ -134,11 +127,6 @@ class FunctionSinkConfig(QueuedSinkConfig):
         """Travel without the function: workers stage outputs, and need not be able to import it."""
         rest = (self.encoder, self.target, self.batch, self.retries, self.backoff_s)
         return FunctionSinkConfig, (_runs_in_the_driver, *rest)
-
-    @property
-    def label(self) -> str:
-        """Return the name of the sink in errors and tables."""
-        return f"function {self.target}"
 
     @property
     def target(self) -> str:

@@ -83,7 +83,6 @@ class HTTPSession(SlicedSession):
         return b"".join(output.removesuffix(b"\n") + b"\n" for output in part.outputs)
 
     def close(self) -> None:
-        """Close the connection."""
         self._pool.clear()
 
 

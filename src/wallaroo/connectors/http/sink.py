@@ -97,10 +97,6 @@ class HTTPSinkConfig(QueuedSinkConfig):
         return self.content_type or (JSON if self.batch == 1 else JSON_LINES)
 
     @property
-    def label(self) -> str:
-        return f"http {self.place}"
-
-    @property
     def target(self) -> str:
         return self.place
 

@@ -71,16 +71,9 @@ class KafkaSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     @property
-    def label(self) -> str:
-        """Return the sink's name in errors and tables."""
-        return f"kafka {self.topic}"
-
-    @property
     def target(self) -> str:
-        """Return the topic that this sink continues."""
         return self.topic
 
     @property
     def address(self) -> str:
-        """Return the brokers of the topic."""
         return brokers_text(self.brokers)

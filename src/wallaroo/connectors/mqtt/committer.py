@@ -63,7 +63,6 @@ class MQTTSession(SlicedSession):
             raise
 
     def deliver(self, part: Slice) -> None:
-        """Publish a slice; return when it is acknowledged."""
         fault_point("mqtt.publish")
         # without the lock: the client's thread holds its own when it calls back
         sent = set()
@@ -81,7 +80,6 @@ class MQTTSession(SlicedSession):
         self._fail(BROKEN_OFF, is_transient=True)
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.disconnect()
         self._client.loop_stop()
 

@@ -132,17 +132,14 @@ class NATSSession(SlicedSession):
             raise
 
     def deliver(self, part: Slice) -> None:
-        """Publish a slice; return when it is confirmed."""
         fault_point("nats.publish")
         self._loop.run(self._publisher.publish(part))
         fault_point("nats.confirmed")
 
     def cancel(self) -> None:
-        """Stop waiting for confirmations."""
         self._loop.cancel()
 
     def close(self) -> None:
-        """Close the connection."""
         self._loop.close(self._publisher.close())
 
 

@@ -56,10 +56,6 @@ class NATSSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     @property
-    def label(self) -> str:
-        return f"nats {self.target}"
-
-    @property
     def target(self) -> str:
         return self.subject or (f"stream {self.stream}" if self.stream else "subjects")
 

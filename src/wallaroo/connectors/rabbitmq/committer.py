@@ -37,7 +37,6 @@ class RabbitMQSession(SlicedSession):
         self._publisher = ChannelPublisher(parameters, is_mandatory=config.mandatory)
 
     def deliver(self, part: Slice) -> None:
-        """Publish a slice; return when it is confirmed."""
         fault_point("rabbitmq.publish")
         self._publisher.publish(self._messages(part))
         fault_point("rabbitmq.confirmed")
@@ -50,11 +49,9 @@ class RabbitMQSession(SlicedSession):
             yield Message(config.exchange, key, body, part.key_of(place))
 
     def cancel(self) -> None:
-        """Stop waiting for confirmations."""
         self._publisher.cancel()
 
     def close(self) -> None:
-        """Close the connection."""
         self._publisher.close()
 
 

@@ -51,10 +51,6 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     @property
-    def label(self) -> str:
-        return f"rabbitmq {self.target}"
-
-    @property
     def target(self) -> str:
         if not self.exchange:
             return f"queue {self.routing_key}" if self.routing_key else "queues"

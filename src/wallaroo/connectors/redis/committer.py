@@ -74,7 +74,6 @@ class RedisSession(Session):
         return True
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.close()
 
     def _note(self, text: str) -> None:

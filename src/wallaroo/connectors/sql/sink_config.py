@@ -40,11 +40,5 @@ class TableSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, partial(pack, columns=names)))
 
     @property
-    def label(self) -> str:
-        """Return the sink's name in errors and tables."""
-        return f"{self.kind} {self.table}"
-
-    @property
     def target(self) -> str:
-        """Return the table that this sink continues."""
         return self.table

@@ -122,7 +122,6 @@ class OutboxCommitter(SinkCommitter):
                 self._list.add(late)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what these uncommitted tokens staged."""
         remove_staged(self._staging, tokens)
 
     def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
@@ -162,7 +161,6 @@ class OutboxCommitter(SinkCommitter):
             os.close(lock)
 
     def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
         with self._state:
             self._status.waiting_for = self._reasons.text
             self._status.pending_bytes = max(0, self._backlog.sent_end - self._left)

@@ -58,20 +58,12 @@ class TCPSinkConfig(SinkConfig):
         object.__setattr__(self, "port", port)
 
     @property
-    def label(self) -> str:
-        """Return the name of the sink in errors and tables."""
-        return f"tcp {self.host}:{self.port}"
-
-    @property
     def target(self) -> str:
-        """Return the address of the receiver."""
         return f"{self.host}:{self.port}"
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Return a writer that stages one task's output of one batch in the outbox."""
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Open the outbox, and return its committer."""
         open_committer: Callable[..., SinkCommitter] = load(self.opener)
         return open_committer(self, staging, is_durable)

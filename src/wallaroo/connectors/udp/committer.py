@@ -48,7 +48,6 @@ class UDPSession(SlicedSession):
         self._s_each = 1 / config.per_s if config.per_s else 0.0
 
     def deliver(self, part: Slice) -> None:
-        """Send a slice."""
         fault_point("udp.send")
         for output in part.outputs:
             self._socket.sendto(output, self._address)
@@ -57,7 +56,6 @@ class UDPSession(SlicedSession):
             time.sleep(self._s_each * len(part.outputs))
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
 

@@ -39,9 +39,5 @@ class UDPSinkConfig(QueuedSinkConfig):
             raise self._wrong(f"per_s={self.per_s!r} sends nothing.", "Give 1 or more, or None.")
 
     @property
-    def label(self) -> str:
-        return f"udp {self.target}"
-
-    @property
     def target(self) -> str:
         return f"{self.host}:{self.port}"

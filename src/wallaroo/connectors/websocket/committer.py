@@ -88,7 +88,6 @@ class WebSocketSession(SlicedSession):
             self._connection.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection."""
         with contextlib.suppress(*ERRORS.types):
             self._open.close()
 

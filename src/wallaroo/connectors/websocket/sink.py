@@ -45,10 +45,6 @@ class WebSocketSinkConfig(QueuedSinkConfig):
             raise self._wrong("The url is no WebSocket's.", "Give ws://host:port/path, or wss://.")
 
     @property
-    def label(self) -> str:
-        return f"websocket {self.target}"
-
-    @property
     def target(self) -> str:
         return self.url.partition("?")[0].rpartition("@")[2].removeprefix("ws://")
 

@@ -117,11 +117,9 @@ class QueuedCommitter(SinkCommitter):
                 self._waiting.record(made)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what these uncommitted tokens staged."""
         remove_staged(self._waiting.staging, tokens)
 
     def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
         with self._state:
             self._status.pending_bytes = self._waiting.bytes
             status = self._status.copy()

@@ -32,7 +32,6 @@ class QueuedSinkConfig(SinkConfig):
     library: ClassVar[str] = ""
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Return a writer that stages one task's outputs of one batch in the outbox."""
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
