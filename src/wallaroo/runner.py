@@ -14,13 +14,7 @@ from typing import Any, Unpack
 from wallaroo.api.application import Application
 from wallaroo.dataflow.check.pickling import interactive_problems
 from wallaroo.errors import PipelineError, Problem
-from wallaroo.options import (
-    KEY_GROUPS_MAX,
-    RunChanges,
-    RunHandle,
-    RunOptions,
-    is_run_forbidden,
-)
+from wallaroo.options import KEY_GROUPS_MAX, RunChanges, RunHandle, RunOptions, is_run_forbidden
 from wallaroo.user_code.user_frames import user_files
 
 

@@ -31,13 +31,7 @@ from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.listener import Listener, ListenerContext
 from wallaroo.network.connection_budget import Visitor
 from wallaroo.network.tls_sockets import Address, TlsSocket, keep_alive
-from wallaroo.protocols.connector.worker import (
-    Ended,
-    Event,
-    SourceSession,
-    State,
-    Taken,
-)
+from wallaroo.protocols.connector.worker import Ended, Event, SourceSession, State, Taken
 from wallaroo.protocols.framing import framer
 from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.sources.listening import ConnectorOptions

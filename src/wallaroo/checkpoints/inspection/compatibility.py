@@ -14,14 +14,7 @@ from pathlib import Path
 from wallaroo.checkpoints.inspection.outbox import may_wait
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.trial import versions_in
-from wallaroo.dataflow.plan.json import (
-    Comparison,
-    Verdict,
-    abandoned,
-    compare,
-    dumps,
-    settled,
-)
+from wallaroo.dataflow.plan.json import Comparison, Verdict, abandoned, compare, dumps, settled
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.schemas import (
     Fate,

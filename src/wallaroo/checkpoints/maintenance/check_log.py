@@ -23,14 +23,7 @@ from wallaroo.checkpoints.maintenance.survey import (
 )
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.log.commit_segments import SUFFIX, CommitSegment
-from wallaroo.state.log.commits import (
-    Commit,
-    DeltaRef,
-    SnapshotRef,
-    broken_link,
-    decode,
-    name_of,
-)
+from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef, broken_link, decode, name_of
 from wallaroo.state.log.delta import DeltaFile
 from wallaroo.state.log.layout import COMMITS
 from wallaroo.state.log.storage import LocalStorage

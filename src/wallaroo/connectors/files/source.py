@@ -10,13 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connectors.file.source import text
-from wallaroo.connectors.files.forms import (
-    CSV,
-    FORMS,
-    LINES,
-    PARQUET,
-    form_of,
-)
+from wallaroo.connectors.files.forms import CSV, FORMS, LINES, PARQUET, form_of
 from wallaroo.serdes.csv import Csv
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.replayable import as_it_is

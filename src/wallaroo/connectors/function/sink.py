@@ -14,12 +14,7 @@ from typing import Any, ClassVar
 
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.sinks.queued.at_least_once import (
-    Progress,
-    Slice,
-    SlicedSession,
-    SlicedSystem,
-)
+from wallaroo.sinks.queued.at_least_once import Progress, Slice, SlicedSession, SlicedSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.queued.system import ENDLESS_S, Session

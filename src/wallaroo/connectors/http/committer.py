@@ -27,12 +27,7 @@ from wallaroo.sinks.queued.at_least_once import (
     SlicedSystem,
 )
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import (
-    ENDLESS_S,
-    CommitContext,
-    DeliveryError,
-    Session,
-)
+from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, DeliveryError, Session
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 LOGGER = logging.getLogger("wallaroo.connectors.http")

@@ -17,14 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from wallaroo.connectors.kafka.offsets import (
-    ID,
-    UNREAD,
-    Flat,
-    entries_of,
-    flat,
-    position_of,
-)
+from wallaroo.connectors.kafka.offsets import ID, UNREAD, Flat, entries_of, flat, position_of
 from wallaroo.sources.log import Position
 
 SKIP = "configure the source with on_data_loss='skip'"

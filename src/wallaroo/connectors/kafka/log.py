@@ -28,18 +28,8 @@ from confluent_kafka import KafkaException
 
 from wallaroo.connectors.kafka.broker_names import brokers_text
 from wallaroo.connectors.kafka.brokers import Brokers, TopicsQuery
-from wallaroo.connectors.kafka.client import (
-    FIRST,
-    NEXT,
-    error_of,
-    is_transient,
-)
-from wallaroo.connectors.kafka.identity import (
-    TopicLoss,
-    Topics,
-    losses,
-    settled,
-)
+from wallaroo.connectors.kafka.client import FIRST, NEXT, error_of, is_transient
+from wallaroo.connectors.kafka.identity import TopicLoss, Topics, losses, settled
 from wallaroo.connectors.kafka.offsets import (
     ID,
     entries_of,

@@ -19,12 +19,7 @@ from wallaroo.connectors.mqtt.sink import MQTTSinkConfig
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.client_errors import ClientErrors, sentence_of
 from wallaroo.sinks.addressed import unpack
-from wallaroo.sinks.queued.at_least_once import (
-    AckingSystem,
-    Progress,
-    Slice,
-    SlicedSession,
-)
+from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.queued.system import BROKEN_OFF, DeliveryError, Session
 
 SLICE = 500  # unacknowledged messages, at most

@@ -16,21 +16,11 @@ from typing import Any
 
 from nats.js.errors import NotFoundError
 
-from wallaroo.connectors.nats.client import (
-    ERRORS,
-    TIMEOUT_S,
-    connected,
-    server_of,
-)
+from wallaroo.connectors.nats.client import ERRORS, TIMEOUT_S, connected, server_of
 from wallaroo.connectors.nats.sink import NATSSinkConfig
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.addressed import unpack
-from wallaroo.sinks.queued.at_least_once import (
-    AckingSystem,
-    Progress,
-    Slice,
-    SlicedSession,
-)
+from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.queued.event_loop import EventLoop
 from wallaroo.sinks.queued.system import CommitContext, DeliveryError, Session
 

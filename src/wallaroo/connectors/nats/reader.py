@@ -26,12 +26,7 @@ from typing import Any, NamedTuple
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy
 from nats.js.errors import NotFoundError
 
-from wallaroo.connectors.nats.client import (
-    ERRORS,
-    Server,
-    connected,
-    server_of,
-)
+from wallaroo.connectors.nats.client import ERRORS, Server, connected, server_of
 from wallaroo.connectors.nats.message import NATSMessage
 from wallaroo.connectors.nats.source import NATSSourceConfig
 from wallaroo.errors import PeerError

@@ -16,12 +16,7 @@ from wallaroo.connectors.rabbitmq.sink import RabbitMQSinkConfig
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.client_errors import readable_address
 from wallaroo.sinks.addressed import unpack
-from wallaroo.sinks.queued.at_least_once import (
-    AckingSystem,
-    Progress,
-    Slice,
-    SlicedSession,
-)
+from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.queued.system import CommitContext, Session
 
 SLICE = 1000  # unconfirmed messages, at most

@@ -12,12 +12,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, ClassVar
 
-from wallaroo.connectors.redis.client import (
-    ERRORS,
-    ChangedError,
-    connected,
-    place_of,
-)
+from wallaroo.connectors.redis.client import ERRORS, ChangedError, connected, place_of
 from wallaroo.connectors.redis.ledger import SCRIPT, Line
 from wallaroo.connectors.redis.output import unpacked
 from wallaroo.connectors.redis.sink import RedisSinkConfig

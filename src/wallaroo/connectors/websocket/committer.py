@@ -18,18 +18,8 @@ from wallaroo.connectors.websocket.client import ERRORS, Peer, connected
 from wallaroo.connectors.websocket.sink import WebSocketSinkConfig
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.tls_sockets import client_context, keep_alive
-from wallaroo.sinks.queued.at_least_once import (
-    AckingSystem,
-    Progress,
-    Slice,
-    SlicedSession,
-)
-from wallaroo.sinks.queued.system import (
-    BROKEN_OFF,
-    CommitContext,
-    DeliveryError,
-    Session,
-)
+from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
+from wallaroo.sinks.queued.system import BROKEN_OFF, CommitContext, DeliveryError, Session
 
 SLICE = 1000  # unanswered messages, at most
 ANSWER_S_MAX = 30.0

@@ -35,14 +35,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from wallaroo.steps.kinds import (
-    Branch,
-    Decoder,
-    Encoder,
-    EventTime,
-    KeyExtractor,
-    Step,
-)
+from wallaroo.steps.kinds import Branch, Decoder, Encoder, EventTime, KeyExtractor, Step
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.steps.windows.step import WindowStep
 

@@ -29,18 +29,8 @@ from wallaroo.processes import table as processes
 from wallaroo.processes.table import Process
 from wallaroo.spark.local_cluster import state
 from wallaroo.spark.local_cluster.daemons import Daemons, PortTakenError
-from wallaroo.spark.local_cluster.hosts import (
-    Loopback,
-    Places,
-    free_ports,
-    is_free,
-)
-from wallaroo.spark.local_cluster.leaving import (
-    GRACE_S,
-    WorkerRemoval,
-    kill,
-    let_leave,
-)
+from wallaroo.spark.local_cluster.hosts import Loopback, Places, free_ports, is_free
+from wallaroo.spark.local_cluster.leaving import GRACE_S, WorkerRemoval, kill, let_leave
 from wallaroo.spark.local_cluster.master_api import ALIVE, ask_master
 from wallaroo.spark.local_cluster.secrets import new_secret, publish, withdraw
 from wallaroo.spark.local_cluster.state import ClusterRecord, WorkerRecord

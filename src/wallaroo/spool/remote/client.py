@@ -16,12 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.network.hmac_auth import (
-    CHALLENGE_BYTES,
-    PROOF_BYTES,
-    sign,
-    verify,
-)
+from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign, verify
 from wallaroo.network.tls_sockets import Address, pinned_context
 from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import Boundary, Chunk, folder_of

@@ -16,13 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.connectors.sql.source_table import TableSource
-from wallaroo.connectors.sql.sqlite.client import (
-    columns_of,
-    is_transient,
-    opened,
-    quoted,
-    sentence,
-)
+from wallaroo.connectors.sql.sqlite.client import columns_of, is_transient, opened, quoted, sentence
 from wallaroo.errors import PeerError
 from wallaroo.sources.identity import Facts
 
