@@ -32,6 +32,7 @@ class SourceConnectorConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "connector"
+    label_form: ClassVar[str] = "connector {0.host}:{0.port}"
     fed_by: ClassVar[FedBy] = FedBy.CLIENTS
     carries_times: ClassVar[bool] = True
 
@@ -56,10 +57,6 @@ class SourceConnectorConfig(SourceConfig[Event]):
             raise self._wrong(what, f"Give a number from 0 to {largest - 1}.")
         if not isinstance(self.cookie, str):
             raise self._wrong("cookie is no text.", "Give the text that source programs send.")
-
-    @property
-    def label(self) -> str:
-        return f"connector {self.host}:{self.port}"
 
     @property
     def listening(self) -> Listening | None:

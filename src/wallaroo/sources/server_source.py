@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 from http import HTTPStatus
+from typing import ClassVar
 
 from wallaroo.network.tls import TLS
 from wallaroo.sources.interface import Event, SourceConfig
@@ -17,6 +18,7 @@ MAX_SIZE = 1 << 20
 class ServerSourceConfig(SourceConfig[Event]):
     """A source on a port for clients that know its path, and its token if it has one."""
 
+    label_form: ClassVar[str] = "{0.kind} {0.host}:{0.port}{0.path}"
     host: str
     port: int
     path: str
@@ -31,10 +33,6 @@ class ServerSourceConfig(SourceConfig[Event]):
             raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
         if not self.token.isascii():
             raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
-
-    @property
-    def label(self) -> str:
-        return f"{self.kind} {self.host}:{self.port}{self.path}"
 
     def refusal(self, path: str, authorization: str | None) -> HTTPStatus | None:
         """Return the status that refuses a request for its path or token, if one does."""

@@ -26,6 +26,7 @@ class SinkConnectorConfig(QueuedSinkConfig):
     """
 
     kind: ClassVar[str] = "connector"
+    target_form: ClassVar[str] = "{0.name}"
     shown_options: ClassVar[str] = "name={0.name!r}"
     system: ClassVar[str] = "wallaroo.compat.sink.session:ConnectorSystem"
 
@@ -50,8 +51,3 @@ class SinkConnectorConfig(QueuedSinkConfig):
     @property
     def label(self) -> str:
         return f"connector {self.host}:{self.port}"
-
-    @property
-    def target(self) -> str:
-        """Return the program's name, which identifies its output wherever it listens."""
-        return self.name

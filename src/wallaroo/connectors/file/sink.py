@@ -40,6 +40,7 @@ class FileSinkConfig(SinkConfig):
     """
 
     kind: ClassVar[str] = "file"
+    target_form: ClassVar[str] = "{0.path}"
     opener: ClassVar[str] = "wallaroo.connectors.file.single_file:open_committer"
     shown_options: ClassVar[str] = "{0.target!r}"
     can_roll_back: ClassVar[bool] = True
@@ -54,10 +55,6 @@ class FileSinkConfig(SinkConfig):
             raise self._wrong(
                 f"form={self.form!r} is unknown.", f"Choose one of {', '.join(map(repr, FORMS))}."
             )
-
-    @property
-    def target(self) -> str:
-        return str(self.path)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return FormWriter(context, self.form)

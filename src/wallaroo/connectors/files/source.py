@@ -38,6 +38,7 @@ class FilesSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "files"
+    label_form: ClassVar[str] = "files {0.path}"
     opener: ClassVar[str] = "wallaroo.connectors.files.log:open_log"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
     has_one_order: ClassVar[bool] = False
@@ -64,10 +65,6 @@ class FilesSourceConfig(SourceConfig[Event]):
         if self.decoder is text and form != LINES:
             rows: Any = Csv().decoder if form == CSV else as_it_is
             object.__setattr__(self, "decoder", rows)
-
-    @property
-    def label(self) -> str:
-        return f"files {self.path}"
 
     @property
     def has_plain_payloads(self) -> bool:

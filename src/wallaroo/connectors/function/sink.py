@@ -17,7 +17,7 @@ from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.queued.at_least_once import Progress, Slice, SlicedSession, SlicedSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
-from wallaroo.sinks.queued.system import ENDLESS_S, Session
+from wallaroo.sinks.queued.system import ENDLESS_S
 from wallaroo.steps.kinds import Encoder, place_of
 
 
@@ -48,16 +48,13 @@ class FunctionSession(SlicedSession):
 class FunctionSystem(SlicedSystem["FunctionSinkConfig"]):
     """A function, and the retries of its calls."""
 
+    session = FunctionSession
     errors: ClassVar[tuple[type[Exception], ...]] = (CallError,)
     stalled_s = ENDLESS_S  # a function may take its time
 
     @property
     def target(self) -> str:
         return self._config.label
-
-    def connect(self, checkpoint: str) -> Session:
-        """Begin after the outputs that earlier calls accepted."""
-        return FunctionSession(self._config, self._progress, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
         return self.retry_text(self.target, error, self._config.retries, self.pause_s(error))

@@ -27,7 +27,7 @@ from wallaroo.sinks.queued.at_least_once import (
     SlicedSystem,
 )
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, DeliveryError, Session
+from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, DeliveryError
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 LOGGER = logging.getLogger("wallaroo.connectors.http")
@@ -94,6 +94,7 @@ def _seconds(headers: urllib3.HTTPHeaderDict) -> float:
 class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
     """A URL and its retries."""
 
+    session = HTTPSession
     errors: ClassVar[tuple[type[Exception], ...]] = (HTTPError, AnswerError)
     stalled_s = ENDLESS_S  # a request has a bound of its own
 
@@ -102,9 +103,6 @@ class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
         super().__init__(config, context)
         if config.tls is not None:
             client_context(config.tls)
-
-    def connect(self, checkpoint: str) -> Session:
-        return HTTPSession(self._config, self._progress, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
         is_transient = not isinstance(error, SSLError)

@@ -39,6 +39,7 @@ class KafkaSinkConfig(QueuedSinkConfig):
     """
 
     kind: ClassVar[str] = "kafka"
+    target_form: ClassVar[str] = "{0.topic}"
     shown_options: ClassVar[str] = "topic={0.topic!r}"
     system: ClassVar[str] = "wallaroo.connectors.kafka.committer:KafkaSystem"
     library: ClassVar[str] = "confluent-kafka"
@@ -69,10 +70,6 @@ class KafkaSinkConfig(QueuedSinkConfig):
             raise self._wrong(f"brokers={self.brokers!r} cannot be read.", fix) from None
         object.__setattr__(self, "options", dict(self.options))
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
-
-    @property
-    def target(self) -> str:
-        return self.topic
 
     @property
     def address(self) -> str:

@@ -20,7 +20,7 @@ from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.client_errors import ClientErrors, sentence_of
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
-from wallaroo.sinks.queued.system import BROKEN_OFF, DeliveryError, Session
+from wallaroo.sinks.queued.system import BROKEN_OFF, DeliveryError
 
 SLICE = 500  # unacknowledged messages, at most
 ANSWER_S_MAX = 30.0
@@ -122,6 +122,7 @@ def _sentence(error: Exception) -> str:
 class MQTTSystem(AckingSystem[MQTTSinkConfig]):
     """A broker."""
 
+    session = MQTTSession
     client = ClientErrors(
         (OSError, ValueError), lambda error: isinstance(error, OSError), _sentence
     )
@@ -131,6 +132,3 @@ class MQTTSystem(AckingSystem[MQTTSinkConfig]):
     @property
     def place(self) -> str:
         return f"MQTT broker {self._config.address}"
-
-    def connect(self, checkpoint: str) -> Session:
-        return MQTTSession(self._config, self._progress, checkpoint)

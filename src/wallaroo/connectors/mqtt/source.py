@@ -27,6 +27,7 @@ class MQTTSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "mqtt"
+    label_form: ClassVar[str] = "mqtt {0.topic}"
     opener: ClassVar[str] = "wallaroo.connectors.mqtt.subscriber:open_feed"
     library: ClassVar[tuple[str, ...]] = ("paho-mqtt", "mqtt")
     has_port: ClassVar[bool] = False  # the port is the broker's
@@ -47,7 +48,3 @@ class MQTTSourceConfig(SourceConfig[Event]):
             raise self._wrong("topic='' is no topic.", "Name a topic or a filter.")
         if self.qos not in (0, 1):
             raise self._wrong(f"qos={self.qos!r} is not supported.", "Write 1, or 0.")
-
-    @property
-    def label(self) -> str:
-        return f"mqtt {self.topic}"

@@ -37,6 +37,7 @@ class NATSSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "nats"
+    label_form: ClassVar[str] = "nats stream {0.stream}"
     opener: ClassVar[str] = "wallaroo.connectors.nats.reader:open_feed"
     library: ClassVar[tuple[str, ...]] = ("nats-py", "nats")
 
@@ -59,7 +60,3 @@ class NATSSourceConfig(SourceConfig[Event]):
                 )
         if self.start is not None and self.start < 1:
             raise self._wrong(f"start={self.start!r} is no number.", "Give 1 or more, or None.")
-
-    @property
-    def label(self) -> str:
-        return f"nats stream {self.stream}"

@@ -17,7 +17,7 @@ from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.client_errors import readable_address
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
-from wallaroo.sinks.queued.system import CommitContext, Session
+from wallaroo.sinks.queued.system import CommitContext
 
 SLICE = 1000  # unconfirmed messages, at most
 
@@ -53,6 +53,7 @@ class RabbitMQSession(SlicedSession):
 class RabbitMQSystem(AckingSystem[RabbitMQSinkConfig]):
     """One exchange or queue."""
 
+    session = RabbitMQSession
     client = ERRORS
     refusal = "refuses {output} for {target}"
     ways_to_correct = (
@@ -68,6 +69,3 @@ class RabbitMQSystem(AckingSystem[RabbitMQSinkConfig]):
     @property
     def place(self) -> str:
         return f"RabbitMQ at {place_of(self._config.url)}"
-
-    def connect(self, checkpoint: str) -> Session:
-        return RabbitMQSession(self._config, self._progress, checkpoint)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.sinks.addressed import pack
-from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -55,7 +54,3 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
         if not self.exchange:
             return f"queue {self.routing_key}" if self.routing_key else "queues"
         return f"exchange {self.exchange}"
-
-    @property
-    def address(self) -> str:
-        return without_secrets(self.url)

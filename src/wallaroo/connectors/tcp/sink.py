@@ -38,6 +38,7 @@ class TCPSinkConfig(SinkConfig):
     """
 
     kind: ClassVar[str] = "tcp"
+    target_form: ClassVar[str] = "{0.host}:{0.port}"
     opener: ClassVar[str] = "wallaroo.connectors.tcp.committer:open_committer"
     shown_options: ClassVar[str] = "{0.host!r}, {0.port!r}"
     can_roll_back: ClassVar[bool] = True  # if nothing after the commit has begun to leave
@@ -56,10 +57,6 @@ class TCPSinkConfig(SinkConfig):
         if not 0 < port < 65536:
             raise self._wrong(f"{self.port!r} is not a port.", "Give a number from 1 to 65535.")
         object.__setattr__(self, "port", port)
-
-    @property
-    def target(self) -> str:
-        return f"{self.host}:{self.port}"
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)

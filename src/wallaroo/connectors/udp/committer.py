@@ -18,7 +18,7 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.queued.at_least_once import Progress, Slice, SlicedSession, SlicedSystem
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import ENDLESS_S, Session
+from wallaroo.sinks.queued.system import ENDLESS_S
 
 SLICE = 100
 BUFFER_BYTES = 1 << 20
@@ -57,15 +57,13 @@ class UDPSession(SlicedSession):
 class UDPSystem(SlicedSystem[UDPSinkConfig]):
     """An address."""
 
+    session = UDPSession
     errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
     stalled_s = ENDLESS_S  # a datagram is accepted at once, or refused
 
     @property
     def target(self) -> str:
         return f"UDP {self._config.target}"
-
-    def connect(self, checkpoint: str) -> Session:
-        return UDPSession(self._config, self._progress, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, OSError)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.network.tls import TLS
-from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.steps.kinds import Encoder
 
@@ -47,7 +46,3 @@ class WebSocketSinkConfig(QueuedSinkConfig):
     @property
     def target(self) -> str:
         return self.url.partition("?")[0].rpartition("@")[2].removeprefix("ws://")
-
-    @property
-    def address(self) -> str:
-        return without_secrets(self.url)

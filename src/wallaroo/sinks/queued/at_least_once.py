@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
@@ -112,9 +112,15 @@ class SlicedSession(Session):
 class SlicedSystem(ExternalSystem[Config]):
     """A system that accepts outputs one by one, and has no transactions."""
 
+    session: ClassVar[Any]  # the class of its sessions
+
     def __init__(self, config: Config, context: CommitContext):
         super().__init__(config, context)
         self._progress = Progress()
+
+    def connect(self, checkpoint: str) -> Session:
+        opened: Session = self.session(self._config, self._progress, checkpoint)
+        return opened
 
     def retry_text(self, place: str, error: object, retries: int | None, pause_s: float) -> str:
         """Return the failure and the next retry, in words; empty after the last of ``retries``."""

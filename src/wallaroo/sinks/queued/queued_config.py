@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import optional_library
+from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.queued.system import CommitContext, ExternalSystem
 from wallaroo.sinks.staging import StagedWriter
@@ -30,6 +31,10 @@ class QueuedSinkConfig(SinkConfig):
     queue: ClassVar[str] = "wallaroo.sinks.queued.queued_committer:QueuedCommitter"
     # an optional library that the system imports; the extra of the package is the sink's ``kind``
     library: ClassVar[str] = ""
+
+    @property
+    def address(self) -> str:
+        return without_secrets(getattr(self, "url", ""))
 
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)
