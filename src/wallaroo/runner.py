@@ -56,13 +56,13 @@ def launch(
     try:
         from wallaroo.spark.micro_batch.host import new_run  # while the JVM starts
 
-        made: RunHandle = new_run(application, chosen, session, begun)
+        handle: RunHandle = new_run(application, chosen, session, begun)
     except BaseException:
         if begun is not None:
             begun.discard()
         raise
-    made.begin()
-    return made
+    handle.begin()
+    return handle
 
 
 def _checked(

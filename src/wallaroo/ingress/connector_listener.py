@@ -152,14 +152,14 @@ class ConnectorListener(Listener):
 
     def _store_all(self, client: _Client, events: Iterable[Event]) -> None:
         """Append a chunk per stream."""
-        taken: dict[int, list[Taken]] = {}
+        messages_of: dict[int, list[Taken]] = {}
         for event in events:
             if isinstance(event, Ended):
                 client.stored[event.stream] = event.last
             else:
-                taken.setdefault(event.stream, []).append(event)
+                messages_of.setdefault(event.stream, []).append(event)
                 client.stored[event.stream] = event.id
-        for stream, messages in taken.items():
+        for stream, messages in messages_of.items():
             self._append(client, stream, messages)
 
     def _append(self, client: _Client, stream: int, messages: list[Taken]) -> None:

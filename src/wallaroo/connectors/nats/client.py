@@ -64,14 +64,14 @@ def addresses_of(url: str) -> list[str]:
     >>> addresses_of("nats://one:4222, two")
     ['nats://one:4222', 'nats://two']
     """
-    found = [part.strip() for part in url.split(",") if part.strip()]
-    for part in found:
+    parts = [part.strip() for part in url.split(",") if part.strip()]
+    for part in parts:
         scheme, is_there, rest = part.partition("://")
         if (is_there and scheme not in ("nats", "tls")) or not (rest or scheme):
             raise ValueError(f"'{_without_login(part)}' is no nats:// or tls:// address")
-    if not found:
+    if not parts:
         raise ValueError("it is empty")
-    return [part if "://" in part else f"nats://{part}" for part in found]
+    return [part if "://" in part else f"nats://{part}" for part in parts]
 
 
 def _without_login(address: str) -> str:
@@ -97,7 +97,7 @@ async def connected(server: Server) -> Any:
     options: dict[str, Any] = {"tls": server.tls} if server.tls is not None else {}
     if server.credentials:
         options["user_credentials"] = server.credentials
-    made = nats.connect(
+    connecting = nats.connect(
         addresses_of(server.url),
         name="wallaroo",
         error_cb=note,
@@ -109,7 +109,7 @@ async def connected(server: Server) -> Any:
         **options,
     )
     try:
-        return await asyncio.wait_for(made, 2 * TIMEOUT_S)
+        return await asyncio.wait_for(connecting, 2 * TIMEOUT_S)
     except NoServersError:
         raise (seen[-1] if seen else NoServersError()) from None
 

@@ -125,8 +125,8 @@ class StreamReader:
 
     async def _new_consumer(self, jetstream: Any) -> tuple[str, bool]:
         """Create a consumer of unread messages; return its name, and whether acks remove them."""
-        own = self._config
-        stream = await jetstream.stream_info(own.stream)
+        source = self._config
+        stream = await jetstream.stream_info(source.stream)
         retention = stream.config.retention
         is_kept = retention != RetentionPolicy.LIMITS
         self._begin(stream, is_kept=is_kept)
@@ -139,7 +139,7 @@ class StreamReader:
                 inactive_threshold=ALONE_S_MAX,
                 mem_storage=True,
             )
-            made = await jetstream.add_consumer(own.stream, self._filtered(config))
+            made = await jetstream.add_consumer(source.stream, self._filtered(config))
             return str(made.name), is_kept
         name = f"{self._consumer}-{secrets.token_hex(TOKEN_BYTES)}"
         config = ConsumerConfig(
@@ -152,9 +152,9 @@ class StreamReader:
         earlier = await self._earlier(jetstream)
         if retention == RetentionPolicy.WORK_QUEUE:  # it accepts one consumer at a time
             await self._remove(jetstream, earlier)
-            await jetstream.add_consumer(own.stream, self._filtered(config))
+            await jetstream.add_consumer(source.stream, self._filtered(config))
         else:  # without a consumer it keeps nothing
-            await jetstream.add_consumer(own.stream, self._filtered(config))
+            await jetstream.add_consumer(source.stream, self._filtered(config))
             await self._remove(jetstream, earlier)
         return name, is_kept
 
@@ -162,12 +162,12 @@ class StreamReader:
         """Return the names of the durable consumers of earlier connections."""
         own = self._config
         ours = re.compile(rf"{re.escape(self._consumer)}-[0-9a-f]{{{2 * TOKEN_BYTES}}}")
-        found: list[str] = []
+        names: list[str] = []
         seen = 0
         while page := await jetstream.consumers_info(own.stream, seen):
-            found += [one.name for one in page if ours.fullmatch(one.name)]
+            names += [one.name for one in page if ours.fullmatch(one.name)]
             seen += len(page)
-        return found
+        return names
 
     def _filtered(self, config: ConsumerConfig) -> ConsumerConfig:
         config.filter_subject = self._config.subject or None

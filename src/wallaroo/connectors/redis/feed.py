@@ -97,8 +97,8 @@ class RedisFeed:
 
     def _skip(self, loss: StreamLoss) -> str:
         """Report a skipped loss.  Raises PeerError if the source must not skip it."""
-        own = self._config
-        where = f"Redis stream '{own.stream}' at {place_of(own.url)}"
+        source = self._config
+        where = f"Redis stream '{source.stream}' at {place_of(source.url)}"
         after = self._position.after
         if loss.entries:
             what = f"{where} has lost {loss.why} after {after} before they were read"
@@ -112,9 +112,9 @@ class RedisFeed:
                 "on_data_loss='skip', or give it another name or the run another --checkpoint "
                 "folder."
             )
-        if own.on_data_loss != "skip":
-            raise PeerError(f"Source '{own.name}': {what}. {ways}")
-        _log.warning("source '%s': %s: %s", own.name, what, skipping)
+        if source.on_data_loss != "skip":
+            raise PeerError(f"Source '{source.name}': {what}. {ways}")
+        _log.warning("source '%s': %s: %s", source.name, what, skipping)
         return f"{what}: {skipping}"
 
     def _empty(self, pause_s: float = 0.0, problem: str = "") -> FrameRun:

@@ -32,13 +32,13 @@ class UDPSession(SlicedSession):
     def __init__(self, config: UDPSinkConfig, progress: Progress, checkpoint: str):
         super().__init__(checkpoint, progress, min(SLICE, config.per_s or SLICE))
         try:
-            found = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_DGRAM)[0]
+            place = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_DGRAM)[0]
         except OSError:
             progress.failures += 1
             raise
         # not connected, so that a receiver that does not listen yet is no error
-        self._socket = socket.socket(found[0], socket.SOCK_DGRAM)
-        self._address: Any = found[-1]
+        self._socket = socket.socket(place[0], socket.SOCK_DGRAM)
+        self._address: Any = place[-1]
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         self._s_each = 1 / config.per_s if config.per_s else 0.0
 

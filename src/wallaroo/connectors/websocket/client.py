@@ -53,7 +53,7 @@ class Peer:
 def connected(peer: Peer) -> AbstractContextManager[Any]:
     """Return a connection as a context.  Raises one of its errors, also when it is entered."""
     options: dict[str, Any] = {"ssl": peer.tls} if peer.tls is not None else {}
-    made: AbstractContextManager[Any] = connect(
+    connection: AbstractContextManager[Any] = connect(
         peer.url,
         additional_headers=dict(peer.headers),
         open_timeout=TIMEOUT_S,
@@ -66,7 +66,7 @@ def connected(peer: Peer) -> AbstractContextManager[Any]:
         logger=_CLIENT_LOG,
         **options,
     )
-    return made
+    return connection
 
 
 def _is_transient(error: Exception) -> bool:

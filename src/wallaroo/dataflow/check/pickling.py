@@ -125,8 +125,8 @@ def state_can_be_stored(subject: Subject) -> Iterator[Problem]:
 
 
 def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> Iterator[Problem]:
-    made: list[Any] = []
-    error = _refusal(lambda cls: made.append(cls()), state)
+    objects: list[Any] = []
+    error = _refusal(lambda cls: objects.append(cls()), state)
     if error is not None:
         what = (
             f"Its state class {state.__name__} raised {type(error).__name__} when it was made: "
@@ -134,11 +134,11 @@ def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> 
         )
         yield used.problem(what, "A state class is made without arguments, on any worker.")
         return
-    error = _refusal(serialize, made[0])
+    error = _refusal(serialize, objects[0])
     if error is not None:
         what = (
             f"Its state, a {state.__name__}, cannot be stored: "
-            f"{name_unpicklable(made[0], error, serialize)}."
+            f"{name_unpicklable(objects[0], error, serialize)}."
         )
         yield used.problem(what, "Keep only picklable values in the state.")
 

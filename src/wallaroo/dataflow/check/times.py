@@ -25,8 +25,8 @@ def event_time_comes_first(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(StepNode):
         if not isinstance(node.step, EventTime):
             continue
-        before = [found for found in walk(node) if found is not node]
-        if any(isinstance(found, KeyByNode | CollectNode) for found in before):
+        before = [other for other in walk(node) if other is not node]
+        if any(isinstance(other, KeyByNode | CollectNode) for other in before):
             yield problem_at(
                 node,
                 "Events get their time after a key_by() or collect(), where the order of their "
@@ -40,7 +40,7 @@ def event_time_comes_first(subject: Subject) -> Iterator[Problem]:
                 "Call with_event_time() before branch(), and before a pipeline is used twice.",
             )
         if any(
-            isinstance(found, StepNode) and isinstance(found.step, EventTime) for found in before
+            isinstance(other, StepNode) and isinstance(other.step, EventTime) for other in before
         ):
             yield problem_at(
                 node,

@@ -94,18 +94,18 @@ class Inbox:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self.is_ended, wait_s)
-            taken: list[Pushed] = []
+            events: list[Pushed] = []
             size = 0
             while self._waiting and size < RUN_BYTES_MAX:
-                taken.append(self._waiting.popleft())
-                size += len(taken[-1].frame)
+                events.append(self._waiting.popleft())
+                size += len(events[-1].frame)
             self._bytes -= size
             self._changed.notify_all()
-            if not taken and self.is_ended:
+            if not events and self.is_ended:
                 if self._failure is not None:
                     raise self._failure
                 return None
-            return taken
+            return events
 
     def _has_room(self) -> bool:
         is_full = len(self._waiting) >= EVENTS_MAX or self._bytes >= BYTES_MAX
@@ -151,20 +151,20 @@ class InboxFeed:
         """
         if self._thread is None:
             self._start()
-        taken = self._inbox.take(IDLE_S)
-        if taken is None:
+        events = self._inbox.take(IDLE_S)
+        if events is None:
             return None
-        if not taken:
+        if not events:
             self._look_after_work()
             inbox = self._inbox
             return FrameRun(b"", 0, self._resume, problem=inbox.problem, is_away=inbox.is_away)
         self._pause_s = AGAIN_S
-        self._resume = pickle.dumps(taken[-1].position)
-        wanted = [pushed.stored for pushed in taken if pushed.stored is not None]
-        frames = b"".join(pushed.frame for pushed in taken)
+        self._resume = pickle.dumps(events[-1].position)
+        wanted = [pushed.stored for pushed in events if pushed.stored is not None]
+        frames = b"".join(pushed.frame for pushed in events)
         return FrameRun(
             frames,
-            len(taken),
+            len(events),
             self._resume,
             stored=lambda: _call(wanted),
             problem=self._inbox.problem,

@@ -355,13 +355,13 @@ class LocalCluster:
             record = state.read(self.folder)
         except PeerError:
             record = None  # damaged: only the marks identify processes
-        found = {
+        by_pid = {
             process.pid: process
             for process in processes.with_descendants(record.processes() if record else [])
         }
-        found.update((process.pid, process) for process in processes.marked(*self._daemons.marks))
-        processes.end(record.processes() if record else list(found.values()), GRACE_S)
-        processes.kill(list(found.values()))
+        by_pid.update((process.pid, process) for process in processes.marked(*self._daemons.marks))
+        processes.end(record.processes() if record else list(by_pid.values()), GRACE_S)
+        processes.kill(list(by_pid.values()))
         processes.kill(processes.marked(*self._daemons.marks))  # processes started meanwhile
         for child in self._children:
             child.poll()
@@ -376,7 +376,7 @@ class LocalCluster:
                 if record
                 else ClusterRecord(1, MEMORY_DEFAULT),
             )
-        return len(found)
+        return len(by_pid)
 
 
 def cores_here() -> int:
