@@ -73,10 +73,10 @@ def family(root: int) -> list[psutil.Process]:
 
 def run_processes(root: int) -> dict[int, RunProcess]:
     """Return a process and all below it, by pid; those that end meanwhile are left out."""
-    found = {}
+    processes = {}
     for process in family(root):
         with contextlib.suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE:
                 command = tuple(process.cmdline())
-                found[process.pid] = RunProcess(process.pid, process.ppid(), command)
-    return found
+                processes[process.pid] = RunProcess(process.pid, process.ppid(), command)
+    return processes

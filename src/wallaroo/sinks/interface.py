@@ -172,15 +172,16 @@ class SinkConfig(ABC):
     can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
     # the options that name it in errors: "topic={0.topic!r}" is KafkaSinkConfig(topic='orders')
     shown_options: ClassVar[str] = ""
+    target_form: ClassVar[str] = ""  # what its target shows of it: "{0.host}:{0.port}"
     # the user's name for it, or "": a sink with a name may move to another target with what waits;
     # a configuration may do without it
     name: str
     encoder: Encoder[Any] | None
 
     @property
-    @abstractmethod
     def label(self) -> str:
         """Return the name of the sink in errors and tables, e.g. ``tcp 127.0.0.1:7002``."""
+        return f"{self.kind} {self.target}".rstrip()
 
     @property
     def target(self) -> str:
@@ -190,7 +191,7 @@ class SinkConfig(ABC):
         not sent to another.  Checkpoints note it.  Sinks of one target are taken to have one
         receiver.
         """
-        return ""
+        return self.target_form.format(self)
 
     @property
     def address(self) -> str:

@@ -43,7 +43,6 @@ class WrappedEncoder(Encoder[Any]):
 
     @property
     def place(self) -> str:
-        """Return ``file:line`` of the user's function."""
         return self.used_at or self.inner.place
 
     @property

@@ -5,7 +5,7 @@ Where it runs: configurations travel; feeders run in processes of their own, sta
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from contextlib import nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
@@ -46,6 +46,8 @@ class SourceConfig(ABC, Generic[Event]):
     """A picklable source of events of type ``Event``; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str] = "source"
+    # what its label shows of it: "mqtt {0.topic}"
+    label_form: ClassVar[str] = "{0.kind} {0.name}"
     # "module:function" that opens the log of a source that is fed by itself, the feed of others;
     # its arguments are the configuration, and that of `open_log` or `open_feed`.  It is loaded
     # there: so applications are built, and tasks run, without the client library.
@@ -70,9 +72,9 @@ class SourceConfig(ABC, Generic[Event]):
             return cls
 
     @property
-    @abstractmethod
     def label(self) -> str:
         """Return the name for errors and tables, e.g. ``tcp 127.0.0.1:7010``."""
+        return self.label_form.format(self)
 
     @property
     def wire_framing(self) -> Framing:

@@ -161,12 +161,12 @@ class FileLog(SourceLog):
             marks = [begin, *scanner.between(begin, last), last]
             self._look(end)
         size = -(-(last.events - begin.events) // pieces)
-        found: list[list[Range]] = [[] for _ in range(pieces)]
+        lists: list[list[Range]] = [[] for _ in range(pieces)]
         for low, high in pairwise(marks):
             if high.events > low.events:
-                piece = found[(low.events - begin.events) // size]
+                piece = lists[(low.events - begin.events) // size]
                 _add(piece, self._range(low, high))
-        return [piece for piece in found if piece]
+        return [piece for piece in lists if piece]
 
     def committed(self, position: Position, released: Position | None) -> None:
         with self._lock:

@@ -23,12 +23,7 @@ from typing import Any, ClassVar
 
 from wallaroo.connectors.file.committer import make_folder
 from wallaroo.connectors.file.directory import writer_of
-from wallaroo.connectors.files.rolling_files import (
-    Content,
-    as_gzip,
-    as_lines,
-    as_parquet,
-)
+from wallaroo.connectors.files.rolling_files import Content, as_gzip, as_lines, as_parquet
 from wallaroo.connectors.files.sink import RollingSinkConfig
 from wallaroo.connectors.files.storage import FileStore
 from wallaroo.durable.commit_id import CommitId
@@ -126,9 +121,6 @@ class PartsSession(Session):
         fault_point("rolling.put")
         return True
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
 
 class PartsSystem(ExternalSystem[RollingSinkConfig]):
     """A folder, or a prefix of an object store."""
@@ -182,7 +174,6 @@ class RollingCommitter(QueuedCommitter):
             return pending if self._is_due() else 0
 
     def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
         status = super().status()
         with self._state:
             status.is_gathering = not self._is_due()

@@ -38,6 +38,7 @@ class RollingSinkConfig(QueuedSinkConfig):
     """
 
     kind: ClassVar[str] = "rolling"
+    target_form: ClassVar[str] = "{0.path}"
     shown_options: ClassVar[str] = "{0.path!r}"
     system: ClassVar[str] = "wallaroo.connectors.files.committer:PartsSystem"
     queue: ClassVar[str] = "wallaroo.connectors.files.committer:RollingCommitter"
@@ -74,14 +75,6 @@ class RollingSinkConfig(QueuedSinkConfig):
             fix = "Write Arrow's names: string, int64, double, bool, binary, timestamp[us], date32."
             raise self._wrong(problem, fix)
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
-
-    @property
-    def label(self) -> str:
-        return f"rolling {self.path}"
-
-    @property
-    def target(self) -> str:
-        return self.path
 
     @property
     def address(self) -> str:

@@ -31,13 +31,7 @@ from wallaroo.sinks.queued.at_least_once import (
     SlicedSystem,
 )
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import (
-    BROKEN_OFF,
-    STALLED_S,
-    CommitContext,
-    DeliveryError,
-    Session,
-)
+from wallaroo.sinks.queued.system import BROKEN_OFF, STALLED_S, CommitContext, DeliveryError
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 LOGGER = logging.getLogger("wallaroo.connectors.http")
@@ -108,7 +102,6 @@ class HTTPSession(SlicedSession):
         return b"".join(output.removesuffix(b"\n") + b"\n" for output in part.outputs)
 
     def close(self) -> None:
-        """Close the connection."""
         self._pool.clear()
 
 
@@ -125,6 +118,7 @@ def _seconds(headers: urllib3.HTTPHeaderDict) -> float:
 class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
     """A URL and its retries."""
 
+    session = HTTPSession
     errors: ClassVar[tuple[type[Exception], ...]] = (HTTPError, DeliveryError)
 
     def __init__(self, config: HTTPSinkConfig, context: CommitContext):
@@ -134,9 +128,6 @@ class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
         self.stalled_s = 3 * config.timeout_s + STALLED_S
         if config.tls is not None:
             client_context(config.tls)
-
-    def connect(self, checkpoint: str) -> Session:
-        return HTTPSession(self._config, self._progress, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
         is_transient = not isinstance(error, SSLError)

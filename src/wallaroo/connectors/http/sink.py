@@ -42,6 +42,7 @@ class HTTPSinkConfig(QueuedSinkConfig):
     """
 
     kind: ClassVar[str] = "http"
+    target_form: ClassVar[str] = "{0.place}"
     shown_options: ClassVar[str] = "{0.place!r}"
     system: ClassVar[str] = "wallaroo.connectors.http.committer:HTTPSystem"
     library: ClassVar[str] = "urllib3"
@@ -95,14 +96,6 @@ class HTTPSinkConfig(QueuedSinkConfig):
     def body_type(self) -> str:
         """Return the value of the header ``Content-Type``."""
         return self.content_type or (JSON if self.batch == 1 else JSON_LINES)
-
-    @property
-    def label(self) -> str:
-        return f"http {self.place}"
-
-    @property
-    def target(self) -> str:
-        return self.place
 
     @property
     def address(self) -> str:

@@ -134,13 +134,13 @@ class Brokers:
 
     def _inquiry(self) -> Inquiry:
         if self._opened is None:
-            own = self._subscription
+            query = self._subscription
             self._opened = Inquiry(
-                own.brokers,
-                dict(own.options),
-                group=own.group,
-                isolation=own.isolation,
-                request_s=own.request_s,
+                query.brokers,
+                dict(query.options),
+                group=query.group,
+                isolation=query.isolation,
+                request_s=query.request_s,
             )
         return self._opened
 

@@ -32,13 +32,7 @@ from typing import Any, ClassVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from wallaroo.connectors.kafka.client import (
-    Inquiry,
-    error_of,
-    is_transient,
-    sentence,
-    settings,
-)
+from wallaroo.connectors.kafka.client import Inquiry, error_of, is_transient, sentence, settings
 from wallaroo.connectors.kafka.output import unpack
 from wallaroo.connectors.kafka.sink import DELIVERIES, KafkaSinkConfig
 from wallaroo.durable.commit_id import CommitId

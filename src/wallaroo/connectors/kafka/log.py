@@ -28,18 +28,8 @@ from confluent_kafka import KafkaException
 
 from wallaroo.connectors.kafka.broker_names import brokers_text
 from wallaroo.connectors.kafka.brokers import Brokers, TopicsQuery
-from wallaroo.connectors.kafka.client import (
-    FIRST,
-    NEXT,
-    error_of,
-    is_transient,
-)
-from wallaroo.connectors.kafka.identity import (
-    TopicLoss,
-    Topics,
-    losses,
-    settled,
-)
+from wallaroo.connectors.kafka.client import FIRST, NEXT, error_of, is_transient
+from wallaroo.connectors.kafka.identity import TopicLoss, Topics, losses, settled
 from wallaroo.connectors.kafka.offsets import (
     ID,
     entries_of,
@@ -201,13 +191,13 @@ class KafkaLog(SourceLog):
 
     def _skip(self, loss: TopicLoss) -> None:
         """Report a skipped loss.  Raises CheckpointError if the source may not skip it."""
-        own = self._subscription
+        query = self._subscription
         if not self._skips and not loss.is_harmless:
-            raise CheckpointError(f"source '{own.source}': {loss.what}. {loss.way_out}")
+            raise CheckpointError(f"source '{query.source}': {loss.what}. {loss.way_out}")
         if loss.what not in self._reported:
             self._reported.add(loss.what)
             self._skipped += loss.missed
-            _log.warning("source '%s': %s: %s", own.source, loss.what, loss.skipping)
+            _log.warning("source '%s': %s: %s", query.source, loss.what, loss.skipping)
 
     @property
     def _skips(self) -> bool:

@@ -39,6 +39,7 @@ class KafkaSinkConfig(QueuedSinkConfig):
     """
 
     kind: ClassVar[str] = "kafka"
+    target_form: ClassVar[str] = "{0.topic}"
     shown_options: ClassVar[str] = "topic={0.topic!r}"
     system: ClassVar[str] = "wallaroo.connectors.kafka.committer:KafkaSystem"
     library: ClassVar[str] = "confluent-kafka"
@@ -71,16 +72,5 @@ class KafkaSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     @property
-    def label(self) -> str:
-        """Return the sink's name in errors and tables."""
-        return f"kafka {self.topic}"
-
-    @property
-    def target(self) -> str:
-        """Return the topic that this sink continues."""
-        return self.topic
-
-    @property
     def address(self) -> str:
-        """Return the brokers of the topic."""
         return brokers_text(self.brokers)

@@ -27,6 +27,7 @@ class MQTTSinkConfig(QueuedSinkConfig):
     """
 
     kind: ClassVar[str] = "mqtt"
+    target_form: ClassVar[str] = "{0.topic}"
     shown_options: ClassVar[str] = "{0.host!r}"
     system: ClassVar[str] = "wallaroo.connectors.mqtt.committer:MQTTSystem"
     library: ClassVar[str] = "paho-mqtt"
@@ -54,10 +55,6 @@ class MQTTSinkConfig(QueuedSinkConfig):
     @property
     def label(self) -> str:
         return f"mqtt {self.topic or self.host}"
-
-    @property
-    def target(self) -> str:
-        return self.topic
 
     @property
     def address(self) -> str:

@@ -27,6 +27,7 @@ class MQTTSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "mqtt"
+    label_form: ClassVar[str] = "mqtt {0.topic}"
     opener: ClassVar[str] = "wallaroo.connectors.mqtt.subscriber:open_feed"
     library: ClassVar[tuple[str, ...]] = ("paho-mqtt", "mqtt")
     has_port: ClassVar[bool] = False  # the port is the broker's
@@ -50,7 +51,3 @@ class MQTTSourceConfig(SourceConfig[Event]):
 
     def for_trial(self) -> Self:
         return replace(self, client_id=f"{self.client_id or f'wallaroo-{self.name}'}-trial")
-
-    @property
-    def label(self) -> str:
-        return f"mqtt {self.topic}"

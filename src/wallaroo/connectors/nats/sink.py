@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from wallaroo.network.tls import TLS
 from wallaroo.sinks.addressed import pack
-from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -56,13 +55,5 @@ class NATSSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     @property
-    def label(self) -> str:
-        return f"nats {self.target}"
-
-    @property
     def target(self) -> str:
         return self.subject or (f"stream {self.stream}" if self.stream else "subjects")
-
-    @property
-    def address(self) -> str:
-        return without_secrets(self.url)

@@ -41,6 +41,7 @@ class NATSSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "nats"
+    label_form: ClassVar[str] = "nats stream {0.stream}"
     opener: ClassVar[str] = "wallaroo.connectors.nats.reader:open_feed"
     library: ClassVar[tuple[str, ...]] = ("nats-py", "nats")
 
@@ -71,7 +72,3 @@ class NATSSourceConfig(SourceConfig[Event]):
     def for_trial(self) -> Self:
         name = re.sub(r"[^A-Za-z0-9_-]", "_", self.name)
         return replace(self, consumer=f"{self.consumer or f'wallaroo-{name}'}-trial")
-
-    @property
-    def label(self) -> str:
-        return f"nats stream {self.stream}"

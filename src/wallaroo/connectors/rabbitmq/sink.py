@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.sinks.addressed import pack
-from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -51,15 +50,7 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     @property
-    def label(self) -> str:
-        return f"rabbitmq {self.target}"
-
-    @property
     def target(self) -> str:
         if not self.exchange:
             return f"queue {self.routing_key}" if self.routing_key else "queues"
         return f"exchange {self.exchange}"
-
-    @property
-    def address(self) -> str:
-        return without_secrets(self.url)

@@ -27,6 +27,7 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "rabbitmq"
+    label_form: ClassVar[str] = "rabbitmq queue {0.queue}"
     opener: ClassVar[str] = "wallaroo.connectors.rabbitmq.consumer:open_feed"
     library: ClassVar[tuple[str, ...]] = ("pika", "rabbitmq")
 
@@ -43,7 +44,3 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
             raise self._wrong(
                 f"prefetch={self.prefetch!r} cannot be asked for.", "Give 1 to 65535 messages."
             )
-
-    @property
-    def label(self) -> str:
-        return f"rabbitmq queue {self.queue}"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connectors.redis.output import pack_entry, pack_field
-from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -62,7 +61,3 @@ class RedisSinkConfig(QueuedSinkConfig):
     @property
     def target(self) -> str:
         return self.stream or self.hash
-
-    @property
-    def address(self) -> str:
-        return without_secrets(self.url)

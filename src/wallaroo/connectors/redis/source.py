@@ -31,6 +31,7 @@ class RedisSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "redis"
+    label_form: ClassVar[str] = "redis stream {0.stream}"
     opener: ClassVar[str] = "wallaroo.connectors.redis.feed:open_feed"
     library: ClassVar[tuple[str, ...]] = ("redis", "redis")
 
@@ -55,7 +56,3 @@ class RedisSourceConfig(SourceConfig[Event]):
                 "field and decoder go together.",
                 "Name the field whose value the decoder gets, or leave both out.",
             )
-
-    @property
-    def label(self) -> str:
-        return f"redis stream {self.stream}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import optional_library
+from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.queued.system import CommitContext, ExternalSystem
 from wallaroo.sinks.staging import StagedWriter
@@ -31,8 +32,11 @@ class QueuedSinkConfig(SinkConfig):
     # an optional library that the system imports; the extra of the package is the sink's ``kind``
     library: ClassVar[str] = ""
 
+    @property
+    def address(self) -> str:
+        return without_secrets(getattr(self, "url", ""))
+
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Return a writer that stages one task's outputs of one batch in the outbox."""
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:

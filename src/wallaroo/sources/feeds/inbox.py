@@ -63,6 +63,7 @@ class Inbox:
         self._waiting: deque[Pushed] = deque()
         self._bytes = 0
         self.is_ended = False
+        self.accepted = 0  # events so far
         self._failure: Exception | None = None
         self.problem = ""  # why nothing comes at the moment
         self.is_away = False  # the other system was not reached yet: nothing can come
@@ -113,19 +114,19 @@ class Inbox:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self.is_ended, wait_s)
-            taken: list[Pushed] = []
+            events: list[Pushed] = []
             size = 0
             while self._waiting and size < RUN_BYTES_MAX:
-                taken.append(self._waiting.popleft())
-                size += len(taken[-1].frame)
+                events.append(self._waiting.popleft())
+                size += len(events[-1].frame)
             self._bytes -= size
-            self._taken += len(taken)
+            self._taken += len(events)
             self._changed.notify_all()
-            if not taken and self.is_ended:
+            if not events and self.is_ended:
                 if self._failure is not None:
                     raise self._failure
                 return None
-            return taken
+            return events
 
     def _has_room(self) -> bool:
         is_full = len(self._waiting) >= EVENTS_MAX or self._bytes >= BYTES_MAX
@@ -134,6 +135,7 @@ class Inbox:
     def _add(self, pushed: Pushed) -> None:
         if not self.is_ended:  # what comes after the end is dropped
             self._waiting.append(pushed)
+            self.accepted += 1
             self._bytes += len(pushed.frame)
             self._put += 1
             self._changed.notify_all()
@@ -171,10 +173,10 @@ class InboxFeed:
         """
         if self._thread is None:
             self._start()
-        taken = self._inbox.take(IDLE_S)
-        if taken is None:
+        events = self._inbox.take(IDLE_S)
+        if events is None:
             return None
-        if not taken:
+        if not events:
             self._look_after_work()
             inbox = self._inbox
             return FrameRun(
@@ -186,16 +188,16 @@ class InboxFeed:
                 is_caught_up=inbox.is_caught_up,
             )
         self._pause_s = AGAIN_S
-        self._resume = pickle.dumps(taken[-1].position)
-        wanted = [pushed.stored for pushed in taken if pushed.stored is not None]
-        frames = b"".join(pushed.frame for pushed in taken)
+        self._resume = pickle.dumps(events[-1].position)
+        wanted = [pushed.stored for pushed in events if pushed.stored is not None]
+        frames = b"".join(pushed.frame for pushed in events)
         return FrameRun(
             frames,
-            len(taken),
+            len(events),
             self._resume,
             stored=lambda: _call(wanted),
             problem=self._inbox.problem,
-            skipped=sum(pushed.skipped for pushed in taken),
+            skipped=sum(pushed.skipped for pushed in events),
             is_caught_up=self._inbox.is_caught_up,
         )
 

@@ -245,10 +245,10 @@ def _tail(log: Path, begin: int) -> str:
 
 def _reason(said: str) -> str:
     """Return the last error in a log, in parentheses, without the stack below it; "" if none."""
-    found = re.findall(
+    matches = re.findall(
         r"^(?:\S+ \S+ ERROR \w+: (.*)|Caused by: (.*)|Exception in thread .*?: (.*)|(Error: .*))$",
         said,
         re.MULTILINE,
     )
-    text = next(filter(None, found[-1]), "") if found else ""
+    text = next(filter(None, matches[-1]), "") if matches else ""
     return f" ({text[:200].rstrip('.')})" if text else ""

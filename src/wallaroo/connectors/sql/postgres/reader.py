@@ -137,13 +137,13 @@ class PostgresTableSource(TableSource):
     def _check(self, connection: Any) -> None:
         rows = self._rows
         names = {"table": self._table, "column": rows.column}
-        found = connection.execute(COLUMN, names).fetchone()
-        if found is None:
+        row = connection.execute(COLUMN, names).fetchone()
+        if row is None:
             raise PeerError(
                 f"Source '{rows.source}': {self.place} has no table '{rows.table}' with a column "
                 f"'{rows.column}'. Create it, or correct the names, then run again."
             )
-        kind, is_table = found
+        kind, is_table = row
         if not is_table:
             raise PeerError(
                 f"Source '{rows.source}': '{rows.table}' is a view, a foreign table or one that "

@@ -52,5 +52,4 @@ class PostgresSinkConfig(TableSinkConfig):
 
     @property
     def address(self) -> str:
-        """Return the database of the table, without secrets."""
         return without_secrets(self.dsn)
