@@ -36,7 +36,7 @@ FLAGS = [
 TESTS = Path(__file__).resolve().parent
 # What holds in every attempt, whatever the machine does meanwhile.  A test of anything else that
 # failed is tried once more; the report says which.
-GUARANTEES = ("conformance", "faults", "properties", "simulation")
+GUARANTEES = {"conformance", "faults", "properties", "simulation"}
 POLL_S = 0.01
 LIMIT_S = 300.0
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
@@ -144,7 +144,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run what takes long first; try once more what failed, unless it tests a guarantee."""
     items[:] = in_order(items)
     for item in items:
-        if item.path.relative_to(TESTS).parts[0] not in GUARANTEES:
+        if not GUARANTEES & set(item.path.relative_to(TESTS.parent).parts):
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["."]))
 
 

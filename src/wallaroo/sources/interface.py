@@ -52,8 +52,8 @@ class SourceConfig(ABC, Generic[Event]):
     # its arguments are the configuration, and that of `open_log` or `open_feed`.  It is loaded
     # there: so applications are built, and tasks run, without the client library.
     opener: ClassVar[str] = ""
-    # an optional library that the opener's module imports: name, extra of this package, and
-    # the host that needs it unless that is the driver's
+    # an optional library that the opener's module imports, as pip names it, and the host that
+    # needs it unless that is the driver's
     library: ClassVar[tuple[str, ...]] = ()
     fed_by: ClassVar[FedBy] = FedBy.FEEDER
     carries_times: ClassVar[bool] = False  # its records may carry event times

@@ -500,7 +500,7 @@ def test_an_encoder_that_is_none_is_left_to_the_build() -> None:
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("wallaroo.connectors.nats.reader", "wallaroo.connectors.nats.committer"):
         monkeypatch.setitem(sys.modules, module, None)
-    words = r"pip install 'wallaroo-spark\[nats\]'"
+    words = r"pip install nats-py"
     with pytest.raises(PeerError, match=words):
         source("s", "nats://h").open_feed(b"")
     with pytest.raises(PeerError, match=words):

@@ -38,7 +38,7 @@ class HTTPSinkConfig(QueuedSinkConfig):
 
     ``headers`` are sent along (``Authorization``, say).  ``https://`` verifies the server by the
     system's authorities, or those of ``tls``.  Redirects are not followed.  Needs urllib3 where the
-    driver runs: ``pip install 'wallaroo-spark[http]'``.
+    driver runs.
     """
 
     kind: ClassVar[str] = "http"

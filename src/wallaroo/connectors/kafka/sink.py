@@ -32,7 +32,7 @@ class KafkaSinkConfig(QueuedSinkConfig):
     ``isolation.level=read_committed`` see every output once.  ``"at-least-once"``: no transactions,
     less latency; output in flight at a crash is sent again.  ``options`` are librdkafka's, for
     TLS, SASL and tuning.  While the brokers are unavailable, output waits in the outbox.  Needs
-    confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
+    confluent-kafka.
 
     In the API of 2017 it is ``KafkaSinkConfig(topic, brokers, log_level, max_produce_buffer_ms,
     max_message_size, encoder)``; the three in the middle are not used.

@@ -36,8 +36,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
     default, ``""``: not at all) for monitoring.  ``on_data_loss`` applies if records that were not
     processed yet are gone, or a topic was created again: ``"stop"``, or ``"skip"``, which reports
     how many are skipped.  With ``until_now`` the source ends at the ends of the topics when the run
-    begins.  ``options`` are librdkafka's, for TLS, SASL and tuning.  Needs confluent-kafka: ``pip
-    install 'wallaroo-spark[kafka]'``.
+    begins.  ``options`` are librdkafka's, for TLS, SASL and tuning.  Needs confluent-kafka.
 
     In the API of 2017, ``KafkaSourceConfig(topic, brokers, log_level, decoder)``, it gets its
     pipeline's name; the log level is not used.
@@ -47,7 +46,6 @@ class KafkaSourceConfig(SourceConfig[Event]):
     opener: ClassVar[str] = "wallaroo.connectors.kafka.log:open_log"
     library: ClassVar[tuple[str, ...]] = (
         "confluent-kafka",
-        "kafka",
         "wherever the driver and workers run",
     )
     fed_by: ClassVar[FedBy] = FedBy.ITSELF

@@ -22,8 +22,7 @@ class MQTTSinkConfig(QueuedSinkConfig):
     that of outputs without one.  An output is done when the broker has acknowledged it; one that
     was unacknowledged when a process died or a connection broke is published again.  ``retain``:
     brokers keep a topic's last message for new subscribers.  ``tls`` verifies the broker by the
-    system's authorities.  Needs paho-mqtt where the driver runs: ``pip install
-    'wallaroo-spark[mqtt]'``.
+    system's authorities.  Needs paho-mqtt where the driver runs.
     """
 
     kind: ClassVar[str] = "mqtt"

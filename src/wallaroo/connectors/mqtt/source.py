@@ -22,14 +22,13 @@ class MQTTSourceConfig(SourceConfig[Event]):
     disk, and the broker keeps the session of ``client_id`` (``wallaroo-<name>`` by default; one
     application, one id): it sends the messages that came while the application was not connected,
     and again those that were not acknowledged.  With ``qos`` 0 they are lost.  ``tls`` verifies the
-    broker by the system's authorities.  Needs paho-mqtt on the driver's host: ``pip install
-    'wallaroo-spark[mqtt]'``.
+    broker by the system's authorities.  Needs paho-mqtt on the driver's host.
     """
 
     kind: ClassVar[str] = "mqtt"
     label_form: ClassVar[str] = "mqtt {0.topic}"
     opener: ClassVar[str] = "wallaroo.connectors.mqtt.subscriber:open_feed"
-    library: ClassVar[tuple[str, ...]] = ("paho-mqtt", "mqtt")
+    library: ClassVar[tuple[str, ...]] = ("paho-mqtt",)
     has_port: ClassVar[bool] = False  # the port is the broker's
 
     name: str

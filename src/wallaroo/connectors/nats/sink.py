@@ -27,8 +27,7 @@ class NATSSinkConfig(QueuedSinkConfig):
 
     A stream has to accept the subjects; with ``stream`` it has to be this one.  ``url`` is
     ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
-    ``credentials`` is a ``.creds`` file.  Needs nats-py where the driver runs: ``pip install
-    'wallaroo-spark[nats]'``.
+    ``credentials`` is a ``.creds`` file.  Needs nats-py where the driver runs.
     """
 
     kind: ClassVar[str] = "nats"

@@ -37,13 +37,13 @@ class NATSSourceConfig(SourceConfig[Event]):
 
     ``url`` is ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
     ``credentials`` is a ``.creds`` file.  The stream must exist.  Needs nats-py on the driver's
-    host: ``pip install 'wallaroo-spark[nats]'``.
+    host.
     """
 
     kind: ClassVar[str] = "nats"
     label_form: ClassVar[str] = "nats stream {0.stream}"
     opener: ClassVar[str] = "wallaroo.connectors.nats.reader:open_feed"
-    library: ClassVar[tuple[str, ...]] = ("nats-py", "nats")
+    library: ClassVar[tuple[str, ...]] = ("nats-py",)
 
     name: str
     stream: str

@@ -26,8 +26,7 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
     ``mandatory=False`` it is dropped.
 
     ``url`` is ``amqp://user:password@host:port/vhost``, ``amqps://`` with TLS.  Exchange and queues
-    have to exist; they are not declared.  Needs pika where the driver runs: ``pip install
-    'wallaroo-spark[rabbitmq]'``.
+    have to exist; they are not declared.  Needs pika where the driver runs.
     """
 
     kind: ClassVar[str] = "rabbitmq"

@@ -26,8 +26,7 @@ class RedisSinkConfig(QueuedSinkConfig):
     ``max_length`` keeps about that many entries of the stream.
 
     While the server is unavailable, output waits in the outbox.  One server, or a primary with
-    replicas; not Redis Cluster.  Needs redis where the driver runs: ``pip install
-    'wallaroo-spark[redis]'``.
+    replicas; not Redis Cluster.  Needs redis where the driver runs.
     """
 
     kind: ClassVar[str] = "redis"

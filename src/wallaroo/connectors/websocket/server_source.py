@@ -27,13 +27,12 @@ class WebSocketServerSourceConfig(ServerSourceConfig[Event]):
 
     Clients connect to ``path``; with ``token`` they need ``Authorization: Bearer <token>``.
     Messages above ``max_size`` end their connection.  Port 0 picks a free port.  For TLS set
-    ``tls``, or put a proxy in front.  Needs websockets on the driver's host: ``pip install
-    'wallaroo-spark[websocket]'``.
+    ``tls``, or put a proxy in front.  Needs websockets on the driver's host.
     """
 
     kind: ClassVar[str] = "websocket server"
     opener: ClassVar[str] = "wallaroo.connectors.websocket.server:open_feed"
-    library: ClassVar[tuple[str, ...]] = ("websockets", "websocket")
+    library: ClassVar[tuple[str, ...]] = ("websockets",)
 
     name: str
     host: str

@@ -25,7 +25,7 @@ class WebSocketSinkConfig(QueuedSinkConfig):
     UTF-8 then).  Messages from the server are dropped.
 
     ``headers`` go with the first request; ``tls`` replaces the system's authorities of ``wss://``.
-    Needs websockets where the driver runs: ``pip install 'wallaroo-spark[websocket]'``.
+    Needs websockets where the driver runs.
     """
 
     kind: ClassVar[str] = "websocket"

@@ -29,7 +29,7 @@ class QueuedSinkConfig(SinkConfig):
     system: ClassVar[str]  # "module:class" of its `ExternalSystem`
     # the same of the `QueuedCommitter` that writes to it
     queue: ClassVar[str] = "wallaroo.sinks.queued.queued_committer:QueuedCommitter"
-    # an optional library that the system imports; the extra of the package is the sink's ``kind``
+    # an optional library that the system imports, as pip names it
     library: ClassVar[str] = ""
 
     @property
@@ -51,6 +51,6 @@ class QueuedSinkConfig(SinkConfig):
     def open_system(self, context: CommitContext) -> ExternalSystem[Any]:
         """Return the system that the driver writes to."""
         user = f"Sink '{context.sink}' ({self.label})"
-        with optional_library(user, self.library, self.kind) if self.library else nullcontext():
+        with optional_library(user, self.library) if self.library else nullcontext():
             system: Callable[..., ExternalSystem[Any]] = load(self.system)
         return system(self, context)

@@ -28,12 +28,12 @@ class PostgresSinkConfig(TableSinkConfig):
 
     A batch is one transaction, with a line in the table ``ledger``, which is created if it is
     missing.  While the server is unavailable, rows wait in the outbox.  Needs psycopg 3 where the
-    driver runs: ``pip install 'wallaroo-spark[postgres]'``.
+    driver runs.
     """
 
     kind: ClassVar[str] = "postgres"
     system: ClassVar[str] = "wallaroo.connectors.sql.postgres.committer:PostgresSystem"
-    library: ClassVar[str] = "psycopg 3"
+    library: ClassVar[str] = "psycopg[binary]"
 
     dsn: str = field(repr=False)  # may hold a password
     table: str
