@@ -30,6 +30,8 @@ CONNECTORS = {
         ("source:KafkaSourceConfig", "record:KafkaRecord"),
         ("sink:KafkaSinkConfig", "output:KafkaOutput"),
     ),
+    "lake.delta": Connector((), ("sink:DeltaSinkConfig",)),
+    "lake.iceberg": Connector((), ("sink:IcebergSinkConfig",)),
     "mqtt": Connector(("source:MQTTSourceConfig",), ("sink:MQTTSinkConfig",)),
     "nats": Connector(("source:NATSSourceConfig", "message:NATSMessage"), ("sink:NATSSinkConfig",)),
     "rabbitmq": Connector(("source:RabbitMQSourceConfig",), ("sink:RabbitMQSinkConfig",)),

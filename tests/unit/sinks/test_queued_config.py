@@ -111,7 +111,7 @@ def test_the_named_system_and_queue_exist_and_take_the_configuration(
 
 
 def test_every_queued_sink_is_checked() -> None:
-    assert len(QUEUED) == len({config.kind for config in QUEUED}) == 13
+    assert len(QUEUED) == len({config.kind for config in QUEUED}) == 15
 
 
 def test_a_configuration_with_a_system_is_a_sink(tmp_path: Path) -> None:
