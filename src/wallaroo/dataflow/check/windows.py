@@ -16,7 +16,7 @@ from typing import Any
 from wallaroo.dataflow.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
 from wallaroo.steps.times import SPAN_MIN_NS, span_problem
-from wallaroo.steps.windows.aggregation import METHODS, Aggregation
+from wallaroo.steps.windows.aggregation import METHODS, Aggregation, Filtered
 from wallaroo.steps.windows.spec import (
     DEAD_LETTER,
     RANGE_POLICIES,
@@ -54,8 +54,11 @@ def aggregations_aggregate(subject: Subject) -> Iterator[Problem]:
             fix = "Give it a class derived from wallaroo.Aggregation, or an object of one."
             yield Problem(used.title, used.place, what, fix)
         else:
-            problems = list(_methods(used, step.aggregation))
-            yield from problems or _accumulator(used, step.aggregation, subject.serialize)
+            own = step.aggregation
+            while isinstance(own, Filtered):
+                own = own.whole
+            problems = list(_methods(used, own))
+            yield from problems or _accumulator(used, own, subject.serialize)
 
 
 def _looks_like_one(given: Any) -> bool:
