@@ -277,6 +277,14 @@ KEYS = ["str:1", "bytes:1", "int:1", "str:", "bytes:", "int:0", "int:-1", "int:"
 MANY = ["list", "empty", "none", "tuple", "generator", "holes"]
 
 
+def _pairs_as_keys() -> Case:
+    lines = ["a", "bb", "b", "a", "ba", "bb", "a", "b"] * 3
+    expected = []
+    for counted in counted_by(lines, lambda line: (line[0], len(line))):
+        expected.append(f"{counted} {counted.split()[1]}")
+    return Case("pairs as keys", values.pairs_as_keys, {"in": lines}, ordered_per_key(out=expected))
+
+
 def _several_outputs() -> Case:
     """The second step gives n - 1 outputs for its n-th event of a key."""
     lines = MANY * 3
@@ -438,6 +446,12 @@ CASES = (
         {"in": TIMED_LINES},
         ordered_per_key(out=windowed.in_sliding(TIMED_LINES)),
     ),
+    Case(
+        "results with their windows",
+        windowed.bounded,
+        {"in": TIMED_LINES},
+        in_any_order(*windowed.in_bounded(TIMED_LINES)),
+    ),
     _joined_in_windows(),
     Case(
         "outer join",
@@ -534,6 +548,7 @@ CASES = (
         {"in": KEYS * 3},
         ordered_per_key(out=counted_by(KEYS * 3, str)),
     ),
+    _pairs_as_keys(),
     Case(
         "random keys",
         values.random_keys,

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from inspect import isclass
+from linecache import getline
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
@@ -49,6 +51,7 @@ from wallaroo.steps.joins.step import (
     pair,
     whole_event,
 )
+from wallaroo.steps.keys import Key
 from wallaroo.steps.kinds import (
     STOP,
     Branch,
@@ -75,12 +78,12 @@ if TYPE_CHECKING:
 MAX_AHEAD = hours(24)
 
 T = TypeVar("T", covariant=True)
-K = TypeVar("K", bound="str | bytes | int", covariant=True)
+K = TypeVar("K", bound=Key, covariant=True)
 Event = TypeVar("Event")
 U = TypeVar("U")
 Joined = TypeVar("Joined")
 S = TypeVar("S")
-KeyU = TypeVar("KeyU", bound="str | bytes | int")
+KeyU = TypeVar("KeyU", bound=Key)
 
 
 class SourceOf(Protocol[T]):
@@ -124,14 +127,26 @@ class Pipeline(Generic[T]):
         """Add a step.  A state step needs ``key_by`` or ``collect`` before it."""
         return type(self)(StepNode(self._node, computation, user_place()))
 
+    @overload
     def key_by(
         self: Pipeline[Event], key_extractor: KeyExtractor[Event, KeyU]
-    ) -> KeyedPipeline[KeyU, Event]:
-        """Assign a key to every event.
+    ) -> KeyedPipeline[KeyU, Event]: ...
+    @overload
+    def key_by(
+        self: Pipeline[Event], key_extractor: Callable[[Event], KeyU]
+    ) -> KeyedPipeline[KeyU, Event]: ...
+    def key_by(self, key_extractor: Any) -> KeyedPipeline[Any, Any]:
+        """Assign a key to every event: a str, bytes, int, or a tuple of these.
 
-        State steps after it keep one state per key, and events of one key keep their order.
+        The key is the result of a key extractor, or of a plain function of one event:
+        ``key_by(lambda bid: (bid.bidder, bid.auction))``.  State steps after it keep one state per
+        key, and events of one key keep their order.
         """
-        return KeyedPipeline(KeyByNode(self._node, key_extractor, user_place()))
+        place = user_place()
+        extractor = key_extractor
+        if callable(extractor) and not isinstance(extractor, Step) and not isclass(extractor):
+            extractor = KeyExtractor(extractor, _name_of("key_by", extractor, None, place))
+        return KeyedPipeline(KeyByNode(self._node, extractor, place))
 
     def map(
         self, function: Callable[[T], U | None], *, name: str | None = None, on_error: str = STOP
@@ -609,6 +624,19 @@ def _step(
     place = user_place()
     if not callable(function) or isinstance(function, Step):
         return StepNode(pipeline.node, function, place)
-    if name is None and getattr(function, "__name__", "") == "<lambda>":
-        name = f"{kind.kind} at {PurePath(place).name}"
+    name = _name_of(kind.kind, function, name, place)
     return StepNode(pipeline.node, kind(function, name, on_error), place)
+
+
+def _name_of(kind: str, function: Any, name: str | None, place: str) -> str | None:
+    """Return the name of a plain function's step: that of a lambda is its place.
+
+    If there are several lambdas on its line, its column is part of its place.
+    """
+    if name is not None or getattr(function, "__name__", "") != "<lambda>":
+        return name
+    code = function.__code__
+    line = getline(code.co_filename, code.co_firstlineno)
+    columns = [column for _, _, column, _ in code.co_positions() if column]
+    column = f":{min(columns)}" if columns and line.count("lambda") > 1 else ""
+    return f"{kind} at {PurePath(place).name}{column}"

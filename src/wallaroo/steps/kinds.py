@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from wallaroo.steps.context import Context
+from wallaroo.steps.keys import Key
 from wallaroo.steps.times import EARLIEST_NS
 from wallaroo.user_code.references import importable_module, is_found, pickle_by_value, resolve
 from wallaroo.user_code.signatures import takes_third
@@ -20,7 +21,7 @@ from wallaroo.user_code.signatures import takes_third
 In = TypeVar("In", contravariant=True)  # a step that accepts more than it receives fits
 Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
-K = TypeVar("K", bound="str | bytes | int", covariant=True)
+K = TypeVar("K", bound=Key, covariant=True)
 
 STOP = "stop"
 SKIP = "skip"
@@ -390,9 +391,16 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
 
 
 class KeyExtractor(Step, Generic[In, K]):
-    """One event in, its key out: str, bytes or int."""
+    """One event in, its key out: str, bytes, int, or a tuple of these."""
 
     kind = "key_extractor"
+
+    @overload
+    def __call__(self) -> KeyExtractor[In, K]: ...
+    @overload
+    def __call__(self, data: In, /) -> K: ...
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args) if args else self
 
     def extract_key(self, data: In) -> K:
         """Run the user's function."""

@@ -5,6 +5,7 @@ Lines are ``key second number``; no event is late.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import wallaroo
 from tests.conformance.apps.sessions import SECOND, Click, key_of, parse, time_of
 from tests.conformance.apps.shapes import build
 from tests.conformance.apps.steps import sink, source
+from wallaroo.aggregations import Count
 from wallaroo.api.application import Application
 
 LATE_S = 4  # how far out of order lines are
@@ -55,6 +57,30 @@ def in_sliding(lines: list[str]) -> list[str]:
         for start in range(last - RANGE_S + SLIDE_S, last + 1, SLIDE_S):
             found[start, click.key].append(click.number)
     return [f"{key} {start} {sorted(found[start, key])}" for start, key in sorted(found)]
+
+
+def bounded(inputs: Path, outputs: Path) -> Application:
+    """Counts with their keys and windows, which a second shuffle carries."""
+    windows = wallaroo.range_windows(RANGE_S * SECOND).with_slide(SLIDE_S * SECOND)
+    counts = _clicks(inputs).to(windows.over(Count().where(is_even), with_window=True))
+    texts = counts.key_by(lambda counted: counted.window.start).map(
+        lambda c: f"{c.key} {c.value} {c.window.start_time:%S} {c.window.end_time:%S}"
+    )
+    return build("bounded", texts.to_sink(sink(outputs)))
+
+
+def is_even(click: Click) -> bool:
+    return click.number % 2 == 0
+
+
+def in_bounded(lines: list[str]) -> list[str]:
+    found = []
+    for text in in_sliding(lines):
+        key, start, numbers = text.split(" ", 2)
+        even = sum(number % 2 == 0 for number in json.loads(numbers))
+        end = (int(start) + RANGE_S) % 60
+        found.append(f"{key} {even} {int(start) % 60:02} {end:02}")
+    return found
 
 
 def numbers_of(left: Click | None, right: Click | None) -> str:

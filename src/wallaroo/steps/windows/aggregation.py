@@ -76,8 +76,9 @@ class Aggregation(Generic[In, Acc, Out]):
         Windows are the same as without it: one in which no event counts has the result of an empty
         accumulator.
         """
-        if not callable(predicate):
-            what = f"where() was given {predicate!r:.60}, not a function."
+        given: Any = predicate
+        if not callable(given):
+            what = f"where() was given {given!r:.60}, not a function."
             fix = "Give it a function of one event, such as lambda event: event.price > 9."
             raise WallarooParameterError(Problem("an aggregation", user_place(), what, fix))
         return Filtered(self, predicate)
