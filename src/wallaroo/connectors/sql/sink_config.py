@@ -18,6 +18,7 @@ class TableSinkConfig(QueuedSinkConfig):
     """A sink that appends to a table, with a line for each commit in a ledger."""
 
     shown_options: ClassVar[str] = "table={0.table!r}"
+    takes_rows: ClassVar[bool] = True
 
     table: str
     columns: Sequence[str]
