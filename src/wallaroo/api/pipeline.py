@@ -19,6 +19,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
+from wallaroo.api.joins import NOT_GIVEN, pair_join
 from wallaroo.api.times import hours, required_span
 from wallaroo.api.windows import RangeWindows
 from wallaroo.dataflow.graph.nodes import (
@@ -41,7 +42,6 @@ from wallaroo.steps.joins.step import (
     RIGHT_SIDE,
     Dedupe,
     InOrder,
-    IntervalJoin,
     JoinSpec,
     LatestJoin,
     Matching,
@@ -72,6 +72,7 @@ from wallaroo.steps.windows.late import is_late, late_event, no_late_events
 from wallaroo.user_code.user_frames import user_place
 
 if TYPE_CHECKING:
+    from wallaroo.steps.windows.aggregation import Aggregation
     from wallaroo.steps.windows.step import WindowStep
 
 # how far an event's time may be ahead of its receipt by default
@@ -82,6 +83,7 @@ K = TypeVar("K", bound=Key, covariant=True)
 Event = TypeVar("Event")
 U = TypeVar("U")
 Joined = TypeVar("Joined")
+Out = TypeVar("Out")
 S = TypeVar("S")
 KeyU = TypeVar("KeyU", bound=Key)
 
@@ -364,7 +366,8 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: KeyedPipeline[KeyU, U],
         combine: None = None,
         *,
-        within: Span,
+        within: Span | None,
+        ttl: Span | None = None,
         how: str = INNER,
         name: str = "join",
         on_error: str = STOP,
@@ -375,7 +378,43 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: KeyedPipeline[KeyU, U],
         combine: Callable[[Any, Any], Joined | None],
         *,
-        within: Span,
+        within: Span | None,
+        ttl: Span | None = None,
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, Joined]: ...
+    @overload
+    def join(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: None = None,
+        *,
+        until: Callable[[Event], datetime | float],
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event | None, U | None]]: ...
+    @overload
+    def join(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: None = None,
+        *,
+        until: Callable[[Event], datetime | float],
+        over: type[Aggregation[U, Any, Out]] | Aggregation[U, Any, Out],
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event, Out | None]]: ...
+    @overload
+    def join(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: Callable[[Any, Any], Joined | None],
+        *,
+        until: Callable[[Event], datetime | float],
+        over: type[Aggregation[U, Any, Any]] | Aggregation[U, Any, Any] | None = None,
         how: str = INNER,
         name: str = "join",
         on_error: str = STOP,
@@ -385,24 +424,33 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: Any,
         combine: Callable[[Any, Any], Any] | None = None,
         *,
-        within: Span,
+        within: Any = NOT_GIVEN,
+        ttl: Span | None = None,
+        until: Callable[[Any], Any] | None = None,
+        over: Any = None,
         how: str = INNER,
         name: str = "join",
         on_error: str = STOP,
     ) -> Any:
-        """Join events of one key whose times are at most ``within`` apart.
+        """Join events of one key.  Each pair has one result: ``combine(left, right)``, or a tuple.
 
-        Each pair has one result: ``combine(left, right)``, by default a tuple.
+        * ``within=span``: events whose times are at most a span apart.
+        * ``until=function``: right events from the time of the left one until the time that the
+          function returns for it, inclusive.  ``over=aggregation``: one result for each left event,
+          when that time has passed: ``combine(left, result)`` with the aggregation's result over
+          its right events.
+        * ``within=None``: all events; both sides wait for the other without end or, with
+          ``ttl=span``, those whose times are at most so far apart.  No event is late: the time of
+          one that is behind the watermark is that.
 
         ``how`` is ``"inner"``, ``"left"``, ``"right"`` or ``"outer"``: whether an event without a
         partner has a result, with None for the other side, once the watermark shows that none will
         come.  Late events are dropped; with ``on_error="skip"`` they are counted as well, with
         ``"dead-letter"`` they are written to the dead letters.
         """
-        spec = JoinSpec(span_ns(within), how)
-        return _joined(
-            self, right, IntervalJoin(combine or pair, name, on_error, spec, user_place())
-        )
+        options = {"within": within, "ttl": ttl, "until": until, "over": over, "how": how}
+        step = pair_join(combine or pair, name, on_error, user_place(), **options)
+        return _joined(self, right, step)
 
     @overload
     def join_latest(

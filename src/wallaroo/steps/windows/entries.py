@@ -91,6 +91,10 @@ class Row(Protocol):
     def key(self) -> Any:
         """Return the key."""
 
+    @property
+    def sub(self) -> Any:
+        """Return the name that it was added under."""
+
 
 class Rows(Protocol):
     """Rows in the order of time."""

@@ -89,6 +89,23 @@ def rebuilt(packed: Any, spec: WindowSpec, *options: Any) -> WindowStep[Any, Any
     return WindowStep(spec, packed.unpack(), *options)
 
 
+class Aggregated:
+    """An aggregation that travels with its step."""
+
+    __slots__ = ("aggregation", "given")
+
+    def __init__(self, given: Any):
+        self.given = given
+        self.aggregation = made_of(given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _aggregated, (_packed(self.given),)
+
+
+def _aggregated(packed: Any) -> Aggregated:
+    return Aggregated(packed.unpack())
+
+
 def _delay_of(spec: WindowSpec) -> int:
     """Return how much later than its time a result is emitted."""
     if isinstance(spec, RangeWindowSpec):
