@@ -412,6 +412,19 @@ def _timed(outputs: Outputs) -> None:
     assert per_key(outputs["out"]) == sessions.expected(TIMED_LINES)
 
 
+def _newest(outputs: Outputs) -> None:
+    """Which ones leave depends on the batches; a key's are in order, and its last one is there."""
+    counted = counted_by(LINES, first_word)
+    assert set(outputs["out"]) <= set(counted)
+    for key, rows in per_key(outputs["out"]).items():
+        numbers = [int(row.split()[-1]) for row in rows]
+        assert numbers == sorted(set(numbers))
+        assert rows[-1] == per_key(counted)[key][-1]
+    lengths = per_key(outputs["out2"], lambda row: str(length_of_first_word(row)))
+    assert set(lengths) == {"2", "3"}
+    assert set(outputs["out2"]) <= {f"{row}!" for row in counted}
+
+
 def _joined_in_windows() -> Case:
     lefts, rights = TIMED_LINES[:150], TIMED_LINES[7:120:2]
     pairs, late = windowed.in_windows(lefts, rights)
@@ -459,6 +472,19 @@ CASES = (
         {"left": TIMED_LINES[:90], "right": TIMED_LINES[7:120:2]},
         in_any_order(*windowed.in_joined(TIMED_LINES[:90], TIMED_LINES[7:120:2])),
     ),
+    Case(
+        "join without a span",
+        windowed.tables,
+        {"left": TIMED_LINES[:60], "right": TIMED_LINES[7:90:2]},
+        in_any_order(*windowed.in_tables(TIMED_LINES[:60], TIMED_LINES[7:90:2])),
+    ),
+    Case(
+        "join until a time of its own, aggregated",
+        windowed.best,
+        {"left": TIMED_LINES[:90], "right": TIMED_LINES[7:120:2]},
+        in_any_order(*windowed.in_best(TIMED_LINES[:90], TIMED_LINES[7:120:2])),
+    ),
+    Case("newest of a batch", shapes.newest_of_a_batch, {"in": LINES}, _newest),
     Case(
         "as-of join",
         windowed.latest,

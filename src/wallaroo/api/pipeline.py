@@ -67,6 +67,7 @@ from wallaroo.steps.kinds import (
     Step,
     receipt_time,
 )
+from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.times import EARLIEST_NS, TIME_LIMIT_NS, Span, span_ns
 from wallaroo.steps.windows.late import is_late, late_event, no_late_events
 from wallaroo.user_code.user_frames import user_place
@@ -603,6 +604,17 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         place = user_place()
         check_on_error("in order", on_error)
         step: Any = InOrder(whole_event, name, on_error, OrderSpec(), place)
+        return type(self)(StepNode(self._node, step, place))
+
+    def latest_per_key(self, *, name: str = "latest per key") -> Self:
+        """Keep only the last event of each key in every batch that is committed.
+
+        For a sink of changing rows: a row that changes a thousand times in a batch leaves once.
+        Events of different batches do not replace each other: how many leave depends on how often
+        the run commits, and the last one of a key always leaves.
+        """
+        place = user_place()
+        step: Any = LatestPerKey(name, place)
         return type(self)(StepNode(self._node, step, place))
 
     def with_late_events(self) -> tuple[Self, KeyedPipeline[K, Any]]:

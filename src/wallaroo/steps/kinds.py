@@ -54,6 +54,8 @@ class Step:
     # whether it keeps ordered entries and what is due (``engine.ordered_entries``); such a step is
     # also ``is_stateful``
     keeps_entries: bool = False
+    # whether all events of a key have to come to one place for it, as those of a state step do
+    needs_key: ClassVar[bool] = False
     side: int | None = None  # the side of a join, which is all that it adds to events
     holds_ns: int = 0  # how far the watermark passes a result's time before the result leaves
     uses_time: ClassVar[bool] = False  # whether it needs the times of events

@@ -11,6 +11,7 @@ from wallaroo.engine.operators import (
     event_time,
     filter,
     joins,
+    latest_per_key,
     peek,
     state_computation,
     state_computation_multi,
@@ -38,6 +39,7 @@ from wallaroo.steps.kinds import (
     StateComputationMulti,
     Step,
 )
+from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.windows.step import WindowStep
 
 OPERATORS: dict[type[Step], Build] = {
@@ -49,6 +51,7 @@ OPERATORS: dict[type[Step], Build] = {
     StateComputation: state_computation.build,
     StateComputationMulti: state_computation_multi.build,
     WindowStep: windows.build,
+    LatestPerKey: latest_per_key.build,
     IntervalJoin: joins.build_pairs,
     JoinUntil: joins.build_pairs,
     OpenJoin: joins.build_pairs,
