@@ -201,6 +201,11 @@ reveal_type(lines.key_by(lambda text: (text[0], len(text))))
 reveal_type(lines.key_by(word).to(wallaroo.count_windows(3).over(Longest, with_window=True)))
 # T: WindowStep[Any, tuple[Any, Any, Window, fallback=WindowResult[Any]]]
 reveal_type(wallaroo.range_windows(1).over(Count().where(len), with_window=True))
+# T: KeyedPipeline[str, tuple[str | None, str | None]]
+reveal_type(lines.key_by(word).join(lines.key_by(word), within=None))
+# T: KeyedPipeline[str, tuple[str, Any | None]]
+reveal_type(lines.key_by(word).join(lines.key_by(word), until=len, over=Count()))
+reveal_type(lines.key_by(word).latest_per_key())  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word).in_order())  # T: KeyedPipeline[str, str]
 reveal_type(lines.collect())  # T: KeyedPipeline[str, str]
 reveal_type(lines.merge(numbers))  # T: Pipeline[str | int]

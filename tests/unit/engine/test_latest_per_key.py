@@ -10,7 +10,7 @@ import pytest
 import wallaroo
 from tests.timed_events import Event, decode, encode, key_of, time_of
 from wallaroo.aggregations import Collect
-from wallaroo.engine.operators.latest_per_key import build
+from wallaroo.engine.operators.filter import build_latest
 from wallaroo.engine.operators.table import OPERATORS
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.testing import LocalApplication, run_local
@@ -79,7 +79,7 @@ def test_the_time_of_an_event_goes_with_it() -> None:
     site.time = time
     site.lost = lambda loss: [0]
     site.emit = lambda key, event: seen.append((key, event, time.event_ns, time.watermark_ns))
-    operator = build(source().key_by(key_of).latest_per_key().node.step, site)  # type: ignore[union-attr]
+    operator = build_latest(source().key_by(key_of).latest_per_key().node.step, site)  # type: ignore[union-attr]
 
     for key, event, at in (("a", 1, 5), ("b", 2, 6), ("a", 3, 4)):
         time.event_ns, time.watermark_ns = at, at - 1
@@ -91,4 +91,4 @@ def test_the_time_of_an_event_goes_with_it() -> None:
 
     assert seen == [("b", 2, 6, 5), ("a", 3, 4, 3)]
     assert (time.event_ns, time.watermark_ns) == (9, 8)
-    assert build in OPERATORS.values()
+    assert build_latest in OPERATORS.values()

@@ -49,12 +49,12 @@ def _span(step: IntervalJoin[object] | LatestJoin[object] | Dedupe[object]) -> D
     spec: JoinSpec = step.spec
     if isinstance(step, JoinUntil):
         return _until(spec)
-    option, span = "within", spec.within_ns
-    if isinstance(step, LatestJoin | OpenJoin):
-        option, span = ("max_age", span) if isinstance(step, LatestJoin) else ("ttl", spec.ttl_ns)
-        if span is None:
-            return None
-    return span_problem(f"{option}={span!r}", span)
+    if isinstance(step, OpenJoin):
+        return None if spec.ttl_ns is None else span_problem(f"ttl={spec.ttl_ns!r}", spec.ttl_ns)
+    span = spec.within_ns
+    if isinstance(step, LatestJoin):
+        return None if span is None else span_problem(f"max_age={span!r}", span)
+    return span_problem(f"within={span!r}", span)
 
 
 def _until(spec: JoinSpec) -> Described:

@@ -54,16 +54,16 @@ def build_pairs(step: IntervalJoin[Any], site: Site) -> Operator:
     time = site.time
     over = step.spec.over
     works = PairsOf(
-        step.function,
-        None if over is None else calls_of(over.aggregation),
-        store.entries,
-        store.due,
-        time,
-        emit_at(site),
-        site.failed,
-        late_by(time, _late_of(step, site), site.lost),
-        site.lost(Loss.UNMATCHED),
-        time.batch,
+        combine=step.function,
+        over=None if over is None else calls_of(over.aggregation),
+        entries=store.entries,
+        due=store.due,
+        now=time,
+        emit=emit_at(site),
+        failed=site.failed,
+        too_late=late_by(time, _late_of(step, site), site.lost),
+        unmatched=site.lost(Loss.UNMATCHED),
+        batch=time.batch,
     )
     machine = PairMachine(step.spec, works)
     return Operator(machine.process, machine.advance, machine.store)

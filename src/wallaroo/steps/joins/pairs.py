@@ -122,7 +122,7 @@ _time_of = attrgetter("time")
 
 
 class _Key:
-    """What is known of a key in this batch: by side, in the order of time."""
+    """The known events of a key in this batch, by side, in the order of time."""
 
     __slots__ = ("known_from", "rows")
 
@@ -225,7 +225,9 @@ class PairMachine:
         for other in near:
             left, right = (own, other) if own.side == LEFT else (other, own)
             right.is_changed = right.is_changed or not right.has_met
-            left.is_changed = left.has_met = right.has_met = True
+            left.is_changed = True
+            for each in (left, right):
+                each.has_met = True
             try:
                 total = works.over.initial() if left.total is None else left.total
                 changed = works.over.update(right.event, total)
@@ -295,7 +297,8 @@ class PairMachine:
         for row in self._works.due.take(watermark):
             sub: Any = row.sub
             if not isinstance(sub, bytes):
-                self._known(row.key)  # of an earlier version: its events are new ones now
+                # This row is of an earlier version: its key's events are new ones from here on.
+                self._known(row.key)
                 continue
             waiting = self._find(row.key, sub)
             if waiting is None:

@@ -75,7 +75,7 @@ class JoinSpec:
     is_open: bool = False  # whether all events of a key meet, if there is no ``ttl_ns``
     ttl_ns: int | None = None
     until: Callback | None = None  # returns the last time of right events that a left one meets
-    over: Aggregated | None = None  # of the right events that a left one meets
+    over: Aggregated | None = None  # aggregates the right events that a left one meets
 
 
 @dataclass(frozen=True, slots=True)
