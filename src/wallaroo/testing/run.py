@@ -44,9 +44,9 @@ class VirtualClock:
 class LocalRun:
     """A run's encoded outputs by sink name in sink order; ``state(step)``: states by key.
 
-    ``decoded_by_sink`` has the same outputs as the sinks write them: of a Kafka sink
-    ``KafkaOutput`` (value, key, partition, headers), of one with columns a dict for each row, of
-    MQTT, NATS and RabbitMQ value and address; of others the bytes.
+    ``decoded_by_sink`` has the same outputs as the sinks write them: records with value, key,
+    partition and headers, a dict for each row of a sink with columns, messages with value and
+    address; of other sinks the bytes.
     """
 
     by_sink: dict[str, list[bytes]]
