@@ -71,7 +71,11 @@ def _line_of(text: str) -> int:
             "compute multi",
             "TypeError: a multi computation must return a list, this one returned int",
         ),
-        (b"float key", "extract", "TypeError: a key must be str, bytes or int, not float"),
+        (
+            b"float key",
+            "extract",
+            "TypeError: a key must be str, bytes, int, or a tuple of these, not float",
+        ),
         (b"list key", "extract", "TypeError: unhashable type: 'list'"),
         (
             b"number instead of bytes",
@@ -123,7 +127,7 @@ def test_a_key_that_equals_a_number_is_refused_whatever_came_before(
     error = failure(runner, failing.every_kind, before, b"float key that equals an int")
 
     assert error.step == "extract"
-    assert error.cause == "TypeError: a key must be str, bytes or int, not float"
+    assert error.cause == "TypeError: a key must be str, bytes, int, or a tuple of these, not float"
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,7 @@ class SinkConfig(ABC):
 
     kind: ClassVar[str] = "sink"
     can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
+    takes_rows: ClassVar[bool] = False  # whether an event that is a dict can be written as it is
     # the options that name it in errors: "topic={0.topic!r}" is KafkaSinkConfig(topic='orders')
     shown_options: ClassVar[str] = ""
     target_form: ClassVar[str] = ""  # what its target shows of it: "{0.host}:{0.port}"
@@ -205,6 +206,13 @@ class SinkConfig(ABC):
     @abstractmethod
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
         """Open the committer in the driver, with the process, connection or directory it uses."""
+
+    def decoded(self, output: bytes) -> Any:
+        """Return a staged output as the sink writes it: a record, a row; or as it is.
+
+        It is the counterpart of an encoder that packs what a sink needs beside bytes.
+        """
+        return output
 
     def _wrong(self, what: str, fix: str) -> WallarooParameterError:
         """Return the error for a parameter that cannot be used."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from wallaroo.steps.context import Context
+from wallaroo.steps.keys import Key
 from wallaroo.steps.times import EARLIEST_NS
 from wallaroo.user_code.references import importable_module, is_found, pickle_by_value, resolve
 from wallaroo.user_code.signatures import takes_third
@@ -21,7 +22,7 @@ from wallaroo.user_code.user_frames import PACKAGE
 In = TypeVar("In", contravariant=True)  # a step that accepts more than it receives fits
 Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
-K = TypeVar("K", bound="str | bytes | int", covariant=True)
+K = TypeVar("K", bound=Key, covariant=True)
 
 STOP = "stop"
 SKIP = "skip"
@@ -54,6 +55,8 @@ class Step:
     # whether it keeps ordered entries and what is due (``engine.ordered_entries``); such a step is
     # also ``is_stateful``
     keeps_entries: bool = False
+    # whether all events of a key have to come to one place for it, as those of a state step do
+    needs_key: ClassVar[bool] = False
     side: int | None = None  # the side of a join, which is all that it adds to events
     holds_ns: int = 0  # how far the watermark passes a result's time before the result leaves
     uses_time: ClassVar[bool] = False  # whether it needs the times of events
@@ -409,9 +412,16 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
 
 
 class KeyExtractor(Step, Generic[In, K]):
-    """One event in, its key out: str, bytes or int."""
+    """One event in, its key out: str, bytes, int, or a tuple of these."""
 
     kind = "key_extractor"
+
+    @overload
+    def __call__(self) -> KeyExtractor[In, K]: ...
+    @overload
+    def __call__(self, data: In, /) -> K: ...
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args) if args else self
 
     def extract_key(self, data: In) -> K:
         """Run the user's function."""

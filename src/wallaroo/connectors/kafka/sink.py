@@ -11,7 +11,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text
-from wallaroo.connectors.kafka.output import pack
+from wallaroo.connectors.kafka.output import KafkaOutput, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -70,6 +70,10 @@ class KafkaSinkConfig(QueuedSinkConfig):
             raise self._wrong(f"brokers={self.brokers!r} cannot be read.", fix) from None
         object.__setattr__(self, "options", dict(self.options))
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
+
+    def decoded(self, output: bytes) -> KafkaOutput:
+        """Return a staged output."""
+        return decoded(output)
 
     @property
     def address(self) -> str:

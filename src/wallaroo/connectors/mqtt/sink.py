@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.sinks.addressed import pack
+from wallaroo.sinks.addressed import AddressedOutput, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -50,6 +50,10 @@ class MQTTSinkConfig(QueuedSinkConfig):
                 f"topic={self.topic!r} is a filter.", "Name one topic; + and # cannot be in it."
             )
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
+
+    def decoded(self, output: bytes) -> AddressedOutput:
+        """Return a staged output."""
+        return decoded(output, self.topic)
 
     @property
     def label(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.network.tls import TLS
-from wallaroo.sinks.addressed import pack
+from wallaroo.sinks.addressed import AddressedOutput, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -52,6 +52,10 @@ class NATSSinkConfig(QueuedSinkConfig):
                 "Name one; wildcards and spaces cannot be in it.",
             )
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
+
+    def decoded(self, output: bytes) -> AddressedOutput:
+        """Return a staged output."""
+        return decoded(output, self.subject)
 
     @property
     def target(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.sinks.addressed import pack
+from wallaroo.sinks.addressed import AddressedOutput, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -47,6 +47,10 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
                 "Name an exchange; or a queue as routing_key.",
             )
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
+
+    def decoded(self, output: bytes) -> AddressedOutput:
+        """Return a staged output."""
+        return decoded(output, self.routing_key)
 
     @property
     def target(self) -> str:

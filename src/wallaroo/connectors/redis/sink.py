@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.connectors.redis.output import pack_entry, pack_field
+from wallaroo.connectors.redis.output import decoded_entry, decoded_field, pack_entry, pack_field
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -30,6 +30,7 @@ class RedisSinkConfig(QueuedSinkConfig):
     """
 
     kind: ClassVar[str] = "redis"
+    takes_rows: ClassVar[bool] = True
     shown_options: ClassVar[str] = "{0.target!r}"
     system: ClassVar[str] = "wallaroo.connectors.redis.committer:RedisSystem"
     library: ClassVar[str] = "redis"
@@ -52,6 +53,10 @@ class RedisSinkConfig(QueuedSinkConfig):
             )
         pack = pack_field if self.hash else pack_entry
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
+
+    def decoded(self, output: bytes) -> Any:
+        """Return a staged output: a dict of fields, or the field of a hash and its value."""
+        return decoded_field(output) if self.hash else decoded_entry(output)
 
     @property
     def label(self) -> str:

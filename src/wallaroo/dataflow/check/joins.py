@@ -6,13 +6,26 @@ Where it runs: pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from wallaroo.dataflow.check.subject import Subject, Used, used_steps
 from wallaroo.dataflow.check.windows import range_problems
 from wallaroo.errors import Problem
-from wallaroo.steps.joins.step import HOW, HOW_LATEST, Dedupe, IntervalJoin, LatestJoin, WindowJoin
+from wallaroo.steps.joins.step import (
+    HOW,
+    HOW_LATEST,
+    Dedupe,
+    IntervalJoin,
+    JoinSpec,
+    JoinUntil,
+    LatestJoin,
+    OpenJoin,
+    WindowJoin,
+)
 from wallaroo.steps.times import span_problem
 from wallaroo.steps.windows.spec import RangeWindowSpec
+
+Described = tuple[str, str] | None
 
 
 def joins_have_a_span(subject: Subject) -> Iterator[Problem]:
@@ -24,14 +37,35 @@ def joins_have_a_span(subject: Subject) -> Iterator[Problem]:
             yield from _how(used, step.spec.how, tuple(HOW))
         if not isinstance(step, IntervalJoin | LatestJoin | Dedupe):
             continue
-        within = step.spec.within_ns
-        is_open = within is None and isinstance(step, LatestJoin)
-        option = "max_age" if isinstance(step, LatestJoin) else "within"
-        problem = None if is_open else span_problem(f"{option}={within!r}", within)
+        problem = _span(step)
         if problem:
             yield used.problem(*problem)
         known = HOW_LATEST if isinstance(step, LatestJoin) else tuple(HOW)
         yield from _how(used, step.spec.how, known)
+
+
+def _span(step: IntervalJoin[object] | LatestJoin[object] | Dedupe[object]) -> Described:
+    """Return what is wrong with a step's span, and its fix; None if nothing is."""
+    spec: JoinSpec = step.spec
+    if isinstance(step, JoinUntil):
+        return _until(spec)
+    if isinstance(step, OpenJoin):
+        return None if spec.ttl_ns is None else span_problem(f"ttl={spec.ttl_ns!r}", spec.ttl_ns)
+    span = spec.within_ns
+    if isinstance(step, LatestJoin):
+        return None if span is None else span_problem(f"max_age={span!r}", span)
+    return span_problem(f"within={span!r}", span)
+
+
+def _until(spec: JoinSpec) -> Described:
+    until: Any = spec.until and spec.until.function
+    if not callable(until):
+        what = f"until={until!r:.60} is no function."
+        return what, "Give it a function of a left event that returns a time: lambda e: e.expires."
+    if spec.over is not None and spec.how not in HOW_LATEST:
+        what = f"how={spec.how!r} has no results for right events that are aggregated."
+        return what, "Choose 'inner' or 'left'."
+    return None
 
 
 def _how(used: Used, how: object, known: tuple[str, ...]) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from typing import Any
 from wallaroo.dataflow.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
 from wallaroo.steps.times import SPAN_MIN_NS, span_problem
-from wallaroo.steps.windows.aggregation import METHODS, Aggregation
+from wallaroo.steps.windows.aggregation import METHODS, Aggregation, Filtered
 from wallaroo.steps.windows.spec import (
     DEAD_LETTER,
     RANGE_POLICIES,
@@ -43,19 +43,30 @@ def _windows(subject: Subject) -> Iterator[tuple[Used, WindowStep[Any, Any]]]:
             yield used, used.step
 
 
+def _aggregations(subject: Subject) -> Iterator[tuple[Used, tuple[Any, Any]]]:
+    """Yield what windows and joins aggregate by: as it was given, and as an object."""
+    for used in used_steps(subject):
+        over = getattr(getattr(used.step, "spec", None), "over", None)
+        found = used.step if isinstance(used.step, WindowStep) else over
+        if found is not None:
+            yield used, (found.given, found.aggregation)
+
+
 def aggregations_aggregate(subject: Subject) -> Iterator[Problem]:
     """Require aggregations with all methods in ``over``."""
-    for used, step in _windows(subject):
-        given = step.given
-        if inspect.isclass(step.aggregation):
+    for used, (given, aggregation) in _aggregations(subject):
+        if inspect.isclass(aggregation):
             yield from _not_made(used, given)
-        elif not isinstance(step.aggregation, Aggregation) and not _looks_like_one(given):
-            what = f"over() was given {given!r:.60} instead of an aggregation."
+        elif not isinstance(aggregation, Aggregation) and not _looks_like_one(given):
+            what = f"over was given {given!r:.60} instead of an aggregation."
             fix = "Give it a class derived from wallaroo.Aggregation, or an object of one."
             yield used.problem(what, fix)
         else:
-            problems = list(_methods(used, step.aggregation))
-            yield from problems or _accumulator(used, step.aggregation, subject.serialize)
+            own = aggregation
+            while isinstance(own, Filtered):
+                own = own.whole
+            problems = list(_methods(used, own))
+            yield from problems or _accumulator(used, own, subject.serialize)
 
 
 def _looks_like_one(given: Any) -> bool:

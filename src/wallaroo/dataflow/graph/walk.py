@@ -57,8 +57,10 @@ def consumers_of(root: Node) -> dict[Node, list[Node]]:
 
 
 def is_state_step(node: Node) -> bool:
-    """Return whether the node is a step with state."""
-    return isinstance(node, StepNode) and bool(getattr(node.step, "is_stateful", False))
+    """Return whether the node is a step with state, or another one that needs a key."""
+    if not isinstance(node, StepNode):
+        return False
+    return any(getattr(node.step, trait, False) for trait in ("is_stateful", "needs_key"))
 
 
 def keyed_nodes(root: Node) -> frozenset[Node]:

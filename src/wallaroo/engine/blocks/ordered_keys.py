@@ -16,6 +16,7 @@ begins with the key itself (``join_key``), as nothing else could identify it.
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from typing import Any
 
@@ -35,6 +36,7 @@ _BYTES = b"\x20"
 _STR = b"\x30"
 _TUPLE = b"\x40"
 _END = b"\x00"
+_ESCAPED_END = re.compile(rb"\x00(?!\xff)")
 
 
 def encode_time(time_ns: int) -> bytes:
@@ -115,9 +117,10 @@ def _decode_part(encoded: bytes, at: int) -> tuple[Any, int]:
 
 
 def _unescape(encoded: bytes, at: int) -> tuple[bytes, int]:
-    end = encoded.index(b"\x00", at)
-    while encoded[end + 1 : end + 2] == b"\xff":
-        end = encoded.index(b"\x00", end + 2)
+    found = _ESCAPED_END.search(encoded, at)
+    if found is None:
+        raise ValueError("the name of an entry has no end")
+    end = found.start()
     return encoded[at:end].replace(b"\x00\xff", b"\x00"), end + 2
 
 

@@ -126,7 +126,7 @@ class EventStageBuilder:
         operators: list[Operator] = []
         emit = self.output(branches)
         for place in reversed(range(len(steps))):
-            if is_sampled and steps[place].keeps_entries:
+            if is_sampled and (steps[place].keeps_entries or steps[place].needs_key):
                 relays[place] = Relay(emit)
                 emit = relays[place].process
             operator = self.operator(steps[place], self._operator_site(place, emit, holds_ns))

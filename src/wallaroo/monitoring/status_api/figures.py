@@ -400,7 +400,8 @@ _OF_STEPS = (
            ("step", "policy"), _failed),
     Figure("step_dropped_events", "", "Events that left a step without a result.", Kind.COUNTER,
            ("step", "reason"), _dropped, "filtered, late (dropped), skipped (by its error "
-           "policy), deduplicated, unmatched (in a join); expired: states of keys"),
+           "policy), deduplicated, replaced (in latest_per_key), unmatched (in a join); expired: "
+           "states of keys"),
     Figure("step_late_events", "", "Late events of a step, dropped or not.", Kind.COUNTER, _STEP,
            _late),
     Figure("step_late", "ratio", "Share of a step's events that are late.", Kind.GAUGE, _STEP,

@@ -91,6 +91,10 @@ class Row(Protocol):
     def key(self) -> Any:
         """Return the key."""
 
+    @property
+    def sub(self) -> Any:
+        """Return the name that it was added under."""
+
 
 class Rows(Protocol):
     """Rows in the order of time."""
@@ -197,7 +201,13 @@ class Live:
 
 
 def order_of(key: Any) -> tuple[str, Any]:
-    """Return the sort key of a key, whatever its type."""
+    """Return the sort key of a key, whatever its type.
+
+    >>> sorted([("b", 1), 7, (2, "a"), "b", ("a", "a")], key=order_of)
+    [7, 'b', (2, 'a'), ('a', 'a'), ('b', 1)]
+    """
+    if isinstance(key, tuple):
+        return "tuple", tuple(map(order_of, key))
     return type(key).__name__, key
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.connectors.sql.postgres.rows import packed
+from wallaroo.connectors.sql.postgres.rows import packed, texts
 from wallaroo.connectors.sql.sink_config import TableSinkConfig
 from wallaroo.sinks.addresses import without_secrets
 from wallaroo.steps.kinds import Encoder
@@ -49,6 +49,10 @@ class PostgresSinkConfig(TableSinkConfig):
                     f"{name!r} is no name of a table.", "Give 'table' or 'schema.table'."
                 )
         self._set_columns(packed)
+
+    def decoded(self, output: bytes) -> dict[str, str | None]:
+        """Return a staged output: a row by column, each value as the text that is sent."""
+        return dict(zip(self.columns, texts(output), strict=True))
 
     @property
     def address(self) -> str:
