@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
-Out = TypeVar("Out")
-
 from wallaroo.steps.times import date_of
+
+Out = TypeVar("Out")
 
 DROP = "drop"
 FIRE_PER_MESSAGE = "fire-per-message"
