@@ -16,7 +16,6 @@ begins with the key itself (``join_key``), as nothing else could identify it.
 from __future__ import annotations
 
 import hashlib
-import re
 import struct
 from typing import Any
 
@@ -36,7 +35,6 @@ _BYTES = b"\x20"
 _STR = b"\x30"
 _TUPLE = b"\x40"
 _END = b"\x00"
-_ESCAPED_END = re.compile(rb"\x00(?!\xff)")
 
 
 def encode_time(time_ns: int) -> bytes:
@@ -117,10 +115,7 @@ def _decode_part(encoded: bytes, at: int) -> tuple[Any, int]:
 
 
 def _unescape(encoded: bytes, at: int) -> tuple[bytes, int]:
-    found = _ESCAPED_END.search(encoded, at)
-    if found is None:
-        raise ValueError("the name of an entry has no end")
-    end = found.start()
+    end = encoded.index(b"\x00\x00", at)  # a zero byte of the value is followed by 0xff
     return encoded[at:end].replace(b"\x00\xff", b"\x00"), end + 2
 
 
