@@ -61,13 +61,13 @@ def taker(folder: str) -> Callable[[str], None]:
     order = os.path.join(folder, ORDER)
 
     def fault_point(name: str) -> None:
-        taken = f"{folder}/{name}{TAKEN}"
+        order_in_work = f"{folder}/{name}{TAKEN}"
         try:
             os.unlink(f"{folder}/{name}")
-            rename(order, taken)  # fails in all processes but one
+            rename(order, order_in_work)  # fails in all processes but one
         except OSError:
             return
-        with open(taken, encoding="ascii") as file:
+        with open(order_in_work, encoding="ascii") as file:
             act(file.read())
 
     return fault_point

@@ -223,13 +223,13 @@ def _rows(kind: str, key: Key, sides: Any) -> dict[str, list[Form]]:
 
 def _waiting(sub: bytes, value: Any) -> dict[str, list[Form]]:
     """Return the form of an event that waits in a join of pairs."""
-    event, has_met, *own = value
+    event, has_met, *rest = value
     side, time_ns = side_and_time(sub)
     form: Form = {"at": utc(time_ns), "event": _value(event), "has met one": has_met}
-    if own:
-        form["until"] = utc(own[0])
-        if own[1] is not None:
-            form["value"] = _value(own[1])
+    if rest:
+        form["until"] = utc(rest[0])
+        if rest[1] is not None:
+            form["value"] = _value(rest[1])
     return {SIDES[side]: [form]}
 
 

@@ -196,12 +196,12 @@ class StreamReader:
 
     def _begin(self, stream: Any, *, is_kept: bool) -> None:
         """Set the position if there is none; refuse a stream other than the earlier one."""
-        own = self._config
+        config = self._config
         created = stream.created.isoformat()
         newest = stream.state.last_seq
         self._newest = newest if self._newest is None else self._newest
         if self._position is None:
-            start = 1 if is_kept else own.start
+            start = 1 if is_kept else config.start
             first = newest + 1 if start is None else max(start, stream.state.first_seq)
             self._position = StreamPosition(created, first - 1)
         elif self._position.created != created:
@@ -219,17 +219,17 @@ class StreamReader:
         lost = first - self._next_sequence()
         if not self._shows_loss or lost <= 0:
             return
-        own = self._config
+        config = self._config
         what = (
-            f"{lost:,} messages of stream '{own.stream}' of {self._server.place}, from "
+            f"{lost:,} messages of stream '{config.stream}' of {self._server.place}, from "
             f"{self._next_sequence()} on, were removed before they were read"
         )
-        if own.on_data_loss != "skip":
+        if config.on_data_loss != "skip":
             raise PeerError(
-                f"Source '{own.name}': {what}. To continue without them, configure the source "
+                f"Source '{config.name}': {what}. To continue without them, configure the source "
                 f"with on_data_loss='skip'."
             )
-        _log.warning("source '%s': %s: continued without them", own.name, what)
+        _log.warning("source '%s': %s: continued without them", config.name, what)
         self._position = self._position._replace(sequence=first - 1)
         self._skipped += lost
 
