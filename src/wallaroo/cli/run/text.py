@@ -5,6 +5,9 @@ Where it runs: driver.  All functions are pure: a `RunStatus` in, something to p
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -31,6 +34,21 @@ from wallaroo.monitoring.metrics.status import (
 )
 from wallaroo.monitoring.status_api.figures import notes
 
+# The figures of a status that each entry of the log has.
+_LOGGED = (
+    "events_in",
+    "events_done",
+    "outputs",
+    "events_in_per_s",
+    "events_done_per_s",
+    "outputs_per_s",
+    "batches",
+    "last_batch",
+    "batch_ms",
+    "batch_ms_median",
+    "waiting_for",
+    "workers_killed",
+)
 Row = dict[str, str | Text]  # by column
 
 WORKERS_SHOWN = 16  # a larger table would push everything else off the screen
@@ -332,6 +350,24 @@ def log_line(status: RunStatus) -> str:
     if status.waiting_for:
         facts.append(f"waiting for {status.waiting_for}")
     return " | ".join(facts)
+
+
+def log_facts(status: RunStatus) -> dict[str, Any]:
+    """Return the figures of a log line by name, as `wallaroo status --json` names them."""
+    events, size_bytes = _backlog(status)
+    return {
+        "application": status.application,
+        "state": status.state.value,
+        "doing": status.doing,
+        "elapsed_s": round(status.elapsed_s, 3),
+        **{name: getattr(status, name) for name in _LOGGED},
+        "backlog_events": events,
+        "backlog_bytes": size_bytes,
+        "latency": [asdict(seen) for seen in status.latency],
+        "errors": [asdict(error) for error in status.errors],
+        "workers": len(status.workers),
+        "notes": notes(status),
+    }
 
 
 def _error_words(error: ErrorCount) -> str:
