@@ -25,6 +25,7 @@ from wallaroo.cli.terminal.formatting import (
 from wallaroo.monitoring.metrics.status import (
     ErrorCount,
     PipelineLatency,
+    ProcessStatus,
     RunState,
     RunStatus,
     SinkLine,
@@ -52,6 +53,7 @@ _LOGGED = (
 Row = dict[str, str | Text]  # by column
 
 WORKERS_SHOWN = 16  # a larger table would push everything else off the screen
+LAGS_SHOWN = 6  # partitions of a source
 _STATE_STYLES = {
     RunState.STARTING: "yellow",
     RunState.RUNNING: "green",
@@ -106,6 +108,9 @@ def live_table(
     parts += [Text(f" left out in {losses.words}") for losses in status.losses]
     if len(status.workers) >= workers_from:
         parts.append(_workers(status.workers, workers_shown))
+    parts += [Text(f" {line}") for line in lag_lines(status, LAGS_SHOWN)]
+    if workers_from == 1:
+        parts += [Text(f" {line}") for line in process_lines(status)]
     if held := held_words(status):
         parts.append(Text(f" {held}"))
     parts += [Text(f" {note}", style="yellow") for note in notes(status)]
@@ -165,6 +170,34 @@ def _sources(sources: tuple[SourceStatus, ...]) -> RenderableType:
         whole=("at",),
         droppable=("connections", "done", "at", "watermark"),
     )
+
+
+def lag_lines(status: RunStatus, shown: int) -> list[str]:
+    """Return, for each source with partitions that lag, its group and its largest lags."""
+    lines = []
+    for source in status.sources:
+        lags = sorted(source.lags.items(), key=lambda item: -item[1])
+        named = [f"{partition} {lag:,}" for partition, lag in lags[:shown] if lag]
+        if not named:
+            continue
+        group = f", group {source.group}" if source.group else ""
+        left = sum(1 for _, lag in lags[shown:] if lag)
+        more = f", {left} more" if left else ""
+        lines.append(f"lag of {source.name}{group}: {', '.join(named)}{more}")
+    return lines
+
+
+def process_lines(status: RunStatus) -> list[str]:
+    """Return the processes on the driver's machine by name: number, memory, cores in use."""
+    named: dict[str, list[ProcessStatus]] = {}
+    for process in status.processes:
+        named.setdefault(process.name, []).append(process)
+    words = [
+        f"{counted(len(some), name) if len(some) > 1 else name} "
+        f"{size(sum(one.resident_bytes for one in some))}, {sum(one.cpu for one in some):.1f} cores"
+        for name, some in named.items()
+    ]
+    return [f"processes: {'; '.join(words)}"] if words else []
 
 
 def _watermark(time: TimeStatus) -> str:
