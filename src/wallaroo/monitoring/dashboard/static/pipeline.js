@@ -5,6 +5,7 @@ const NODE = { width: 186, height: 70 };
 const GAP = { along: 84, alongMax: 210, across: 26, stackedAlong: 46 };
 const SCALE_MIN = 0.8; // smaller, and names cannot be read
 const INDENT = 14; // of nodes side by side, where there is room for one only
+const INDENTS_MAX = 4;
 const NAME_LENGTH = 22;
 const KINDS = { source: "source", step: "computation", state: "state", sink: "sink" };
 
@@ -174,11 +175,11 @@ export class Pipeline {
 
 const micros = (seconds) => seconds >= 1e-3 ? ms(seconds * 1e3) : `${(seconds * 1e6).toFixed(2)} µs`;
 const perSecond = (rate) => (rate === null ? "–" : `${count(rate)}/s`); // not measured is not 0
-// A name in two lines at most, broken at a blank if there is one.
+// A name in two lines at most, broken between words if there are any.
 function lines(name) {
   if (name.length <= NAME_LENGTH) return [name, ""];
-  const blank = name.lastIndexOf(" ", NAME_LENGTH);
-  const at = blank > 0 ? blank : NAME_LENGTH;
+  const [last] = [...name.slice(0, NAME_LENGTH).matchAll(/[ _.-]/g)].slice(-1);
+  const at = last && last.index > 5 ? last.index + (last[0] === " " ? 0 : 1) : NAME_LENGTH;
   return [name.slice(0, at), cut(name.slice(at).trim(), NAME_LENGTH + 2)];
 }
 
@@ -230,11 +231,11 @@ function placed(layers, order, width) {
 
 function inOneColumn(layers) {
   const at = new Map();
-  const most = Math.max(...layers.map((ids) => ids.length));
+  const most = Math.max(...layers.map((ids) => Math.min(ids.length, INDENTS_MAX + 1)));
   let y = 4;
   for (const ids of layers) {
     ids.forEach((id, place) => {
-      at.set(id, { x: 4 + place * INDENT, y });
+      at.set(id, { x: 4 + (place % (INDENTS_MAX + 1)) * INDENT, y });
       y += NODE.height + GAP.stackedAlong;
     });
   }
