@@ -119,6 +119,27 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core, which checks a page's accessibility."""
+    file = TESTS.parent / ".servers/axe/node_modules/axe-core/axe.min.js"
+    if not file.exists():
+        _missing("axe-core is not there; run scripts/setup-test-servers")
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def save_screen() -> Callable[..., None]:
+    """Save a picture of a page as NAME.png in $WALLAROO_SCREENS; without that do nothing."""
+    folder = os.environ.get("WALLAROO_SCREENS")
+
+    def save(page: Any, name: str, *, is_whole: bool = False) -> None:
+        if folder:
+            page.screenshot(path=Path(folder, f"{name}.png"), full_page=is_whole)
+
+    return save
+
+
+@pytest.fixture(scope="session")
 def promtool() -> str:
     """Prometheus's checker of metrics and rules."""
     found = shutil.which("promtool")

@@ -24,6 +24,8 @@ from importlib import metadata
 from wallaroo.cli.application.arguments import CommandParser
 from wallaroo.cli.application.hints import call_chain
 from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
+from wallaroo.processes import console
+from wallaroo.processes.log_entry import Entry, as_json, plain
 
 EXIT_FAILED = 1
 EXIT_PIPELINE = 2
@@ -75,7 +77,7 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     try:
         return int(options.handler(options) or 0)
     except KeyboardInterrupt:
-        print("wallaroo: interrupted", file=sys.stderr)
+        _say("wallaroo: interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -84,12 +86,20 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         _show_trace_if_asked()
         is_ours = isinstance(error, InternalError)
         text = internal_error_text(error, arguments) if is_ours else str(error) + call_chain(error)
-        print(f"wallaroo: error: {text}", file=sys.stderr)
+        _say(f"wallaroo: error: {text}")
         return exit_code(error)
     except Exception as error:  # noqa: BLE001  # this command's one error boundary
         _show_trace_if_asked()
-        print(f"wallaroo: error: {internal_error_text(error, arguments)}", file=sys.stderr)
+        _say(f"wallaroo: error: {internal_error_text(error, arguments)}")
         return EXIT_OUR_MISTAKE
+    finally:
+        console.use_form(plain)
+
+
+def _say(text: str) -> None:
+    """Print a command's last word, as JSON if that is the form of its log."""
+    form = as_json if console.is_json() else plain
+    print(form(Entry(text, "error", kind="error")), file=sys.stderr)
 
 
 def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:

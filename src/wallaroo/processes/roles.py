@@ -6,6 +6,7 @@ Where it runs: a terminal, the verifier, a test.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -60,6 +61,12 @@ def role_of(command: tuple[str, ...]) -> Role | None:
     if command and Path(command[0]).name == "java":
         return Role.JVM
     return next((MODULES[part] for part in command if part in MODULES), None)
+
+
+def name_of(command: Sequence[str]) -> str:
+    """Return the name of a process below the driver, by its command line."""
+    role = role_of(tuple(command))
+    return "other" if role is None else role.value
 
 
 def family(root: int) -> list[psutil.Process]:

@@ -185,9 +185,17 @@ class SourceLog(ABC):
         """
         return None
 
-    def unread(self, position: Position, head: Position) -> Collection[str] | None:
-        """Return the partitions with input between positions; None: only reading shows."""
+    def lags(self, position: Position, head: Position) -> Mapping[str, int] | None:
+        """Return the approximate events between positions by partition; None: only reading shows.
+
+        A partition that is read to its end has 0.
+        """
         return None
+
+    @property
+    def group(self) -> str:
+        """Return the name under which the other system shows this reader; empty if it does not."""
+        return ""
 
     @property
     def notes_receipt(self) -> bool:

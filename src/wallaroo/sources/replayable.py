@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -173,10 +173,10 @@ class OwnLog(SourceLog):
     def partitions(self, position: Position) -> frozenset[str]:
         return frozenset(_offsets(position))
 
-    def unread(self, position: Position, head: Position) -> Collection[str]:
+    def lags(self, position: Position, head: Position) -> Mapping[str, int]:
         ends = _offsets(head)
         known = self._complete(position, ends)
-        return [name for name, end in ends.items() if end > known[name]]
+        return {name: max(0, end - known[name]) for name, end in ends.items()}
 
     def read(self, part: Range) -> Iterator[Records]:
         receipt_ns = time.time_ns()

@@ -131,6 +131,13 @@ def _add_batches(add: Callable[..., Any]) -> None:
 
 def _add_logs(add: Callable[..., Any]) -> None:
     """Add the options for logging."""
+    add(
+        "--log",
+        choices=("text", "json"),
+        default="text",
+        help="form of the log on standard error: lines of text, or of JSON, one an entry, without "
+        "a table (default: %(default)s)",
+    )
     levels = ("debug", "info", "warning", "error", "off")
     add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
     add(

@@ -32,6 +32,7 @@ DOUBT_S = 0.5  # the same, while something does not fit
 # topics or records have to be missing for so long before they count as lost: brokers that have just
 # started do not know all of them for a moment
 CONFIRM_S = 10.0
+PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
 Answer = TypeVar("Answer")
 
 
@@ -53,6 +54,7 @@ class TopicsQuery:
     request_s: float = REQUEST_S_MAX
     metadata_s: float = METADATA_S
     confirm_s: float = CONFIRM_S
+    patience_s: float = PATIENCE_S
 
 
 class Brokers:
@@ -150,10 +152,10 @@ class Brokers:
         except KafkaException as raised:
             error = error_of(raised)
             own = self._subscription
-            then = "the client keeps trying" if is_transient(error) else "correct the configuration"
-            raise PeerError(
-                f"source '{own.source}': Kafka at {own.brokers}: {sentence(error)}; {then}."
-            ) from raised
+            where = f"source '{own.source}': Kafka at {own.brokers}"
+            if is_transient(error):
+                raise PeerError(f"{where} is unavailable ({sentence(error)})") from raised
+            raise PeerError(f"{where}: {sentence(error)}; correct the configuration.") from raised
 
     def _no_topic(self, wanted: str, there: list[str]) -> PeerError:
         near = difflib.get_close_matches(wanted, there, 1)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -56,7 +56,6 @@ from wallaroo.sources.log import SKIPPED, Head, LogContext, Position, Range, Rec
 HEAD_S = 0.005  # a head younger than this is not queried again
 RETRY_S = 1.0  # after a broker has not answered
 PUBLISH_S = 1.0  # between two commits of offsets to the group
-PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
 LATEST = "latest"
 STORED = "stored"
 
@@ -144,9 +143,13 @@ class KafkaLog(SourceLog):
     def partitions(self, position: Position) -> frozenset[str]:
         return frozenset(f"{topic}-{number}" for topic, number in flat(position.place))
 
-    def unread(self, position: Position, head: Position) -> Collection[str]:
+    def lags(self, position: Position, head: Position) -> Mapping[str, int]:
         before, ends = readable(position.place, head.place)
-        return [f"{t}-{n}" for (t, n), end in ends.items() if end > before[t, n]]
+        return {f"{t}-{n}": max(0, end - before[t, n]) for (t, n), end in ends.items()}
+
+    @property
+    def group(self) -> str:
+        return self._subscription.group
 
     @property
     def notes_receipt(self) -> bool:
@@ -273,8 +276,9 @@ class KafkaLog(SourceLog):
         return Head(position, as_of_ns=asked_ns)
 
     def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
-        """Retry until there is an answer, a permanent error, or PATIENCE_S are over."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Retry until there is an answer, a permanent error, or the patience is over."""
+        patience_s = self._subscription.patience_s
+        deadline = time.monotonic() + patience_s
         while True:
             try:
                 return ask()
@@ -282,8 +286,13 @@ class KafkaLog(SourceLog):
                 is_final = not isinstance(error.__cause__, KafkaException) or not is_transient(
                     error_of(error.__cause__)
                 )
-                if is_final or time.monotonic() > deadline:
+                if is_final:
                     raise
+                if time.monotonic() > deadline:
+                    raise PeerError(
+                        f"{error}, for {patience_s:.0f} s now. Is it running? Start it, or correct "
+                        "brokers=; then run again."
+                    ) from error
                 time.sleep(0.1)
 
 
