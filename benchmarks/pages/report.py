@@ -1,4 +1,4 @@
-"""Tables and charts of benchmarks/ and of docs/scaling-figures.md, made from the reports in ``results/``.
+"""Tables and charts of benchmarks/ and of a page of docs/, from the reports in ``results/``.
 
     python -m benchmarks.pages.report [--check]
 
