@@ -89,6 +89,7 @@ class Feeding:
     is_stopping: Callable[[], bool] = lambda: False  # ends the waiting for processes to be ready
     # a Unix socket that gets a datagram after each publication (``spool.waking``); empty: none does
     wake: str = ""
+    until_now: bool = False  # feeders end once what their sources held at the beginning is read
 
 
 FEEDING = Feeding()
@@ -172,6 +173,7 @@ class Feeders:
                 options.is_durable,
                 options.backlog_bytes_max,
                 options.checkpoint,
+                options.until_now,
             )
             write_feeder_config(config, folder.with_suffix(".json"))
             started.append(self._spawn(source.name, [FEEDER, str(folder.with_suffix(".json"))]))

@@ -60,12 +60,17 @@ def end_of(name: str, work: Callable[[], None]) -> int:
 class Parent:
     """Connection to the parent: its request to stop, and this process's heartbeat."""
 
-    def __init__(self) -> None:
+    def __init__(self, heartbeat: int) -> None:
         self.is_stopping = False
-        self._heartbeat = int(os.environ.pop(HEARTBEAT, "-1"))
+        self._heartbeat = heartbeat  # a descriptor; below 0: none
         self._beat_at = 0.0
+
+    @classmethod
+    def of_process(cls) -> Parent:
+        """Return the connection of a child process; leave signals to the parent."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return cls(int(os.environ.pop(HEARTBEAT, "-1")))
 
     @property
     def filenos(self) -> tuple[int, ...]:

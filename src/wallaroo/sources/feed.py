@@ -41,6 +41,8 @@ class FrameRun(NamedTuple):
     problem: str = ""  # why nothing comes at the moment, for the status
     is_away: bool = False  # not connected yet: nothing can come
     skipped: int = 0  # events that were lost before these, and are left out
+    # all that the other system held when the feed was opened has been returned; None: unknown
+    is_caught_up: bool | None = None
 
 
 class Feed(Protocol):

@@ -138,7 +138,7 @@ def test_the_library_that_a_system_needs_is_named(
 ) -> None:
     monkeypatch.setattr(ListSinkConfig, "library", "listlib")
     monkeypatch.setitem(sys.modules, __name__, None)  # type: ignore[arg-type]
-    words = r"Sink 's' \(list\) needs listlib, .* pip install 'wallaroo-spark\[list\]'"
+    words = r"Sink 's' \(list\) needs listlib, .* pip install listlib"
     with pytest.raises(PeerError, match=words):
         ListSinkConfig().open_system(CommitContext("s", tmp_path, is_durable=True))
 

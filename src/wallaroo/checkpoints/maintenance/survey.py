@@ -10,12 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wallaroo.state.log.commits import (
-    Commit,
-    DeltaRef,
-    SnapshotRef,
-    name_of,
-)
+from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef, name_of
 from wallaroo.state.log.storage import WAYS_OUT
 
 SNAPSHOT_TURN = 64  # batches: state.snapshots

@@ -22,12 +22,7 @@ from typing import Any, ClassVar
 
 from wallaroo.connectors.file.committer import make_folder
 from wallaroo.connectors.file.directory import writer_of
-from wallaroo.connectors.files.rolling_files import (
-    Content,
-    as_gzip,
-    as_lines,
-    as_parquet,
-)
+from wallaroo.connectors.files.rolling_files import Content, as_gzip, as_lines, as_parquet
 from wallaroo.connectors.files.sink import RollingSinkConfig
 from wallaroo.connectors.files.storage import FileStore
 from wallaroo.durable.commit_id import CommitId
@@ -122,9 +117,6 @@ class PartsSession(Session):
         self._parts.write(self._parts.name(batch), self._parts.content(parts))
         fault_point("rolling.put")
         return True
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
 
 
 class PartsSystem(GroupSystem[RollingSinkConfig]):

@@ -70,9 +70,6 @@ class TableSession(Session):
             self._last = last.commit
         return [batch.batch > recorded for batch, _ in batches]
 
-    def close(self) -> None:
-        """Do nothing: the next session reads the table again."""
-
 
 def check_columns(config: LakeSinkConfig, sink: str, place: str, table: pa.Schema) -> None:
     """Raise PeerError if a table cannot take the sink's columns.

@@ -32,8 +32,10 @@ from wallaroo.monitoring.metrics.progress import (
     Phase,
     Recovery,
     RunProgress,
+    Usage,
 )
 from wallaroo.monitoring.metrics.status import (
+    ProcessStatus,
     RunState,
     RunStatus,
     SinkLine,
@@ -110,6 +112,13 @@ class RunMeter:
         """Note how many worker processes were killed from outside in this run."""
         with self._lock:
             self._progress.workers_killed = count
+
+    def set_processes(
+        self, processes: tuple[ProcessStatus, ...], cpu_s: Mapping[str, float]
+    ) -> None:
+        """Note the processes on the driver's machine, and processor seconds by their names."""
+        with self._lock:
+            self._progress.usage = Usage(processes, cpu_s)
 
     def set_moved(self, text: str) -> None:
         """Note what the last change of the cluster moved, in words."""
@@ -248,6 +257,8 @@ class RunMeter:
                 counts=self.counts.counts,
                 latency_target_ms=self._latency.target_ms,
                 latency_newest_ms=self._latency.newest_p99_ms,
+                processes=self._progress.usage.processes,
+                cpu_s=self._progress.usage.cpu_s,
             )
 
     def details(self) -> RunDetails:

@@ -17,6 +17,7 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.disk_errors import unexpected_error
 from wallaroo.durable.scratch import Scratch, make_scratch, sweep_dead
 from wallaroo.errors import WallarooError
+from wallaroo.ingress.process import Feeders
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.monitoring.metrics.status import RunState, RunStatus
@@ -57,6 +58,7 @@ class Run(RunHandle):
         options: RunOptions,
         host: Host,
         scratch: Scratch | None = None,
+        feeders: Feeders | None = None,
     ):
         self.application = application
         self.options = options
@@ -74,8 +76,9 @@ class Run(RunHandle):
             latency_target_ms=options.latency_s * 1e3,
         )
         site = RunFolders(root, self._scratch.path)
-        self._spec = RunSpec(self.plan, options, host, site, meter)
+        self._spec = RunSpec(self.plan, options, host, site, meter, feeders or Feeders())
         self._signals = Signals()
+        self._dashboard = ""
         self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
 
     # -- the handle
@@ -98,7 +101,7 @@ class Run(RunHandle):
         return True
 
     def status(self) -> RunStatus:
-        return self._spec.meter.status(time.time())
+        return replace(self._spec.meter.status(time.time()), dashboard=self._dashboard)
 
     @property
     def meter(self) -> RunMeter:
@@ -167,6 +170,7 @@ class Run(RunHandle):
             )
             stack.add(server.close)
             server.start()
+            self._dashboard = server.dashboard
             _log.info("dashboard %s (`wallaroo status --link`: with its token)", server.dashboard)
 
     def _report_recovery(self, components: RunComponents, warm_up: WarmUp) -> None:

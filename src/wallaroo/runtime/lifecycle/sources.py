@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from wallaroo.ingress.process import Feeders, Feeding
+from wallaroo.ingress.process import Feeding
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.tasks.replay import tuned
 from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
@@ -29,9 +29,13 @@ class RunSources:
         self._configs = [source.config for source in spec.plan.sources]
         self._names = tuple(config.name for config in self._configs)
         self._context = LogContext(
-            spec.site.root / "spool", checkpoint, spec.is_durable, mark_bytes=tuning.mark_bytes
+            spec.site.root / "spool",
+            checkpoint,
+            spec.is_durable,
+            mark_bytes=tuning.mark_bytes,
+            until_now=spec.options.until_now,
         )
-        self._feeders = Feeders()
+        self._feeders = spec.feeders
         self.logs = tuple(config.open_log(self._context) for config in self._configs)
         self._certificate = ""  # the range server's, for workers elsewhere
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -73,6 +77,7 @@ class RunSources:
                 hung_s=options.hung_s,
                 is_stopping=is_stopping,
                 wake=str(self._spec.site.wake),
+                until_now=options.until_now,
             ),
         )
 

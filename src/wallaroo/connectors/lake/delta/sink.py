@@ -52,9 +52,5 @@ class DeltaSinkConfig(LakeSinkConfig):
         self._set_columns()
 
     @property
-    def label(self) -> str:
-        return f"delta {self.path}"
-
-    @property
     def target(self) -> str:
         return str(self.path)

@@ -76,10 +76,6 @@ class IcebergSinkConfig(LakeSinkConfig):
         return fields
 
     @property
-    def label(self) -> str:
-        return f"iceberg {self.table}"
-
-    @property
     def target(self) -> str:
         return self.table
 
