@@ -14,16 +14,13 @@ from wallaroo.vectorized.steps import BatchDecoder
 
 
 class PackedRowDecoder(Decoder[Any]):
-    """The user's decoder ``inner`` of rows, as a decoder of packed rows.
-
-    A row that is a dict already, as tests give it, is taken as it is.
-    """
+    """The user's decoder ``inner`` of rows, as a decoder of packed rows."""
 
     def __init__(self, inner: Decoder[Any]):
         function = inner.function
 
         def decode(payload: Any) -> Any:
-            return function(payload if isinstance(payload, dict) else pickle.loads(payload))
+            return function(pickle.loads(payload))
 
         update_wrapper(decode, function, updated=())  # checks see the user's parameters
         super().__init__(decode, inner.step_name, on_error=inner.on_error, is_pure=inner.is_pure)
@@ -34,12 +31,17 @@ class PackedRowDecoder(Decoder[Any]):
         self.__doc__ = inner.__doc__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedRowDecoder, (self.inner,)
+        used = ({"used_at": self.used_at},) if self.used_at else ()
+        return PackedRowDecoder, (self.inner,), *used
 
     @property
     def place(self) -> str:
-        """Return ``file:line`` of the user's function."""
-        return self.inner.place
+        return self.used_at or self.inner.place
+
+    @property
+    def is_users(self) -> bool:
+        """Return whether the decoder of rows is the user's."""
+        return self.inner.is_users
 
 
 def row_decoder_of(decoder: Any) -> Any:

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -282,7 +282,8 @@ class SparkFeed:
 
 def _sentence(error: Exception) -> str:
     """Return the first line of what Spark reports, without the JVM's stack."""
-    return str(error).strip().split("\n")[0].rstrip(". ")[:500] or type(error).__name__
+    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    return text.strip().split("\n")[0].rstrip(". ")[:500] or type(error).__name__
 
 
 def open_feed(config: SparkSourceConfig[Any], resume: bytes) -> SparkFeed:
