@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from wallaroo.connectors.spark.rows import record_batches, row_decoder_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.sources.replayable import as_it_is
 from wallaroo.steps.kinds import Callback, Decoder
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = "rows"
 BATCHES = "batches"
@@ -42,7 +39,7 @@ class SparkSourceConfig(SourceConfig[Event]):
     opener: ClassVar[str] = "wallaroo.spark.tables.feed:open_feed"
 
     name: str
-    reader: Callable[[SparkSession], DataFrame]
+    reader: Callable[[Any], Any]
     decoder: Decoder[Event] = as_it_is
     form: str = ROWS
     until_now: bool = False
@@ -54,7 +51,8 @@ class SparkSourceConfig(SourceConfig[Event]):
         if not callable(self.reader):
             raise self._wrong(
                 f"reader={self.reader!r} is no function.",
-                "Give a function of a SparkSession: lambda spark: spark.readStream.format(…).load()",
+                "Give a function of a SparkSession that returns a DataFrame: lambda spark: "
+                "spark.readStream.format(…).load().",
             )
         if self.form not in FORMS:
             raise self._wrong(

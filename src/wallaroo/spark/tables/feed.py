@@ -32,13 +32,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wallaroo.connectors.spark.source import SparkSourceConfig
+from wallaroo.connectors.spark.staging import StagedBatch, sync_file
 from wallaroo.durable.folders import make_private
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.sources.failures import failure_of
 from wallaroo.sources.feed import FrameRun
 from wallaroo.spark.jvm.jvm import is_jvm_gone
 from wallaroo.spark.session.session import open_session
-from wallaroo.spark.tables.staging import StagedBatch, sync_file
 
 WAIT_S = 0.1  # for a batch, before the feed returns to its process
 RETRY_S = 1.0
@@ -75,14 +75,21 @@ class SparkPosition:
         return batch < self.batch or (batch == self.batch and self.done == WHOLE)
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The folder of Spark's notes and of staged rows."""
+
+    folder: Path
+    is_durable: bool
+
+
 class SparkFeed:
     """The feed, fed by a thread in which Spark reads."""
 
     def __init__(self, config: SparkSourceConfig[Any], resume: bytes):
         self._config = config
         self._position = SparkPosition.of(resume)
-        self._folder = Path(tempfile.gettempdir())
-        self._is_durable = False
+        self._stage = Stage(Path(tempfile.gettempdir()), False)
         self._thread: threading.Thread | None = None
         self._state = threading.Condition()
         self._batch: StagedBatch | None = None  # the one that the feed passes on
@@ -95,8 +102,7 @@ class SparkFeed:
 
     def stage_in(self, folder: Path, is_durable: bool) -> None:
         """Keep Spark's notes and staged rows in a folder that lasts as the spool does."""
-        self._folder = folder
-        self._is_durable = is_durable
+        self._stage = Stage(folder, is_durable)
 
     def next_run(self) -> FrameRun | None:
         """Return the next frames; ``None`` at the end of a table.
@@ -154,8 +160,10 @@ class SparkFeed:
     # -- Spark's thread ---------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        make_private(self._folder, is_durable=self._is_durable)
-        self._thread = threading.Thread(target=self._read, name="wallaroo-spark-source", daemon=True)
+        make_private(self._stage.folder, is_durable=self._stage.is_durable)
+        self._thread = threading.Thread(
+            target=self._read, name="wallaroo-spark-source", daemon=True
+        )
         self._thread.start()
 
     def _read(self) -> None:
@@ -199,7 +207,9 @@ class SparkFeed:
         try:
             frame = reader(session)
         except (PySparkException, Py4JError) as error:
-            raise self._error(f"Spark cannot do what its reader asks for: {_sentence(error)}") from None
+            raise self._error(
+                f"Spark cannot do what its reader asks for: {_sentence(error)}"
+            ) from None
         except Exception as error:  # noqa: BLE001  # the boundary to the user's reader
             raise failure_of(self._config.name, error, "none: its reader was called") from None
         if not isinstance(frame, DataFrame):
@@ -213,7 +223,7 @@ class SparkFeed:
             try:
                 query.awaitTermination()
                 return  # until now
-            except Exception as error:  # noqa: BLE001  # Spark's errors have no common base
+            except Exception as error:  # Spark's errors have no common base
                 if self._failure is not None or not self._is_reading or is_jvm_gone():
                     raise
                 self._problem = f"Spark cannot read: {_sentence(error)}; it is tried again"
@@ -231,7 +241,7 @@ class SparkFeed:
     @property
     def _notes(self) -> Path:
         """Return the folder of Spark's checkpoint of the query."""
-        return self._folder / "query"
+        return self._stage.folder / "query"
 
     def _hand_over_batch(self, frame: DataFrame, number: int) -> None:
         """Stage one batch of the query, and wait until it is stored; Spark's entry."""
@@ -239,7 +249,7 @@ class SparkFeed:
             self._adopt(json.loads((self._notes / "metadata").read_text(encoding="utf-8"))["id"])
             self._is_reading = True
             self._problem = ""
-            if self._is_durable:
+            if self._stage.is_durable:
                 self._sync_notes(number)
             self._hand_over(frame, number)
         except WallarooError as error:
@@ -261,7 +271,7 @@ class SparkFeed:
     def _hand_over(self, frame: DataFrame, number: int) -> None:
         if self._position.has(number):
             return
-        batch = StagedBatch(self._folder, number, self._is_durable)
+        batch = StagedBatch(self._stage.folder, number, self._stage.is_durable)
         batch.write(frame)
         with self._state:
             self._batch = batch
