@@ -100,7 +100,7 @@ class Watch:
             if self._look().is_input_done and self._components.batches.is_finished:
                 # the committed output is complete: it has to be sent, too
                 self._phases.note("sending the last output")
-                if self._components.sinks.has_sent_everything:
+                if self._components.sinks.has_sent_everything and not self._stop.is_set():
                     return RunState.FINISHED
             self._stop.wait(self._pause_s())
         return RunState.STOPPED
