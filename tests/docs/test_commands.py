@@ -50,6 +50,7 @@ NOT_RUN = [
      "tests/unit/cli/send"),
     (r"wallaroo profile word_count", "starts Spark", "tests/unit/cli/profile"),
     (r"wallaroo profile.*--flame", "looks into processes of others", "tests/unit/cli/profile"),
+    (r"wallaroo top", "a live table until Ctrl-C", "tests/unit/cli/test_top.py"),
     (r"wallaroo doctor", "its verdict is this machine's", "tests/unit/cli/doctor"),
     (r"eval ", "changes the reader's shell", "tests/unit/cli/test_completion.py"),
     # applications of other pages, which tests/docs/test_code.py runs
