@@ -18,7 +18,6 @@ import json
 import logging
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from wallaroo.connectors.spark.source import SparkSourceConfig
 from wallaroo.connectors.spark.staging import StagedBatch, sync_file
 from wallaroo.durable.folders import make_private
+from wallaroo.durable.scratch import make_scratch
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.sources.failures import failure_of
 from wallaroo.sources.feed import FrameRun
@@ -89,7 +89,7 @@ class SparkFeed:
     def __init__(self, config: SparkSourceConfig[Any], resume: bytes):
         self._config = config
         self._position = SparkPosition.of(resume)
-        self._stage = Stage(Path(tempfile.gettempdir()), False)
+        self._stage: Stage  # set by `stage_in`
         self._thread: threading.Thread | None = None
         self._state = threading.Condition()
         self._batch: StagedBatch | None = None  # the one that the feed passes on
@@ -198,7 +198,7 @@ class SparkFeed:
 
     def _open(self) -> SparkSession:
         config = self._config
-        scratch = Path(tempfile.mkdtemp(prefix="wallaroo-spark-source-"))
+        scratch = make_scratch().path  # the next run removes it if this process is killed
         settings = tuple({**SETTINGS, **config.conf}.items())
         return open_session(f"source {config.name}", config.master, scratch, "error", settings)
 
