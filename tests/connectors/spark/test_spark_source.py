@@ -241,6 +241,31 @@ def test_each_row_is_stored_once_while_processes_are_killed(
     assert any("has gone" in line or "killed" in line for line in running.log), running.log
 
 
+def test_a_jvm_that_dies_under_the_reader_is_started_again(
+    tmp_path: Path, running: Running, eventually: Eventually
+) -> None:
+    """The user's reader meets refused connections then, which are no fault of its own."""
+    add_file(tmp_path / "in", 0)
+    has_died = tmp_path / "has died"
+    read = lines_of(str(tmp_path / "in"))
+
+    def reader(spark: Any) -> Any:
+        if not has_died.exists():
+            has_died.touch()
+            spark.sparkContext._gateway.proc.kill()
+        return read(spark)
+
+    running.start(SparkSourceConfig("s", reader), is_durable=True)
+    source = running.source("s", EVENT_FRAMING)
+
+    def has_come() -> bool:
+        running.feeders.poll()
+        return source.reader.head().position.events >= PER_FILE
+
+    eventually(has_come, "the rows of the file")
+    assert [pickle.loads(payload)["id"] for payload in source.payloads()] == list(range(PER_FILE))
+
+
 def _jvms() -> list[psutil.Process]:
     return [
         child

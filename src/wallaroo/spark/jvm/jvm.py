@@ -128,10 +128,19 @@ def _silent(*_: object) -> None:
     """Print nothing."""
 
 
-def is_jvm_gone() -> bool:
-    """Return whether this process had a JVM, and it has ended."""
+def is_jvm_gone(wait_s: float = 0.0) -> bool:
+    """Return whether this process had a JVM, and it has ended, or ends within ``wait_s`` seconds.
+
+    A killed process closes its sockets a moment before it has ended.
+    """
     process = getattr(SparkContext._gateway, "proc", None)
-    return process is not None and process.poll() is not None
+    if process is None:
+        return False
+    try:
+        process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def wait_for_exit(seconds: float) -> None:

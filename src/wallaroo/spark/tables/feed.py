@@ -42,6 +42,7 @@ from wallaroo.spark.session.session import open_session
 
 WAIT_S = 0.1  # for a batch, before the feed returns to its process
 RETRY_S = 1.0
+JVM_ENDS_S = 2.0  # from its sockets' end to its own
 TABLE = "table"  # in place of a query's id
 WHOLE = -1  # frames of a batch that is stored to its end
 SETTINGS = {
@@ -169,14 +170,14 @@ class SparkFeed:
     def _read(self) -> None:
         try:
             self._read_to_end()
-        except WallarooError as error:
-            self._fail(error)
         except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the feed would wait forever
-            if is_jvm_gone():
+            if is_jvm_gone(JVM_ENDS_S):  # also if it seemed to be the user's reader that failed
                 _log.warning("source '%s': Spark's JVM has gone: begun again", self._config.name)
                 # the parent starts killed processes again, with a JVM of their own
                 os.kill(os.getpid(), signal.SIGKILL)
-            self._fail(self._error(f"Spark cannot read: {_sentence(error)}"))
+            if not isinstance(error, WallarooError):
+                error = self._error(f"Spark cannot read: {_sentence(error)}")
+            self._fail(error)
 
     def _fail(self, error: WallarooError) -> None:
         with self._state:
@@ -224,7 +225,7 @@ class SparkFeed:
                 query.awaitTermination()
                 return  # until now
             except Exception as error:  # Spark's errors have no common base
-                if self._failure is not None or not self._is_reading or is_jvm_gone():
+                if self._failure is not None or not self._is_reading or is_jvm_gone(JVM_ENDS_S):
                     raise
                 self._problem = f"Spark cannot read: {_sentence(error)}; it is tried again"
             threading.Event().wait(RETRY_S)
