@@ -16,6 +16,7 @@ what they test lies.
   module's or class's is a noun phrase.  No comment begins with "of".
 * A local that is named by a participle (`VAGUE`) is used within `VAGUE_LINES` lines only; one that
   lives longer is named by what it holds.
+* Every module says where it runs, unless its package says it for all of its modules.
 * Every folder of ``tests/unit`` has its namesake in the package, or is listed with its reason.
 
 Where it runs: a check.  Reads files as text; imports nothing of the package.
@@ -43,6 +44,7 @@ VAGUE_LINES = 5
 # Packages that still have such locals: their rename is outstanding.
 VAGUE_YET = frozenset(["cli", "durable", "engine", "monitoring", "runtime", "serdes"])
 VAGUE_YET |= {"state", "steps", "testing", "user_code"}
+WHERE = "Where it runs:"
 OF_COMMENT = re.compile(r"(^|\s)# +of \w")
 # Classes that may have more attributes: why.
 LARGE = {
@@ -103,6 +105,16 @@ def vague(name: str, tree: ast.Module) -> Iterator[str]:
         for local in sorted(stored):
             if max(lines[local]) - min(lines[local]) >= VAGUE_LINES:
                 yield f"{name}:{min(lines[local])}: name the local {local!r} by what it holds"
+
+
+def placeless(package: Path) -> Iterator[str]:
+    """A complaint for each module that says nowhere, nor do its packages, where it runs."""
+    for path in sorted(package.rglob("*.py")):
+        faces = [above / "__init__.py" for above in path.parents if package in above.parents]
+        files = [path, *(face for face in faces if face.exists())]
+        texts = [each.read_text(encoding="utf-8") for each in files]
+        if path.name != "__init__.py" and not any(WHERE in text for text in texts):
+            yield f"{path.relative_to(package)}: say where it runs, here or in its package"
 
 
 def _lines(node: ast.FunctionDef) -> int:
@@ -243,6 +255,7 @@ def check(root: Path) -> list[str]:
         wrong += complaints(name, tree)
         wrong += vague(name, tree) if name.partition(".")[0] not in VAGUE_YET else ()
         wrong += wordings(name, content)
+    wrong += placeless(package)
     for path in sorted((root / "tests").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
         wrong += replaced_constants(str(path.relative_to(root)), tree)

@@ -1,7 +1,4 @@
-"""The step of ``join``, by the options that say which events meet.
-
-Where it runs: driver, while an application is built.
-"""
+"""The step of ``join``, by the options that say which events meet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Wallaroo's helpers for Kafka on an application's command line.
 
-Where it runs: driver, while an application is built.
-
 The options, and the tuples that the ``kafka_parse_*`` functions return, are Wallaroo's: a name, a
 topic, a list of ``(host, port)`` texts with port 9092 if none is given, a log level.  The log level
 and the sizes are read for compatibility; the client logs through `logging` under

@@ -1,7 +1,5 @@
 """``source`` and the pipelines it starts, chained together by users.
 
-Where it runs: driver, while an application is built.
-
 A pipeline is a value: every call returns a new pipeline and leaves the one it was called on
 unchanged.  So several pipelines may continue one: each receives all of its events.  Nothing is
 checked here; all problems are reported together by ``build_application``.  The classes let mypy

@@ -2,8 +2,6 @@
 
 They begin with ``range_windows``, ``count_windows`` or ``session_windows``.
 
-Where it runs: driver, while an application is built.
-
 A builder is a value: every call returns a new one.  Spans are whole nanoseconds, as
 ``wallaroo.seconds(1)`` returns them, or a ``timedelta``.  Errors are reported by
 ``build_application``, all together; only an option given twice is rejected at once, as in Wallaroo.

@@ -1,6 +1,6 @@
 """The ``wallaroo`` command, one module with ``add_parser(subparsers)`` per subcommand.
 
-Where it runs: driver, or a terminal beside it.  Nothing imports this package; as a program, it ends
+Where it runs: a terminal, or the driver in it.  Nothing imports this package; as a program, it ends
 without a traceback even if Ctrl-C arrives while its modules are imported.
 """
 

@@ -2,8 +2,6 @@
 
 It calls the subcommand's handler, and turns every error into one clear text and an exit code.
 
-Where it runs: driver, or a terminal beside it.
-
 Exit codes: 0 done; 1 something outside is missing or wrong; 2 the command line or the pipeline is
 wrong; 3 a function of the application failed; 70 a bug in this package; 130 Ctrl-C.  Python's
 traceback is shown only if WALLAROO_TRACE is set.

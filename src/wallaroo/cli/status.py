@@ -1,7 +1,5 @@
 """``wallaroo status``: the status of a running application, as text or JSON.
 
-Where it runs: a terminal, beside the running application.
-
 The words after ``status`` are distinguished by their form: a query's name is the query; HOST:PORT
 or a folder identifies the application.
 """

@@ -1,0 +1,4 @@
+"""Stages at work: operators, state, exchanges, time.
+
+Where it runs: workers, and the in-process runner; pure.
+"""

@@ -1,7 +1,4 @@
-"""The control row: a task's report to the driver for one batch.
-
-Where it runs: pure.
-"""
+"""The control row: a task's report to the driver for one batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""CSV: one row per line.
-
-Where it runs: everywhere; pure.
-"""
+"""CSV: one row per line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The JSON serde.
-
-Where it runs: everywhere; pure.
-"""
+"""The JSON serde."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The MessagePack serde.
-
-Where it runs: everywhere; pure.
-"""
+"""The MessagePack serde."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rows of a Parquet file or a database, which are dicts, as values of a type.
-
-Where it runs: everywhere; pure.
-"""
+"""Rows of a Parquet file or a database, which are dicts, as values of a type."""
 
 from __future__ import annotations
 

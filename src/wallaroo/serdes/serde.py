@@ -1,7 +1,4 @@
-"""The common part of all serdes: a decoder, and encoders.
-
-Where it runs: everywhere; pure.
-"""
+"""The common part of all serdes: a decoder, and encoders."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Errors of values that do not have the shape of their type.
-
-Where it runs: everywhere; pure.
-"""
+"""Errors of values that do not have the shape of their type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Values of types, checked by msgspec: the common part of all formats.
 
-Where it runs: everywhere; pure.
-
 A type is examined once, when a serde is created.  msgspec reads and writes dataclasses, attrs
 classes, typed dicts and its own structs; a named tuple, which it reads from lists only, is read
 from an object by a struct with the same fields.

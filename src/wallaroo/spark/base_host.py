@@ -1,7 +1,4 @@
-"""The session, application, cluster and trigger that all hosts on Spark have.
-
-Where it runs: driver.
-"""
+"""The session, application, cluster and trigger that all hosts on Spark have."""
 
 from __future__ import annotations
 

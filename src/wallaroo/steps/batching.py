@@ -2,8 +2,6 @@
 
 Each list is emitted when it is full, when it has waited long enough, or when all input has ended.
 
-Where it runs: pure (in workers).
-
 Events that wait are state, so that they are committed, and come after a crash as they would have
 come without one; a key without waiting events has no state.
 """

@@ -1,7 +1,4 @@
-"""The context of a call: times, timers, and the key's state.
-
-Where it runs: pure (in workers).
-"""
+"""The context of a call: times, timers, and the key's state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Types of keys.
-
-Where it runs: everywhere.
-"""
+"""Types of keys."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The step ``latest_per_key``: of the events of a batch, each key's newest.
-
-Where it runs: everywhere.
-"""
+"""The step ``latest_per_key``: of the events of a batch, each key's newest."""
 
 from __future__ import annotations
 

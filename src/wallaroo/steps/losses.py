@@ -1,7 +1,5 @@
 """Losses: reasons for which an event leaves a step without a result, and their counts.
 
-Where it runs: everywhere.
-
 A count is a list of one number.  What drops an event adds 1 to it in place, also in fused code;
 what drops nothing never touches it.
 """

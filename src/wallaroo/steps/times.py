@@ -1,7 +1,4 @@
-"""Spans and times as users write them: what a number means, and what was probably meant.
-
-Where it runs: everywhere; pure.
-"""
+"""Spans and times as users write them: what a number means, and what was probably meant."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A whole application in one process: inputs in, outputs out.
-
-Where it runs: in tests.
-"""
+"""A whole application in one process: inputs in, outputs out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One step by itself.
-
-Where it runs: in tests.
-"""
+"""One step by itself."""
 
 from __future__ import annotations
 

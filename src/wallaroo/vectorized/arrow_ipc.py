@@ -1,7 +1,4 @@
-"""Arrow's IPC streams, one per frame, as record batches.
-
-Where it runs: pure (in workers).
-"""
+"""Arrow's IPC streams, one per frame, as record batches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Frames of one layout, as an array over the very buffer in which they were received.
-
-Where it runs: pure (in workers).
-"""
+"""Frames of one layout, as an array over the very buffer in which they were received."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""JSON objects, one per frame or line, as record batches.
-
-Where it runs: pure (in workers).
-"""
+"""JSON objects, one per frame or line, as record batches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``RowError``: rejection of some rows of a block by a function.
-
-Where it runs: pure (in workers).
-"""
+"""``RowError``: rejection of some rows of a block by a function."""
 
 from __future__ import annotations
 

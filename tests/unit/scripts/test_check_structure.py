@@ -101,3 +101,12 @@ def test_a_participle_that_lives_for_long_is_to_be_renamed(statements: int, coun
     body = "\n".join(f"    x{number} = 1" for number in range(statements - 1))
     source = f"def f():\n    found = 1\n{body}\n    return found"
     assert len(list(check_structure.vague("m", ast.parse(source)))) == count
+
+
+def test_a_module_or_one_of_its_packages_says_where_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c.py").write_text('"""A part."""\n')
+    (complaint,) = check_structure.placeless(tmp_path)
+    assert complaint.startswith("a/b/c.py: ")
+    (tmp_path / "a" / "__init__.py").write_text('"""Parts.\n\nWhere it runs: pure.\n"""\n')
+    assert not list(check_structure.placeless(tmp_path))

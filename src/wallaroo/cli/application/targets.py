@@ -1,7 +1,4 @@
-"""Selection of the running application that a command addresses.
-
-Where it runs: a terminal.
-"""
+"""Selection of the running application that a command addresses."""
 
 from __future__ import annotations
 

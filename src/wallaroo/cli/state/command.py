@@ -1,7 +1,4 @@
-"""``wallaroo state``: inspection and maintenance of the state in a checkpoint.
-
-Where it runs: a terminal.
-"""
+"""``wallaroo state``: inspection and maintenance of the state in a checkpoint."""
 
 from __future__ import annotations
 

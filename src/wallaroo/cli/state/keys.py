@@ -1,7 +1,4 @@
-"""Interpretations of a key on the command line.
-
-Where it runs: a terminal.
-"""
+"""Interpretations of a key on the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Arguments of ``wallaroo verify``.
-
-Where it runs: a terminal.
-"""
+"""Arguments of ``wallaroo verify``."""
 
 from __future__ import annotations
 

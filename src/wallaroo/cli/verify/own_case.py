@@ -1,7 +1,4 @@
-"""Cases of users' own applications, with an oracle or with input.
-
-Where it runs: a terminal.
-"""
+"""Cases of users' own applications, with an oracle or with input."""
 
 from __future__ import annotations
 

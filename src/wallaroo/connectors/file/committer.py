@@ -1,7 +1,5 @@
 """The common base of the committers of both kinds of file sinks.
 
-Where it runs: driver.
-
 They share the order of checks, and the handling of staged files.
 
 The invariant: what this sink did not write is never truncated, overwritten or taken for its own.

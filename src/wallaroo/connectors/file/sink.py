@@ -1,7 +1,5 @@
 """FileSinkConfig: outputs in files, exactly once for readers that follow the rule.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-
 The rule for readers:
 
 * A *directory* (the path has no suffix) holds one file per batch with output,

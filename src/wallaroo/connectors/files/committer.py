@@ -1,7 +1,5 @@
 """The committer of rolling output: a thread that gathers batches into files.
 
-Where it runs: driver.
-
 The invariants:
 
 * A file's content is decided once: ``roll.json`` in the outbox names the last batch of the next

@@ -1,7 +1,4 @@
-"""RollingSinkConfig: outputs in whole files or objects, exactly once.
-
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-"""
+"""RollingSinkConfig: outputs in whole files or objects, exactly once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Delivery of committed batches to an HTTP server.
 
-Where it runs: driver.  It imports urllib3, which is optional.
-
 The invariants are those of ``sinks/queued/at_least_once.py``: a slice is a request, and an answer
 of 2xx accepts it.
 """

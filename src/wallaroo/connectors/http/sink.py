@@ -1,7 +1,4 @@
-"""HTTPSinkConfig: outputs as the bodies of HTTP requests.
-
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-"""
+"""HTTPSinkConfig: outputs as the bodies of HTTP requests."""
 
 from __future__ import annotations
 

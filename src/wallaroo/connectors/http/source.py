@@ -1,7 +1,4 @@
-"""HTTPSourceConfig: the bodies of POST requests as events (webhooks).
-
-Where it runs: the configuration travels; the server is a feeder process.
-"""
+"""HTTPSourceConfig: the bodies of POST requests as events (webhooks)."""
 
 from __future__ import annotations
 

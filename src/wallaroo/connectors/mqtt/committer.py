@@ -1,7 +1,5 @@
 """Delivery of committed batches to an MQTT broker.
 
-Where it runs: driver.  It imports paho-mqtt, which is optional.
-
 The invariants are those of ``sinks/queued/at_least_once.py``: a slice is done when the broker has
 acknowledged all of its messages.  A session is one connection: if it breaks, the next one publishes
 the slice again.

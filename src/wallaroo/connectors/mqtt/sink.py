@@ -1,7 +1,4 @@
-"""MQTTSinkConfig: outputs as messages of MQTT topics.
-
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-"""
+"""MQTTSinkConfig: outputs as messages of MQTT topics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""MQTTSourceConfig: the messages of MQTT topics as events.
-
-Where it runs: the configuration travels; a feeder process subscribes.
-"""
+"""MQTTSourceConfig: the messages of MQTT topics as events."""
 
 from __future__ import annotations
 

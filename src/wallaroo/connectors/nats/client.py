@@ -1,8 +1,4 @@
-"""NATS connections with our defaults, and their errors' meaning for runs.
-
-Where it runs: driver and feeder processes.  It imports nats-py, which is optional: import it only
-to open a NATS source or sink.
-"""
+"""NATS connections with our defaults, and their errors' meaning for runs."""
 
 from __future__ import annotations
 

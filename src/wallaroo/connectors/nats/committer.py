@@ -1,7 +1,5 @@
 """Delivery of committed batches to NATS JetStream.
 
-Where it runs: driver.  It imports nats-py, which is optional.
-
 The invariants are those of ``sinks/queued/at_least_once.py``: a slice is done when the server has
 confirmed all of its messages.  A message's ``Nats-Msg-Id`` is the sink's name, the commit's id and
 the output's number in the commit: the same whenever it is published, and no other message has it.

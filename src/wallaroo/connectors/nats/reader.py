@@ -1,7 +1,5 @@
 """A reader of a JetStream stream, from the last stored message on.
 
-Where it runs: feeder processes.  It imports nats-py, which is optional.
-
 The invariants:
 
 * Messages enter the inbox in the order of their numbers in the stream, each number once: every

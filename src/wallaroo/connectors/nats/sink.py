@@ -1,7 +1,4 @@
-"""NATSSinkConfig: outputs as messages of JetStream streams.
-
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-"""
+"""NATSSinkConfig: outputs as messages of JetStream streams."""
 
 from __future__ import annotations
 

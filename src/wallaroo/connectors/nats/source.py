@@ -1,7 +1,4 @@
-"""NATSSourceConfig: the messages of a JetStream stream as events.
-
-Where it runs: the configuration travels; the stream is read by a feeder process.
-"""
+"""NATSSourceConfig: the messages of a JetStream stream as events."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""RabbitMQ connections with our defaults, and their errors' meaning for runs.
-
-Where it runs: driver and feeder processes.  It imports pika, which is optional: import it only to
-open a RabbitMQ source or sink.
-"""
+"""RabbitMQ connections with our defaults, and their errors' meaning for runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Delivery of committed batches to RabbitMQ.
 
-Where it runs: driver.  It imports pika, which is optional.
-
 The invariants are those of ``sinks/queued/at_least_once.py``: a slice is done when the server has
 confirmed all of its messages.
 """

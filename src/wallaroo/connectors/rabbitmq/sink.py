@@ -1,7 +1,4 @@
-"""RabbitMQSinkConfig: outputs as messages of an exchange or a queue.
-
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-"""
+"""RabbitMQSinkConfig: outputs as messages of an exchange or a queue."""
 
 from __future__ import annotations
 

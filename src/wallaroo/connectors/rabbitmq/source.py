@@ -1,7 +1,4 @@
-"""RabbitMQSourceConfig: the messages of a RabbitMQ queue as events.
-
-Where it runs: the configuration travels; a feeder process consumes.
-"""
+"""RabbitMQSourceConfig: the messages of a RabbitMQ queue as events."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Redis clients with our defaults, and their errors' meaning for runs.
-
-Where it runs: driver and feeder processes.  It imports redis, which is optional: import it only to
-open a Redis source or sink.
-"""
+"""Redis clients with our defaults, and their errors' meaning for runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Delivery of committed batches to Redis.
 
-Where it runs: driver.  It imports redis, which is optional.
-
 The invariant: one script (``connectors/redis/ledger.py``) writes outputs and their number in the
 commit; several scripts write a large commit, and continue at the ledger's count.
 """

@@ -1,7 +1,5 @@
 """The feed of a Redis stream, from the last stored entry on.
 
-Where it runs: feeder processes.  It imports redis, which is optional.
-
 The invariant: entries leave the feed only after a look at the stream, later than they were read,
 has shown that it is still the one that was read before.
 """

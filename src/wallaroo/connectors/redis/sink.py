@@ -1,7 +1,4 @@
-"""RedisSinkConfig: outputs in a Redis stream or hash, exactly once.
-
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-"""
+"""RedisSinkConfig: outputs in a Redis stream or hash, exactly once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""RedisSourceConfig: the entries of a Redis stream as events.
-
-Where it runs: the configuration travels; the stream is read by a feeder process.
-"""
+"""RedisSourceConfig: the entries of a Redis stream as events."""
 
 from __future__ import annotations
 

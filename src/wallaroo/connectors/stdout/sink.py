@@ -1,7 +1,4 @@
-"""StdoutSinkConfig: outputs as lines on the driver's standard output.
-
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-"""
+"""StdoutSinkConfig: outputs as lines on the driver's standard output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The driver's side of a TCP sink.
 
-Where it runs: driver.
-
 It hands committed batches to the egress and keeps track of what has left.
 
 The invariants:

@@ -1,7 +1,4 @@
-"""TCPSinkConfig: output to one receiver as a stream of bytes.
-
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-"""
+"""TCPSinkConfig: output to one receiver as a stream of bytes."""
 
 from __future__ import annotations
 

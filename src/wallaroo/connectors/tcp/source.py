@@ -1,7 +1,4 @@
-"""The TCP source: clients connect to its port and send frames.
-
-Where it runs: the configuration travels; the sockets live in the ingress process.
-"""
+"""The TCP source: clients connect to its port and send frames."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Delivery of committed batches to a UDP address.
 
-Where it runs: driver.
-
 The invariants are those of ``sinks/queued/at_least_once.py``: a slice is done when the operating
 system has accepted its datagrams; nothing reports their fate on the network.
 """

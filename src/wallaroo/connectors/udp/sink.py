@@ -1,7 +1,4 @@
-"""UDPSinkConfig: outputs as datagrams.
-
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-"""
+"""UDPSinkConfig: outputs as datagrams."""
 
 from __future__ import annotations
 

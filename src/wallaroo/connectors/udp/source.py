@@ -1,7 +1,4 @@
-"""UDPSourceConfig: datagrams as events.
-
-Where it runs: the configuration travels; a feeder process receives.
-"""
+"""UDPSourceConfig: datagrams as events."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""WebSocket connections with our defaults, and their errors' meaning for runs.
-
-Where it runs: driver and feeder processes.  It imports websockets, which is optional: import it
-only to open a WebSocket source or sink.
-"""
+"""WebSocket connections with our defaults, and their errors' meaning for runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Delivery of committed batches to a WebSocket server.
 
-Where it runs: driver.  It imports websockets, which is optional.
-
 The invariants are those of ``sinks/queued/at_least_once.py``: a slice is done when the server has
 answered a ping that was sent after it.  A server handles frames in order (RFC 6455, 5.5.3), so it
 has received them.

@@ -1,7 +1,5 @@
 """A client of a WebSocket server, which reconnects as needed.
 
-Where it runs: feeder processes.  It imports websockets, which is optional.
-
 While the inbox is full nothing is received, and TCP slows the server down.
 """
 

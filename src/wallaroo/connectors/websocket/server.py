@@ -1,7 +1,5 @@
 """A WebSocket server, which counts each client's messages on disk.
 
-Where it runs: feeder processes.  It imports websockets, which is optional.
-
 The invariant: a count is sent after `Pushed.stored` was called for the last message that it counts;
 messages are stored in order, so all of them are on disk then.
 

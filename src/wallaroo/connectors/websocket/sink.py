@@ -1,7 +1,4 @@
-"""WebSocketSinkConfig: outputs as messages to a WebSocket server.
-
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
-"""
+"""WebSocketSinkConfig: outputs as messages to a WebSocket server."""
 
 from __future__ import annotations
 

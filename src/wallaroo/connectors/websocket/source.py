@@ -1,7 +1,4 @@
-"""WebSocketSourceConfig: the messages of a WebSocket server as events.
-
-Where it runs: the configuration travels; a feeder process connects.
-"""
+"""WebSocketSourceConfig: the messages of a WebSocket server as events."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rules about vectorized steps: the form of rows, states, and other steps.
-
-Where it runs: pure.
-"""
+"""Rules about vectorized steps: the form of rows, states, and other steps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rules about dead letters and their sink.
-
-Where it runs: pure.
-"""
+"""Rules about dead letters and their sink."""
 
 from __future__ import annotations
 

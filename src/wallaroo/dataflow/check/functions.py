@@ -1,7 +1,4 @@
-"""Rules about single steps: functions' arguments and results, headers, state classes.
-
-Where it runs: pure.
-"""
+"""Rules about single steps: functions' arguments and results, headers, state classes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rules about joins and ``dedupe``: their spans, and ways to join.
-
-Where it runs: pure.
-"""
+"""Rules about joins and ``dedupe``: their spans, and ways to join."""
 
 from __future__ import annotations
 

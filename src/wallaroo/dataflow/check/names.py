@@ -1,7 +1,4 @@
-"""Rules about names: present, on one line, and unique.
-
-Where it runs: pure.
-"""
+"""Rules about names: present, on one line, and unique."""
 
 from __future__ import annotations
 

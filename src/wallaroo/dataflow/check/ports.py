@@ -1,7 +1,4 @@
-"""Rules about addresses: numbers that are ports, and each port used once.
-
-Where it runs: pure.
-"""
+"""Rules about addresses: numbers that are ports, and each port used once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""All rules over one graph, whose problems are raised together.
-
-Where it runs: driver, while an application is built.
-"""
+"""All rules over one graph, whose problems are raised together."""
 
 from __future__ import annotations
 

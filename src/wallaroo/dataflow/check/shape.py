@@ -1,7 +1,4 @@
-"""Rules about the graph's shape: sinks, branches, merges, keyed state.
-
-Where it runs: pure.
-"""
+"""Rules about the graph's shape: sinks, branches, merges, keyed state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rules about state classes: that their objects can change, and which version they are.
-
-Where it runs: pure.
-"""
+"""Rules about state classes: that their objects can change, and which version they are."""
 
 from __future__ import annotations
 

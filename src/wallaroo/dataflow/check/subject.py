@@ -1,7 +1,4 @@
-"""The subject of the rules: the graph's nodes in the user's words.
-
-Where it runs: pure.
-"""
+"""The subject of the rules: the graph's nodes in the user's words."""
 
 from __future__ import annotations
 

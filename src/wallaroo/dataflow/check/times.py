@@ -1,7 +1,4 @@
-"""Rules about event time: assigned once, before the first shuffle, if anything reads it.
-
-Where it runs: pure.
-"""
+"""Rules about event time: assigned once, before the first shuffle, if anything reads it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rules about windows: their aggregations and spans.
-
-Where it runs: pure.
-"""
+"""Rules about windows: their aggregations and spans."""
 
 from __future__ import annotations
 

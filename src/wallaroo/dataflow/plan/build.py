@@ -1,7 +1,5 @@
 """The planner: from the graph to the plan.
 
-Where it runs: pure.
-
 Its passes are in a tuple, each a plain function from sketch to sketch.
 
 The planner cuts the graph into stages at its shuffles, and at every split of a stream.  While it

@@ -1,7 +1,4 @@
-"""The plan in words: stages, and why each begins.
-
-Where it runs: pure.
-"""
+"""The plan in words: stages, and why each begins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """A plan as JSON, beside a checkpoint, and its comparison with another.
 
-Where it runs: pure.
-
 The comparison decides whether another plan may continue from the checkpoint.  State belongs to
 (state step, key) within key groups, unread input to a source's name, unsent output to a sink
 (by its id, ``plan.sink_ids``).  A plan may continue when nothing that a checkpoint holds loses its

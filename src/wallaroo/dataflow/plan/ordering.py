@@ -1,7 +1,5 @@
 """The pass that puts events in order before steps in event time.
 
-Where it runs: pure.
-
 The events of a key arrive in one order at a stage that one source feeds, if that source's events
 have one: that of its log, whatever the tasks and batches.  Everywhere else (behind a second
 shuffle; if sources or partitions meet; behind windows and joins, whose results are emitted at times

@@ -1,7 +1,5 @@
 """Schemas of state classes in a plan.json, and what becomes of objects stored under another.
 
-Where it runs: pure.
-
 A checkpoint may hold objects of every class that its application had: an object is written again
 when an event changes it.  So its notes are about all of them: ``versions`` that there may be, and
 ``everywhere``, the attributes that all of them have.  ``attributes`` are those of a new object,

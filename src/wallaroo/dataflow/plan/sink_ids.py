@@ -1,7 +1,5 @@
 """Ids of an application's sinks, and their place in a checkpoint.
 
-Where it runs: pure.
-
 The invariants:
 
 * A sink is known by its ``name=``, else by its kind and target (with the address, for targets that

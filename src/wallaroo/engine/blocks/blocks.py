@@ -1,7 +1,5 @@
 """Blocks: the unit of a shuffle, a few thousand events each.
 
-Where it runs: pure.
-
 Invariant of blocks: a task that reads its blocks ``in_order`` sees, in every attempt, the same
 events in the same order, as long as its producers were deterministic.  Each producer ends with one
 *marker* to every consumer, naming its attempt, so that a consumer can state which attempts it has

@@ -1,7 +1,5 @@
 """Packing of objects by their fields, in less time than pickle takes.
 
-Where it runs: pure.
-
 Invariant: what is unpacked is of the class of what was packed, and so are its fields, exactly.  An
 object of which this is not certain is pickled.
 

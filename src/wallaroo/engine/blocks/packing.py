@@ -1,7 +1,5 @@
 """Packing of state objects and of a block's events into bytes.
 
-Where it runs: pure.
-
 Invariants of packing:
 
 * A value is packed when it is emitted.  Later changes to the object, by the function that returned

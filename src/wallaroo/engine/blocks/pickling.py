@@ -1,7 +1,5 @@
 """Pickling of values, one at a time.
 
-Where it runs: pure.
-
 Invariant: any unpickler reads what is pickled here; it needs nothing of this package.
 """
 

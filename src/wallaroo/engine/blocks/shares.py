@@ -1,7 +1,4 @@
-"""Division of a number into whole shares, by weights.
-
-Where it runs: pure.
-"""
+"""Division of a number into whole shares, by weights."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A vectorized step by itself, for tests of applications.
-
-Where it runs: pure.
-"""
+"""A vectorized step by itself, for tests of applications."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Borders between blocks and events: steps that the platform inserts.
-
-Where it runs: pure.
-"""
+"""Borders between blocks and events: steps that the platform inserts."""
 
 from __future__ import annotations
 

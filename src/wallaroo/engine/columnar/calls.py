@@ -1,7 +1,4 @@
-"""Calls of a vectorized step's function, without the rows that it refuses.
-
-Where it runs: pure (in workers).
-"""
+"""Calls of a vectorized step's function, without the rows that it refuses."""
 
 from __future__ import annotations
 

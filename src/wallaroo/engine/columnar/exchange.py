@@ -1,7 +1,4 @@
-"""Producing side of a shuffle of blocks, with a bucket of rows and keys per task.
-
-Where it runs: pure (in workers).
-"""
+"""Producing side of a shuffle of blocks, with a bucket of rows and keys per task."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Keys of a block's rows, and the numbers that represent them.
 
-Where it runs: pure (in workers).
-
 Invariant: a column's keys are those of the per-event path: ``Keys.tolist`` returns them, and
 everything that decides where a key lives (``encode_key``, ``group_of``) is called with those.  Only
 the lookup of the number of a known key is vectorized.

@@ -1,7 +1,5 @@
 """Conversion of a block's rows to bytes for an exchange, and back.
 
-Where it runs: pure.
-
 Only the fields that its dtype names travel with a numpy array, not the bytes between them.  Rows
 are copied out of a block: rows that were emitted do not change afterwards.
 """

@@ -1,7 +1,4 @@
-"""Heads of stages that accept blocks, from a source or a shuffle.
-
-Where it runs: pure (in workers).
-"""
+"""Heads of stages that accept blocks, from a source or a shuffle."""
 
 from __future__ import annotations
 

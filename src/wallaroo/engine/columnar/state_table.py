@@ -2,8 +2,6 @@
 
 They are a table with a row per key.
 
-Where it runs: pure (in workers).
-
 A key is stored as the pickle of a dict of its row's fields, like any state object: so it can be
 inspected without numpy, and fields may come and go.  Pickles of one dtype differ in their values
 only, if no field's length varies: they are then written and read column by column, through a dtype

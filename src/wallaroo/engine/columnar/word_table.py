@@ -1,7 +1,4 @@
-"""Columns of fixed width as words, and a hash table from words to numbers.
-
-Where it runs: pure (in workers).
-"""
+"""Columns of fixed width as words, and a hash table from words to numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Producing side of a shuffle, with one bucket of keys and values per task.
-
-Where it runs: pure (in workers).
-"""
+"""Producing side of a shuffle, with one bucket of keys and values per task."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Each is one JSON object on a line.
 
-Where it runs: pure.
-
 Invariant of dead letters: a letter depends only on the event, its step, the exception and the
 batch's number.  It holds no clock, no process and no address, so that a repeated batch stages the
 same bytes, if the event shows and pickles alike (a set of strings does not).

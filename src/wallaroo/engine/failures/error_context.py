@@ -1,7 +1,4 @@
-"""Error texts: step, place, shortened event and traceback of a user's failure.
-
-Where it runs: pure.
-"""
+"""Error texts: step, place, shortened event and traceback of a user's failure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The records that a source is read from, for texts about those that fail.
 
-Where it runs: pure.
-
 Nothing is done per event: which record is under way is read off the iterator over a run of them,
 when one has failed.
 """

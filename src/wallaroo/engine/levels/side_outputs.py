@@ -1,8 +1,6 @@
 """Inputs and effects of the steps of one level.
 
 They are the states, ordered entries, outputs and failures of one task of one batch.
-
-Where it runs: pure (in workers, and in the in-process runner).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Stages of one level, built once per task and batch.
 
 They are built from their exits back.
-
-Where it runs: pure (in workers, and in the in-process runner).
 """
 
 from __future__ import annotations

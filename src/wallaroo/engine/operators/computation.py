@@ -1,7 +1,4 @@
-"""A stateless computation: one event in, one or nothing out.
-
-Where it runs: pure (in workers).
-"""
+"""A stateless computation: one event in, one or nothing out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A stateless computation with several outputs: one event in, a list out.
-
-Where it runs: pure (in workers).
-"""
+"""A stateless computation with several outputs: one event in, a list out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Filters: some of the events that come in go out, unchanged.
 
-Where it runs: pure (in workers).
-
 ``latest_per_key`` emits when the batch has no more input, before time advances for the steps behind
 it; keys come in the order of their last events.
 """

@@ -2,8 +2,6 @@
 
 Each of the closures calls the next one for every event.
 
-Where it runs: pure (in workers).
-
 A head and the operators behind it are plain closures; each calls its next one as ``emit(key,
 event)``.  ``fused`` puts the body of the next one in the place of that call, and so on to the exit,
 under names of their own.  Then only the user's functions are called per event: a call less per

@@ -1,7 +1,5 @@
 """Operators, and the sites that they are built at.
 
-Where it runs: pure (in workers).
-
 An operator is one step of a stage at work.  A stage's operators are built from its exit back, so
 that each knows the ``emit`` of the next one when it is built; an event then runs through all of
 them as nested calls.  This is the per-event path: what does not depend on the event is decided when

@@ -1,7 +1,4 @@
-"""A peek: the function sees each event, which is emitted unchanged.
-
-Where it runs: pure (in workers).
-"""
+"""A peek: the function sees each event, which is emitted unchanged."""
 
 from __future__ import annotations
 

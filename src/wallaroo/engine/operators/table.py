@@ -1,7 +1,4 @@
-"""Table from step classes to the modules of their operators.
-
-Where it runs: pure (in workers).
-"""
+"""Table from step classes to the modules of their operators."""
 
 from __future__ import annotations
 

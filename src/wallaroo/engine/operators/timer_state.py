@@ -2,8 +2,6 @@
 
 The function for the end is called when all input has ended.
 
-Where it runs: pure (in workers).
-
 Invariants:
 
 * A timer in event time is called before the first event of its key that carries a watermark at or

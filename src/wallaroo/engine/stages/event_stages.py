@@ -1,7 +1,4 @@
-"""Builder of stages through which events flow one by one.
-
-Where it runs: pure (in workers, and in the in-process runner).
-"""
+"""Builder of stages through which events flow one by one."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A twin of the stage is built for one sample; its steps are wrapped in clock readings.
 
-Where it runs: pure (in workers; the clock is an argument).
-
 The stage that processes all other events has no clock in it and does not know of this module.  The
 twin feeds the same exchanges, state objects and sinks, so a sampled event is processed like any
 other.  An operator that holds events back until the watermark moves exists once: the twin shares

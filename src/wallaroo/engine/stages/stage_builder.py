@@ -1,7 +1,5 @@
 """Interface of the builders of stages.
 
-Where it runs: pure (in workers, and in the in-process runner).
-
 A stage's builder is chosen once, by what flows in the stage: events one by one
 (``engine/stages/event_stages.py``), or rows by the block, too (``engine/columnar/stages.py``).  A
 level knows no other difference between the two.

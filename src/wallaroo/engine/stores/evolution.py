@@ -1,7 +1,5 @@
 """State objects stored by an earlier version of their class: filled in, or upgraded.
 
-Where it runs: pure (in workers).
-
 The invariant: the stored form of a pickled state is a pickle of that very state.  The version of
 its class, if it declares one, is pushed and popped again at its beginning, so that all readers of
 states can read these as well.

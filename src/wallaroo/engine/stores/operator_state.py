@@ -2,8 +2,6 @@
 
 It belongs to one task of one batch, and is kept besides the step's state.
 
-Where it runs: pure (in workers).
-
 * ``entries``: values under (key, sub).  Only values that were touched in the batch are written, and
   of those only the ones whose bytes differ.
 * ``due``: what is due in event time, and ``due_processing``: in processing time.  Both are found in

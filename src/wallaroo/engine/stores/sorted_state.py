@@ -3,8 +3,6 @@
 A key has any number of values, each stored by itself; an index holds what is due at which time.
 Both are those of one task.
 
-Where it runs: pure (in workers).
-
 Invariant: reads show the committed entries with the batch's own changes on top; nothing is written
 before the batch's end, when ``changes`` yields the differences.
 """

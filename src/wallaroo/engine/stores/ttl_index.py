@@ -1,7 +1,5 @@
 """Index of the keys whose state expires, in the order of time.
 
-Where it runs: pure (in workers).
-
 The keys whose state expires at one time are one row per key group, however many they are: by the
 clock, which is read once per batch, all keys that a batch uses expire at one time.
 

@@ -1,7 +1,5 @@
 """States of a step whose state expires, with times of last use.
 
-Where it runs: pure (in workers).
-
 Invariant: the stored form of a pickled state is a pickle of that very state.  The time is pushed
 and popped again at its beginning, so that all readers of states can read these as well, and an
 expiry finds the time without unpickling the state.

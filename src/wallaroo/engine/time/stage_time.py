@@ -1,7 +1,4 @@
-"""The time of a stage, as its operators see it.
-
-Where it runs: pure (in workers).
-"""
+"""The time of a stage, as its operators see it."""
 
 from __future__ import annotations
 

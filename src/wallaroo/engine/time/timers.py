@@ -1,7 +1,5 @@
 """The named timers of a state step, by key.
 
-Where it runs: pure (in workers).
-
 Invariant: a committed timer has one entry, under its key and name, which holds its due time, and
 one row in the index of what is due then.  A name is one timer, in event time or by the clock; an
 older checkpoint may hold one in each, until the name is set or cancelled.  While events are

@@ -1,7 +1,4 @@
-"""Meters of batches: their number, durations and phases.
-
-Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
-"""
+"""Meters of batches: their number, durations and phases."""
 
 from __future__ import annotations
 

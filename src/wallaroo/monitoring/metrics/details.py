@@ -1,7 +1,4 @@
-"""Details of a run beside its `RunStatus`, for dashboard and Prometheus.
-
-Where it runs: driver.
-"""
+"""Details of a run beside its `RunStatus`, for dashboard and Prometheus."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Events that failed without stopping the run.
 
 They are counted by step, the newest are kept, and each batch logs a few lines about them.
-
-Where it runs: driver.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Meters of events and outputs, and reports of sources and sinks.
-
-Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
-"""
+"""Meters of events and outputs, and reports of sources and sinks."""
 
 from __future__ import annotations
 

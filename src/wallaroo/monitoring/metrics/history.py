@@ -1,7 +1,5 @@
 """The history of a run's figures, in bounded memory.
 
-Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
-
 The figures are rates, latency percentiles, backlog and batch time.  Three rings hold samples of one
 shape: ten minutes by the second, four hours by 15 seconds, a day by the minute.  Every sample
 covers its whole interval, so nothing falls between two of them; one without outputs has no

@@ -1,7 +1,5 @@
 """Latency from receipt to output, by pipeline.
 
-Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
-
 Invariants:
 
 * An output's latency is the moment its batch's output left minus its *receipt at the ingress*, not

@@ -1,7 +1,4 @@
-"""Progress of a run: its state, phases, recovery and workers.
-
-Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
-"""
+"""Progress of a run: its state, phases, recovery and workers."""
 
 from __future__ import annotations
 

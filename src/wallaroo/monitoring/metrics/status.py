@@ -1,8 +1,6 @@
 """The status of a running application, as one frozen snapshot.
 
 It is read by the live table, the log line, and programs.
-
-Where it runs: driver.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Loads of stages, steps, edges and workers.
 
-Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
-
 Events that enter a stage or pass an edge between two stages are counted exactly, block by block.
 Time is sampled: each task times the first events of one block per batch (`engine.sampling`), at low
 latency only in some batches, and a sample is scaled to all events of that task since its last one.

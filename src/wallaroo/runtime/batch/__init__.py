@@ -1,1 +1,4 @@
-"""One batch: planned, processed, committed."""
+"""One batch: planned, processed, committed.
+
+Where it runs: driver.
+"""

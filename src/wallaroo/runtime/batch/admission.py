@@ -1,7 +1,4 @@
-"""Intake of the next batch: its bound over the sources, and holds.
-
-Where it runs: driver.
-"""
+"""Intake of the next batch: its bound over the sources, and holds."""
 
 from __future__ import annotations
 

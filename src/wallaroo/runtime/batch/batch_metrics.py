@@ -1,7 +1,5 @@
 """Accounting of committed batches: the run's figures and its log.
 
-Where it runs: driver.
-
 Latency begins when an event was received, or when the run began to process input, whichever is
 later: events that clients sent while Spark started do not reflect on the application.
 """

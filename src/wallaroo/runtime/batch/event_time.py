@@ -1,7 +1,5 @@
 """The time of a batch, and batches that are due without input.
 
-Where it runs: driver.
-
 Invariant: the clock is read once for a batch, before the heads of the sources are read, and is part
 of the batch's commit, as is the time for which each partition is silent then.  A task's work for
 time follows from that, from the last commit and from the batch's input; so a batch that is repeated

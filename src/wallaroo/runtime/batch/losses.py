@@ -1,7 +1,4 @@
-"""Events that left a step without a result: counts by reason, and a warning if many are late.
-
-Where it runs: driver.
-"""
+"""Events that left a step without a result: counts by reason, and a warning if many are late."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Silence of a run's sources, which makes a partition idle.
 
-Where it runs: driver, in the thread that plans batches.
-
 The invariants:
 
 * Time counts as silence of a partition only while its source answers, and as far as it was read:

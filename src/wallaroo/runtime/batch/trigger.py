@@ -1,7 +1,5 @@
 """The trigger of batches: the next one's beginning and ends.
 
-Where it runs: driver.
-
 A batch begins as soon as there is something to do, and the cadence of the latency target allows it
 (`runtime/batch/cadence.py`).  Batches adapt to the load by themselves: one
 has the input that arrived while the one before ran, within the pacer's bound.  If all sources

@@ -1,0 +1,4 @@
+"""Start, watch and end of a run.
+
+Where it runs: driver.
+"""

@@ -1,7 +1,4 @@
-"""Observation of a run: progress of its sources and sinks.
-
-Where it runs: driver.
-"""
+"""Observation of a run: progress of its sources and sinks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Outages of the systems that sources read.
 
-Where it runs: driver.
-
 They are in the status, with their beginning, and in the log if they last.
 """
 

@@ -1,7 +1,5 @@
 """The phases of a run's start and end.
 
-Where it runs: driver.
-
 A phase is named in the status and timed; each one of the start begins with a check for a stop.
 """
 

@@ -1,7 +1,4 @@
-"""Memory and processor time of a run's processes on the driver's machine.
-
-Where it runs: driver.
-"""
+"""Memory and processor time of a run's processes on the driver's machine."""
 
 from __future__ import annotations
 

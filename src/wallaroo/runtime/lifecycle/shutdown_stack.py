@@ -1,7 +1,4 @@
-"""Closing of a run's parts in reverse order, whatever goes wrong meanwhile.
-
-Where it runs: driver.
-"""
+"""Closing of a run's parts in reverse order, whatever goes wrong meanwhile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Waits of sinks, with cause and beginning.
 
-Where it runs: driver.
-
 They are in the status, and in the log if they last.
 """
 

@@ -1,7 +1,5 @@
 """The sink side of a run: one committer per sink.
 
-Where it runs: driver.
-
 A committer is recovered from the checkpoint's last commit.
 """
 

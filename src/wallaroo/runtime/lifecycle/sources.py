@@ -1,7 +1,5 @@
 """The source side of a run.
 
-Where it runs: driver.
-
 It has the logs of the sources, and the processes that fill spools.
 """
 

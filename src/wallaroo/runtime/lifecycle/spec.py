@@ -1,7 +1,4 @@
-"""The specification of a run: its plan, options, host and folders.
-
-Where it runs: driver.
-"""
+"""The specification of a run: its plan, options, host and folders."""
 
 from __future__ import annotations
 

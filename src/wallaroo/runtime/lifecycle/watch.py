@@ -1,7 +1,5 @@
 """The watch over a run, and its stop at a batch boundary.
 
-Where it runs: driver, in the run's own thread.
-
 A run ends when it is asked to, or when all sources have ended and all their events are committed
 and all output is sent.  A stop always completes: the batch under way gets ``stop_s``, then it is
 cancelled; it is not committed, and the next run begins with it.

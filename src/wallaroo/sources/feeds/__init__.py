@@ -1,1 +1,4 @@
-"""Sources that one process feeds into a spool."""
+"""Sources that one process feeds into a spool.
+
+Where it runs: feeder processes.
+"""

@@ -1,7 +1,4 @@
-"""The feed of a generator source.
-
-Where it runs: feeder processes.
-"""
+"""The feed of a generator source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The inbox of a source, a bounded queue before its feed.
 
-Where it runs: feeder processes.
-
 It is for sources whose events come by themselves: the user's code, or a client library, puts them
 in from a thread of its own.
 

@@ -1,7 +1,4 @@
-"""Reading from a server over as many connections as it takes.
-
-Where it runs: feeder processes.
-"""
+"""Reading from a server over as many connections as it takes."""
 
 from __future__ import annotations
 

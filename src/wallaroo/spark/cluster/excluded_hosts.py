@@ -2,8 +2,6 @@
 
 They are probed again later, and Spark is kept from using them.
 
-Where it runs: driver.
-
 Spark does not know of an exclusion: a task whose own host is busy moves, after
 ``spark.locality.wait``, to any host with a free core.  So while some host is excluded that wait is
 long.  The scheduler reads the setting again for every stage.

@@ -1,7 +1,4 @@
-"""Spark's executors, host by host.
-
-Where it runs: driver.
-"""
+"""Spark's executors, host by host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The probes of hosts before they join.
-
-Where it runs: driver.
-"""
+"""The probes of hosts before they join."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Spark's JVM, a child of the driver that ``spark.jvm_process`` starts.
-
-Where it runs: driver.
-"""
+"""Spark's JVM, a child of the driver that ``spark.jvm_process`` starts."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Both take a second, and there is more than one core.
 
-Where it runs: driver.
-
 It lives in a session of its own and ignores SIGTERM and SIGINT: a signal to the driver's whole
 process group asks the driver to stop, and Spark is needed for that.  It ends when its stdin does,
 which it watches once it has started; before that the kernel ends it with the driver (Linux).  As

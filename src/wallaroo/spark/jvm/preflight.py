@@ -1,7 +1,4 @@
-"""Checks for what can be known to fail, before Spark takes seconds to start.
-
-Where it runs: driver.
-"""
+"""Checks for what can be known to fail, before Spark takes seconds to start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The stderr of Spark's processes, without lines of no use to a user.
-
-Where it runs: driver.
-"""
+"""The stderr of Spark's processes, without lines of no use to a user."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Hosts and free ports for a cluster on one machine.
-
-Where it runs: a terminal, a test.
-"""
+"""Hosts and free ports for a cluster on one machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Removal of workers: decommissioning by Spark, or SIGKILL for all processes.
 
-Where it runs: a terminal, a test.
-
 A decommissioned Worker gets no new executors, and each of its executors is informed, through the
 driver, to take no new tasks and to end when it has none; the Worker's own process stays forever,
 so it is ended here when its last executor is gone.

@@ -1,7 +1,4 @@
-"""The status of a cluster, for people and for ``--json``.
-
-Where it runs: a terminal, a test.
-"""
+"""The status of a cluster, for people and for ``--json``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The micro-batch host: a streaming query begins batches, each is one Spark job.
-
-Where it runs: driver.
-"""
+"""The micro-batch host: a streaming query begins batches, each is one Spark job."""
 
 from __future__ import annotations
 

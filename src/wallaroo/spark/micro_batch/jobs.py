@@ -1,7 +1,4 @@
-"""The tasks of a batch as one Spark job.
-
-Where it runs: driver.
-"""
+"""The tasks of a batch as one Spark job."""
 
 from __future__ import annotations
 

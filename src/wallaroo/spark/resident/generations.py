@@ -1,7 +1,4 @@
-"""The resident tasks of a run: one Spark job until a task is lost or hosts change.
-
-Where it runs: driver.
-"""
+"""The resident tasks of a run: one Spark job until a task is lost or hosts change."""
 
 from __future__ import annotations
 

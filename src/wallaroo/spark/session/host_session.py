@@ -1,7 +1,4 @@
-"""The opening, interruption and closing of a host's Spark session.
-
-Where it runs: driver.
-"""
+"""The opening, interruption and closing of a host's Spark session."""
 
 from __future__ import annotations
 

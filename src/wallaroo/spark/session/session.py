@@ -1,7 +1,4 @@
-"""The Spark session: opened, with a JVM that keeps quiet, and closed.
-
-Where it runs: driver.
-"""
+"""The Spark session: opened, with a JVM that keeps quiet, and closed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Errors of Spark and its JVM, in one sentence each.
-
-Where it runs: driver.
-"""
+"""Errors of Spark and its JVM, in one sentence each."""
 
 from __future__ import annotations
 

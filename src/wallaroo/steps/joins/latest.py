@@ -2,8 +2,6 @@
 
 The newest one is that at the left event's time.
 
-Where it runs: pure (in workers).
-
 Invariants, besides those of ``joins.machines`` and ``joins.waiting``: a row waits until it is
 joined, when the watermark has passed it; the newest row of the right side that was passed is kept
 by key.

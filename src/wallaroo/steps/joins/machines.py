@@ -1,7 +1,5 @@
 """``dedupe`` at work, and what holds for joins as well.
 
-Where it runs: pure (in workers).
-
 Invariants, from which it follows that results do not depend on how input was cut into batches or
 tasks:
 

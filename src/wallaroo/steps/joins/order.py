@@ -1,7 +1,5 @@
 """``in_order``: a key's events in the order of time.
 
-Where it runs: pure (in workers).
-
 Invariants:
 
 * An event's *place* is one nanosecond before its time, or the watermark of its partition before it

@@ -1,7 +1,5 @@
 """Joins of pairs at work: within a span, until a time of the left event's own, or without a span.
 
-Where it runs: pure (in workers).
-
 Invariants, besides those of ``joins.machines``:
 
 * Each event that waits is an entry of its own, named by side, time, and the batch that wrote it; so

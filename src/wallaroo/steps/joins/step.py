@@ -1,7 +1,5 @@
 """The steps of joins, ``dedupe`` and ``in_order`` in a pipeline.
 
-Where it runs: everywhere.
-
 A join is a merge of two keyed pipelines whose events carry their side: pairs of a side, ``LEFT`` or
 ``RIGHT``, and the event.
 """

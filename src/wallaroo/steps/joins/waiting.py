@@ -2,8 +2,6 @@
 
 They wait until it has passed them.
 
-Where it runs: pure (in workers).
-
 Invariants:
 
 * Rows (a time, a key, and more) are in the order of time; those of one time, in that of arrival.

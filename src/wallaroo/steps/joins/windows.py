@@ -1,7 +1,5 @@
 """Joins in windows at work: a window's accumulator holds both sides' events.
 
-Where it runs: pure (in workers).
-
 Invariant: a pair is emitted once for each window that both of its events are in; an event that is
 alone in a window, if that is wanted, once for that window.  ``windows.range_machine`` determines
 the events of a window.

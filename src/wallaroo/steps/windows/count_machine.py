@@ -1,7 +1,5 @@
 """Count windows at work: by number of events, or timeout.
 
-Where it runs: pure (in workers).
-
 Invariant: the window of an event is determined by the events of its key before it, in the order of
 their arrival, and by the watermark of its partition: an event that arrives after the timeout of the
 open window begins the next one, however input was cut into batches.

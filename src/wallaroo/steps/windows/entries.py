@@ -2,8 +2,6 @@
 
 They are read when touched or due, and written once per batch.
 
-Where it runs: pure.
-
 Invariants:
 
 * An entry belongs to a *slot* and a key.  A slot begins with a time: until the watermark reaches

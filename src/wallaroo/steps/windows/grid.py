@@ -1,7 +1,5 @@
 """The arithmetic of aligned, sliding windows: from times to windows.
 
-Where it runs: pure.
-
 Invariants of a grid:
 
 * Window ``k`` covers ``[start(k), end(k))``, with ``start(k) = offset + k * slide``; the grid is

@@ -1,7 +1,4 @@
-"""The interface of window machines, and their context.
-
-Where it runs: pure.
-"""
+"""The interface of window machines, and their context."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Late events, and their way out of a step beside its results.
-
-Where it runs: everywhere.
-"""
+"""Late events, and their way out of a step beside its results."""
 
 from __future__ import annotations
 

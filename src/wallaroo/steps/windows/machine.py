@@ -1,7 +1,4 @@
-"""Machines by specification.
-
-Where it runs: pure.
-"""
+"""Machines by specification."""
 
 from __future__ import annotations
 

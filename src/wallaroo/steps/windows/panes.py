@@ -1,7 +1,5 @@
 """The panes of range windows: entries by time and watermark.
 
-Where it runs: pure (in workers).
-
 Invariant: an event's pane depends on its time, and on its watermark through ``Grid.oldest`` and
 through the round of early results alone, and both never fall as a watermark rises.  So events that
 belong to one pane still belong to one pane if all their watermarks are raised to a floor: they may

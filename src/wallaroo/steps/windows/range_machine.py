@@ -1,7 +1,5 @@
 """Range windows at work: tumbling and sliding, by pane.
 
-Where it runs: pure (in workers).
-
 Invariants, from which it follows that no result depends on how input was cut into batches or tasks:
 
 * The windows of an event are determined by its time and by the watermark of its partition before

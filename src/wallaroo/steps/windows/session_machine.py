@@ -1,7 +1,5 @@
 """Session windows at work: a key's events closer than a gap.
 
-Where it runs: pure (in workers).
-
 Invariant: an event is late if it is older than the watermark of its partition before it, less the
 delay.  A session fires when the watermark has passed its end and the delay, so no event that is not
 late can touch a session that has fired: sessions are a function of the events that are not late, in

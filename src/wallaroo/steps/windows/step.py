@@ -1,7 +1,4 @@
-"""The step of windows in a pipeline.
-
-Where it runs: everywhere.
-"""
+"""The step of windows in a pipeline."""
 
 from __future__ import annotations
 

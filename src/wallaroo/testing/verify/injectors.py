@@ -1,7 +1,4 @@
-"""The interface of disturbances, and the verification they act on.
-
-Where it runs: the verifier.
-"""
+"""The interface of disturbances, and the verification they act on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Deaths, pauses, failing disks, damaged files and wrong clocks, by seed.
-
-Where it runs: the verifier.
-"""
+"""Deaths, pauses, failing disks, damaged files and wrong clocks, by seed."""
 
 from __future__ import annotations
 

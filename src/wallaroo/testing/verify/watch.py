@@ -1,8 +1,6 @@
 """A watch that keeps a verified run alive.
 
 The run is restarted if it died; an end that nothing explains is noted in the result.
-
-Where it runs: the verifier.
 """
 
 from __future__ import annotations

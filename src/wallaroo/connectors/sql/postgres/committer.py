@@ -1,7 +1,4 @@
-"""Delivery of committed batches to PostgreSQL.
-
-Where it runs: driver.
-"""
+"""Delivery of committed batches to PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Delivery of committed batches to an SQLite database.
-
-Where it runs: driver.
-"""
+"""Delivery of committed batches to an SQLite database."""
 
 from __future__ import annotations
 

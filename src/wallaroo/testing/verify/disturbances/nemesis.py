@@ -1,7 +1,5 @@
 """Disturbances of a run: deaths, pauses, failing disks, damaged files, wrong clocks.
 
-Where it runs: the verifier.
-
 Invariant: exactly the disturbances that took effect are counted.  An order that no process took is
 withdrawn; a damaged bit that made the run refuse is flipped back, so that the next start can
 continue from the original files.

@@ -1,7 +1,4 @@
-"""Progress of a verified run: batches committed, output received, recoveries.
-
-Where it runs: the verifier.
-"""
+"""Progress of a verified run: batches committed, output received, recoveries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The run under test, restarted with the same command line on death.
-
-Where it runs: the verifier.
-"""
+"""The run under test, restarted with the same command line on death."""
 
 from __future__ import annotations
 
