@@ -41,13 +41,13 @@ def require_own(path: Path) -> None:
     """Raise PeerError unless ``path`` belongs to this user; make the folder private."""
     if path.is_symlink() and path.lstat().st_uid not in (os.getuid(), 0):
         raise _foreign(path, path.lstat().st_uid)
-    found = path.stat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = path.stat()
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
-    if found.st_uid != os.getuid():
-        raise _foreign(path, found.st_uid)
-    if stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-        path.chmod(stat.S_IMODE(found.st_mode) & stat.S_IRWXU)
+    if status.st_uid != os.getuid():
+        raise _foreign(path, status.st_uid)
+    if stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+        path.chmod(stat.S_IMODE(status.st_mode) & stat.S_IRWXU)
 
 
 def _foreign(path: Path, owner: int) -> PeerError:

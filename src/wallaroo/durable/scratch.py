@@ -97,16 +97,16 @@ def _lock_of_dead(path: Path) -> int | None:
     except OSError:
         return None
     try:
-        found = os.fstat(lock)
+        locked = os.fstat(lock)
         is_ours = (
-            stat.S_ISREG(found.st_mode)
-            and found.st_uid == os.geteuid()
+            stat.S_ISREG(locked.st_mode)
+            and locked.st_uid == os.geteuid()
             and os.read(lock, len(MAGIC)) == MAGIC
         )
         if is_ours:
             lock_descriptor(lock)
             # not another folder of that name by now
-            if os.path.samestat(found, os.stat(path / MARKER, follow_symlinks=False)):
+            if os.path.samestat(locked, os.stat(path / MARKER, follow_symlinks=False)):
                 return lock
     except OSError:
         pass

@@ -77,12 +77,12 @@ class SlotFile:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         self._path = path
         try:
-            found = os.pread(self._fd, FILE_BYTES, 0)
+            content = os.pread(self._fd, FILE_BYTES, 0)
             # reserve the room before the disk is full: positions are recorded on a full disk, too
-            if len(found) < FILE_BYTES:
+            if len(content) < FILE_BYTES:
                 with naming(path):
-                    _write_all(self._fd, bytes(FILE_BYTES - len(found)), len(found))
-            newest = _newest(path, found)
+                    _write_all(self._fd, bytes(FILE_BYTES - len(content)), len(content))
+            newest = _newest(path, content)
         except BaseException:
             os.close(self._fd)
             raise
@@ -93,7 +93,7 @@ class SlotFile:
         #: what the file held when it was opened; None if it held nothing whole
         self.found: bytes | None = newest.content if newest else None
         #: whether it held something, and nothing whole
-        self.is_damaged: bool = newest is None and bool(found.strip(b"\0"))
+        self.is_damaged: bool = newest is None and bool(content.strip(b"\0"))
         if is_durable and newest is not None:
             try:
                 self.write(newest.content)

@@ -130,9 +130,9 @@ class Avro(Serde[Event]):
         schema_registry: SchemaRegistry | None = None,
         on_error: str = STOP,
     ):
-        own = _schema(schema)
+        parsed = _schema(schema)
         try:
-            codec = _codec(own, kind, _schema(reader), schema_registry)
+            codec = _codec(parsed, kind, _schema(reader), schema_registry)
         except ImportError as error:
             raise missing("Avro", "fastavro", error) from error
         except WallarooParameterError:
@@ -141,7 +141,7 @@ class Avro(Serde[Event]):
             what = f"The schema cannot be used: {type(error).__name__}: {error}."
             fix = "Correct it; see Avro's specification, 'Schema Declaration'."
             raise WallarooParameterError(Problem("Avro", "", what, fix)) from error
-        name = own.get("name") if isinstance(own, dict) else None
+        name = parsed.get("name") if isinstance(parsed, dict) else None
         super().__init__(
             label_of("avro", kind) if kind else f"avro {name or 'record'}", codec, on_error
         )

@@ -54,12 +54,12 @@ class StoredEntries:
     def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
         limit = SCANNED_AT_ONCE
         while True:
-            found = self._view.scan(group, self._step, low, high, limit)
-            for entry in found:
+            stored = self._view.scan(group, self._step, low, high, limit)
+            for entry in stored:
                 yield entry.key, cast(bytes, entry.value)
-            if len(found) < limit:
+            if len(stored) < limit:
                 return
-            low = found[-1].key + b"\x00"
+            low = stored[-1].key + b"\x00"
             limit = min(4 * limit, SCANNED_MAX)
 
 

@@ -211,15 +211,15 @@ class LocalApplication:
     def attempt(self, events_max: int | None = None, tasks: int | None = None) -> BatchResult:
         """Process as if the process died before the commit point; keep nothing."""
         tasks = tasks or self._tasks
-        taken = self._waiting[:events_max]
-        share = -(-len(taken) // tasks) if taken else 1
-        pieces = [taken[at : at + share] for at in range(0, len(taken), share)]
+        events = self._waiting[:events_max]
+        share = -(-len(events) // tasks) if events else 1
+        pieces = [events[at : at + share] for at in range(0, len(events), share)]
         return self._runner.run_batch(
             pieces,
             tasks,
             self._watermark_ns,
             clock_ns=self.clock.now_ns,
-            is_final=self._is_ending and len(taken) == len(self._waiting),
+            is_final=self._is_ending and len(events) == len(self._waiting),
             ended=self._ended(),
             away=self._away,
         )
@@ -339,15 +339,15 @@ def _items(
 ) -> dict[str, list[Any]]:
     items: dict[str, list[Any]] = {}
     configs = {source.config.name: source.config for source in application.plan.sources}
-    for name, given in inputs.items():
+    for name, values in inputs.items():
         if name not in configs:
             raise KeyError(
                 f"no source '{name}'; this application has {', '.join(map(repr, configs))}"
             )
-        if isinstance(given, bytes):
-            items[name] = [Wire(frame) for frame in split_wire(given, configs[name].wire_framing)]
+        if isinstance(values, bytes):
+            items[name] = [Wire(frame) for frame in split_wire(values, configs[name].wire_framing)]
         else:
-            items[name] = list(given)
+            items[name] = list(values)
     for name, config in configs.items():
         if name not in items and isinstance(config, GenSourceConfig):
             items[name] = list(_generated(config.gen_instance, limit))

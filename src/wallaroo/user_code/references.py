@@ -50,12 +50,12 @@ def load(path: str) -> Any:
 def is_found(thing: Any) -> bool:
     """Return whether a step's or function's module and name lead to it, in other processes too."""
     try:
-        found: Any = sys.modules[thing.__module__]
+        value: Any = sys.modules[thing.__module__]
         for part in thing.__qualname__.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except (KeyError, AttributeError):
         return False
-    return found is thing and importable_module(thing.__module__) != "__main__"
+    return value is thing and importable_module(thing.__module__) != "__main__"
 
 
 class _ByName(pickle.Pickler):

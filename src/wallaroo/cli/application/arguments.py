@@ -62,12 +62,12 @@ def add_app(parser: argparse.ArgumentParser, add_options: AddOptions) -> None:
 
 def trailing_parser(command: str, app: str, add_options: AddOptions) -> argparse.ArgumentParser:
     """Return the parser for a command's own options after APP."""
-    own = CommandParser(prog=f"wallaroo {command} {app}", allow_abbrev=False, add_help=False)
-    add_options(own)
-    own.add_argument(
+    parser = CommandParser(prog=f"wallaroo {command} {app}", allow_abbrev=False, add_help=False)
+    add_options(parser)
+    parser.add_argument(
         "-h", "--help", action="store_true", help="show these options and the application's"
     )
-    return own
+    return parser
 
 
 def split_args(
@@ -99,13 +99,13 @@ def refuse_misspelled(words: Sequence[str], own: argparse.ArgumentParser, app: s
     An application's own option is never refused: its name occurs in the application's source, or
     the user puts it after '--'.
     """
-    known = [word for word in re.findall(r"--[\w-]+", own.format_usage()) if word != "--help"]
+    options = [word for word in re.findall(r"--[\w-]+", own.format_usage()) if word != "--help"]
     source: str | None = None
     for word in words:
         option = word.partition("=")[0]
         if not option.startswith("--") or option == "--":
             continue
-        near = difflib.get_close_matches(option, known, 1, NEAR_ENOUGH)
+        near = difflib.get_close_matches(option, options, 1, NEAR_ENOUGH)
         if not near:
             continue
         if source is None:

@@ -99,19 +99,21 @@ def target_of(where: str) -> Target:
 
 def only_one(command: str) -> Target | None:
     """Return the application that runs here; if there are several, print a list and return None."""
-    found = running()
-    if not found:
+    applications = running()
+    if not applications:
         raise PeerError(
             f"no application of this user runs on this machine. Elsewhere: wallaroo {command} "
             "HOST:PORT."
         )
-    if len(found) == 1:
-        return as_target(found[0])
+    if len(applications) == 1:
+        return as_target(applications[0])
     with contextlib.redirect_stdout(sys.stderr):
-        print(f"wallaroo: {len(found)} applications run here. Name one: wallaroo {command} WHERE")
+        print(
+            f"wallaroo: {len(applications)} applications run here. Name one: wallaroo {command} WHERE"
+        )
         print_table(
             ("WHERE", "application", "process", "since", "checkpoint"),
-            [_line(record) for record in found],
+            [_line(record) for record in applications],
         )
     return None
 

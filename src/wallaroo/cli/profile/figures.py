@@ -98,15 +98,15 @@ def _shuffles(before: Details, after: Details, seconds: float) -> tuple[ShuffleF
 
 def _keys(after: Details) -> tuple[KeyFigures, ...]:
     """Return the keys of each stage that take the most time, and those with the most events."""
-    found = []
+    rows = []
     slow = after["slow_keys"]
     hot = after["hot_keys"]
     for stage in sorted({*slow, *hot}, key=int):
         of_time = dict(map(tuple, slow.get(stage, [])))
         of_events = dict(map(tuple, hot.get(stage, [])))
         top = [*list(of_time)[:KEYS_SHOWN], *list(of_events)[:KEYS_SHOWN]]
-        found += [
+        rows += [
             KeyFigures(int(stage), key, of_events.get(key, 0.0), of_time.get(key, 0.0))
             for key in dict.fromkeys(top)
         ]
-    return tuple(found)
+    return tuple(rows)

@@ -30,25 +30,25 @@ class ProcessFigures:
 
 def cpu_s(driver: int) -> dict[int, float]:
     """Return the processor time of the driver and of all processes below it, by pid."""
-    found = {}
+    seconds = {}
     for process in family(driver):
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
-            found[process.pid] = times.user + times.system
-    return found
+            seconds[process.pid] = times.user + times.system
+    return seconds
 
 
 def processes(driver: int, before: dict[int, float], seconds: float) -> list[ProcessFigures]:
     """Return all processes' figures, the largest first; ``before``: CPU ``seconds`` ago."""
-    found = []
+    rows = []
     for process in family(driver):
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
             used_s = times.user + times.system - before.get(process.pid, 0.0)
             name = "driver" if process.pid == driver else name_of(process.cmdline())
             resident, own = _memory(process)
-            found.append(ProcessFigures(name, process.pid, used_s / seconds, resident, own))
-    return sorted(found, key=lambda figures: -figures.resident_bytes)
+            rows.append(ProcessFigures(name, process.pid, used_s / seconds, resident, own))
+    return sorted(rows, key=lambda figures: -figures.resident_bytes)
 
 
 def _memory(process: psutil.Process) -> tuple[int, int]:

@@ -74,17 +74,17 @@ class TopicReader:
     def _find(self) -> list[int]:
         address = self._address
         try:
-            found = self._consumer.list_topics(address.topic, CONNECT_S).topics[address.topic]
+            topic = self._consumer.list_topics(address.topic, CONNECT_S).topics[address.topic]
         except KafkaException as error:
             raise PeerError(
                 f"cannot reach {address} within {CONNECT_S:g} s: {sentence(error_of(error))}. Is "
                 f"the broker running there?"
             ) from None
-        if found.error is not None:
+        if topic.error is not None:
             raise PeerError(
-                f"topic '{address.topic}' at {address.brokers}: {sentence(found.error)}."
+                f"topic '{address.topic}' at {address.brokers}: {sentence(topic.error)}."
             )
-        return sorted(found.partitions)
+        return sorted(topic.partitions)
 
 
 def receive_records(

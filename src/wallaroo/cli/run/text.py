@@ -256,13 +256,13 @@ class _Fitting:
 
     def _table(self, columns: list[str]) -> Table:
         words = tuple(n for n, column in enumerate(columns) if column in self._words)
-        made = empty_table(*columns, words=words)
-        for column in made.columns:
+        table = empty_table(*columns, words=words)
+        for column in table.columns:
             if column.header in self._whole:
                 column.justify = "left"
         for row in self._rows:
-            made.add_row(*(row[column] for column in columns))
-        return made
+            table.add_row(*(row[column] for column in columns))
+        return table
 
 
 def _sinks(sinks: tuple[SinkLine, ...]) -> RenderableType:

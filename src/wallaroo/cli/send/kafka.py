@@ -33,13 +33,13 @@ class TopicRecords:
         own = {"enable.idempotence": True, "linger.ms": LINGER_MS, "log_level": 0}
         try:
             self._producer: Any = Producer({**own, **settings(address.brokers, address.options)})
-            found = self._producer.list_topics(address.topic, connect_timeout_s)
+            topic = self._producer.list_topics(address.topic, connect_timeout_s)
         except KafkaException as error:
             raise PeerError(
                 f"cannot reach {address} within {connect_timeout_s:g} s: "
                 f"{sentence(error_of(error))}. Is the broker running there?"
             ) from None
-        problem = found.topics[address.topic].error
+        problem = topic.topics[address.topic].error
         if problem is not None:
             raise PeerError(f"topic '{address.topic}' at {address.brokers}: {sentence(problem)}.")
 

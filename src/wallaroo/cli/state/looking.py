@@ -130,8 +130,8 @@ def get_command(options: argparse.Namespace) -> None:
     """Print the state of one key, in every step that has it or in the named one."""
     state = _state_at(_open(options), options.commit, options.step)
     keys = candidates(options.key, options.key_type)
-    found = state.find(keys, options.step)
-    if not found:
+    entries = state.find(keys, options.step)
+    if not entries:
         tried = (
             ", ".join(f"{type(key).__name__} {key!r}" for key in keys)
             or f"no {options.key_type} can be read from it"
@@ -143,7 +143,7 @@ def get_command(options: argparse.Namespace) -> None:
             f"`wallaroo state list --step NAME --prefix P` shows the keys there are."
         )
     showing = _showing(options.app, state.forms)
-    for entry in found:
+    for entry in entries:
         _print_entry(entry, showing(entry), state.commit)
 
 

@@ -28,15 +28,15 @@ def own_case(options: argparse.Namespace) -> type[Case]:
 def _oracle(named: str) -> type[Case]:
     file, _, name = named.rpartition(":")
     sys.path.insert(0, str(Path(file).resolve().parent))
-    found = None
+    oracle = None
     if Path(file).is_file():
-        found = getattr(importlib.import_module(Path(file).stem), name, None)
-    if not (isinstance(found, type) and issubclass(found, Case)):
+        oracle = getattr(importlib.import_module(Path(file).stem), name, None)
+    if not (isinstance(oracle, type) and issubclass(oracle, Case)):
         raise wrong(
             f"--oracle {named}: no subclass of wallaroo.testing.verify.cases.Case has that name.",
             "Name the class that makes the input and judges the output.",
         )
-    return found
+    return oracle
 
 
 def _observed(inputs: list[tuple[str, Path]], key: str) -> type[Case]:

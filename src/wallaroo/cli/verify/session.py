@@ -69,12 +69,12 @@ def _compare_with_undisturbed(
         ended = reference.run().ended_by_itself
         out.flush()
     result.ended_by_itself += [f"without faults: {end}" for end in ended]
-    found = disturbed.case
+    first = disturbed.case
     expected = reference.case
-    assert isinstance(found, Observed)
+    assert isinstance(first, Observed)
     assert isinstance(expected, Observed)
     differences = Faults()
-    compare(found, expected, differences)
+    compare(first, expected, differences)
     if options.is_plain:  # at least once
         result.repeated = differences.duplicated
         differences.duplicated = 0

@@ -150,12 +150,12 @@ def homes(key_groups: int) -> tuple[str, ...]:
     >>> [group_of_key(home, 3) for home in homes(3)]
     [0, 1, 2]
     """
-    found: dict[int, str] = {}
+    tasks: dict[int, str] = {}
     numbers = itertools.count()
-    while len(found) < key_groups:
+    while len(tasks) < key_groups:
         key = f"waiting {next(numbers)}"
-        found.setdefault(group_of(encode_key(key), key_groups), key)
-    return tuple(found[group] for group in range(key_groups))
+        tasks.setdefault(group_of(encode_key(key), key_groups), key)
+    return tuple(tasks[group] for group in range(key_groups))
 
 
 @lru_cache(maxsize=16)

@@ -162,15 +162,15 @@ def _coded(pieces: list[Keys]) -> CodedKeys:
     for piece in pieces:
         if isinstance(piece, CodedKeys):
             used = np.flatnonzero(np.bincount(piece.codes, minlength=len(piece.values)))
-            own = np.empty(len(piece.values), np.intp)
-            own[used] = [
+            codes = np.empty(len(piece.values), np.intp)
+            codes[used] = [
                 numbers.setdefault(piece.values[code], len(numbers)) for code in used.tolist()
             ]
-            parts.append(own[piece.codes])
+            parts.append(codes[piece.codes])
         else:
             values = piece.tolist()
-            own = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.intp)
-            parts.append(own)
+            codes = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.intp)
+            parts.append(codes)
     return CodedKeys(list(numbers), np.concatenate(parts))
 
 

@@ -105,11 +105,11 @@ def keyed_head(kind: Kind, takes_blocks: bool, emit: Emit) -> Keyed:
 
 def decoded_to_blocks(decoder: Decoder[Any], failed: OnError, emit: Emit) -> Keyed:
     """Return the head of a stage that accepts blocks, after a shuffle of undecoded payloads."""
-    own: list[Any] = []
+    decoded: list[Any] = []
     events: list[Any] = []
 
     def gather(key: Any, event: Any) -> None:
-        own.append(key)
+        decoded.append(key)
         events.append(event)
 
     decode = decode_keyed(decoder, gather, failed)
@@ -118,8 +118,8 @@ def decoded_to_blocks(decoder: Decoder[Any], failed: OnError, emit: Emit) -> Key
         decode(keys, payloads)
         if events:
             gathered = list(events)
-            of = keys_of_list(own)
-            own.clear()
+            of = keys_of_list(decoded)
+            decoded.clear()
             events.clear()
             emit(of, gathered)
 

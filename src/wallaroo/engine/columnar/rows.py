@@ -86,12 +86,12 @@ def _numpy_events(rows: np.ndarray[Any, Any]) -> Iterable[Any]:
 
 def as_form(rows: Rows, form: Form) -> Rows:
     """Return the rows in a form.  Raises TypeError or ValueError if they cannot have it."""
-    found = form_of_rows(rows)
-    if found is form:
+    present = form_of_rows(rows)
+    if present is form:
         return rows
     if form is Form.LIST:
         return list(events_of(rows))
-    if found is Form.LIST:
+    if present is Form.LIST:
         return _FROM_LIST[form](rows)
     return _FROM_ARROW[form](as_arrow(rows))
 

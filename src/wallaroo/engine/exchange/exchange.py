@@ -64,12 +64,12 @@ class StampedKeys:
     def take(self) -> tuple[bytes, bytes, tuple[tuple[str, int], ...]]:
         """Return times and watermarks, packed, and the runs of partitions; start over in place."""
         self.turn(self._partition)
-        taken = pack_times(self.times), pack_times(self.watermarks), tuple(self._runs)
+        packed = pack_times(self.times), pack_times(self.watermarks), tuple(self._runs)
         self.times.clear()
         self.watermarks.clear()
         self._runs.clear()
         self._began = 0
-        return taken
+        return packed
 
 
 class Exchange:
@@ -108,13 +108,13 @@ class Exchange:
 
     def route(self, key: Any) -> Route:
         """Return and cache the route of ``key``; raise TypeError if it is none."""
-        own = normalize_key(key)
-        task = self._owners[group_of_key(own, len(self._owners))]
+        normal_key = normalize_key(key)
+        task = self._owners[group_of_key(normal_key, len(self._owners))]
         keys, column = self._buckets[task]
-        parts = own if isinstance(own, tuple) else (own,)
+        parts = normal_key if isinstance(normal_key, tuple) else (normal_key,)
         is_number = int in map(type, parts)
         self._has_numbers = self._has_numbers or is_number
-        travels = None if is_number else own
+        travels = None if is_number else normal_key
         into = keys if self._stamped is None else self._stamped[task]
         found = self.routes[key] = (travels, into, column.atoms, column.put)
         return found

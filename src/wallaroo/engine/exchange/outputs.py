@@ -37,24 +37,24 @@ def emit_by_key(
         try:
             key = extract(event)
             try:
-                own, keys, values, put = routes[key]
+                normal_key, keys, values, put = routes[key]
             except KeyError:
-                own, keys, values, put = route(key)
-            if own is None:
-                own = key if type(key) is int else normalize_key(key)
+                normal_key, keys, values, put = route(key)
+            if normal_key is None:
+                normal_key = key if type(key) is int else normalize_key(key)
         except BaseException as error:
             failed(event, error, before)
         else:
             if type(event) in atomic:
                 values.append(event)
-                keys.append(own)
+                keys.append(normal_key)
             else:
                 try:
                     put(event)
                 except BaseException as error:
                     not_packed(event, error, before)
                 else:
-                    keys.append(own)
+                    keys.append(normal_key)
 
     return process
 
@@ -76,11 +76,11 @@ def emit_timed_by_key(
         try:
             key = extract(event)
             try:
-                own, stamps, values, put = routes[key]
+                normal_key, stamps, values, put = routes[key]
             except KeyError:
-                own, stamps, values, put = route(key)
-            if own is None:
-                own = key if type(key) is int else normalize_key(key)
+                normal_key, stamps, values, put = route(key)
+            if normal_key is None:
+                normal_key = key if type(key) is int else normalize_key(key)
         except BaseException as error:
             failed(event, error, before)
         else:
@@ -92,7 +92,7 @@ def emit_timed_by_key(
             except BaseException as pack_error:
                 not_packed(event, pack_error, before)
             else:
-                stamps.keys.append(own)
+                stamps.keys.append(normal_key)
                 stamps.times.append(time.event_ns)
                 stamps.watermarks.append(time.watermark_ns)
 
@@ -111,16 +111,16 @@ def emit_raw_by_key(
         try:
             key = extract(event)
             try:
-                own, stamps, values, _ = routes[key]
+                normal_key, stamps, values, _ = routes[key]
             except KeyError:
-                own, stamps, values, _ = route(key)
-            if own is None:
-                own = key if type(key) is int else normalize_key(key)
+                normal_key, stamps, values, _ = route(key)
+            if normal_key is None:
+                normal_key = key if type(key) is int else normalize_key(key)
         except BaseException as error:
             failed(event, error, before)
         else:
             values.append(time.payload)
-            stamps.keys.append(own)
+            stamps.keys.append(normal_key)
             stamps.times.append(time.event_ns)
             stamps.watermarks.append(time.watermark_ns)
 
@@ -135,19 +135,19 @@ def emit_with_key(exchange: Exchange, not_packed: OnError) -> Emit:
 
     def process(key: Any, event: Any) -> None:
         try:
-            own, keys, values, put = routes[key]
+            normal_key, keys, values, put = routes[key]
         except KeyError:
-            own, keys, values, put = route(key)
+            normal_key, keys, values, put = route(key)
         if type(event) in atomic:
             values.append(event)
-            keys.append(key if own is None else own)
+            keys.append(key if normal_key is None else normal_key)
         else:
             try:
                 put(event)
             except BaseException as error:
                 not_packed(event, error, key)
             else:
-                keys.append(key if own is None else own)
+                keys.append(key if normal_key is None else normal_key)
 
     return process
 

@@ -173,12 +173,12 @@ class PartialAggregation:
                 self._waiting.note_sent(self._exchange.origin, partition, each)
                 time.event_ns, time.watermark_ns, by_key, _ = each
                 for key, accumulator in by_key.items():
-                    own, keys, values, put = routes[key] if key in routes else route(key)
+                    normal_key, keys, values, put = routes[key] if key in routes else route(key)
                     if type(accumulator) in atomic:
                         values.append(accumulator)
                     else:
                         self._pack(put, key, accumulator)
-                    keys.append(key if own is None else own)
+                    keys.append(key if normal_key is None else normal_key)
         self.count = 0
         self.upper = self.lower - 1
 

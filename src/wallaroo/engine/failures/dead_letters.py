@@ -49,12 +49,12 @@ def letter_of(
     ``source`` is empty and ``key`` None if there is none; ``record``: facts about the source's
     record.
     """
-    found = describe(step, "", error)
+    failure = describe(step, "", error)
     letter: Letter = {
         "application": application,
         "step": step.step_name,
         "kind": step.kind,
-        "place": found.place,
+        "place": failure.place,
         "batch": batch,
     }
     if source:
@@ -67,8 +67,8 @@ def letter_of(
         letter["about"] = ", ".join(notes)
     letter["event"] = shorten(event)
     letter.update(_whole(event))
-    letter["error"] = found.cause[:CAUSE_CHARS_MAX]
-    letter["traceback"] = found.trace[-TRACE_CHARS_MAX:]
+    letter["error"] = failure.cause[:CAUSE_CHARS_MAX]
+    letter["traceback"] = failure.trace[-TRACE_CHARS_MAX:]
     return letter
 
 
@@ -109,13 +109,13 @@ def writer_of(
     """Return a writer of letters as JSON, or by an encoder, whose failure stops the run."""
     if encoder is None:
         return lambda letter: append(as_line(letter))
-    own = encoder
+    encode_letter = encoder
 
     def write(letter: Letter) -> None:
         try:
-            encoded = own.function(letter)
+            encoded = encode_letter.function(letter)
         except BaseException as error:
-            blame(own, shorten(letter), error)
+            blame(encode_letter, shorten(letter), error)
         if isinstance(encoded, str):
             append(encoded.encode())
         elif encoded is not None:

@@ -248,12 +248,12 @@ class _Renaming(ast.NodeTransformer):
         arguments: dict[str, ast.expr] = {}
         before: list[ast.stmt] = []
         for name, value in zip(self._texts[following].parameters, call.args, strict=True):
-            given = self.visit(value)
-            if not isinstance(given, ast.Name | ast.Constant):
+            argument = self.visit(value)
+            if not isinstance(argument, ast.Name | ast.Constant):
                 own = f"{name}_{following}"
-                before.append(ast.Assign([ast.Name(own, ast.Store())], given))
-                given = ast.Name(own, ast.Load())
-            arguments[name] = given
+                before.append(ast.Assign([ast.Name(own, ast.Store())], argument))
+                argument = ast.Name(own, ast.Load())
+            arguments[name] = argument
         return before + _Renaming(self._texts, following, arguments).body()
 
 

@@ -91,12 +91,12 @@ class _Work:
 
         def process(key: Any, event: Any) -> None:
             try:
-                own = live[key]
+                state = live[key]
             except KeyError:
-                own = load(key)
+                state = load(key)
             context.key = key
             try:
-                returned = function(event, own, context)
+                returned = function(event, state, context)
                 outputs = as_list(returned) if is_multi else (returned,)
             except BaseException as error:
                 failed(event, error, key)

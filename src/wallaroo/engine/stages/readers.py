@@ -112,15 +112,15 @@ def decode_and_ship_raw(
             try:
                 key = extract(event)
                 try:
-                    own, keys, values, _ = routes[key]
+                    normal_key, keys, values, _ = routes[key]
                 except KeyError:
-                    own, keys, values, _ = route(key)
-                if own is None:
-                    own = key if type(key) is int else normalize_key(key)
+                    normal_key, keys, values, _ = route(key)
+                if normal_key is None:
+                    normal_key = key if type(key) is int else normalize_key(key)
             except BaseException as error:
                 key_failed(event, error, None)
                 continue
-            keys.append(own)
+            keys.append(normal_key)
             values.append(payload)
 
     return run
@@ -167,16 +167,16 @@ def _ship_by_function(
         for payload in payloads:
             try:
                 key = key_of(payload)
-                own, keys, values, _ = routes[key]
+                normal_key, keys, values, _ = routes[key]
             except Exception:  # a new key, or none: decoding shows which
                 check(payload)
                 continue
-            if own is None:  # a number: others are equal to it
+            if normal_key is None:  # a number: others are equal to it
                 if type(key) is not int:
                     check(payload)
                     continue
-                own = key
-            keys.append(own)
+                normal_key = key
+            keys.append(normal_key)
             values.append(payload)
 
     return run

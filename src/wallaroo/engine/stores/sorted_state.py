@@ -182,19 +182,19 @@ class SortedState:
         """Return the subs of a key's entries, in order; values are unpacked on request."""
         group, encoded = self._groups.locate(key)
         prefix = key_prefix(encoded)
-        found: dict[bytes, Sub] = {}
+        subs: dict[bytes, Sub] = {}
         for stored, value in self._reader.scan(group, prefix, after_prefix(prefix)):
-            sub = found[stored[len(prefix) :]] = decode_sub(stored, len(prefix))
+            sub = subs[stored[len(prefix) :]] = decode_sub(stored, len(prefix))
             if (key, sub) not in self._stored:
                 raw = split_entry(stored, value)[2]
                 self._packed[key, sub] = raw
                 self._note(key, sub, raw)
         for sub in self._touched.get(key, ()):
             if (key, sub) in self.live or (key, sub) in self._packed:
-                found[encode_sub(sub)] = sub
+                subs[encode_sub(sub)] = sub
             else:
-                found.pop(encode_sub(sub), None)
-        return [found[encoded] for encoded in sorted(found)]
+                subs.pop(encode_sub(sub), None)
+        return [subs[encoded] for encoded in sorted(subs)]
 
     def _read(self, key: Key, sub: Sub) -> bytes | None:
         group, encoded = self._groups.locate(key)

@@ -92,12 +92,12 @@ class TTLIndex:
 
     def earliest_ns(self) -> int | None:
         """Return when the next key expires."""
-        found = [row.stored for row, keys in self._keys.items() if keys]
+        times = [row.stored for row, keys in self._keys.items() if keys]
         for row, _ in self._committed(encode_time(TIME_MAX)):
             if row not in self._stored:
-                found.append(row.stored)
+                times.append(row.stored)
                 break
-        return decode_time(min(found)) if found else None
+        return decode_time(min(times)) if times else None
 
     def changes(self) -> Iterator[Change]:
         """Yield the rows to write."""

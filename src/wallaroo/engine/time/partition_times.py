@@ -83,10 +83,10 @@ def settled(known: Known, observed: Mapping[int, ObservedSource]) -> Settled:
     waited_for = set(known.waited_for)
     floors: dict[int, Marks] = {}
     for producer in sorted(observed):
-        own = observed[producer]
-        here = {name: marks[name] for name in own.marks if name in marks}
+        reported = observed[producer]
+        here = {name: marks[name] for name in reported.marks if name in marks}
         moved = dict(marks)
-        for name, others in own.joins:
+        for name, others in reported.joins:
             for other, mark in others.items():
                 moved[other] = max(moved.get(other, least), mark)
                 waited_for.add(other)
@@ -94,7 +94,7 @@ def settled(known: Known, observed: Mapping[int, ObservedSource]) -> Settled:
                 found = [moved[other] for other in waited_for if known.is_ordered and other != name]
                 here[name] = moved[name] = max(least, min(found, default=least))
             waited_for.add(name)
-        for name, mark in own.marks.items():
+        for name, mark in reported.marks.items():
             begins = here.setdefault(name, least)
             marks[name] = max(begins, mark)
             waited_for.add(name)
@@ -127,13 +127,13 @@ class PartitionTimes:
         self._turned(partition)
 
     def _begun(self, partition: str) -> int:
-        known = self._known
-        mark = known.marks.get(partition)
+        partitions = self._known
+        mark = partitions.marks.get(partition)
         if mark is None:
-            mark = known.least
+            mark = partitions.least
             self._joins.append((partition, self._since))
             self._since = {}
-        self._marks[partition] = max(mark, known.least)
+        self._marks[partition] = max(mark, partitions.least)
         return self._marks[partition]
 
     def _keep(self) -> None:

@@ -62,12 +62,12 @@ class Timers:
 
     def open(self, key: Key) -> int:
         """Read the timers of a key; return when the first one is due."""
-        found: dict[str, Named] = {_EVENT: {}, _PROCESSING: {}}
+        timers: dict[str, Named] = {_EVENT: {}, _PROCESSING: {}}
         for sub, value in self._store.entries.scan(key):
             if isinstance(sub, tuple):
-                found[sub[0]][sub[1]] = Timer(*value)
-        self._books[key] = _Book(found[_EVENT], found[_PROCESSING])
-        return self._find_next(key, found[_EVENT])
+                timers[sub[0]][sub[1]] = Timer(*value)
+        self._books[key] = _Book(timers[_EVENT], timers[_PROCESSING])
+        return self._find_next(key, timers[_EVENT])
 
     def _find_next(self, key: Key, timers: Named) -> int:
         next_ns = min((each.at_ns for each in timers.values()), default=TIME_MAX)

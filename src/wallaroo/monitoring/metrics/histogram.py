@@ -82,16 +82,16 @@ class LatencyHistogram:
         """
         # rounded first: 999.9 is no binary fraction, and rounding up could reach the next value
         ranks = [max(1, ceil(round(q * self.count / 1000, 6))) for q in per_mille]
-        found = dict.fromkeys(ranks, 0.0)
-        pending = sorted(found, reverse=True)
+        values = dict.fromkeys(ranks, 0.0)
+        pending = sorted(values, reverse=True)
         seen = 0
         for index in sorted(self._counts):
             seen += self._counts[index]
             while pending and pending[-1] <= seen:
-                found[pending.pop()] = min(max(_middle_ms(index), self.min_ms), self.max_ms)
-        if self.count in found:
-            found[self.count] = self.max_ms
-        return tuple(found[rank] for rank in ranks)
+                values[pending.pop()] = min(max(_middle_ms(index), self.min_ms), self.max_ms)
+        if self.count in values:
+            values[self.count] = self.max_ms
+        return tuple(values[rank] for rank in ranks)
 
     def at_most(self, bounds_ms: Sequence[float]) -> tuple[int, ...]:
         """Return how many values lie at or below each rising bound, to a bucket's accuracy.

@@ -89,12 +89,12 @@ class StepMeter:
                 keys.fade()
 
     def _add_worker(self, report: TaskReport) -> None:
-        known = self._workers.pop(report.worker, WorkerLoad(report.worker, 0, 0.0, 0))
+        load = self._workers.pop(report.worker, WorkerLoad(report.worker, 0, 0.0, 0))
         self._workers[report.worker] = WorkerLoad(
             report.worker,
-            known.tasks + 1,
-            known.busy_seconds + report.busy_ms / 1e3,
-            known.events + sum(report.stage_events.values()),
+            load.tasks + 1,
+            load.busy_seconds + report.busy_ms / 1e3,
+            load.events + sum(report.stage_events.values()),
         )
         if len(self._workers) > WORKERS_MAX:
             del self._workers[next(iter(self._workers))]  # the one that worked longest ago
@@ -102,15 +102,15 @@ class StepMeter:
     def _add_sample(self, sample: StageSample, events: int) -> None:
         scale = events / sample.events if sample.events else 1.0
         for place, step in enumerate(sample.steps):
-            known = self._steps.get(
+            load = self._steps.get(
                 (sample.stage, place), StepLoad(sample.stage, step.step, place, 0, 0.0)
             )
             self._steps[sample.stage, place] = StepLoad(
                 sample.stage,
                 step.step,
                 place,
-                known.events + round(step.events * scale),
-                known.seconds + step.nanoseconds * scale / 1e9,
+                load.events + round(step.events * scale),
+                load.seconds + step.nanoseconds * scale / 1e9,
             )
         if sample.keys or sample.other_keys:
             hot = self._hot.setdefault(sample.stage, HotKeys())

@@ -101,18 +101,18 @@ def folders() -> list[Path]:
 
 def running() -> list[RunRecord]:
     """Return this user's runs on this machine, oldest first; remove ended ones' files."""
-    found = []
+    applications = []
     for folder in folders():
         if not folder.is_dir() or not _is_private(folder):
             continue
         for file in sorted(folder.glob("*.json")):
             record = _read(file)
             if record is not None and record.is_alive and _is_listening(record):
-                found.append(record)
+                applications.append(record)
             elif record is None or record.is_here:
                 with contextlib.suppress(OSError):
                     file.unlink(missing_ok=True)
-    return sorted(found, key=lambda record: record.started_at)
+    return sorted(applications, key=lambda record: record.started_at)
 
 
 def run_of(root: Path) -> RunRecord | None:

@@ -136,10 +136,10 @@ def keys_of(
     state: StateAt | None, steps: Sequence[str], limit: int
 ) -> tuple[dict[str, list[str | int]], bool]:
     """List keys by step and group, ``limit`` per step; return whether some were left out."""
-    found: dict[str, list[str | int]] = {step: [] for step in steps}
+    keys: dict[str, list[str | int]] = {step: [] for step in steps}
     cut: set[str] = set()
     if state is None:
-        return found, False
+        return keys, False
     wanted = set(steps) & set(state.steps)
     for group in range(state.groups):
         if cut == wanted:
@@ -147,11 +147,11 @@ def keys_of(
         for step, encoded in state.keyed(group):
             if step not in wanted or step in cut:
                 continue
-            if len(found[step]) < limit:
-                found[step].append(key_json(decode_key(encoded)))
+            if len(keys[step]) < limit:
+                keys[step].append(key_json(decode_key(encoded)))
             else:
                 cut.add(step)
-    return found, bool(cut)
+    return keys, bool(cut)
 
 
 def counts_of(state: StateAt | None, steps: Sequence[str]) -> dict[str, int]:
@@ -175,18 +175,18 @@ def search(
     state: StateAt | None, steps: Sequence[str], text: str, limit: int
 ) -> tuple[list[dict[str, Any]], bool]:
     """List keys that contain ``text``, with sizes; return whether some were left out."""
-    found: list[dict[str, Any]] = []
+    matches: list[dict[str, Any]] = []
     if state is None:
-        return found, False
+        return matches, False
     for group in range(state.groups):
         for (step, _), entry in state.keyed(group).items():
             key = key_json(entry.key)
             if step not in steps or text.casefold() not in str(key).casefold():
                 continue
-            if len(found) == limit:
-                return found, True
-            found.append({"step": step, "key": key, "key_group": group, "bytes": entry.size})
-    return found, False
+            if len(matches) == limit:
+                return matches, True
+            matches.append({"step": step, "key": key, "key_group": group, "bytes": entry.size})
+    return matches, False
 
 
 def object_history(

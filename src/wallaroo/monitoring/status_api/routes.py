@@ -57,33 +57,39 @@ def routes(
     handle: Running, entities: EntityReader, is_closed: threading.Event
 ) -> tuple[Route, ...]:
     """Return the table of one run's server."""
-    own = _Handlers(handle, entities, is_closed)
+    handlers = _Handlers(handle, entities, is_closed)
     table = (
-        Route("/", "the dashboard in a browser; else this list", own.root, is_figures=True),
-        Route("/ui/*", "files of the dashboard", own.file),
-        Route("/healthz", "200 while the process works, else 503", own.health, is_figures=True),
-        Route("/readyz", "200 while input is accepted, else 503", own.readiness, is_figures=True),
-        Route("/metrics", "metrics for Prometheus", own.metrics, is_figures=True),
-        Route(queries.STATUS_PATH, "the whole status of the run", own.status, is_figures=True),
+        Route("/", "the dashboard in a browser; else this list", handlers.root, is_figures=True),
+        Route("/ui/*", "files of the dashboard", handlers.file),
+        Route(
+            "/healthz", "200 while the process works, else 503", handlers.health, is_figures=True
+        ),
+        Route(
+            "/readyz", "200 while input is accepted, else 503", handlers.readiness, is_figures=True
+        ),
+        Route("/metrics", "metrics for Prometheus", handlers.metrics, is_figures=True),
+        Route(queries.STATUS_PATH, "the whole status of the run", handlers.status, is_figures=True),
         Route(
             "/graph",
             "the pipeline's sources, steps and sinks, and what connects them",
-            own.graph,
+            handlers.graph,
             is_figures=True,
         ),
-        Route("/details", "steps, edges, hot keys, workers, batches, recovery", own.details),
-        Route("/errors", "the newest events that failed without stopping the run", own.errors),
-        Route("/history", "samples over ?span=10m, 4h or 24h", own.history, is_figures=True),
-        Route("/stream", "status and details every second, as server-sent events", own.stream),
-        Route("/state-search", "keys of ?step= that contain ?text=, at most ?limit=", own.search),
-        Route("/state-object", "the object of ?step= and ?key= by commit", own.state_object),
+        Route("/details", "steps, edges, hot keys, workers, batches, recovery", handlers.details),
+        Route("/errors", "the newest events that failed without stopping the run", handlers.errors),
+        Route("/history", "samples over ?span=10m, 4h or 24h", handlers.history, is_figures=True),
+        Route("/stream", "status and details every second, as server-sent events", handlers.stream),
+        Route(
+            "/state-search", "keys of ?step= that contain ?text=, at most ?limit=", handlers.search
+        ),
+        Route("/state-object", "the object of ?step= and ?key= by commit", handlers.state_object),
         *(
-            Route(f"/{name}{suffix}", what, own.query, is_figures=name in queries.FROM_STATUS)
+            Route(f"/{name}{suffix}", what, handlers.query, is_figures=name in queries.FROM_STATUS)
             for name, what in queries.QUERIES.items()
             for suffix in ("", queries.SUFFIX)
         ),
     )
-    own.paths = {
+    handlers.paths = {
         route.path: route.what for route in table if not route.path.endswith(queries.SUFFIX)
     }
     return table

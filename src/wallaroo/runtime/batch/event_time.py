@@ -113,14 +113,14 @@ class BatchTimes:
             return marks
         for name, how in self._sources:
             log = self._logs[name]
-            known = marks.sources.get(name, SourceMark()).partitions
+            before = marks.sources.get(name, SourceMark()).partitions
             head = heads[name]
-            found = log.partitions(ends[name]) if not how.is_receipt else None
+            listed = log.partitions(ends[name]) if not how.is_receipt else None
             marks = marks.with_partitions(
                 name,
                 clock_ns,
-                ended=log.ended(known.keys(), start[name]),
-                found=found or (),
+                ended=log.ended(before.keys(), start[name]),
+                found=listed or (),
                 has_ended=head.is_ended and not log.backlog_events(start[name], head),
             )
         return marks

@@ -37,13 +37,13 @@ class ProcessUsage:
             return None
         seconds = now - self._at  # infinite at the first sample
         self._at = now
-        found: list[ProcessStatus] = []
+        processes: list[ProcessStatus] = []
         seen: dict[tuple[int, float], float] = {}
         for process in family(os.getpid()):
             with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-                found.append(self._status(process, seconds, seen))
+                processes.append(self._status(process, seconds, seen))
         self._seen = seen
-        return tuple(sorted(found, key=lambda one: (one.name != "driver", -one.resident_bytes)))
+        return tuple(sorted(processes, key=lambda one: (one.name != "driver", -one.resident_bytes)))
 
     def _status(
         self, process: psutil.Process, seconds: float, seen: dict[tuple[int, float], float]

@@ -61,13 +61,13 @@ def _of_source(mark: SourceMark, how: SourceTime, clock_ns: int, now_ns: int) ->
         if not is_idle(how, each, clock_ns)
     }
     slowest = min(active, key=lambda name: active[name], default="")
-    found = replace(
+    times = replace(
         _status(mark.watermark_ns, now_ns),
         held_by=f"partition {slowest}" if len(mark.partitions) > 1 and slowest else "",
         partitions=len(mark.partitions),
         idle=len(mark.partitions) - len(active),
     )
-    return _idle(found) if mark.partitions and not active else found
+    return _idle(times) if mark.partitions and not active else times
 
 
 def _idle(time: TimeStatus) -> TimeStatus:

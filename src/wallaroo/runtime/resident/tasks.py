@@ -138,16 +138,16 @@ class ResidentTasks:
             threading.Thread(target=self._identify, args=(connection,), daemon=True).start()
 
     def _identify(self, connection: socket.socket) -> None:
-        known = self._listener.identified(connection, IDENTIFY_S)
-        if known is None:
+        identity = self._listener.identified(connection, IDENTIFY_S)
+        if identity is None:
             return
-        known.settimeout(IDENTIFY_S)
+        identity.settimeout(IDENTIFY_S)
         try:
-            hello: Hello = pickle.loads(receive(known))
+            hello: Hello = pickle.loads(receive(identity))
         except (EOFError, OSError):  # the task has ended; Spark's second attempt at it reports that
-            known.close()
+            identity.close()
         else:
-            self._arrived.put(Arrival(hello, known))
+            self._arrived.put(Arrival(hello, identity))
 
     def run(
         self, epoch: Epoch, plan_ahead: Callable[[Epoch], Ahead | None] = _nothing_ahead

@@ -36,14 +36,14 @@ def feed_blocks(
     feeder: Feeder = _plain,
 ) -> Fed:
     """Feed level ``number`` in the same order at every attempt; pass later levels' blocks on."""
-    own: list[Block] = []
+    blocks_here: list[Block] = []
     for block in blocks:
         if plan.stages[block.stage].level == number:
-            own.append(block)
+            blocks_here.append(block)
         else:
             yield task, level.settled(block)
-    feed = feeder(level, len(own))
-    for block in in_order(own):
+    feed = feeder(level, len(blocks_here))
+    for block in in_order(blocks_here):
         feed(block)
         yield None
 

@@ -190,15 +190,15 @@ def _send(lines: str, frame: FrameType) -> None:
 
 def codes_of(steps: Iterable[Step]) -> dict[CodeType, str]:
     """Return the step's name by its function's code."""
-    found: dict[CodeType, str] = {}
+    codes: dict[CodeType, str] = {}
     for step in steps:
         called: Any = step.function
         if not hasattr(called, "__code__"):  # a bound method, or an object that can be called
             called = getattr(called, "__func__", type(called).__call__)
         code = getattr(called, "__code__", None)
         if isinstance(code, CodeType):
-            found[code] = step.step_name
-    return found
+            codes[code] = step.step_name
+    return codes
 
 
 def _packed(entry: Entry) -> bytes:

@@ -82,14 +82,14 @@ class CommitSegment:
 
     def read_on(self, content: bytes) -> list[Commit]:
         """Return the commits that were added since; ``content`` is that of the whole file."""
-        found: list[Commit] = []
+        commits: list[Commit] = []
         written = len(content.rstrip(b"\0"))
         try:
             while (commit := self._next(content, written)) is not None:
-                found.append(commit)
+                commits.append(commit)
         except CheckpointError as error:
             self.damage = str(error)
-        return found
+        return commits
 
     def _next(self, content: bytes, written: int) -> Commit | None:
         at = self.end

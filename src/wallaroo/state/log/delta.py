@@ -167,10 +167,10 @@ class DeltaFile:
 
 def latest(entries: Iterable[Row]) -> dict[tuple[int, bytes], bytes]:
     """Fold entries, oldest first, into the ones present at the end."""
-    found: dict[tuple[int, bytes], bytes] = {}
+    values: dict[tuple[int, bytes], bytes] = {}
     for step, key, value in entries:
         if value is None:
-            found.pop((step, key), None)
+            values.pop((step, key), None)
         else:
-            found[step, key] = value
-    return found
+            values[step, key] = value
+    return values

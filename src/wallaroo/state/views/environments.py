@@ -102,7 +102,7 @@ def open_environment(path: Path) -> Opened:
 
 
 def _known_or_opened(path: Path) -> Opened:
-    known = _open.get(path)
+    opened = _open.get(path)
     try:
         found = os.stat(path / DATA)
         inode = found.st_ino
@@ -110,13 +110,13 @@ def _known_or_opened(path: Path) -> Opened:
     except FileNotFoundError:
         inode = -1
         size = 0
-    if known is not None:
-        if known.inode == inode and _is_whole(known.environment, size, known.page_bytes):
-            return Opened(known.environment)
+    if opened is not None:
+        if opened.inode == inode and _is_whole(opened.environment, size, opened.page_bytes):
+            return Opened(opened.environment)
         _open.pop(path, None)
     _forget_removed()
     with hold_lock(path.parent / _LOCK):
-        return _opened(path, was_damaged=known is not None and known.inode == inode)
+        return _opened(path, was_damaged=opened is not None and opened.inode == inode)
 
 
 def _forget_removed() -> None:
@@ -212,12 +212,12 @@ def _is_mostly_free(path: Path, environment: lmdb.Environment, pages: int) -> bo
 
 def _is_current(path: Path, environment: lmdb.Environment) -> bool:
     """Return whether the file is still the one that this process has open."""
-    known = _open.get(path)
+    opened = _open.get(path)
     try:
         inode = os.stat(path / DATA).st_ino
     except FileNotFoundError:
         return False
-    return known is not None and known.environment is environment and known.inode == inode
+    return opened is not None and opened.environment is environment and opened.inode == inode
 
 
 def _replace(path: Path, environment: lmdb.Environment) -> None:

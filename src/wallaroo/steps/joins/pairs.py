@@ -156,14 +156,14 @@ class PairMachine:
         except BaseException as error:
             self._works.failed(event, error, key)
             return
-        own = self._new(side, time, event, end)
-        known = self._known(key)
-        near = self._near(key, known, own)
+        added = self._new(side, time, event, end)
+        waiting = self._known(key)
+        near = self._near(key, waiting, added)
         if near and self._works.over is None:
-            self._pair(key, own, near)
+            self._pair(key, added, near)
         elif near:
-            self._add_up(key, own, near)
-        insort(known.rows[side], own, key=_sub_of)
+            self._add_up(key, added, near)
+        insort(waiting.rows[side], added, key=_sub_of)
 
     def _new(self, side: int, time: int, event: Any, end: int, has_met: bool = False) -> _Waiting:
         self._number += 1
@@ -247,18 +247,18 @@ class PairMachine:
 
     def _known(self, key: Any) -> _Key:
         """Return what is known of a key; its events of an earlier version become new ones."""
-        known = self._keys.get(key)
-        if known is None:
-            known = self._keys[key] = _Key()
+        waiting = self._keys.get(key)
+        if waiting is None:
+            waiting = self._keys[key] = _Key()
             before = self._works.entries.peek(key, OLD)
             if before is not None:
                 self._works.entries.delete(key, OLD)
-                for side, rows in enumerate(known.rows):
+                for side, rows in enumerate(waiting.rows):
                     for time, event, has_met in before[side]:
                         end = self._end(side, time, event)
                         rows.append(self._new(side, time, event, end, has_met))
                     rows.sort(key=_sub_of)
-        return known
+        return waiting
 
     def _read(self, key: Any, known: _Key, side: int, low: int) -> None:
         """Read a key's stored events of a side from a time on, and some before it."""
@@ -280,12 +280,12 @@ class PairMachine:
         event, has_met, *own = value
         if own:
             end, total = own
-            found = _Waiting(sub, event, has_met, end, total)
+            row = _Waiting(sub, event, has_met, end, total)
         else:
-            found = _Waiting(sub, event, has_met, 0)
-            found.end = self._end(found.side, found.time, event)
-        found.is_new = False
-        return found
+            row = _Waiting(sub, event, has_met, 0)
+            row.end = self._end(row.side, row.time, event)
+        row.is_new = False
+        return row
 
     # -- the end of a batch
 

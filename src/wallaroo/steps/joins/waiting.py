@@ -103,8 +103,8 @@ class WaitingRows(ABC):
         """Pass on the rows before the watermark, in order of time."""
         began = self._span[0]
         self._span = began, watermark
-        found = {key: self.read(key) for key in self._due_keys(watermark)}
-        pieces = sorted(chain.from_iterable(found.values()), key=_age)
+        due = {key: self.read(key) for key in self._due_keys(watermark)}
+        pieces = sorted(chain.from_iterable(due.values()), key=_age)
         passed: list[list[Any]] = []
         for side, rows in enumerate(self._rows):
             rows.sort(key=time_of)  # stable: rows of one time keep the order of arrival
@@ -121,7 +121,7 @@ class WaitingRows(ABC):
             del rows[:end]
         self.pass_on(passed)
         older: Sides = tuple([] for _ in self._rows)
-        for key, own in found.items():
+        for key, own in due.items():
             for piece in self._left(key, own):
                 for side, rows in enumerate(older):
                     rows += self._part(piece, side, watermark, FINAL_WATERMARK)

@@ -156,19 +156,19 @@ class RangeMachine:
         """Return the pane of the current time and watermark; None if the event needs no more."""
         now = self._context.now
         time = now.event_ns
-        found = self._panes.at(time, now.watermark_ns)
-        if self._spec.lateness_ns or found is None:
+        panes = self._panes.at(time, now.watermark_ns)
+        if self._spec.lateness_ns or panes is None:
             grid = self._grid
             first = grid.first(time)
             last = grid.last(time)
             oldest = grid.oldest(now.watermark_ns)
             is_taken = self._correct(key, event, first, min(last, oldest - 1), oldest)
-            if found is None:
+            if panes is None:
                 self._forget()
                 if not is_taken:
                     self._count_late()
                     self._late(key, event, time, oldest)
-        return found
+        return panes
 
     # --- late events ---
 
@@ -293,15 +293,15 @@ class RangeMachine:
 
     def _by_round(self, panes: Contents, watermark: int) -> dict[int, list[Slot]]:
         """Return the slots whose events early results show now, by their round."""
-        found: dict[int, list[Slot]] = {}
+        slots: dict[int, list[Slot]] = {}
         for slot in panes:
             if (
                 self._spec.early_ns
                 and slot.kind == PANE
                 and self._fired_at < slot.seen <= watermark
             ):
-                found.setdefault(slot.seen, []).append(slot)
-        return found
+                slots.setdefault(slot.seen, []).append(slot)
+        return slots
 
     def _add_to_base(self, slot: Slot) -> list[Any]:
         """Add the entries of a slot to those of its pane's base; return their keys."""

@@ -113,14 +113,14 @@ class Nemesis:
         return True
 
     def _target(self, planned: Kill) -> int:
-        found: list[int] = []
+        pids: list[int] = []
 
         def is_there() -> bool:
-            found[:] = find(self.run.pid)[planned.kind]
-            return bool(found)
+            pids[:] = find(self.run.pid)[planned.kind]
+            return bool(pids)
 
         self.scene.await_(is_there, TARGET_S_MAX, f"a process of kind {planned.kind.value}")
-        return found[int(planned.choice * len(found))]
+        return pids[int(planned.choice * len(pids))]
 
     # -- disks and clocks
 

@@ -91,12 +91,12 @@ class Orders:
         try:
             os.rename(self._order, self.folder / ".withdrawn")
         except FileNotFoundError:
-            taken: str | None = next(self.folder.glob(f"*{TAKEN}")).name.removesuffix(TAKEN)
+            withdrawn: str | None = next(self.folder.glob(f"*{TAKEN}")).name.removesuffix(TAKEN)
         else:
-            taken = None
+            withdrawn = None
         for point in points:
             (self.folder / point).unlink(missing_ok=True)
-        return taken
+        return withdrawn
 
     def step_clock(self, seconds: float) -> None:
         """Step the clock of all the run's processes."""

@@ -42,14 +42,14 @@ KINDS: dict[Role | None, Kind] = {
 def find(root: int) -> dict[Kind, list[int]]:
     """Return the running processes of the run whose driver is ``root``, by kind."""
     processes = run_processes(root)
-    found: dict[Kind, list[int]] = {kind: [] for kind in Kind}
+    pids: dict[Kind, list[int]] = {kind: [] for kind in Kind}
     if root in processes:
-        found[Kind.DRIVER].append(root)
+        pids[Kind.DRIVER].append(root)
     for process in processes.values():
         kind = kind_of(process, processes.get(process.parent))
         if process.pid != root and kind is not None:
-            found[kind].append(process.pid)
-    return found
+            pids[kind].append(process.pid)
+    return pids
 
 
 def kind_of(process: RunProcess, parent: RunProcess | None) -> Kind | None:

@@ -132,12 +132,12 @@ class Result:
         """Return a line per deed that is no signal, with the places it struck."""
         lines = []
         for deed in dict.fromkeys(deed for deed, _ in self.places):
-            found = ", ".join(
+            places = ", ".join(
                 f"{place} {count}{self._refused_text(deed, place)}"
                 for (one, place), count in sorted(self.places.items(), key=lambda item: item[0][1])
                 if one is deed
             )
-            lines.append(f"  {deed.value}: {found}")
+            lines.append(f"  {deed.value}: {places}")
         return lines
 
     def _refused_text(self, deed: Fault, place: str) -> str:
