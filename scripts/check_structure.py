@@ -41,9 +41,6 @@ CONSTANT = re.compile(r"([\w.]+\.)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|([\w.]+\.)?[A-Z]{
 QUESTION = re.compile(r"(What|How|Where|Which|Who|When|Why|That|Of)\b")
 VAGUE = frozenset(["found", "made", "given", "taken", "known", "own"])
 VAGUE_LINES = 5
-# Packages that still have such locals: their rename is outstanding.
-VAGUE_YET = frozenset(["cli", "durable", "engine", "monitoring", "runtime", "serdes"])
-VAGUE_YET |= {"state", "steps", "testing", "user_code"}
 WHERE = "Where it runs:"
 OF_COMMENT = re.compile(r"(^|\s)# +of \w")
 # Classes that may have more attributes: why.
@@ -253,7 +250,7 @@ def check(root: Path) -> list[str]:
         content = path.read_text(encoding="utf-8")
         tree = ast.parse(content, str(path))
         wrong += complaints(name, tree)
-        wrong += vague(name, tree) if name.partition(".")[0] not in VAGUE_YET else ()
+        wrong += vague(name, tree)
         wrong += wordings(name, content)
     wrong += placeless(package)
     for path in sorted((root / "tests").rglob("*.py")):

@@ -25,7 +25,7 @@ def step_table(
     >>> step_table(Commit(7, {}, steps=("a", "b")), ["b", "c"], frozenset({"b"}))
     ('a', 'b (dropped after batch 7)', 'b', 'c')
     """
-    known = (
+    table = (
         [
             f"{name} (dropped after batch {last.batch})" if name in dropped else name
             for name in last.steps
@@ -33,7 +33,7 @@ def step_table(
         if last
         else []
     )
-    return (*known, *(name for name in names if name not in known))
+    return (*table, *(name for name in names if name not in table))
 
 
 def with_namespaces(dropped: Iterable[str]) -> frozenset[str]:

@@ -78,13 +78,13 @@ def run_state_step(
     if step.takes_blocks:
         pairs, states = _block_steps().run_block_state_step(step, inputs, begun)
         return pairs, states
-    own = KeyedState(step, begun.get, PICKLED)
+    keyed = KeyedState(step, begun.get, PICKLED)
     outputs: list[tuple[Any, Any]] = []
-    site = _site(step, lambda key, output: outputs.append((key, output)), own)
+    site = _site(step, lambda key, output: outputs.append((key, output)), keyed)
     process = build_operator(step, site).process
     for key, event in inputs:
         process(normalize_key(key), event)
-    ended = {**begun, **dict(own.changes())}
+    ended = {**begun, **dict(keyed.changes())}
     return outputs, {key: PICKLED.loads(raw) for key, raw in ended.items() if raw is not None}
 
 

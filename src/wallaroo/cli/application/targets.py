@@ -99,21 +99,19 @@ def target_of(where: str) -> Target:
 
 def only_one(command: str) -> Target | None:
     """Return the application that runs here; if there are several, print a list and return None."""
-    applications = running()
-    if not applications:
+    runs = running()
+    if not runs:
         raise PeerError(
             f"no application of this user runs on this machine. Elsewhere: wallaroo {command} "
             "HOST:PORT."
         )
-    if len(applications) == 1:
-        return as_target(applications[0])
+    if len(runs) == 1:
+        return as_target(runs[0])
     with contextlib.redirect_stdout(sys.stderr):
-        print(
-            f"wallaroo: {len(applications)} applications run here. Name one: wallaroo {command} WHERE"
-        )
+        print(f"wallaroo: {len(runs)} applications run here. Name one: wallaroo {command} WHERE")
         print_table(
             ("WHERE", "application", "process", "since", "checkpoint"),
-            [_line(record) for record in applications],
+            [_line(record) for record in runs],
         )
     return None
 

@@ -55,12 +55,12 @@ def _with_context(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
 
     def process(key: Any, event: Any) -> None:
         try:
-            own = live[key]
+            stored = live[key]
         except KeyError:
-            own = load(key)
+            stored = load(key)
         context.key = key
         try:
-            output = function(event, own, context)
+            output = function(event, stored, context)
         except BaseException as error:
             failed(event, error, key)
         else:

@@ -59,12 +59,12 @@ def _with_context(step: StateComputationMulti[Any, Any, Any], site: Site) -> Emi
 
     def process(key: Any, event: Any) -> None:
         try:
-            own = live[key]
+            stored = live[key]
         except KeyError:
-            own = load(key)
+            stored = load(key)
         context.key = key
         try:
-            outputs = function(event, own, context)
+            outputs = function(event, stored, context)
             if type(outputs) is not list:
                 outputs = as_list(outputs)
         except BaseException as error:

@@ -305,18 +305,20 @@ def _event_time_wakes(marks: Watermarks, sources: SourceTimes) -> int:
 def _turns(marks: Watermarks, sources: SourceTimes) -> Iterable[int]:
     """Yield the readings of the clock at which something may become due without input."""
     yield marks.clock_ns
-    known = {name: marks.sources.get(name, _UNHEARD) for name, _ in sources}
+    mark_of = {name: marks.sources.get(name, _UNHEARD) for name, _ in sources}
     for name, how in sources:
         if how.is_receipt:
             yield marks.due_ns + RECEIPT_LAG_NS
         elif how.idle_after_ns is not None:
-            of_parts = {mark.seen_ns for mark in known[name].partitions.values()}
-            yield from (seen_ns + how.idle_after_ns for seen_ns in {known[name].seen_ns, *of_parts})
-    newest_ns = max((_newest(mark) for mark in known.values()), default=TIME_MIN)
+            of_parts = {mark.seen_ns for mark in mark_of[name].partitions.values()}
+            yield from (
+                seen_ns + how.idle_after_ns for seen_ns in {mark_of[name].seen_ns, *of_parts}
+            )
+    newest_ns = max((_newest(mark) for mark in mark_of.values()), default=TIME_MIN)
     if newest_ns > TIME_MIN:
-        going = [(name, how) for name, how in sources if not known[name].has_ended]
+        going = [(name, how) for name, how in sources if not mark_of[name].has_ended]
         reached_ns = max(marks.watermark_ns, newest_ns)
-        yield max(marks.clock_ns, _idle_since(going, known)) + marks.due_ns - reached_ns
+        yield max(marks.clock_ns, _idle_since(going, mark_of)) + marks.due_ns - reached_ns
 
 
 def _newest(mark: SourceMark) -> int:

@@ -187,7 +187,7 @@ class ResidentTasks:
         that; the others get ``LOSS_S`` to report it: they may wait for the lost one, or compute for
         long.
         """
-        found: dict[int, tuple[TaskReport, ...]] = {}
+        by_task: dict[int, tuple[TaskReport, ...]] = {}
         lost: LostTaskError | None = None
         until: float | None = None
         arriving = select.poll()
@@ -204,12 +204,12 @@ class ResidentTasks:
                 arriving.unregister(descriptor)
                 index = waiting.pop(descriptor)
                 try:
-                    found[index] = pickle.loads(receive(self._connections[index]))
+                    by_task[index] = pickle.loads(receive(self._connections[index]))
                 except (EOFError, OSError):
                     lost = LostTaskError(f"task {index} has gone")
                     until = until or time.monotonic() + LOSS_S
                 trace_point("epoch.reported")
-        reports = [report for index in sorted(found) for report in found[index]]
+        reports = [report for index in sorted(by_task) for report in by_task[index]]
         if lost is not None and not _has_failed(reports):
             raise lost
         return reports

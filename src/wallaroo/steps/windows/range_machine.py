@@ -283,13 +283,13 @@ class RangeMachine:
         slots = {slot for slot in panes if slot.kind != SPANS}
         if self._spec.early_ns:
             slots |= {base_of(slot) for slot in panes if slot.kind == PANE}
-        found: dict[int, list[list[Slot]]] = {}
+        by_window: dict[int, list[list[Slot]]] = {}
         ordered = sorted(slots, key=lambda slot: (slot.kind, slot.last, slot.first, slot.seen))
         for (_, last, first), pane in groupby(ordered, key=lambda slot: slot[1:4]):
             of_pane = list(pane)
             for window in range(first, last + 1):
-                found.setdefault(window, []).append(of_pane)
-        return found
+                by_window.setdefault(window, []).append(of_pane)
+        return by_window
 
     def _by_round(self, panes: Contents, watermark: int) -> dict[int, list[Slot]]:
         """Return the slots whose events early results show now, by their round."""
