@@ -455,7 +455,7 @@ CASES = (
     ),
     Case(
         "windows added up before the shuffle",
-        windowed.added_up,
+        windowed.pre_aggregated,
         {"in": TIMED_LINES},
         ordered_per_key(out=windowed.in_sliding(TIMED_LINES)),
     ),

@@ -64,9 +64,9 @@ def application(kind: str, adds_up: bool, is_collected: bool = False) -> Any:
     return wallaroo.build_application("added", windows.to_sink(wallaroo.StdoutSinkConfig(encode)))
 
 
-def added_up(built: Any) -> bool:
+def pre_aggregated(built: Any) -> bool:
     return any(
-        isinstance(stage.exit, ToExchange) and stage.exit.added_up is not None
+        isinstance(stage.exit, ToExchange) and stage.exit.pre_aggregated is not None
         for stage in built.plan.stages
     )
 
@@ -109,8 +109,8 @@ def test_results_are_those_of_events_that_travel_one_by_one(
     events = [(key, number, time) for number, (key, time) in enumerate(moments)]
     plain = application(kind, False, is_collected)
     faster = application(kind, True, is_collected)
-    assert added_up(faster)
-    assert not added_up(plain)
+    assert pre_aggregated(faster)
+    assert not pre_aggregated(plain)
 
     expected = run(plain, events, [], 1, partitions)
 
@@ -119,7 +119,7 @@ def test_results_are_those_of_events_that_travel_one_by_one(
 
 
 def test_more_keys_than_a_task_keeps_are_sent_in_parts() -> None:
-    runner = LocalRunner(application("tumbling", True).plan, added_up_max=3)
+    runner = LocalRunner(application("tumbling", True).plan, pre_aggregated_max=3)
     payloads = [b"k%d %d 3" % (number % 7, number) for number in range(20)]
     inputs = [Input(0, runner.frames(0, payload), 1) for payload in payloads]
     result = runner.run_batch([inputs], tasks=1, is_final=True)

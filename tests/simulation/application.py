@@ -106,7 +106,7 @@ class Values(wallaroo.Aggregation[Event, list[int], str]):
         return f"{key} {window.start // MILLISECOND} {sorted(values)}"
 
 
-class AddedUp(Values):
+class PreAggregated(Values):
     """The same, in parts."""
 
     adds_up_exactly = True
@@ -152,4 +152,4 @@ def _answers(kind: Kind, left: Any, right: Any) -> Any:
     if kind is Kind.TIMERS:
         return merged.to(remind)
     windows = wallaroo.range_windows(RANGE * MILLISECOND).with_slide(SLIDE * MILLISECOND)
-    return merged.to(windows.over(AddedUp if kind is Kind.ADDED_UP else Values))
+    return merged.to(windows.over(PreAggregated if kind is Kind.ADDED_UP else Values))

@@ -58,7 +58,7 @@ class Step:
     # whether all events of a key have to come to one place for it, as those of a state step do
     needs_key: ClassVar[bool] = False
     side: int | None = None  # the side of a join, which is all that it adds to events
-    holds_ns: int = 0  # how far the watermark passes a result's time before the result leaves
+    watermark_lag_ns: int = 0  # by which the watermark passes a result's time before it leaves
     uses_time: ClassVar[bool] = False  # whether it needs the times of events
     acts_at_end: bool = False  # whether it has something to do when all input has ended
     has_expiring_state: bool = False

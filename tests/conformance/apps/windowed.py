@@ -150,7 +150,7 @@ class Exactly(Numbers):
     adds_up_exactly = True
 
 
-def added_up(inputs: Path, outputs: Path) -> Application:
+def pre_aggregated(inputs: Path, outputs: Path) -> Application:
     windows = wallaroo.range_windows(RANGE_S * SECOND).with_slide(SLIDE_S * SECOND)
     return build("added up", _clicks(inputs).to(windows.over(Exactly)).to_sink(sink(outputs)))
 

@@ -123,9 +123,9 @@ def test_the_watermark_of_a_branch_is_that_of_its_stage_less_the_delays_before_i
     head = plan.head_of(windowed)
 
     assert head.id != windowed.id
-    held_ns = sum(step.holds_ns for step in head.steps)
+    held_ns = sum(step.watermark_lag_ns for step in head.steps)
     assert held_ns >= 3 * SECOND
-    assert plan.holds_ns[windowed.id] == plan.holds_ns[head.id] + held_ns
+    assert plan.watermark_lags_ns[windowed.id] == plan.watermark_lags_ns[head.id] + held_ns
 
 
 @pytest.mark.parametrize("is_keyed_first", [True, False])

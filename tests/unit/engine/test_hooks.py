@@ -191,7 +191,7 @@ def test_what_measures_a_stage_is_put_around_each_operator_and_the_output() -> N
     stages = LevelStages(plan, 0, 0, 1, NOTHING_COMMITTED, -1, NO_TIME, 1, is_sampled=True)
     builder = stages.builders[0]
     built = builder.build((), is_sampled=True)
-    measured = builder.twin(built, (), around)
+    measured = builder.instrumented(built, (), around)
     measured.emit(None, "a")
     assert seen == [(0, "a")]
     measured.operators[0].flush()

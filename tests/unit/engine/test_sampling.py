@@ -290,7 +290,7 @@ def add_seconds(row: dict[str, Any], own: Seconds) -> str:
 
 
 def test_rows_for_a_step_that_takes_events_are_processed_in_a_sampled_run() -> None:
-    """A vectorized decoder's rows reach such a step as a block of columns, which has no twin."""
+    """A vectorized decoder's rows reach such a step as a block of columns, which has no copy."""
     source = wallaroo.source(
         "rows", wallaroo.TCPSourceConfig("rows", "127.0.0.1", "7010", wallaroo.fixed_layout(ROW))
     )

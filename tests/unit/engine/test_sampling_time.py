@@ -121,7 +121,7 @@ def in_windows() -> Plan:
     return plan_of(events().key_by(key_of).to(windows).map(shown).to_sink(SINK))
 
 
-def in_windows_added_up_before() -> Plan:
+def in_windows_pre_aggregated_before() -> Plan:
     windows = wallaroo.range_windows(wallaroo.seconds(10)).over(aggregations.Count())
     return plan_of(events().key_by(key_of).to(windows).map(shown).to_sink(SINK))
 
@@ -154,7 +154,7 @@ def joined_latest() -> Plan:
 
 PLANS = [
     in_windows,
-    in_windows_added_up_before,
+    in_windows_pre_aggregated_before,
     in_sessions_with_late_events,
     with_timers,
     joined,

@@ -12,7 +12,7 @@ import wallaroo
 from wallaroo import aggregations
 from wallaroo.dataflow.plan.model import SourceTime
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX, TIME_MIN
-from wallaroo.engine.time.partition_times import ObservedSource, settled
+from wallaroo.engine.time.partition_times import ObservedSource, aligned
 from wallaroo.engine.time.watermarks import (
     RECEIPT_LAG_NS,
     BatchTime,
@@ -107,7 +107,7 @@ def test_what_earlier_parts_of_a_source_observed_counts_for_later_ones() -> None
     observed = {number: ObservedSource({"": mark}) for number, mark in enumerate((40, 30, 80))}
     known = BatchTime(Watermarks(watermark_ns=10)).known(0, "a", EVENTS)
 
-    found = settled(known, observed)
+    found = aligned(known, observed)
 
     assert [found.floors[producer][""] for producer in range(3)] == [10, 40, 40]
     assert found.marks == {"": 80}

@@ -94,4 +94,4 @@ def test_events_behind_a_plain_shuffle_are_those_of_its_edges() -> None:
 
     meter.add([TaskReport(0, 0, "a", edges=edge, losses={LATE: 2, BY: 1, ADDED: 5})], marks())
 
-    assert meter.steps[0].events == (5 if stage.exit.added_up else 12)
+    assert meter.steps[0].events == (5 if stage.exit.pre_aggregated else 12)

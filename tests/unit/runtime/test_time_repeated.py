@@ -58,7 +58,7 @@ CASES: dict[str, tuple[Any, Callable[[], list[str]]]] = {
         lambda: [each for own in sessions.expected(TIMED_LINES).values() for each in own],
     ),
     "sliding windows": (windowed.sliding, lambda: windowed.in_sliding(TIMED_LINES)),
-    "windows added up": (windowed.added_up, lambda: windowed.in_sliding(TIMED_LINES)),
+    "windows added up": (windowed.pre_aggregated, lambda: windowed.in_sliding(TIMED_LINES)),
     "join": (windowed.joined, lambda: windowed.in_joined(LEFTS, RIGHTS)),
     "join in windows": (windowed.joined_in_windows, late_and_pairs),
     "as-of join": (windowed.latest, lambda: windowed.in_latest(LEFTS, RIGHTS)),

@@ -147,7 +147,7 @@ def add_up_before_shuffles(sketch: Sketch) -> Sketch:
         first = next(iter(plan.stages[leave.stage].steps), None)
         if not isinstance(first, WindowStep) or not first.adds_up:
             return stage
-        return replace(stage, exit=replace(leave, added_up=first))
+        return replace(stage, exit=replace(leave, pre_aggregated=first))
 
     return replace(sketch, plan=replace(plan, stages=tuple(map(changed, plan.stages))))
 
@@ -166,7 +166,7 @@ def ship_raw_frames(sketch: Sketch) -> Sketch:
             return stage
         if not isinstance(stage.entry, SourceEntry):
             return stage
-        if not isinstance(leave, ToExchange) or leave.extractor is None or leave.added_up:
+        if not isinstance(leave, ToExchange) or leave.extractor is None or leave.pre_aggregated:
             return stage
         source = plan.sources[stage.entry.source]
         decoder = source.decoder

@@ -83,7 +83,7 @@ class ToExchange:
     side: int | None = None
     # the step after the shuffle, if events are added up for it before it
     # (``engine.exchange.partial_aggregation``)
-    added_up: WindowStep[Any, Any] | None = None
+    pre_aggregated: WindowStep[Any, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Plan:
     source_times: SourceTimes = field(init=False, compare=False)
     # how far the watermark of each stage is behind that of the sources: by so much the results of
     # the steps before it may be later than their times
-    holds_ns: dict[int, int] = field(init=False, compare=False)
+    watermark_lags_ns: dict[int, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         steps = [step for stage in self.stages for step in stage.steps]
@@ -203,7 +203,7 @@ class Plan:
             ("has_end", any(step.keeps_entries or step.acts_at_end for step in steps)),
             ("has_blocks", any(step.takes_blocks for step in self.steps)),
             ("source_times", _source_times(self)),
-            ("holds_ns", _holds_ns(self.stages)),
+            ("watermark_lags_ns", _watermark_lags_ns(self.stages)),
         ):
             object.__setattr__(self, name, value)
 
@@ -272,10 +272,10 @@ def _source_times(plan: Plan) -> SourceTimes:
     )
 
 
-def _holds_ns(stages: Iterable[Stage]) -> dict[int, int]:
+def _watermark_lags_ns(stages: Iterable[Stage]) -> dict[int, int]:
     holds: dict[int, int] = {}
     for stage in sorted(stages, key=lambda stage: (stage.level, stage.id)):
-        own = holds.setdefault(stage.id, 0) + sum(step.holds_ns for step in stage.steps)
+        own = holds.setdefault(stage.id, 0) + sum(step.watermark_lag_ns for step in stage.steps)
         for following in following_of(stage):
             holds[following] = max(holds.get(following, 0), own)
     return holds

@@ -92,7 +92,7 @@ class GatheredFrames:
             self._emit(None, rows)
 
 
-def keyed_head(kind: Kind, takes_blocks: bool, emit: Emit) -> Keyed:
+def keyed_reader(kind: Kind, takes_blocks: bool, emit: Emit) -> Keyed:
     """Return the head of a stage after a shuffle to which blocks come, or which accepts blocks."""
     if kind is Kind.COLUMNS:
         return emit if takes_blocks else exploding(emit)

@@ -22,7 +22,7 @@ from wallaroo.engine.columnar.readers import (
     GATHERED_BYTES,
     GatheredFrames,
     decoded_to_blocks,
-    keyed_head,
+    keyed_reader,
     payloads_to_blocks,
 )
 from wallaroo.engine.columnar.state_table import StateTable
@@ -98,28 +98,30 @@ class RowStageBuilder(EventStageBuilder):
         site = self.site
         return block_output(site.plan, self.stage, self.exchange, site.outputs, self.policy)
 
-    def payloads_head(self, emit: Emit, decode: Callable[[Any], Any]) -> Callable[[Payloads], None]:
+    def payload_reader(
+        self, emit: Emit, decode: Callable[[Any], Any]
+    ) -> Callable[[Payloads], None]:
         """Return the head of a stage that reads a source, whose decoder may return rows."""
         decoder = source_of(self.site.plan, self.stage).decoder
         if not isinstance(decoder, BatchDecoder):
-            return super().payloads_head(emit, decode)
+            return super().payload_reader(emit, decode)
         return payloads_to_blocks(decoder, emit, self.policy(decoder))
 
-    def frames_head(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
+    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
         """Return the head of such a stage for frames, which gathers them into blocks."""
         source = source_of(self.site.plan, self.stage)
         if not isinstance(source.decoder, BatchDecoder):
-            return super().frames_head(emit, feed_payloads)
+            return super().frame_reader(emit, feed_payloads)
         # if time matters, frames of one block must share one time of receipt
         bytes_min = 0 if self.site.plan.has_time else GATHERED_BYTES
         failed = self.policy(source.decoder)
         return GatheredFrames(source.decoder, source.config.wire_framing, emit, failed, bytes_min)
 
-    def keyed_head(self, block: Block, emit: Emit) -> Keyed:
+    def keyed_reader(self, block: Block, emit: Emit) -> Keyed:
         """Return the head for a block from a shuffle and all others from its origin."""
         takes_blocks = self._flow.begins_with_blocks
         if block.kind is not Kind.COLUMNS and not takes_blocks:
-            return super().keyed_head(block, emit)
+            return super().keyed_reader(block, emit)
         if block.kind is Kind.FRAMES:
             return decoded_to_blocks(*self.decoding(block), emit)
-        return keyed_head(block.kind, takes_blocks, emit)
+        return keyed_reader(block.kind, takes_blocks, emit)

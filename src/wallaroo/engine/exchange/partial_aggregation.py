@@ -27,7 +27,7 @@ from wallaroo.engine.exchange.exchange import Exchange
 from wallaroo.engine.failures.error_context import blame, shorten
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.operators.interface import Emit
-from wallaroo.engine.time.partition_times import AddedUp
+from wallaroo.engine.time.partition_times import PreAggregated
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.kinds import KeyExtractor
 from wallaroo.steps.losses import Cell, CellOf, Loss, uncounted
@@ -57,11 +57,11 @@ class _Waiting:
 
     def __init__(self, time: StageTime, lost: CellOf):
         self.sums: dict[str, dict[Slot, _Sums]] = {}  # by partition
-        self.sent: list[AddedUp] = []
+        self.sent: list[PreAggregated] = []
         self.events: Cell = [0]  # those of the current pane since it was entered
         self._current: _Sums | None = None
         self._time = time
-        self._added_up = lost(Loss.ADDED_UP)
+        self._pre_aggregated = lost(Loss.ADDED_UP)
         self._count_late = counted_late(time, lost, is_dropped=True)
 
     def of(self, partition: str, slot: Slot) -> _Sums:
@@ -89,14 +89,14 @@ class _Waiting:
 
     def drop(self) -> None:
         """Count the current event, which is late."""
-        self._added_up[0] += 1
+        self._pre_aggregated[0] += 1
         self._count_late()
 
     def note_sent(self, stage: int, partition: str, sums: _Sums) -> None:
         """Count the events of accumulators that are sent."""
         events = sums.events[0]
-        self._added_up[0] += events
-        self.sent.append(AddedUp(stage, partition, sums.event_ns, sums.watermark_ns, events))
+        self._pre_aggregated[0] += events
+        self.sent.append(PreAggregated(stage, partition, sums.event_ns, sums.watermark_ns, events))
 
 
 class PartialAggregation:
@@ -183,7 +183,7 @@ class PartialAggregation:
         self.upper = self.lower - 1
 
     @property
-    def sent(self) -> list[AddedUp]:
+    def sent(self) -> list[PreAggregated]:
         """Return the events that were sent as accumulators, by pane."""
         return self._waiting.sent
 
@@ -207,29 +207,29 @@ class PartialAggregation:
 class PartialAggregationExchange(NamedTuple):
     """An exchange whose events are added up before they leave."""
 
-    adding: PartialAggregation
+    aggregation: PartialAggregation
     exchange: Exchange
     accumulators_max: int  # sent when there are so many
 
     def turn(self, partition: str) -> None:
         """Attribute the events from here on to this partition of the stage's source."""
-        self.adding.turn(partition)
+        self.aggregation.turn(partition)
 
     def drain(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for each bucket that is full."""
-        self.adding.send(self.accumulators_max)
+        self.aggregation.send(self.accumulators_max)
         yield from self.exchange.drain(receipt_ms)
 
     def finish(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for each bucket that is not empty."""
-        self.adding.send()
+        self.aggregation.send()
         yield from self.exchange.finish(receipt_ms)
 
 
 def emit_partial_aggregates(
     extractor: KeyExtractor[Any, Any] | None,
     step: WindowStep[Any, Any],
-    adding: PartialAggregation,
+    aggregation: PartialAggregation,
     time: StageTime,
     key_failed: OnError,
     failed: OnError,
@@ -240,7 +240,7 @@ def emit_partial_aggregates(
     initial = calls.initial
     update = calls.update
     key_types = KEY_TYPES
-    events = adding.events
+    events = aggregation.events
 
     def process(before: Any, event: Any) -> None:
         try:
@@ -251,18 +251,18 @@ def emit_partial_aggregates(
             key_failed(event, error, before)
         else:
             if not (
-                adding.lower <= time.event_ns < adding.upper
-                and adding.floor <= time.watermark_ns < adding.ceiling
+                aggregation.lower <= time.event_ns < aggregation.upper
+                and aggregation.floor <= time.watermark_ns < aggregation.ceiling
             ):
-                adding.enter()
-            by_key = adding.by_key
+                aggregation.enter()
+            by_key = aggregation.by_key
             if by_key is not None:
                 try:
                     try:
                         accumulator = by_key[key]
                     except KeyError:
                         accumulator = by_key[key] = initial()
-                        adding.count += 1
+                        aggregation.count += 1
                     changed = update(event, accumulator)
                     if changed is not None:
                         by_key[key] = changed
@@ -270,7 +270,7 @@ def emit_partial_aggregates(
                 except BaseException as update_error:
                     failed(event, update_error, key)
             else:
-                adding.drop()
+                aggregation.drop()
 
     return process
 

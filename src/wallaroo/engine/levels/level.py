@@ -49,15 +49,15 @@ class SourceHead:
     receipts: Receipts | None  # only if the plan has time
 
 
-def source_head(stages: LevelStages, builder: StageBuilder, batch: BatchTime) -> SourceHead:
+def source_reader(stages: LevelStages, builder: StageBuilder, batch: BatchTime) -> SourceHead:
     """Build the head of a stage that reads a source."""
     emit = stages.built[builder.stage.id].emit
     decode = source_of(stages.plan, builder.stage).decoder.function
     receipts = receipts_of(stages, builder, batch) if stages.plan.has_time else None
     if receipts is not None:
         decode = receipts.decoding(decode)
-    feed_payloads = builder.fused(builder.payloads_head(emit, decode))
-    return SourceHead(builder, builder.frames_head(emit, feed_payloads), feed_payloads, receipts)
+    feed_payloads = builder.fused(builder.payload_reader(emit, decode))
+    return SourceHead(builder, builder.frame_reader(emit, feed_payloads), feed_payloads, receipts)
 
 
 class Level:
@@ -76,7 +76,7 @@ class Level:
         committed: Committed = NOTHING_COMMITTED,
         batch: int = -1,
         time: BatchTime = NO_TIME,
-        added_up_max: int = ADDED_UP_MAX,
+        pre_aggregated_max: int = ADDED_UP_MAX,
         clock: Clock | None = None,
     ):
         self.number = level
@@ -92,13 +92,13 @@ class Level:
             committed,
             batch,
             time,
-            accumulators_max=added_up_max,
+            accumulators_max=pre_aggregated_max,
             is_sampled=clock is not None,
         )
         self.effects = self._stages.effects
         self._time = LevelTime(plan, level, time)
         self._sources = {
-            builder.stage.entry.source: source_head(self._stages, builder, time)
+            builder.stage.entry.source: source_reader(self._stages, builder, time)
             for builder in self._stages.builders.values()
             if isinstance(builder.stage.entry, SourceEntry)
         }
@@ -166,27 +166,27 @@ class Level:
         if block.receipt_ms > self._receipt_ms:
             self._receipt_ms = block.receipt_ms
         keys, values = self._stages.builders[block.stage].unpack(block)
-        settled = self._time.settled(block)
-        if settled.times is None:
-            self._keyed_head(block)(keys, values)
+        aligned = self._time.aligned(block)
+        if aligned.times is None:
+            self._keyed_reader(block)(keys, values)
         else:
-            times = unpack_times(settled.times)
-            self._timed_head(block)(keys, values, times, unpack_times(settled.watermarks))
+            times = unpack_times(aligned.times)
+            self._timed_reader(block)(keys, values, times, unpack_times(aligned.watermarks))
 
-    def _keyed_head(self, block: Block) -> Keyed:
+    def _keyed_reader(self, block: Block) -> Keyed:
         origin = block.stage, block.origin
         if origin not in self._heads:
             builder = self._stages.builders[block.stage]
-            head = builder.keyed_head(block, self._stages.built[block.stage].emit)
+            head = builder.keyed_reader(block, self._stages.built[block.stage].emit)
             self._heads[origin] = builder.fused(head)
         return self._heads[origin]
 
-    def _timed_head(self, block: Block) -> Timed:
+    def _timed_reader(self, block: Block) -> Timed:
         origin = block.stage, block.origin
         if origin not in self._timed_heads:
             builder = self._stages.builders[block.stage]
             self._timed_heads[origin] = fused(
-                builder.timed_head(block, self._stages.built[block.stage])
+                builder.timed_reader(block, self._stages.built[block.stage])
             )
         return self._timed_heads[origin]
 
@@ -203,7 +203,7 @@ class Level:
         """Process as ``feed_frames`` or ``feed_payloads``, timing steps of the first events."""
         head = self._sources[source]
         builder = head.builder
-        if builder.has_rows or not self._stages.built[builder.stage.id].has_twin:
+        if builder.has_rows or not self._stages.built[builder.stage.id].has_instrumented:
             if isinstance(run, bytes):
                 return self.feed_frames(source, run, receipt_ms, partition, times, origin), ()
             return self.feed_payloads(source, run, receipt_ms, partition, times, origin), ()
@@ -217,7 +217,7 @@ class Level:
             head.receipts.begin(receipt_ms, partition, times)
             decode = head.receipts.decoding(decode)
         timer = StageTimer(self._plan, builder.stage, None, clock)
-        timed = builder.payloads_head(self._twin(builder, timer).emit, decode)
+        timed = builder.payload_reader(self._instrumented(builder, timer).emit, decode)
         first = payloads[:EVENTS_MAX]
         samples = timer.measure(lambda: timed(self._reading.over(first)), len(first), ())
         self._turn_back(builder.stage)
@@ -226,20 +226,22 @@ class Level:
             head.receipts.end()
         return len(payloads), samples
 
-    def _twin(self, builder: StageBuilder, timer: StageTimer) -> BuiltStage:
+    def _instrumented(self, builder: StageBuilder, timer: StageTimer) -> BuiltStage:
         """Build a stage again, and its branches, with the wrappers that measure them."""
         branches: list[Emit] = []
         for number in branches_of(builder.stage):
             branch = self._stages.builders[number]
             built = self._stages.built[number]
-            own = timer.of_branch(branch.stage, is_whole=not built.has_twin)
+            own = timer.of_branch(branch.stage, is_whole=not built.has_instrumented)
             branches.append(
-                self._twin(branch, own).emit if built.has_twin else own.around(built.emit, 0)
+                self._instrumented(branch, own).emit
+                if built.has_instrumented
+                else own.around(built.emit, 0)
             )
-        return builder.twin(self._stages.built[builder.stage.id], branches, timer.around)
+        return builder.instrumented(self._stages.built[builder.stage.id], branches, timer.around)
 
     def _turn_back(self, stage: Stage) -> None:
-        """Turn the exits of a stage, and of its branches, from the twin's steps to its own."""
+        """Turn the exits of a stage, and of its branches, back to its own steps."""
         for relay in self._stages.built[stage.id].relays.values():
             relay.turn_back()
         for branch in branches_of(stage):
@@ -248,24 +250,24 @@ class Level:
     def sample_block(self, block: Block, clock: Clock) -> tuple[StageSample, ...]:
         """Process as ``feed_block`` does, with the steps of the first events timed if possible."""
         builder = self._stages.builders[block.stage]
-        if builder.has_rows or not self._stages.built[block.stage].has_twin:
+        if builder.has_rows or not self._stages.built[block.stage].has_instrumented:
             self.feed_block(block)
             return ()
         self._receipt_ms = max(self._receipt_ms, block.receipt_ms)
         keys, values = builder.unpack(block)
-        settled = self._time.settled(block)
+        aligned = self._time.aligned(block)
         timer = StageTimer(self._plan, builder.stage, block.origin, clock)
-        twin = self._twin(builder, timer)
+        instrumented = self._instrumented(builder, timer)
         parts: tuple[Any, ...] = keys, values
         timed: Callable[..., None]
         plain: Callable[..., None]
-        if settled.times is None:
-            timed = builder.keyed_head(block, twin.emit)
-            plain = self._keyed_head(block)
+        if aligned.times is None:
+            timed = builder.keyed_reader(block, instrumented.emit)
+            plain = self._keyed_reader(block)
         else:
-            parts = keys, values, unpack_times(settled.times), unpack_times(settled.watermarks)
-            timed = builder.timed_head(block, twin)
-            plain = self._timed_head(block)
+            parts = keys, values, unpack_times(aligned.times), unpack_times(aligned.watermarks)
+            timed = builder.timed_reader(block, instrumented)
+            plain = self._timed_reader(block)
         first = keys[:EVENTS_MAX]
         samples = timer.measure(
             lambda: timed(*(part[:EVENTS_MAX] for part in parts)), len(first), first
@@ -280,7 +282,7 @@ class Level:
         receipts = {source: head.receipts for source, head in self._sources.items()}
         found = {source: each.observed for source, each in receipts.items() if each is not None}
         return {
-            source: observed._replace(added_up=self._stages.added_up(source, observed))
+            source: observed._replace(pre_aggregated=self._stages.pre_aggregated(source, observed))
             for source, observed in found.items()
             if observed is not None
         }
@@ -289,12 +291,12 @@ class Level:
         """Accept the observations of all tasks of level 0, before blocks are fed."""
         self._time.observe(observed)
         if self._is_first_task:
-            for stage, events, behind_ns in self._time.late_added_up():
+            for stage, events, behind_ns in self._time.late_pre_aggregated():
                 self._stages.count_late(stage, events, behind_ns)
 
-    def settled(self, block: Block) -> Block:
+    def aligned(self, block: Block) -> Block:
         """Return a block of level 0 with the watermarks of its place in its source."""
-        return self._time.settled(block)
+        return self._time.aligned(block)
 
     def end_batch(self) -> None:
         """Advance time to the watermark after the input; operators may emit held events."""
@@ -304,10 +306,10 @@ class Level:
         is_final = self._time.is_final
         for stage, built in self._stages.built.items():
             head = self._plan.head_of(self._plan.stages[stage])
-            reached_ns = behind(after_ns, self._plan.holds_ns[head.id])
+            reached_ns = behind(after_ns, self._plan.watermark_lags_ns[head.id])
             built.time.reached_ns = reached_ns
             watermark_ns = TIME_MAX if is_final else reached_ns
-            if self._clock is not None and built.relays and built.has_twin:
+            if self._clock is not None and built.relays and built.has_instrumented:
                 self._advance_measured(stage, watermark_ns, is_final, self._clock)
             else:
                 built.advance(watermark_ns, is_final)
@@ -319,7 +321,7 @@ class Level:
         builder = self._stages.builders[stage]
         built = self._stages.built[stage]
         timer = StageTimer(self._plan, builder.stage, None, clock)
-        self._twin(builder, timer)
+        self._instrumented(builder, timer)
         head = self._plan.head_of(builder.stage).id
 
         def advance(place: int, advance_to: Callable[[int], None], own_ns: int) -> None:

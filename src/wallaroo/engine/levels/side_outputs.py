@@ -104,16 +104,16 @@ class SideOutputs:
         times: list[int] = []
         clocks: list[int] = []
         for stage in self._stages:
-            hold_ns = self._plan.holds_ns[stage.id]
+            watermark_lag_ns = self._plan.watermark_lags_ns[stage.id]
             for step in stage.steps:
                 store = self.stores.get(step.step_name)
                 if store is not None:
-                    _note(times, store.due.earliest_ns(), hold_ns)
+                    _note(times, store.due.earliest_ns(), watermark_lag_ns)
                     _note(clocks, store.due_processing.earliest_ns())
                     is_timed = step.expires_by_event_time
-                    expiries, late_ns = (times, hold_ns) if is_timed else (clocks, 0)
+                    expiries, late_ns = (times, watermark_lag_ns) if is_timed else (clocks, 0)
                     _note(expiries, store.expiry.earliest_ns(), late_ns)
-                hold_ns += step.holds_ns
+                watermark_lag_ns += step.watermark_lag_ns
         return min(times, default=TIME_MAX), min(clocks, default=TIME_MAX)
 
 

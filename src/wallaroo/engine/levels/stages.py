@@ -30,7 +30,7 @@ from wallaroo.engine.stages.stage_builder import (
     StageBuilder,
 )
 from wallaroo.engine.stores.sorted_state import Groups
-from wallaroo.engine.time.partition_times import AddedUp, ObservedSource
+from wallaroo.engine.time.partition_times import ObservedSource, PreAggregated
 from wallaroo.engine.time.stage_time import StageTime, behind
 from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.steps.kinds import Step
@@ -84,7 +84,7 @@ class LevelStages:
             if isinstance(builder.stage.exit, ToExchange)
         }
 
-    def added_up(self, source: int, observed: ObservedSource) -> tuple[AddedUp, ...]:
+    def pre_aggregated(self, source: int, observed: ObservedSource) -> tuple[PreAggregated, ...]:
         """Return the events of a source that were sent as accumulators, by pane.
 
         The first task leaves out those of partitions that were known: it begins where the last
@@ -93,7 +93,7 @@ class LevelStages:
         is_first = self._site.task == 0
         joined = {name for name, _ in observed.joins}
         sent = chain.from_iterable(
-            exchange.adding.sent
+            exchange.aggregation.sent
             for origin, exchange in self.exchanges.items()
             if isinstance(exchange, PartialAggregationExchange) and self._reads(origin, source)
         )
@@ -107,9 +107,9 @@ class LevelStages:
         """Count events that a stage added up as late in the step after its shuffle."""
         leave = self.plan.stages[stage].exit
         assert isinstance(leave, ToExchange)
-        assert leave.added_up is not None
-        self.effects.lost(leave.added_up, Loss.LATE)[0] += events
-        self.effects.lost(leave.added_up, Loss.LATE_BY_NS)[0] += events * behind_ns
+        assert leave.pre_aggregated is not None
+        self.effects.lost(leave.pre_aggregated, Loss.LATE)[0] += events
+        self.effects.lost(leave.pre_aggregated, Loss.LATE_BY_NS)[0] += events * behind_ns
 
     def _policy(self, stage: Stage) -> Policy:
         """Return the policies of a stage's steps; a stage that reads a source can name it."""
@@ -123,7 +123,7 @@ class LevelStages:
             return self.builders[stage.entry.stages[0]].time
         before = time.before
         elapsed_ns = time.clock_ns - before.clock_ns if before.clock_ns else 0
-        began_ns = behind(before.watermark_ns, self.plan.holds_ns[stage.id])
+        began_ns = behind(before.watermark_ns, self.plan.watermark_lags_ns[stage.id])
         return StageTime(time.clock_ns, began_ns, batch, elapsed_ns)
 
     def _build(self, is_sampled: bool) -> dict[int, BuiltStage]:

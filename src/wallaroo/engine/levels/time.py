@@ -23,19 +23,19 @@ from wallaroo.engine.operators.event_time import CarriedTimes, Times
 from wallaroo.engine.stages.event_stages import source_of
 from wallaroo.engine.stages.stage_builder import StageBuilder
 from wallaroo.engine.time.partition_times import (
-    AddedUp,
+    Aligned,
     Observed,
     ObservedSource,
     PartitionTimes,
-    Settled,
+    PreAggregated,
 )
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.engine.time.watermarks import (
     ONE,
     BatchTime,
     after_batch,
+    aligned_sources,
     newest_ns,
-    settled_sources,
 )
 from wallaroo.steps.kinds import EventTime
 from wallaroo.steps.losses import Loss
@@ -139,15 +139,15 @@ class LevelTime:
         self._comes_first = plan.has_time and level == 1  # the first level after a shuffle
         self._batch = batch
         self._observed: Observed = {}
-        self._settled: list[Settled] = []  # by source, once all producers of level 0 are known
+        self._aligned: list[Aligned] = []  # by source, once all producers of level 0 are known
 
     def observe(self, observed: Observed) -> None:
         """Accept the observations of all tasks of level 0, before blocks are fed."""
         self._observed = observed
         if self._comes_first:
-            self._settled = settled_sources(self._batch, self._plan.source_times, observed)
+            self._aligned = aligned_sources(self._batch, self._plan.source_times, observed)
 
-    def late_added_up(self) -> Iterator[tuple[int, int, int]]:
+    def late_pre_aggregated(self) -> Iterator[tuple[int, int, int]]:
         """Yield events that were added up, and are late by the watermarks before their producer.
 
         Each is the stage that sent them, their number, and by how much they are late.
@@ -156,22 +156,22 @@ class LevelTime:
             return
         for producer, sources in self._observed.items():
             for source, own in sources.items():
-                floors = self._settled[source].floors[producer]
+                floors = self._aligned[source].floors[producer]
                 is_receipt = self._plan.source_times[source][1].is_receipt
-                for each in own.added_up if not is_receipt else ():
+                for each in own.pre_aggregated if not is_receipt else ():
                     floor_ns = floors[each.partition]
                     if floor_ns > each.watermark_ns and self._is_late(each, floor_ns):
                         yield each.stage, each.events, floor_ns - each.event_ns
 
-    def _is_late(self, added: AddedUp, watermark_ns: int) -> bool:
+    def _is_late(self, added: PreAggregated, watermark_ns: int) -> bool:
         leave = self._plan.stages[added.stage].exit
         assert isinstance(leave, ToExchange)
-        assert leave.added_up is not None
-        spec = leave.added_up.spec
+        assert leave.pre_aggregated is not None
+        spec = leave.pre_aggregated.spec
         assert isinstance(spec, RangeWindowSpec)  # ``may_add_up``
         return Panes(spec).at(added.event_ns, watermark_ns) is None
 
-    def settled(self, block: Block) -> Block:
+    def aligned(self, block: Block) -> Block:
         """Return a block of level 0 with the watermarks of its place in its source."""
         if not block.partitions or not self._comes_first:
             return block
@@ -179,7 +179,7 @@ class LevelTime:
         if not isinstance(entry, SourceEntry):
             return block
         _, how = self._plan.source_times[entry.source]
-        floors = self._settled[entry.source].floors[block.producer]
+        floors = self._aligned[entry.source].floors[block.producer]
         return with_floors(block, floors, how.is_receipt)
 
     @property

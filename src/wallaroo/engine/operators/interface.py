@@ -46,18 +46,18 @@ class Site:
     keys_of: Callable[[Step], Iterable[Key]] = no_keys
     rejected: OnError | None = None  # accepts events that a source should not have sent
     # delay of the step's watermark behind its stage's: the delays of the steps before it
-    hold_ns: int = 0
+    watermark_lag_ns: int = 0
     lost: CellOf = uncounted  # counts of the events that leave the step without a result
 
     @property
     def began_ns(self) -> int:
         """Return the step's watermark when the batch began."""
-        return behind(self.time.began_ns, self.hold_ns)
+        return behind(self.time.began_ns, self.watermark_lag_ns)
 
     @property
     def reached_ns(self) -> int:
         """Return the step's watermark when the batch has no more input."""
-        return behind(self.time.reached_ns, self.hold_ns)
+        return behind(self.time.reached_ns, self.watermark_lag_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Relay:
         self.emit(key, event)
 
     def turn(self, measured: Emit) -> None:
-        """Turn to the steps of a twin."""
+        """Turn to the steps of an instrumented copy."""
         self.emit = self._measured = measured
 
     def turn_back(self) -> None:
@@ -102,7 +102,7 @@ class Relay:
         self.emit = self.plain
 
     def turn_again(self) -> Emit:
-        """Turn to the last twin's steps again; return the first of them."""
+        """Turn to the last instrumented copy's steps again; return the first of them."""
         self.emit = self._measured
         return self._measured
 

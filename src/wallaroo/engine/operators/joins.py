@@ -135,7 +135,9 @@ def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
     """Build windows over the events of both sides, whose results are pairs."""
     store = site.store_of(step)
     live = Live(store.entries, store.due)
-    pairs = Pairs(step, emit_at(site, step.holds_ns), site.failed, site.lost(Loss.UNMATCHED))
+    pairs = Pairs(
+        step, emit_at(site, step.watermark_lag_ns), site.failed, site.lost(Loss.UNMATCHED)
+    )
     late = _late_of(step, site)
     context = MachineContext(
         SIDES, live, site.time, pairs.emit, site.failed, late and _without_side(late), site.lost

@@ -29,7 +29,7 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
         calls=_calls_of(step),
         live=live,
         now=site.time,
-        emit=emit_at(site, step.holds_ns),
+        emit=emit_at(site, step.watermark_lag_ns),
         failed=site.failed,
         late=late_of(step, site),
         lost=site.lost,
@@ -61,7 +61,7 @@ def late_of(step: Any, site: Site) -> Late | None:
     if not step.gives_late:
         return None
     time = site.time
-    emit = emit_at(site, step.holds_ns)
+    emit = emit_at(site, step.watermark_lag_ns)
 
     def late(key: Any, event: Any, error: LateEvent) -> None:
         emit(key, AsLate(event), time.event_ns, time.watermark_ns)
@@ -69,8 +69,8 @@ def late_of(step: Any, site: Site) -> Late | None:
     return late
 
 
-def emit_at(site: Site, holds_ns: int = 0) -> Callable[[Any, Any, int, int], None]:
-    """Return a function that emits a result at its time, ``holds_ns`` behind the watermark."""
+def emit_at(site: Site, watermark_lag_ns: int = 0) -> Callable[[Any, Any, int, int], None]:
+    """Return a function that emits at a result's time, so far behind the watermark."""
     time = site.time
     emit = site.emit
 
@@ -78,7 +78,7 @@ def emit_at(site: Site, holds_ns: int = 0) -> Callable[[Any, Any, int, int], Non
         event_ns = time.event_ns
         before_ns = time.watermark_ns
         time.event_ns = time_ns
-        time.watermark_ns = behind(watermark_ns, holds_ns)
+        time.watermark_ns = behind(watermark_ns, watermark_lag_ns)
         emit(key, result)
         time.event_ns = event_ns
         time.watermark_ns = before_ns

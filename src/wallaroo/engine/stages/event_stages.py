@@ -102,11 +102,11 @@ class EventStageBuilder:
             FRAMES if leave.is_raw else site.packing,
             self.time if site.plan.has_time else None,
         )
-        if leave.added_up is None:
+        if leave.pre_aggregated is None:
             return exchange
-        lost = partial(site.lost, leave.added_up)
-        adding = PartialAggregation(leave.added_up, exchange, self.time, lost)
-        return PartialAggregationExchange(adding, exchange, site.accumulators_max)
+        lost = partial(site.lost, leave.pre_aggregated)
+        aggregation = PartialAggregation(leave.pre_aggregated, exchange, self.time, lost)
+        return PartialAggregationExchange(aggregation, exchange, site.accumulators_max)
 
     def state(self, step: Step, read: Read) -> KeyedState:
         """Return the states of one of its steps."""
@@ -118,7 +118,7 @@ class EventStageBuilder:
     def build(self, branches: Sequence[Emit], is_sampled: bool = False) -> BuiltStage:
         """Build the stage's operators, last first, before its ``branches``."""
         steps = self.stage.steps
-        holds_ns = self._holds_ns()
+        watermark_lags_ns = self._watermark_lags_ns()
         relays: dict[int, Relay] = {}
         operators: list[Operator] = []
         emit = self.output(branches)
@@ -126,13 +126,17 @@ class EventStageBuilder:
             if is_sampled and (steps[place].keeps_entries or steps[place].needs_key):
                 relays[place] = Relay(emit)
                 emit = relays[place].process
-            operator = self.operator(steps[place], self._operator_site(place, emit, holds_ns))
+            operator = self.operator(
+                steps[place], self._operator_site(place, emit, watermark_lags_ns)
+            )
             operators.insert(0, operator)
             emit = operator.process
         flushes = tuple(each.flush for each in operators if each.flush is not None)
-        return BuiltStage(emit, self.time, tuple(operators), holds_ns, flushes, relays)
+        return BuiltStage(emit, self.time, tuple(operators), watermark_lags_ns, flushes, relays)
 
-    def twin(self, built: BuiltStage, branches: Sequence[Emit], around: Around) -> BuiltStage:
+    def instrumented(
+        self, built: BuiltStage, branches: Sequence[Emit], around: Around
+    ) -> BuiltStage:
         """Build the operators again, each measured; share those that hold events back."""
         emit = around(self.output(branches), len(self.stage.steps))
         operators: list[Operator] = []
@@ -141,22 +145,26 @@ class EventStageBuilder:
             if place in built.relays:
                 built.relays[place].turn(emit)
             else:
-                site = self._operator_site(place, emit, built.holds_ns)
+                site = self._operator_site(place, emit, built.watermark_lags_ns)
                 operator = self.operator(self.stage.steps[place], site)
             operators.insert(0, _measured(operator, around, place))
             emit = operators[0].process
-        return BuiltStage(emit, self.time, tuple(operators), built.holds_ns, ())
+        return BuiltStage(emit, self.time, tuple(operators), built.watermark_lags_ns, ())
 
-    def _holds_ns(self) -> tuple[int, ...]:
+    def _watermark_lags_ns(self) -> tuple[int, ...]:
         """Return the delay of each step's watermark behind that of the stage that is fed."""
         plan = self.site.plan
         steps = self.stage.steps
-        hold_ns = plan.holds_ns[self.stage.id] - plan.holds_ns[plan.head_of(self.stage).id]
+        watermark_lag_ns = (
+            plan.watermark_lags_ns[self.stage.id]
+            - plan.watermark_lags_ns[plan.head_of(self.stage).id]
+        )
         return tuple(
-            hold_ns + sum(step.holds_ns for step in steps[:place]) for place in range(len(steps))
+            watermark_lag_ns + sum(step.watermark_lag_ns for step in steps[:place])
+            for place in range(len(steps))
         )
 
-    def _operator_site(self, place: int, emit: Emit, holds_ns: Sequence[int]) -> Site:
+    def _operator_site(self, place: int, emit: Emit, watermark_lags_ns: Sequence[int]) -> Site:
         step = self.stage.steps[place]
         site = self.site
         return Site(
@@ -167,7 +175,7 @@ class EventStageBuilder:
             store_of=lambda own: site.stores[own.step_name],
             keys_of=site.keys_of,
             rejected=self.policy(step.tolerant()) if isinstance(step, EventTime) else None,
-            hold_ns=holds_ns[place],
+            watermark_lag_ns=watermark_lags_ns[place],
             lost=partial(site.lost, step),
         )
 
@@ -194,11 +202,16 @@ class EventStageBuilder:
 
     def _to_exchange(self, leave: ToExchange) -> Emit:
         exchange = self.exchange
-        if leave.added_up is not None:
-            key_failed = self.policy(leave.extractor or leave.added_up)
-            failed = self.policy(leave.added_up)
+        if leave.pre_aggregated is not None:
+            key_failed = self.policy(leave.extractor or leave.pre_aggregated)
+            failed = self.policy(leave.pre_aggregated)
             return emit_partial_aggregates(
-                leave.extractor, leave.added_up, exchange.adding, self.time, key_failed, failed
+                leave.extractor,
+                leave.pre_aggregated,
+                exchange.aggregation,
+                self.time,
+                key_failed,
+                failed,
             )
         not_packed = self.policy(producer_of(self.site.plan, self.stage))
         if leave.keeps_key:
@@ -243,7 +256,9 @@ class EventStageBuilder:
 
     # --- heads ---
 
-    def payloads_head(self, emit: Emit, decode: Callable[[Any], Any]) -> Callable[[Payloads], None]:
+    def payload_reader(
+        self, emit: Emit, decode: Callable[[Any], Any]
+    ) -> Callable[[Payloads], None]:
         """Return a function that decodes payloads for ``emit``, or ships them as they are."""
         decoder = source_of(self.site.plan, self.stage).decoder
         failed = self.policy(decoder)
@@ -262,7 +277,7 @@ class EventStageBuilder:
             return head
         return ship_by_declared_key(decoder, leave.extractor, self.exchange, head)
 
-    def frames_head(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
+    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
         """Return a function that splits frames for ``feed_payloads``."""
         source = source_of(self.site.plan, self.stage)
         return SplitFrames(source.config.wire_framing, feed_payloads, self.site.reading)
@@ -271,14 +286,14 @@ class EventStageBuilder:
         """Return a block's keys and values."""
         return self.unpack_by_kind[block.kind](block.packed)
 
-    def keyed_head(self, block: Block, emit: Emit) -> Keyed:
+    def keyed_reader(self, block: Block, emit: Emit) -> Keyed:
         """Return the head for a block from a shuffle and all others from its origin."""
         if block.kind is not Kind.FRAMES:
             return emit_events(emit)
         decoder, failed = self.decoding(block)
         return decode_keyed(decoder, emit, failed, self.site.lost(decoder, Loss.FILTERED))
 
-    def timed_head(self, block: Block, built: BuiltStage) -> Timed:
+    def timed_reader(self, block: Block, built: BuiltStage) -> Timed:
         """Return the head for a block with times and all others from its origin."""
         leave = self.site.plan.stages[block.origin].exit
         assert isinstance(leave, ToExchange)

@@ -1,19 +1,18 @@
 """Timing of the steps of a stage on a few events.
 
-A twin of the stage is built for one sample; its steps are wrapped in clock readings.
+An instrumented copy of the stage is built for one sample; its steps are wrapped in clock readings.
 
 The stage that processes all other events has no clock in it and does not know of this module.  The
-twin feeds the same exchanges, state objects and sinks, so a sampled event is processed like any
-other.  An operator that holds events back until the watermark moves exists once: the twin shares
-it, and turns its exit (``Relay``) to the measured steps after it.  Where it emits as the watermark
-advances, the first events are measured, and scaled to all by the time that these took.  Only in
-batches that are sampled do such operators have a relay.  A stage that collects rows until the batch
-ends has no twin.  The branches of a stage are twins of their own; those that cannot have one are
-measured as a whole, and their time is attributed to no step.
-
-Time is split as follows: a step's function calls the next step's, so a wrapper measures everything
-downstream as well; the difference of two neighbours is the step's own time.  The cost of the
-wrappers themselves is measured on an empty function and subtracted.
+instrumented copy feeds the same exchanges, state objects and sinks, so a sampled event is processed
+like any other.  An operator that holds events back until the watermark moves exists once: the copy
+shares it, and turns its exit (``Relay``) to the measured steps after it.  Where it emits as the
+watermark advances, the first events are measured, and scaled to all by the time that these took.
+Only in batches that are sampled do such operators have a relay.  A stage that collects rows until
+the batch ends has no copy.  The branches of a stage have copies of their own; those that cannot
+have one are measured as a whole, and their time is attributed to no step.  Time is split as
+follows: a step's function calls the next step's, so a wrapper measures everything downstream as
+well; the difference of two neighbours is the step's own time.  The cost of the wrappers themselves
+is measured on an empty function and subtracted.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class StageSample:
 
 
 class StageTimer:
-    """Wrappers of one twin's operators, measured once; ``is_whole``: a stage without a twin."""
+    """Wrappers of one copy's operators, measured once; ``is_whole``: a stage without a copy."""
 
     def __init__(
         self,
@@ -138,10 +137,10 @@ class StageTimer:
     def measure(
         self, run: Callable[[], None], events: int, keys: Sequence[Any]
     ) -> tuple[StageSample, ...]:
-        """Run the twin's head over ``events`` events, and return the samples.
+        """Run the instrumented copy's head over ``events`` events, and return the samples.
 
         ``keys`` are the keys of the events, if they have some.  There is a sample of the stage, and
-        one of each of its branches that has a twin.
+        one of each of its branches that has an instrumented copy.
         """
         self._calibrate()
         began = self._clock()
@@ -167,7 +166,7 @@ class StageTimer:
     ) -> tuple[StageSample, ...]:
         """Advance an operator with the first events that it emits measured; return samples.
 
-        There is one of the stage, and one of each of its branches that has a twin.
+        There is one of the stage, and one of each of its branches that has an instrumented copy.
         """
         self._calibrate()
         exits = _MeasuredExits(relays, place, self._clock)
@@ -231,7 +230,7 @@ class StageTimer:
 
 
 class _MeasuredExits:
-    """Relays of a stage, turned to a twin until the operator at ``place`` has emitted enough."""
+    """Relays of a stage, turned to a copy until the operator at ``place`` has emitted enough."""
 
     def __init__(self, relays: Mapping[int, Relay], place: int, clock: Clock):
         self._relays = relays

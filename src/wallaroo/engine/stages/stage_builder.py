@@ -99,16 +99,16 @@ class BuiltStage:
     emit: Emit
     time: StageTime
     operators: tuple[Operator, ...]
-    holds_ns: tuple[int, ...]  # the delay of each operator's watermark behind that of ``time``
+    watermark_lags_ns: tuple[int, ...]  # by operator: behind the watermark of ``time``
     flushes: tuple[Callable[[], None], ...]
     # by place: the exits of operators that hold events back, if the batch is sampled
     relays: Mapping[int, Relay] = field(default_factory=dict)
 
     @property
-    def has_twin(self) -> bool:
-        """Return whether a twin can be built.
+    def has_instrumented(self) -> bool:
+        """Return whether an instrumented copy can be built.
 
-        An operator that holds events back exists once: a twin shares it, and turns its exit.
+        An operator that holds events back exists once: the copy shares it, and turns its exit.
         """
         return all(
             place in self.relays
@@ -119,7 +119,7 @@ class BuiltStage:
     def entry(self, leave: ToExchange) -> Emit:
         """Return the function that accepts events, or their accumulators, from another stage."""
         first = self.operators[0] if self.operators else None
-        if first is not None and leave.added_up is not None and first.merge is not None:
+        if first is not None and leave.pre_aggregated is not None and first.merge is not None:
             return first.merge
         if leave.side is None:
             return self.emit
@@ -133,10 +133,10 @@ class BuiltStage:
         If all input has ended, end each operator before the next one is advanced.  ``call`` may
         measure it.
         """
-        operators = zip(self.operators, self.holds_ns, strict=True)
-        for place, (operator, hold_ns) in enumerate(operators):
+        operators = zip(self.operators, self.watermark_lags_ns, strict=True)
+        for place, (operator, watermark_lag_ns) in enumerate(operators):
             if operator.advance is not None:
-                own_ns = behind(watermark_ns, hold_ns)
+                own_ns = behind(watermark_ns, watermark_lag_ns)
                 self.time.watermark_ns = own_ns
                 call(place, operator.advance, own_ns)
             if is_final and operator.end is not None:
@@ -162,23 +162,27 @@ class StageBuilder(Protocol):
     def build(self, branches: Sequence[Emit], is_sampled: bool = False) -> BuiltStage:
         """Build the stage's operators before its ``branches``."""
 
-    def twin(self, built: BuiltStage, branches: Sequence[Emit], around: Around) -> BuiltStage:
+    def instrumented(
+        self, built: BuiltStage, branches: Sequence[Emit], around: Around
+    ) -> BuiltStage:
         """Build it another time, measured by ``around``; turn the relays of ``built`` to it."""
 
     def fused(self, head: Head) -> Head:
         """Return the head with all that follows it in one function, if that saves calls."""
 
-    def payloads_head(self, emit: Emit, decode: Callable[[Any], Any]) -> Callable[[Payloads], None]:
+    def payload_reader(
+        self, emit: Emit, decode: Callable[[Any], Any]
+    ) -> Callable[[Payloads], None]:
         """Return the head of a stage that reads a source: it decodes payloads for ``emit``."""
 
-    def frames_head(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
+    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
         """Return the head of such a stage for frames; ``feed_payloads`` is that for payloads."""
 
     def unpack(self, block: Block) -> tuple[Any, Any]:
         """Return a block's keys, and its events, payloads or rows."""
 
-    def keyed_head(self, block: Block, emit: Emit) -> Keyed:
+    def keyed_reader(self, block: Block, emit: Emit) -> Keyed:
         """Return the head for a block from a shuffle and all others from its origin."""
 
-    def timed_head(self, block: Block, built: BuiltStage) -> Timed:
+    def timed_reader(self, block: Block, built: BuiltStage) -> Timed:
         """Return the same for blocks that carry the time of each event, and its watermark."""

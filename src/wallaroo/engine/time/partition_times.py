@@ -1,6 +1,6 @@
 """Watermarks by partition within a batch.
 
-A producer of level 0 observes its own; they are settled once all producers are known.
+A producer of level 0 observes its own; they are aligned once all producers are known.
 
 Where it runs: pure (in workers; the driver computes the same).
 
@@ -8,7 +8,7 @@ Invariants:
 
 * A partition's watermark at one of its events is the greatest event time before it in the
   partition, less the delay.  A producer that begins in the middle of a partition knows only its own
-  part: the observations of the producers before it are added after the shuffle (``settled``).
+  part: the observations of the producers before it are added after the shuffle (``aligned``).
 * A source with an order over all its partitions (a spool holds its connections' events as they
   came) may gain partitions at any event.  A new one begins at the least watermark of the others *at
   that place of the log*: so it does not matter where a batch was cut.
@@ -24,7 +24,7 @@ from wallaroo.engine.time.stage_time import StageTime
 Marks = Mapping[str, int]  # partition -> watermark
 
 
-class AddedUp(NamedTuple):
+class PreAggregated(NamedTuple):
     """Events of one pane and partition that a producer sent as accumulators.
 
     Whether they are late is decided by the first one's time and watermark, as for all of them.
@@ -45,7 +45,7 @@ class ObservedSource(NamedTuple):
     # partitions had moved since the last of these
     joins: tuple[tuple[str, Marks], ...] = ()
     # in partitions whose watermark was not known to the producer
-    added_up: tuple[AddedUp, ...] = ()
+    pre_aggregated: tuple[PreAggregated, ...] = ()
 
 
 class Known(NamedTuple):
@@ -61,21 +61,21 @@ class Known(NamedTuple):
 Observed = Mapping[int, Mapping[int, ObservedSource]]
 
 
-class Settled(NamedTuple):
+class Aligned(NamedTuple):
     """One source after a batch."""
 
     floors: Mapping[int, Marks]  # producer -> each partition's watermark before its part
     marks: Marks  # after the batch
 
 
-def settled(known: Known, observed: Mapping[int, ObservedSource]) -> Settled:
+def aligned(known: Known, observed: Mapping[int, ObservedSource]) -> Aligned:
     """Combine the observations of one source by its producers.
 
     >>> parts = {task: ObservedSource({"a": mark}) for task, mark in enumerate((40, 30, 80))}
-    >>> settled(Known(10, {"a": 10}, frozenset("a")), parts).floors
+    >>> aligned(Known(10, {"a": 10}, frozenset("a")), parts).floors
     {0: {'a': 10}, 1: {'a': 40}, 2: {'a': 40}}
     >>> observed = ObservedSource({"a": 40, "b": 40}, (("a", {}), ("b", {"a": 25})))
-    >>> settled(Known(10), {0: observed}).floors
+    >>> aligned(Known(10), {0: observed}).floors
     {0: {'a': 10, 'b': 25}}
     """
     least = known.least
@@ -99,7 +99,7 @@ def settled(known: Known, observed: Mapping[int, ObservedSource]) -> Settled:
             marks[name] = max(begins, mark)
             waited_for.add(name)
         floors[producer] = here
-    return Settled(floors, marks)
+    return Aligned(floors, marks)
 
 
 class PartitionTimes:

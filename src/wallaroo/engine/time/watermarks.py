@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 from wallaroo.dataflow.plan.model import SourceTime, SourceTimes
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX, TIME_MIN
 from wallaroo.engine.time.partition_times import (
+    Aligned,
     Known,
     Observed,
-    Settled,
-    settled,
+    aligned,
 )
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
@@ -194,10 +194,10 @@ NO_TIME = BatchTime()
 _UNHEARD = SourceMark()
 
 
-def settled_sources(time: BatchTime, sources: SourceTimes, observed: Observed) -> list[Settled]:
+def aligned_sources(time: BatchTime, sources: SourceTimes, observed: Observed) -> list[Aligned]:
     """Combine the observations of all producers of level 0, by source."""
     return [
-        settled(
+        aligned(
             time.known(number, name, how),
             {producer: own[number] for producer, own in observed.items() if number in own},
         )
@@ -210,7 +210,7 @@ def after_batch(time: BatchTime, sources: SourceTimes, observed: Observed) -> Wa
     marks = {}
     for number, (name, how) in enumerate(sources):
         own = {producer: found[number] for producer, found in observed.items() if number in found}
-        after = settled(time.known(number, name, how), own).marks if own else {}
+        after = aligned(time.known(number, name, how), own).marks if own else {}
         read = {each for found in own.values() for each in found.marks}
         marks[name] = _moved(
             time, name, how, {each: after[each] for each in read}, number in time.drained

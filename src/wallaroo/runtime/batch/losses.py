@@ -136,7 +136,7 @@ class LossMeter:
 
 
 def _adds_up(stage: Stage) -> bool:
-    return isinstance(stage.exit, ToExchange) and stage.exit.added_up is not None
+    return isinstance(stage.exit, ToExchange) and stage.exit.pre_aggregated is not None
 
 
 def _span(span_ns: int) -> str:

@@ -33,24 +33,26 @@ def times_of(plan: Plan, marks: Watermarks, now_ns: int) -> RunTimes:
     }
     held_by = _held_by(plan, marks, sources)
     is_idle = not held_by and any(source.is_idle for source in sources.values())
-    holds = plan.holds_ns
+    holds = plan.watermark_lags_ns
     steps: list[StepTime] = []
     for stage in plan.stages:
-        hold_ns = holds[stage.id]
+        watermark_lag_ns = holds[stage.id]
         for step in stage.steps:
             if step.is_stateful:
-                own = replace(_status(marks.watermark_ns, now_ns, hold_ns), held_by=held_by)
+                own = replace(
+                    _status(marks.watermark_ns, now_ns, watermark_lag_ns), held_by=held_by
+                )
                 if is_idle:
                     own = _idle(own)
                 steps.append(StepTime(step.step_name, own))
-            hold_ns += step.holds_ns
+            watermark_lag_ns += step.watermark_lag_ns
     return RunTimes(sources, tuple(steps))
 
 
-def _status(watermark_ns: int, now_ns: int, hold_ns: int = 0) -> TimeStatus:
+def _status(watermark_ns: int, now_ns: int, watermark_lag_ns: int = 0) -> TimeStatus:
     if watermark_ns == TIME_MIN:
         return TimeStatus(None, None)
-    watermark_ns -= hold_ns
+    watermark_ns -= watermark_lag_ns
     return TimeStatus(watermark_ns / 1e9, (now_ns - watermark_ns) / 1e9)
 
 

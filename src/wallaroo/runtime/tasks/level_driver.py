@@ -41,7 +41,7 @@ def feed_blocks(
         if plan.stages[block.stage].level == number:
             blocks_here.append(block)
         else:
-            yield task, level.settled(block)
+            yield task, level.aligned(block)
     feed = feeder(level, len(blocks_here))
     for block in in_order(blocks_here):
         feed(block)

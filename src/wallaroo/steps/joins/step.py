@@ -180,7 +180,7 @@ class WindowJoin(Matching, Generic[Out]):
         windows = self.spec.windows
         self.kept_for = windows
         # the build refuses other slides
-        self.holds_ns = Grid.of(windows).delay if windows.slide_ns > 0 else 0
+        self.watermark_lag_ns = Grid.of(windows).delay if windows.slide_ns > 0 else 0
 
 
 class Dedupe(Matching, Generic[In]):

@@ -49,7 +49,7 @@ class WindowStep(Step, Generic[In, Out]):
         self.own_place = place
         self.gives_late = gives_late
         self.with_window = with_window  # results are ``WindowResult``
-        self.holds_ns = _delay_of(spec)
+        self.watermark_lag_ns = _delay_of(spec)
         # whether events may be added up before the shuffle
         is_exact = getattr(self.aggregation, "adds_up_exactly", False)
         self.adds_up = is_exact and may_add_up(spec) and not gives_late

@@ -89,7 +89,7 @@ class LocalRunner:
     """The runner of batches; ``state``: committed, pickled, by state step and key."""
 
     def __init__(
-        self, plan: Plan, values_for: Iterable[str] = (), *, added_up_max: int = ADDED_UP_MAX
+        self, plan: Plan, values_for: Iterable[str] = (), *, pre_aggregated_max: int = ADDED_UP_MAX
     ):
         self.plan = _with_values(plan, frozenset(values_for))
         self._packing = packing_of(plan.serializer)
@@ -97,7 +97,7 @@ class LocalRunner:
         self.entries: dict[str, MemoryEntries] = {}
         self.time = Watermarks()  # as of the last commit
         self.batch = 0  # the next one's number
-        self._added_up_max = added_up_max
+        self._pre_aggregated_max = pre_aggregated_max
 
     def frames(self, source: int, item: Any) -> bytes:
         """Return an input's frames: payloads framed, a Wire as is, values pickled."""
@@ -150,7 +150,7 @@ class LocalRunner:
                 committed,
                 self.batch,
                 time,
-                self._added_up_max,
+                self._pre_aggregated_max,
             )
             if number == 0:
                 feeding = self._feed_frames(level, pieces[task] if pieces else (), result)
