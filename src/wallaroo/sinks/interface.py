@@ -130,6 +130,12 @@ class SinkCommitter(ABC):
     def poll(self) -> None:  # noqa: B027  # only what can hang has to act
         """Check on what sends.  Called about once a second while the run lasts."""
 
+    def check(self, seconds: float) -> None:  # noqa: B027  # only what connects has to act
+        """Wait at most so long for the target's first answer, after ``recover``.
+
+        Raises WallarooError if the target cannot be used.  One that is unavailable is no error.
+        """
+
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed
         """Drop staged output of a batch that did not commit."""
 

@@ -17,6 +17,7 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -61,6 +62,10 @@ class Admin:
     def allow(self, user: str, resource: str, name: str, pattern: str, operation: str) -> None:
         """Give a user a right."""
         self._ask("allow", user, resource, name, pattern, operation)
+
+    def forbid(self, user: str) -> None:
+        """Take all rights from a user."""
+        self._ask("forbid", user)
 
     def close(self) -> None:
         """End the process."""
@@ -111,6 +116,19 @@ FUTURES = {
                 "*",
                 AclOperation[operation],
                 AclPermissionType.ALLOW,
+            )
+        ]
+    ),
+    "forbid": lambda admin, user: admin.delete_acls(
+        [
+            AclBindingFilter(
+                ResourceType.ANY,
+                None,
+                ResourcePatternType.ANY,
+                f"User:{user}",
+                None,
+                AclOperation.ANY,
+                AclPermissionType.ANY,
             )
         ]
     ),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.connectors.file.files import staged
 from tests.connectors.kafka.broker import Broker, running_broker
@@ -20,6 +20,7 @@ from wallaroo.connectors.kafka import committer as kafka_sink
 from wallaroo.connectors.kafka.committer import KafkaSystem, Patience
 from wallaroo.connectors.kafka.output import pack
 from wallaroo.connectors.kafka.sink import KafkaSinkConfig
+from wallaroo.errors import PeerError
 from wallaroo.sinks.queued.queued_committer import QueuedCommitter
 from wallaroo.sinks.queued.system import CommitContext
 
@@ -41,18 +42,18 @@ class Sink:
         broker.create(name, 2)
         self.name = name
         self._staging = folder / name
-        self._config: Any = KafkaSinkConfig(name, broker.address)
+        self.config: Any = KafkaSinkConfig(name, broker.address)
         self._staging.mkdir()
-        context = CommitContext(name, self._staging, is_durable=False)
-        system = ImpatientSystem(self._config, context)
-        self.committer = QueuedCommitter(system, context, points="kafka")
+        self.context = CommitContext(name, self._staging, is_durable=False)
+        system = ImpatientSystem(self.config, self.context)
+        self.committer = QueuedCommitter(system, self.context, points="kafka")
         self.committer.recover(history_to(-1), [])
         self.batches = 0
 
     def commit(self) -> None:
         output = [pack(value) for value in self._values(self.batches)]
         self.committer.commit(
-            commit_of(self.batches), staged(self._config, self._staging, self.batches, output)
+            commit_of(self.batches), staged(self.config, self._staging, self.batches, output)
         )
         self.batches += 1
 
@@ -86,14 +87,16 @@ class Fault:
             if point != self._point:
                 return
             self._point = ""
-            self._act()
-            self.was_passed.set()
+            try:
+                self._act()
+            finally:
+                self.was_passed.set()
 
 
 @pytest.fixture
 def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
     made = Fault()
-    monkeypatch.setattr(kafka_sink, "fault_point", made.pass_point)
+    monkeypatch.setattr(kafka_sink, "fault_point", lambda point: made.pass_point(point))
     return made
 
 
@@ -155,6 +158,50 @@ def test_a_transaction_that_the_broker_has_ended_for_its_age_is_sent_again(
     eventually(lambda: is_sent(sink), "everything has left", seconds=120)
     sink.committer.close(DRAIN_S)
     assert sink.arrived(broker) == sink.expected
+
+
+def fence(broker: Broker, sink: Sink) -> None:
+    """Do what a late request of a session does: begin a session of the same id."""
+    group = ImpatientSystem(sink.config, sink.context).group(commit_of(0).checkpoint)
+    late = Producer({"bootstrap.servers": broker.address, "transactional.id": group})
+    late.init_transactions(60)
+
+
+def give_up() -> None:
+    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def test_a_late_request_of_a_session_that_was_given_up_does_not_end_the_run(
+    broker: Broker, fault: Fault, tmp_path: Path, eventually: Eventually
+) -> None:
+    sink = Sink(broker, "t", tmp_path)
+    fault.arm("kafka.produced", give_up)
+    sink.commit()
+    assert fault.was_passed.wait(90)
+    eventually(lambda: is_sent(sink), "the next session has sent the batch", seconds=120)
+
+    fence(broker, sink)
+    sink.commit()
+
+    eventually(lambda: is_sent(sink), "everything has left", seconds=120)
+    sink.committer.close(DRAIN_S)
+    assert sink.arrived(broker) == sink.expected
+
+
+def test_another_process_ends_a_run_that_has_given_up_a_session_too(
+    broker: Broker, fault: Fault, tmp_path: Path, eventually: Eventually
+) -> None:
+    sink = Sink(broker, "t", tmp_path)
+    fault.arm("kafka.produced", give_up)
+    sink.commit()
+    assert fault.was_passed.wait(90)
+    eventually(lambda: is_sent(sink), "the next session has sent the batch", seconds=120)
+
+    fault.pass_point = lambda point: fence(broker, sink) if point == "kafka.begin" else None  # type: ignore[method-assign]
+    sink.commit()
+
+    with pytest.raises(PeerError, match="another process has taken over"):
+        sink.committer.close(DRAIN_S)
 
 
 def has_no_open_transaction(broker: Broker, topic: str) -> bool:

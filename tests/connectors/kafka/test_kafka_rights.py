@@ -40,18 +40,27 @@ def rights() -> Iterator[tuple[str, str, str, str]]:
             yield kind[0].replace(" ", "_").upper(), name, pattern.upper(), operation.upper()
 
 
-@pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Broker]:
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that refuses what was not allowed; its open listener may do everything."""
     with running_broker(
-        tmp_path / "broker",
+        tmp_path_factory.mktemp("strict"),
         is_secured=True,
         authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         super_users="User:ANONYMOUS",
     ) as started:
-        started.create("in")
-        started.create("out")
+        for topic in ("in", "out"):
+            started.create(topic)
         yield started
+
+
+@pytest.fixture
+def guarded(strict: Broker) -> Broker:
+    """The same, with empty topics and no rights."""
+    strict.admin.forbid(USER)
+    for topic in ("in", "out"):
+        strict.create_again(topic)
+    return strict
 
 
 @wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
@@ -59,17 +68,20 @@ def text(value: bytes) -> str:
     return value.decode()
 
 
-def copy(broker: Broker, folder: Path) -> Run:
+def copy(
+    broker: Broker, folder: Path, host: InProcessHost | None = None, topic: str = "out"
+) -> Run:
     assert broker.secured is not None
     brokers, options = broker.secured.address, broker.secured.options
     words = wallaroo.KafkaSourceConfig(
         "words", "in", brokers, text, until_now=True, options=options
     )
-    out = wallaroo.KafkaSinkConfig("out", brokers, options=options, name="out")
+    out = wallaroo.KafkaSinkConfig(topic, brokers, options=options, name="out")
     application = wallaroo.build_application(
         "copy", wallaroo.source("words", words).map(str.upper).to_sink(out)
     )
-    run = Run(application, RunOptions(checkpoint=folder, status_address=None), InProcessHost(2))
+    options_of_run = RunOptions(checkpoint=folder, status_address=None)
+    run = Run(application, options_of_run, host or InProcessHost(2))
     run.begin()
     return run
 
@@ -98,21 +110,69 @@ def test_the_rights_of_the_page_are_enough(guarded: Broker, tmp_path: Path) -> N
     assert values(guarded) == [b"A", b"B", b"C"]
 
 
-@pytest.mark.parametrize("lacking", [("TOPIC", "out"), ("TRANSACTIONAL_ID", "wallaroo-sink-")])
-def test_a_right_that_is_missing_ends_the_run_and_is_named(
-    guarded: Broker,
-    tmp_path: Path,
-    lacking: tuple[str, str],
-    caplog: pytest.LogCaptureFixture,
+class UnopenedHost(InProcessHost):
+    """A host that must not be opened."""
+
+    def open(self, *_: object) -> None:
+        raise AssertionError("the host was opened before the sink was checked")
+
+
+LACKING = [
+    ("TOPIC", "out", "WRITE", "no right Write on topic 'out'"),
+    ("TOPIC", "out", "READ", "no right Read on topic 'out'"),
+    ("TOPIC", "out", "DESCRIBE", "give the user the right Describe on it"),
+    ("TRANSACTIONAL_ID", "wallaroo-sink-", "WRITE", "no right Write on transactional ids"),
+    ("GROUP", "wallaroo-sink-", "READ", "no right Read on groups"),
+]
+
+
+@pytest.mark.parametrize(("resource", "name", "operation", "message"), LACKING)
+def test_a_right_of_a_sink_that_is_missing_ends_the_run_before_the_host_is_opened(
+    guarded: Broker, tmp_path: Path, resource: str, name: str, operation: str, message: str
 ) -> None:
-    for resource, name, pattern, operation in rights():
-        if (resource, name) != lacking or operation != "WRITE":
-            guarded.admin.allow(USER, resource, name, pattern, operation)
+    for right in rights():
+        # who may write or read may describe, too
+        if right[:2] != (resource, name) or operation not in ("DESCRIBE", right[3]):
+            guarded.admin.allow(USER, *right)
+    produce(guarded, "a")
+    host = InProcessHost if resource == "GROUP" else UnopenedHost  # found by the first transaction
+
+    run = copy(guarded, tmp_path / "state", host(2))
+    assert run.wait(60)
+
+    assert message in str(run.exception)
+    assert values(guarded) == []
+
+
+SOURCE_LACKING = [
+    ("TOPIC", "in", "READ", "topic 'in'"),
+    ("TOPIC", "in", "DESCRIBE", "topic 'in'"),
+]
+
+
+@pytest.mark.parametrize(("resource", "name", "operation", "message"), SOURCE_LACKING)
+def test_a_right_of_a_source_that_is_missing_ends_the_run(
+    guarded: Broker, tmp_path: Path, resource: str, name: str, operation: str, message: str
+) -> None:
+    for right in rights():
+        if right[:2] != (resource, name) or operation not in ("DESCRIBE", right[3]):
+            guarded.admin.allow(USER, *right)
     produce(guarded, "a")
 
     run = copy(guarded, tmp_path / "state")
-    assert run.wait(180)
+    assert run.wait(60)
 
-    assert run.exception is not None
-    assert "uthorization failed" in caplog.text + str(run.exception)
-    assert values(guarded) == []
+    assert message in str(run.exception)
+    assert "Read" in str(run.exception) or "Describe" in str(run.exception)
+
+
+def test_a_topic_of_a_sink_that_is_missing_ends_the_run_before_the_host_is_opened(
+    guarded: Broker, tmp_path: Path
+) -> None:
+    for right in rights():
+        guarded.admin.allow(USER, *right)
+
+    run = copy(guarded, tmp_path / "state", UnopenedHost(2), topic="ou")
+    assert run.wait(60)
+
+    assert "has no topic 'ou'. Did you mean 'out'?" in str(run.exception)

@@ -41,8 +41,10 @@ class Store(ExternalSystem[Any]):
         self.most_at_work = 0
         self.let_go = threading.Event()
         self.returned = threading.Event()  # a put that hung
+        self.answer: Callable[[], object] = list  # what happens when it is connected to
 
     def connect(self, checkpoint: str) -> Session:
+        self.answer()
         self.newest += 1
         return StoreSession(self, self.newest)
 
@@ -182,3 +184,43 @@ def test_output_leaves_while_a_run_ends_although_a_session_hangs(tmp_path: Path)
     output.committer.close(120.0)
     store.let_go.set()
     assert store.kept == [0]
+
+
+def refuse() -> None:
+    raise PeerError("there is no such table")
+
+
+def be_away() -> None:
+    raise OSError("away")
+
+
+def checked(store: Store, folder: Path, seconds: float) -> QueuedCommitter:
+    committer = Output(store, folder).committer
+    try:
+        committer.check(seconds)
+    finally:
+        store.let_go.set()
+    return committer
+
+
+def test_a_target_that_cannot_be_used_is_an_error_before_anything_is_committed(
+    tmp_path: Path,
+) -> None:
+    store = Store(is_fencing=True, can_break_off=True)
+    store.answer = refuse
+    with pytest.raises(PeerError, match="there is no such table"):
+        checked(store, tmp_path, 60)
+
+
+def test_a_start_does_not_wait_for_a_target_that_is_unavailable(tmp_path: Path) -> None:
+    store = Store(is_fencing=True, can_break_off=True)
+    store.answer = be_away
+    committer = checked(store, tmp_path, 600)
+    assert committer.status().waiting_for == "the store (away)"
+    committer.close(0)
+
+
+def test_a_start_waits_for_a_target_that_hangs_for_a_bounded_time(tmp_path: Path) -> None:
+    store = Store(is_fencing=True, can_break_off=True)
+    store.answer = store.let_go.wait
+    checked(store, tmp_path, 0.1).close(0)

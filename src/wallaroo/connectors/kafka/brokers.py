@@ -5,7 +5,6 @@ Where it runs: driver.  Queries are made now and then; at once after an answer t
 
 from __future__ import annotations
 
-import difflib
 import re
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from wallaroo.connectors.kafka.client import (
     REQUEST_S_MAX,
     Inquiry,
     error_of,
+    hint_at,
     is_transient,
     sentence,
 )
@@ -158,11 +158,10 @@ class Brokers:
             raise PeerError(f"{where}: {sentence(error)}; correct the configuration.") from raised
 
     def _no_topic(self, wanted: str, there: list[str]) -> PeerError:
-        near = difflib.get_close_matches(wanted, there, 1)
-        hint = f" Did you mean '{near[0]}'?" if near else " Create it, or correct its name."
         own = self._subscription
         return PeerError(
-            f"source '{own.source}': Kafka at {own.brokers} has no topic '{wanted}'.{hint}"
+            f"source '{own.source}': Kafka at {own.brokers} has no topic '{wanted}'. "
+            f"{hint_at(wanted, there)}"
         )
 
 

@@ -12,6 +12,7 @@ freed in a thread that may not do it, and the process dies (confluent-kafka-pyth
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 import time
@@ -103,6 +104,13 @@ class SparingFilter(logging.Filter):
 
 LOGGER.addFilter(SparingFilter())
 
+# what a user of the brokers may not do: waiting does not help
+UNAUTHORIZED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
 # the client's own errors: a wrong password, a certificate that is not trusted
 REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
@@ -122,6 +130,14 @@ def error_of(raised: KafkaException) -> KafkaError:
 def sentence(error: KafkaError) -> str:
     """Return an error in the broker's or the client's words, on one line."""
     return " ".join(str(error.str()).split())
+
+
+def hint_at(wanted: str, there: Iterable[str]) -> str:
+    """Return what to do about a topic that is missing among those that are there."""
+    near = difflib.get_close_matches(wanted, list(there), 1)
+    if near:
+        return f"Did you mean '{near[0]}'?"
+    return "Create it, correct its name, or give the user the right Describe on it."
 
 
 def quiet(_: Any) -> None:
@@ -177,9 +193,16 @@ class Inquiry:
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the ids of topics, for those that have one."""
+        return self._descriptions().of(topics)
+
+    def rights(self, topic: str) -> set[int]:
+        """Return the operations that the user may do on a topic; none if it is not known."""
+        return self._descriptions().rights(topic)
+
+    def _descriptions(self) -> TopicIds:
         if self._ids is None:
             self._ids = TopicIds(self._configuration, self._request_s)
-        return self._ids.of(topics)
+        return self._ids
 
     def offsets(
         self, partitions: Iterable[tuple[str, int]], time_ms: int

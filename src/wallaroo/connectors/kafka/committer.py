@@ -9,7 +9,8 @@ The invariants, for ``delivery="exactly-once"``:
   last batch's number plus one, with the commit's id as metadata.  Recovery reads it back; so it
   knows of every transaction whether it was committed, even if its confirmation never came.
 * The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones:
-  the broker refuses the records of a forgotten process.
+  the broker refuses the records of a forgotten process.  A late request of a session that this run
+  gave up may fence its successor (``connectors/kafka/fencing.py``).
 * librdkafka's `send_offsets_to_transaction` ignores its timeout: it may never return if the
   group's coordinator was lost in the transaction (its issue 5456).  No session can end that; so the
   committer abandons the session and opens another one, which fences it.
@@ -32,9 +33,19 @@ from typing import Any, ClassVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from wallaroo.connectors.kafka.client import Inquiry, error_of, is_transient, sentence, settings
+from wallaroo.connectors.kafka.client import (
+    UNAUTHORIZED,
+    Inquiry,
+    error_of,
+    hint_at,
+    is_transient,
+    sentence,
+    settings,
+)
+from wallaroo.connectors.kafka.fencing import OwnSessions
 from wallaroo.connectors.kafka.output import unpack
 from wallaroo.connectors.kafka.sink import DELIVERIES, KafkaSinkConfig
+from wallaroo.connectors.kafka.topic_ids import READ, WRITE
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
@@ -82,6 +93,7 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
         self.sink = context.sink
         self.stalled_s = self.patience.stalled_s
         self.is_fencing = config.delivery == EXACTLY_ONCE
+        self.own = OwnSessions()
 
     @property
     def brokers(self) -> str:
@@ -100,25 +112,42 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
     def connect(self, checkpoint: str) -> Session:
         self._require_topic()
         if self.is_fencing:
+            self.own.begin()
             return TransactionalSession(self, checkpoint)
         return IdempotentSession(self, checkpoint)
 
     def _require_topic(self) -> None:
-        """Raise PeerError for a topic that does not appear within ``TOPIC_S_MAX``."""
+        """Raise PeerError for a topic that does not appear within ``TOPIC_S_MAX``, or rights."""
         deadline = time.monotonic() + TOPIC_S_MAX
         with closing(Inquiry(self.brokers, self.options)) as inquiry:
-            while self.target not in inquiry.topics():
+            while self.target not in (topics := inquiry.topics()):
                 if time.monotonic() > deadline:
                     raise PeerError(
                         f"Sink '{self.sink}': Kafka at {self.brokers} has no topic "
-                        f"'{self.target}'. Create it, or correct its name, then run again; "
+                        f"'{self.target}'. {hint_at(self.target, topics)} Then run again; "
                         f"committed output waits."
                     )
                 time.sleep(0.2)
+            rights = inquiry.rights(self.target)
+        needed = {"Write": WRITE} | ({"Read": READ} if self.is_fencing else {})
+        missing = [right for right, number in needed.items() if rights and number not in rights]
+        if missing:
+            raise self._unauthorized(f"{' and '.join(missing)} on topic '{self.target}'")
+
+    def _unauthorized(self, rights: str) -> PeerError:
+        return PeerError(
+            f"Sink '{self.sink}': the user of Kafka at {self.brokers} has no right {rights}. "
+            f"Nothing is lost: committed output waits in {self._context.staging}. Give the user "
+            f"the rights that docs/kafka-production.md lists, then run again."
+        )
 
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, KafkaException)
         inner = error_of(error)
+        if inner.code() in FENCED and self.own.explain():
+            return f"Kafka at {self.brokers} (a late request of a session that was given up)"
+        if inner.code() in UNAUTHORIZED:
+            return ""
         is_temporary = is_transient(inner) or inner.txn_requires_abort()
         return f"Kafka at {self.brokers} ({sentence(inner)})" if is_temporary else ""
 
@@ -131,12 +160,24 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
                 f"topic '{self.target}': a copy of this checkpoint is in use. Nothing was "
                 f"written twice. End one of the two."
             )
+        if inner.code() in UNAUTHORIZED:
+            return self._unauthorized(self._refused_right(inner))
         what = f"batch {batch.batch} for" if batch else "output for"
         return PeerError(
             f"Kafka refuses {what} topic '{self.target}': {sentence(inner)}. Nothing is "
             f"lost: committed output waits in {self._context.staging}. Correct the topic or the "
             f"sink's options, then run again."
         )
+
+    def _refused_right(self, error: KafkaError) -> str:
+        """Return the right that a refused request needs, and the resource."""
+        resource = UNAUTHORIZED[error.code()]
+        named = {
+            "topic": f"Write on topic '{self.target}'",
+            "group": "Read on groups with the prefix 'wallaroo-sink-'",
+            "transactional id": "Write on transactional ids with the prefix 'wallaroo-sink-'",
+        }
+        return named.get(resource, f"on the {resource} ({sentence(error)})")
 
 
 class KafkaSession(Session):
@@ -235,6 +276,8 @@ class TransactionalSession(KafkaSession):
         }
         super().__init__(system, checkpoint, own)
         self._producer.init_transactions(patience.answer_s)  # fences earlier sessions
+        system.own.opened()
+        self._is_settled = True  # no request is on its way
         self._member = Consumer(
             {**settings(system.brokers, system.options), "group.id": self._group}
         )
@@ -270,6 +313,7 @@ class TransactionalSession(KafkaSession):
         producer = self._producer
         self._begun_at = time.monotonic()
         self._begun_time = time.time()
+        self._is_settled = False
         producer.begin_transaction()
         fault_point("kafka.begin")
         try:
@@ -286,6 +330,8 @@ class TransactionalSession(KafkaSession):
             raise
         fault_point("kafka.committed")
         self._last = last
+        self._is_settled = True
+        self._system.own.succeed()
 
     def _check_fenced(self, error: KafkaError) -> None:
         """Raise a transient error for a timed-out transaction, which looks like a fenced one.
@@ -331,6 +377,8 @@ class TransactionalSession(KafkaSession):
     def close(self) -> None:
         super().close()
         self._member.close()
+        if self._is_settled:
+            self._system.own.end()
 
 
 class IdempotentSession(KafkaSession):

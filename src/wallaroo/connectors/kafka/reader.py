@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from wallaroo.connectors.kafka.client import (
     LOGGER,
     REQUEST_S_MAX,
+    UNAUTHORIZED,
     error_of,
     is_transient,
     open_consumer,
@@ -190,7 +191,10 @@ class PartitionReader:
         )
 
     def _failed(self, error: KafkaError) -> PeerError:
-        return PeerError(f"{self._partition} cannot be read: {sentence(error)}.")
+        way_out = "."
+        if error.code() in UNAUTHORIZED:
+            way_out = f": give the user the right Read on topic '{self._partition.topic}'."
+        return PeerError(f"{self._partition} cannot be read: {sentence(error)}{way_out}")
 
 
 def offset_of(message: Message) -> int:

@@ -1,10 +1,10 @@
-"""The ids that Kafka's brokers have assigned to topics.
+"""The ids that Kafka's brokers have assigned to topics, and a user's rights on them.
 
 Where it runs: driver.
 
 A topic that was deleted and created again has another id.
 
-confluent-kafka queries ids with its administration client alone, which runs Python in a thread of
+confluent-kafka queries both with its administration client alone, which runs Python in a thread of
 librdkafka (see `wallaroo.connectors.kafka.client`).  So this module calls the functions of the
 librdkafka that confluent-kafka has loaded: they put the answer into a queue, and no callback is
 involved.
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
@@ -24,7 +24,11 @@ CONSUMER = 1  # a value of rd_kafka_type_t: the options are a consumer's
 ANY_OPERATION = 0  # a value of rd_kafka_admin_op_t
 ERROR_BYTES = 512
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # zeros: brokers before 2.8
+# values of rd_kafka_AclOperation_t
+READ = 3
+WRITE = 4
 
+Fact = TypeVar("Fact")
 _POINTER = ctypes.c_void_p
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)
 _SIZE = ctypes.c_size_t
@@ -44,6 +48,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "queue_destroy": (None, _POINTER),
     "AdminOptions_new": (_POINTER, _POINTER, _INT),
     "AdminOptions_set_request_timeout": (_INT, _POINTER, _INT, _TEXT, _SIZE),
+    "AdminOptions_set_include_authorized_operations": (_POINTER, _POINTER, _INT),
     "AdminOptions_destroy": (None, _POINTER),
     "TopicCollection_of_topic_names": (_POINTER, ctypes.POINTER(_TEXT), _SIZE),
     "TopicCollection_destroy": (None, _POINTER),
@@ -55,6 +60,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "TopicDescription_name": (_TEXT, _POINTER),
     "TopicDescription_error": (_POINTER, _POINTER),
     "TopicDescription_topic_id": (_POINTER, _POINTER),
+    "TopicDescription_authorized_operations": (ctypes.POINTER(_INT), _POINTER, _COUNT),
     "error_code": (_INT, _POINTER),
     "Uuid_base64str": (_TEXT, _POINTER),
 }
@@ -89,9 +95,21 @@ class TopicIds:
     def of(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the topics' ids, as far as known.  KafkaException: no answer."""
         names = [topic.encode() for topic in topics]
-        if not names:
-            return {}
-        with self._queue() as queue, self._options() as options:
+        return dict(self._described(names, self._id, with_rights=False)) if names else {}
+
+    def rights(self, topic: str) -> set[int]:
+        """Return the operations that the user may do on a topic; none if it is not known.
+
+        KafkaException: no answer.
+        """
+        described = self._described([topic.encode()], self._operations, with_rights=True)
+        return {operation for _, operations in described for operation in operations}
+
+    def _described(
+        self, names: list[bytes], fact: Callable[[int], Fact | None], *, with_rights: bool
+    ) -> Iterator[tuple[str, Fact]]:
+        """Yield the names of topics that are known, with a fact out of each description."""
+        with self._queue() as queue, self._options(with_rights) as options:
             array = (_TEXT * len(names))(*names)
             collection = self._library.TopicCollection_of_topic_names(array, len(names))
             self._library.DescribeTopics(self._client, collection, options, queue)
@@ -101,11 +119,13 @@ class TopicIds:
             if not event:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             try:
-                return dict(self._ids_in(event))
+                yield from self._facts_in(event, fact)
             finally:
                 self._library.event_destroy(event)
 
-    def _ids_in(self, event: int) -> Iterator[tuple[str, str]]:
+    def _facts_in(
+        self, event: int, fact: Callable[[int], Fact | None]
+    ) -> Iterator[tuple[str, Fact]]:
         code = self._library.event_error(event)
         if code:
             raise KafkaException(KafkaError(code))
@@ -115,10 +135,20 @@ class TopicIds:
         for topic in topics[: count.value]:
             if self._library.error_code(self._library.TopicDescription_error(topic)):
                 continue
-            uuid = self._library.TopicDescription_topic_id(topic)
-            text = self._library.Uuid_base64str(uuid).decode("ascii")
-            if text != NO_ID:
-                yield self._library.TopicDescription_name(topic).decode(), text
+            value = fact(topic)
+            if value is not None:
+                yield self._library.TopicDescription_name(topic).decode(), value
+
+    def _id(self, topic: int) -> str | None:
+        uuid = self._library.TopicDescription_topic_id(topic)
+        text: str = self._library.Uuid_base64str(uuid).decode("ascii")
+        return None if text == NO_ID else text
+
+    def _operations(self, topic: int) -> set[int]:
+        count = ctypes.c_size_t()
+        described = self._library.TopicDescription_authorized_operations
+        operations = described(topic, ctypes.byref(count))
+        return set(operations[: count.value])
 
     def _opened(self, configuration: Mapping[str, Any]) -> int:
         library = self._library
@@ -146,11 +176,13 @@ class TopicIds:
             self._library.queue_destroy(queue)
 
     @contextmanager
-    def _options(self) -> Iterator[int]:
+    def _options(self, with_rights: bool) -> Iterator[int]:
         library = self._library
         options = library.AdminOptions_new(self._client, ANY_OPERATION)
         why = ctypes.create_string_buffer(ERROR_BYTES)
         library.AdminOptions_set_request_timeout(options, self._request_ms, why, ERROR_BYTES)
+        if with_rights:
+            library.AdminOptions_set_include_authorized_operations(options, 1)
         try:
             yield options
         finally:

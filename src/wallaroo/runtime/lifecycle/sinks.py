@@ -5,6 +5,7 @@ A committer is recovered from the checkpoint's last commit.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 from wallaroo.dataflow.plan.model import Plan
@@ -14,6 +15,8 @@ from wallaroo.runtime.lifecycle.shutdown_stack import ShutdownStack
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.state.checkpoint import Checkpoint
+
+CHECK_S_MAX = 5.0  # for the first answers of all sinks' systems, before the engine starts
 
 
 class RunSinks:
@@ -53,4 +56,7 @@ def open_sinks(spec: RunSpec, plan: Plan, checkpoint: Checkpoint, stack: Shutdow
         committers[sink.name] = committer
         stack.add(partial(committer.close, spec.options.drain_s))
         committer.recover(history_of(checkpoint, sink.name), tokens.get(sink.name, []))
+    until = time.monotonic() + CHECK_S_MAX
+    for committer in committers.values():
+        committer.check(max(0.0, until - time.monotonic()))
     return RunSinks(committers)

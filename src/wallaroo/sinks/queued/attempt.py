@@ -59,6 +59,11 @@ class Attempt:
         """Return how long the call under way has shown no sign of life, seconds."""
         return 0.0 if self._since is None else self._clock() - self._since
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether a session is open, and nothing is called."""
+        return self.session is not None and self._since is None
+
     def judge(self) -> Outcome:
         """Return the verdict; each action is returned once."""
         if self._since is None:

@@ -95,6 +95,15 @@ class QueuedCommitter(SinkCommitter):
         self._note_committed()
         self._thread.start()
 
+    def check(self, seconds: float) -> None:
+        """Wait at most so long until a session is open, or what is waited for is known."""
+        with self._state:
+            self._state.wait_for(lambda: self._attempt.is_at_rest or self._is_known(), seconds)
+            self._refuse_broken()
+
+    def _is_known(self) -> bool:
+        return self._broken is not None or bool(self._status.waiting_for)
+
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Hand a committed batch over; do nothing for the same commit again.
 
@@ -248,6 +257,7 @@ class QueuedCommitter(SinkCommitter):
             with self._state:
                 self._require_current()
                 self._status.waiting_for = waiting_for
+                self._state.notify_all()
                 self._state.wait_for(lambda: self._is_closing, self._system.pause_s(error))
 
     def _serve(self) -> None:
@@ -275,6 +285,7 @@ class QueuedCommitter(SinkCommitter):
         with self._state:
             if threading.current_thread() is self._thread:
                 self._attempt.end(session)
+                self._state.notify_all()
 
     def _take_over(self, session: Session) -> None:
         """Use a session, unless the system has output of commits that we do not know."""
@@ -283,13 +294,13 @@ class QueuedCommitter(SinkCommitter):
             self._attempt.session = session
             self._in_hand = None
         last = session.last()
-        self._rest(session)
         with self._state:
             self._require_current()
-            self._status.waiting_for = ""
             history = self._history
-        if not history.contains(last):
-            raise self._set_back(last, history)
+            if not history.contains(last):
+                raise self._set_back(last, history)
+            self._status.waiting_for = ""
+        self._rest(session)
 
     def _next(self) -> list[PendingBatch]:
         """Wait for output; return what is written together, nothing if the committer is closed."""

@@ -1,0 +1,54 @@
+"""Fences of a sink's sessions: by another process, or by a late request of an own session.
+
+Where it runs: driver; pure.  The system is called by one thread at a time, or by one that
+hangs and the one that replaced it.
+
+A session that was given up may have a request on its way (InitProducerId), which brokers that hung
+carry out when they go on: that fences the session that has replaced it, in the words in which
+another process would.  A fence is retried if a session was given up before; another process's
+output is found then by the ledger, which the next session compares.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+RETRIES_MAX = 5  # fences in a row without a transaction that succeeded
+DOUBT_S = 60.0  # after a session was opened that follows one that was given up
+
+
+class OwnSessions:
+    """The ends of this run's sessions, as far as they are known."""
+
+    def __init__(self, clock: Callable[[], float] = time.time):
+        self._clock = clock  # one that passes while a machine sleeps
+        self._is_open = False  # the last session: what it still sends is unknown
+        self._doubt_until = float("-inf")
+        self._retries = RETRIES_MAX
+
+    def begin(self) -> None:
+        """Note that a session is being opened.  One that did not end in order was given up."""
+        if self._is_open:
+            self._doubt_until = float("inf")
+        self._is_open = True
+
+    def opened(self) -> None:
+        """Note that the brokers have accepted the session."""
+        self._doubt_until = min(self._doubt_until, self._clock() + DOUBT_S)
+
+    def succeed(self) -> None:
+        """Note that a transaction was committed."""
+        self._retries = RETRIES_MAX
+
+    def end(self) -> None:
+        """Note that the session sends nothing any more."""
+        self._is_open = False
+
+    def explain(self) -> bool:
+        """Return whether a late request of an own session may explain a fence; use up a retry."""
+        self.end()  # brokers accept nothing of a fenced session
+        if self._clock() > self._doubt_until or not self._retries:
+            return False
+        self._retries -= 1
+        return True
