@@ -28,12 +28,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def _clean_imports() -> Iterator[None]:
-    path, modules = list(sys.path), set(sys.modules)
+def _clean_imports(tmp_path: Path) -> Iterator[None]:
+    path = list(sys.path)
     yield
     sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def answer(

@@ -42,12 +42,12 @@ def annotations_agree(subject: Subject) -> Iterator[Problem]:
         if type(node.step) not in CALLED:
             continue
         source, returned = _returned_before(node.upstream)
-        taken = _taken(node.step.function)
-        if returned is None or taken is None or _may_be(returned, taken):
+        event = _event_class(node.step.function)
+        if returned is None or event is None or _may_be(returned, event):
             continue
         used = Used(title_of(node), node.step.place or node.place, node.step)
         yield used.problem(
-            f"Its function takes {taken.__name__}, and {source} returns {returned.__name__}.",
+            f"Its function takes {event.__name__}, and {source} returns {returned.__name__}.",
             "Correct one of the annotations, or put a step that converts between them.",
         )
 
@@ -67,7 +67,7 @@ def _returned_before(node: Node) -> tuple[str, type[Any] | None]:
     return "", None
 
 
-def _taken(function: Callable[..., Any]) -> type[Any] | None:
+def _event_class(function: Callable[..., Any]) -> type[Any] | None:
     given = positional(parameters_of(function) or [])
     return _class_of(_hints(function).get(given[0].name)) if given else None
 

@@ -49,7 +49,8 @@ def of_two(first: Any, second: Any) -> Any:
 )
 def test_classes_that_share_no_object_are_refused(returned: Any, taken: Any) -> None:
     problem = only(of_two(returned, taken))
-    assert "Its function takes" in problem.what and "returns" in problem.what
+    assert "Its function takes" in problem.what
+    assert "returns" in problem.what
     assert problem.place
 
 
