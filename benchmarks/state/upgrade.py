@@ -78,7 +78,7 @@ def main() -> int:
         answer = _command(folder, "wallaroo", "plan", *kept, "--try-upgrade", "--json")
         seconds = time.monotonic() - began
     (trial,) = json.loads(answer)["tried"]
-    if (trial["objects"], trial["upgraded"]) != (args.keys, args.keys):
+    if trial["upgraded"] != args.keys:
         raise BenchmarkError(f"not every object was upgraded: {trial}")
     report.add(f"{args.keys:,} objects tried", seconds, "s", at_most=SECONDS_WANTED)
     report.add("objects", args.keys / seconds, "1/s")

@@ -374,6 +374,18 @@ WHILE_RUNNING = (
         RAN,
     ),
     Mistake(
+        "41",
+        "fewer keys than rows",
+        framed(
+            ".key_by(keys).to(count)",
+            "@wallaroo.batch_key_extractor\ndef keys(rows: list):\n    return ['one']\n"
+            "@wallaroo.state_computation(state=dict)\ndef count(line, state):\n    return line\n",
+        ),
+        ("step 'keys' failed at APP:", "it returned 1 keys for 2 rows"),
+        RAN,
+        lines="a\nb\n",
+    ),
+    Mistake(
         "43",
         "a payload that is not as long as its layout",
         framed("")

@@ -240,7 +240,8 @@ def frame_ender(framing: Framing) -> Callable[[Buffer, Buffer, int], int]:
         def end_of_line(begun: Buffer, buffer: Buffer, filled: int) -> int:
             end = buffer.find(b"\n", 0, filled) + 1
             if len(begun) + (end - 1 if end else filled) > size_max:
-                raise FrameError(_bad_line(size_max, payload[:_HEAD_SHOWN]), 0, 0)
+                head = bytes(begun[:_HEAD_SHOWN] + buffer[:_HEAD_SHOWN])[:_HEAD_SHOWN]
+                raise FrameError(_bad_line(size_max, head), 0, 0)
             return end
 
         return end_of_line
