@@ -1,5 +1,5 @@
-"""Mistakes about times, and functions without a result, of the third trial's list of 54: those
-that were taken without a word, or answered by a raw error.
+"""Mistakes of the third trial's list of 54 that a run in this process can make; ``LATER`` in
+``elsewhere.py`` names the tests of the others.
 """
 
 from __future__ import annotations
@@ -49,6 +49,41 @@ def stamped(returned: str) -> str:
     """An application whose events have this time."""
     return framed(
         ".with_event_time(time_of)", f"def time_of(line):  # here\n    return {returned}\n"
+    )
+
+
+RANGE = "wallaroo.range_windows(wallaroo.seconds(5))"
+LACKING = """
+class Sum(wallaroo.Aggregation):
+    def initial_accumulator(self):
+        return 0
+    def output(self, key, accumulator):
+        return str(accumulator)
+"""
+
+
+def kafka_source(arguments: str) -> str:
+    """An application that reads Kafka with these arguments."""
+    return framed("").replace(
+        'FileSourceConfig("in", "in.txt")', f"KafkaSourceConfig('in', {arguments}, decoder=wallaroo.decoder(str))"
+    )
+
+
+def kafka_sink(arguments: str) -> str:
+    """An application that writes to Kafka with these arguments."""
+    return framed("").replace('FileSinkConfig("out")', f"KafkaSinkConfig({arguments})")
+
+
+def orders_of_json() -> str:
+    """An application whose lines are orders in JSON."""
+    return (
+        framed(
+            "",
+            "import dataclasses\nimport wallaroo.serdes\n@dataclasses.dataclass\nclass Order:\n"
+            "    id: int\n",
+        )
+        .replace('"in.txt"', '"in.txt", wallaroo.serdes.Json(Order).decoder')
+        .replace('FileSinkConfig("out")', 'FileSinkConfig("out", wallaroo.encoder(str))')
     )
 
 
@@ -148,8 +183,232 @@ BEFORE_SPARK = (
         .replace("import wallaroo\n", "import wallaroo\nimport wallaroo.serdes\n"),
         ("source 'in' (APP:", "Its decoder is a Json", "Write Json(...).decoder"),
     ),
+    Mistake(
+        "6a",
+        "a mistyped start of a Kafka source",
+        kafka_source("'clicks', 'b:9092', start='begining'"),
+        ("KafkaSourceConfig(name='in')", "start='begining' is unknown. Write 'earliest', 'latest'"),
+    ),
+    Mistake(
+        "6b",
+        "a mistyped delivery of a Kafka sink",
+        kafka_sink("'clicks', 'b:9092', delivery='exactly_once'"),
+        ("KafkaSinkConfig(topic='clicks')", "Write 'exactly-once' or 'at-least-once'."),
+    ),
+    Mistake(
+        "7a",
+        "brokers in place of a topic",
+        kafka_source("'b:9092', 'clicks'"),
+        ("topic='b:9092' is no name. Give a topic's name, or several; brokers= comes after it.",),
+    ),
+    Mistake(
+        "7b",
+        "brokers in place of a sink's topic",
+        kafka_sink("'b:9092', 'clicks'"),
+        ("topic='b:9092' is no name. Give the topic's name; brokers= comes after it.",),
+    ),
+    Mistake(
+        "9",
+        "windows without a key",
+        framed(f".with_event_time(time_of).to({RANGE}.over(Sum))", TIME + ADDS),
+        ("step 'Sum' (APP:", "no key_by() or collect() comes before it", "Put key_by("),
+    ),
+    Mistake(
+        "10",
+        "event time after key_by",
+        framed(f".key_by(key).with_event_time(time_of).to({RANGE}.over(Sum))", TIME + KEY + ADDS),
+        ("APP:", "after a key_by()", "Call with_event_time() before the first key_by()"),
+    ),
+    Mistake(
+        "13a",
+        "a negative delay",
+        framed(".with_event_time(time_of, delay=-5)", TIME),
+        ("with_event_time() (APP:", "delay=-5 is no span of time", "wallaroo.seconds(5)"),
+    ),
+    Mistake(
+        "13b",
+        "a delay that is a float",
+        framed(".with_event_time(time_of, delay=1.5)", TIME),
+        ("with_event_time() (APP:", "delay=1.5 is no span of time", "wallaroo.seconds(5)"),
+    ),
+    Mistake(
+        "16c",
+        "a time without a return",
+        stamped("None"),
+        ("step 'event time at", "HERE", "no event has a time. Add the return."),
+    ),
+    Mistake(
+        "18b",
+        "windows over one of Python's functions",
+        windowed(RANGE).replace("over(Sum)", "over(sum)"),
+        ("step 'sum' (APP:", "instead of an aggregation", "derived from wallaroo.Aggregation"),
+    ),
+    Mistake(
+        "19",
+        "the windows' name in other systems",
+        windowed("wallaroo.tumbling_windows(wallaroo.seconds(5))"),
+        ("APP:", "no attribute 'tumbling_windows'", "Did you mean range_windows?"),
+    ),
+    Mistake(
+        "19b",
+        "a sink without its module",
+        framed("").replace('wallaroo.FileSinkConfig("out")', "wallaroo.HTTPSinkConfig('http://h')"),
+        ("APP:", "no attribute 'HTTPSinkConfig'", "Write wallaroo.sinks.HTTPSinkConfig."),
+    ),
+    Mistake(
+        "20",
+        "an aggregation without two of its methods",
+        windowed(RANGE, LACKING),
+        (
+            "2 problems",
+            "has no method update(). Add def update(self, event, accumulator).",
+            "has no method combine(). Add def combine(self, left, right).",
+        ),
+    ),
+    Mistake(
+        "21",
+        "an initial accumulator without a return",
+        windowed(RANGE, ADDS.replace("return 0", "pass")),
+        ("step 'Sum' (APP:", "initial_accumulator() returned None", "Return an empty accumulator"),
+    ),
+    Mistake(
+        "36",
+        "a step that takes another class than the one before it returns",
+        framed(
+            ".to(wrap).to(read)",
+            "class Order:\n    pass\n@wallaroo.computation\ndef wrap(line: str) -> Order:\n"
+            "    return Order()\n"
+            "@wallaroo.computation  # here\ndef read(order: dict) -> str:\n"
+            "    return order['id']\n",
+        ),
+        (
+            "step 'read' (HERE)",
+            "takes dict, and step 'wrap' returns Order",
+            "Correct one of the annotations",
+        ),
+    ),
+    Mistake(
+        "45b",
+        "a serde in place of its encoder",
+        framed("")
+        .replace('"out"', '"out", wallaroo.serdes.Json(dict)')
+        .replace("import wallaroo\n", "import wallaroo\nimport wallaroo.serdes\n"),
+        ("APP:", "is a Json", "Write Json(...).encoder"),
+    ),
+    Mistake(
+        "47",
+        "a URL without its scheme",
+        framed("").replace(
+            'wallaroo.FileSinkConfig("out")', "wallaroo.sinks.HTTPSinkConfig('127.0.0.1:80/x')"
+        ),
+        (
+            "HTTPSinkConfig('127.0.0.1:80/x')",
+            "does not begin with http:// or https://",
+            "Write 'https://host/path'.",
+        ),
+    ),
 )
 WHILE_RUNNING = (
+    Mistake(
+        "4",
+        "a mistyped option of Kafka's client",
+        kafka_source("'clicks', 'b:9092', options={'securty.protocol': 'SSL'}"),
+        ('"securty.protocol"', "Options have librdkafka's names; correct options={...}."),
+        1,
+    ),
+    Mistake(
+        "15",
+        "a time without a zone",
+        stamped("__import__('datetime').datetime(2026, 1, 1)"),
+        ("failed at HERE", "a datetime without time zone; give it one", "event: 'a' (file"),
+        RAN,
+    ),
+    Mistake(
+        "16",
+        "a time as text",
+        stamped("'2026-01-01'"),
+        ("failed at HERE", "an aware datetime, seconds as float", "not str", "event: 'a' (file"),
+        RAN,
+    ),
+    Mistake(
+        "23a",
+        "an aggregation whose update raises",
+        windowed(RANGE, ADDS.replace("return accumulator + 1", "raise ValueError('no sum')")),
+        ("step 'Sum' failed at APP:", "ValueError: no sum", "event: 'a' (key 'a')"),
+        RAN,
+    ),
+    Mistake(
+        "23b",
+        "an aggregation whose output raises",
+        windowed(RANGE, ADDS.replace("return str(accumulator)", "raise ValueError('no text')")),
+        (
+            "step 'Sum' failed at APP:",
+            "ValueError: no text",
+            "(key 'a', window from 2023-11-14 22:13:20 to 2023-11-14 22:13:25 UTC)",
+        ),
+        RAN,
+    ),
+    Mistake(
+        "36b",
+        "a step that cannot use what the one before it returns",
+        framed(
+            ".to(wrap).to(read)",
+            "class Order:\n    pass\n@wallaroo.computation\ndef wrap(line):\n"
+            "    return Order()\n"
+            "@wallaroo.computation\ndef read(order):\n    return order['id']  # here\n",
+        ),
+        ("step 'read' failed at HERE", "'Order' object is not subscriptable", "event: Order()"),
+        RAN,
+    ),
+    Mistake(
+        "39",
+        "an encoder that raises",
+        framed("")
+        .replace('"out"', '"out", encode')
+        .replace(
+            "import wallaroo\n",
+            "import wallaroo\n@wallaroo.encoder\ndef encode(event):\n"
+            "    raise KeyError(event)  # here\n",
+        ),
+        ("step 'encode' failed at HERE", "KeyError: 'a'", "event: 'a' (file"),
+        RAN,
+    ),
+    Mistake(
+        "41",
+        "fewer keys than rows",
+        framed(
+            ".key_by(keys).to(count)",
+            "@wallaroo.batch_key_extractor\ndef keys(rows: list):\n    return ['one']\n"
+            "@wallaroo.state_computation(state=dict)\ndef count(line, state):\n    return line\n",
+        ),
+        ("step 'keys' failed at APP:", "it returned 1 keys for 2 rows"),
+        RAN,
+        lines="a\nb\n",
+    ),
+    Mistake(
+        "43",
+        "a payload that is not as long as its layout",
+        framed("")
+        .replace('"in.txt"', '"in.txt", wallaroo.fixed_layout([("x", "<i4"), ("y", "<i8")])')
+        .replace('FileSinkConfig("out")', 'FileSinkConfig("out", wallaroo.encoder(str))'),
+        ("step 'fixed layout' failed at APP:", "a payload of 1 bytes is not of the layout's 12"),
+        RAN,
+    ),
+    *(
+        Mistake(
+            f"44{letter}",
+            f"a line of JSON with {what}",
+            orders_of_json(),
+            ("step 'decode json Order' failed at APP:", said, "event: frame of", "in.txt, byte 0"),
+            RAN,
+            lines=line,
+        )
+        for letter, what, line, said in (
+            ("a", "a missing field", '{"count": 1}\n', "missing required field 'id', got 'count'"),
+            ("b", "a wrong type", '{"id": "1"}\n', "id: expected int, got '1' (str)"),
+            ("c", "something else", "order 1\n", "JSON is malformed"),
+        )
+    ),
     Mistake(
         "17a",
         "event time as milliseconds",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def _clean_imports() -> Iterator[None]:
-    path, modules = list(sys.path), set(sys.modules)
+def _clean_imports(tmp_path: Path) -> Iterator[None]:
+    path = list(sys.path)
     yield
     sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def answer(
@@ -155,11 +156,19 @@ def in_this_process(words: list[str]) -> int:
 def test_every_mistake_and_every_bug_has_its_test() -> None:
     rows = [row.number for row in (*before_spark.MISTAKES, *while_running.MISTAKES)]
     assert len(rows) == len(set(rows))
-    numbers = {int(re.sub(r"\D", "", number)) for number in (*rows, *elsewhere.MISTAKES)}
-    assert numbers == set(range(1, 42))
-    for test in (*elsewhere.MISTAKES.values(), *elsewhere.BUGS.values()):
+    assert _numbers((*rows, *elsewhere.MISTAKES)) == set(range(1, 42))
+    later = [row.number for row in (*meanings.BEFORE_SPARK, *meanings.WHILE_RUNNING)]
+    assert len(later) == len(set(later))
+    assert _numbers((*later, *elsewhere.LATER)) == set(range(1, 55))
+    tables = elsewhere.MISTAKES, elsewhere.BUGS, elsewhere.LATER
+    for test in (test for table in tables for test in table.values()):
         if isinstance(test, str):
             assert test.removeprefix("ROW ") in rows
             continue
         file, name = test
         assert f"def {name}(" in (ROOT / file).read_text(), test
+
+
+def _numbers(names: Iterable[str]) -> set[int]:
+    """Return the numbers of rows without the letters after them."""
+    return {int(re.sub(r"\D", "", name)) for name in names}

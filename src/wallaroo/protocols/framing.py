@@ -25,6 +25,7 @@ Buffer = bytes | bytearray
 # (buffer, start, end) -> (end of the last whole frame, frames)
 FrameWalker = Callable[[Buffer, int, int], tuple[int, int]]
 
+_HEAD_SHOWN = 16  # bytes of a line that is too long, in the error
 _ALIKE = 8  # frames of one length seen before a stretch is tried
 _STRETCH_FRAMES_MIN = 32  # length of the first stretch tried; doubled while it pays
 _STRETCH_FRAMES_MAX = 8192
@@ -239,7 +240,8 @@ def frame_ender(framing: Framing) -> Callable[[Buffer, Buffer, int], int]:
         def end_of_line(begun: Buffer, buffer: Buffer, filled: int) -> int:
             end = buffer.find(b"\n", 0, filled) + 1
             if len(begun) + (end - 1 if end else filled) > size_max:
-                raise FrameError(_bad_line(size_max), 0, 0)
+                head = bytes(begun[:_HEAD_SHOWN] + buffer[:_HEAD_SHOWN])[:_HEAD_SHOWN]
+                raise FrameError(_bad_line(size_max, head), 0, 0)
             return end
 
         return end_of_line
@@ -310,8 +312,9 @@ def _line_walker(size_max: int) -> FrameWalker:
         while end - position > size_max:
             newline = buffer.rfind(b"\n", position, position + size_max + 1)
             if newline < 0:
+                head = bytes(buffer[position : position + _HEAD_SHOWN])
                 raise FrameError(
-                    _bad_line(size_max), position, buffer.count(b"\n", start, position)
+                    _bad_line(size_max, head), position, buffer.count(b"\n", start, position)
                 )
             position = newline + 1
         last = buffer.rfind(b"\n", position, end) + 1
@@ -331,7 +334,7 @@ def _split_lines(frames: bytes) -> list[bytes]:
 def _line_framer(size_max: int) -> Callable[[bytes], bytes]:
     def frame(payload: bytes) -> bytes:
         if len(payload) > size_max:
-            raise FrameError(_bad_line(size_max), 0, 0)
+            raise FrameError(_bad_line(size_max, payload[:_HEAD_SHOWN]), 0, 0)
         if b"\n" in payload or payload.endswith(b"\r"):
             raise FrameError("a payload with a newline cannot be sent as a line", 0, 0)
         return payload + b"\n"
@@ -339,8 +342,11 @@ def _line_framer(size_max: int) -> Callable[[bytes], bytes]:
     return frame
 
 
-def _bad_line(size_max: int) -> str:
-    return f"a line is longer than max_size ({size_max})"
+def _bad_line(size_max: int, head: bytes) -> str:
+    return (
+        f"a line is longer than max_size ({size_max}); it begins with {head!r}.  Give the source a "
+        f"larger max_size, or send shorter lines"
+    )
 
 
 def _run(buffer: Buffer, start: int, stride: int, header_bytes: int, tried: int) -> int:

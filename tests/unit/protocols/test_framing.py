@@ -12,6 +12,7 @@ from wallaroo.protocols.framing import (
     FrameError,
     Framing,
     frame,
+    frame_ender,
     frame_splitter,
     frame_walker,
     framer,
@@ -158,3 +159,9 @@ def test_a_format_that_cannot_frame_is_refused_in_words(
 def test_a_payload_the_framing_cannot_carry_is_refused(length_fmt: str, size: int) -> None:
     with pytest.raises(FrameError, match=str(size)):
         frame(bytes(size), framing_of(length_fmt, 100 if length_fmt == ">I" else 1000))
+
+
+def test_a_line_that_gets_too_long_is_shown_by_its_beginning() -> None:
+    end_of_line = frame_ender(line_framing(20))
+    with pytest.raises(FrameError, match=r"it begins with b'abcdefgh01234567'\."):
+        end_of_line(b"abcdefgh", bytearray(b"0123456789012"), 13)

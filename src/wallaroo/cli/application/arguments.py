@@ -37,13 +37,25 @@ class CommandParser(argparse.ArgumentParser):
         what = re.sub(r"invalid \w+ value: ('.*')", r"\1 is not a number", message)
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         known = re.findall(r"[\w-]+", choice[2]) if choice else []
-        near = difflib.get_close_matches(choice[1], known, 1) if choice else []
+        unknown = choice or re.search(r"unrecognized arguments: (--[\w-]+)", message)
+        if unknown is not choice:
+            known = [option for each in self._commands() for option in each._option_string_actions]
+        near = difflib.get_close_matches(unknown[1], known, 1) if unknown else []
         if near:
             what = f"{what.partition(' (choose from')[0]}. Did you mean {near[0]}?"
         elif not what.endswith((".", "?")):
             what += "."
         hint = f"`{self.prog} --help` shows the options."
         self.exit(EXIT_USAGE, f"wallaroo: error: {what} {hint}\n")
+
+    def _commands(self) -> list[argparse.ArgumentParser]:
+        """Return the parsers of this one's commands, whose options an error may be about."""
+        return [
+            parser
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)
+            for parser in action.choices.values()
+        ]
 
 
 def add_app(parser: argparse.ArgumentParser, add_options: AddOptions) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from wallaroo.errors import WallarooError, install_command
 
 _LIBRARY = f"{sysconfig.get_path('stdlib')}/"
+HOMES = ("sinks", "sources", "aggregations")  # modules of names that `import wallaroo` lacks
 # modules whose package has a different name
 PACKAGES = {"yaml": "pyyaml", "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn"}
 
@@ -44,6 +45,9 @@ def missing_attribute(error: AttributeError) -> str:
     is_module = getattr(thing, "__name__", None) == "wallaroo"
     if not is_module and not kind.__module__.startswith("wallaroo."):
         return ""
+    for home in HOMES if is_module else ():
+        if hasattr(getattr(thing, home), str(error.name)):
+            return f"Write wallaroo.{home}.{error.name}."
     names = sorted(
         getattr(thing, "__all__", None)
         or (name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name)))

@@ -60,7 +60,10 @@ class HTTPSinkConfig(QueuedSinkConfig):
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise self._wrong("The URL is none of a server.", "Write 'https://host/path', say.")
+            raise self._wrong(
+                "The URL does not begin with http:// or https:// and a host.",
+                "Write 'https://host/path'.",
+            )
         if parts.username is not None:
             raise self._wrong(
                 "The URL holds a user's name.", "Give headers={'Authorization': ...} instead."
@@ -87,7 +90,8 @@ class HTTPSinkConfig(QueuedSinkConfig):
     def place(self) -> str:
         """Return the URL without the parts that may be secret."""
         parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        scheme = f"{parts.scheme}://" if parts.netloc else parts.scheme and f"{parts.scheme}:"
+        return f"{scheme}{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     @property
     def body_type(self) -> str:

@@ -1,10 +1,11 @@
-"""The names of Kafka brokers in configurations.
+"""The names of Kafka brokers and topics in configurations.
 
 Where it runs: everywhere; pure, and without a client.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,3 +30,13 @@ def _with_port(broker: Any) -> str:
         return text if ":" in text else f"{text}:9092"
     host, port = broker
     return f"{host}:{port}"
+
+
+def is_topic(name: Any) -> bool:
+    """Return whether Kafka allows a topic of this name."""
+    return isinstance(name, str) and re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) is not None
+
+
+def is_topic_or_pattern(name: Any) -> bool:
+    """Return whether a source may read topics of this name."""
+    return is_topic(name) or (isinstance(name, str) and name.startswith("^"))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text
+from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text, is_topic
 from wallaroo.connectors.kafka.output import KafkaOutput, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
@@ -58,8 +58,9 @@ class KafkaSinkConfig(QueuedSinkConfig):
             object.__setattr__(self, "encoder", encoder_of_2017)
             object.__setattr__(self, "delivery", DELIVERIES[0])
             object.__setattr__(self, "options", {})
-        if not isinstance(self.topic, str) or not self.topic:
-            raise self._wrong(f"topic={self.topic!r} is no name.", "Give the topic's name.")
+        if not is_topic(self.topic):
+            fix = "Give the topic's name; brokers= comes after it."
+            raise self._wrong(f"topic={self.topic!r} is no name.", fix)
         if self.delivery not in DELIVERIES:
             choices = " or ".join(map(repr, DELIVERIES))
             raise self._wrong(f"delivery={self.delivery!r} is unknown.", f"Write {choices}.")

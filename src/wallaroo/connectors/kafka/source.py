@@ -11,7 +11,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
-from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text
+from wallaroo.connectors.kafka.broker_names import (
+    LOG_LEVELS,
+    brokers_text,
+    is_topic_or_pattern,
+)
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.steps.kinds import Decoder
 
@@ -71,10 +75,9 @@ class KafkaSourceConfig(SourceConfig[Event]):
             object.__setattr__(self, "topic", self.name)
             object.__setattr__(self, "name", "")
         topics = (self.topic,) if isinstance(self.topic, str) else tuple(self.topic)
-        if not topics or not all(isinstance(topic, str) and topic for topic in topics):
-            raise self._wrong(
-                f"topic={self.topic!r} is no name.", "Give a topic's name, or several."
-            )
+        if not topics or not all(map(is_topic_or_pattern, topics)):
+            fix = "Give a topic's name, or several; brokers= comes after it."
+            raise self._wrong(f"topic={self.topic!r} is no name.", fix)
         object.__setattr__(self, "topic", topics)
         try:
             object.__setattr__(self, "brokers", brokers_text(self.brokers))

@@ -82,7 +82,7 @@ def functions_return_values(subject: Subject) -> Iterator[Problem]:
             continue
         what = f"Its function never returns a value: {LOST.get(step.kind, 'nothing leaves it')}."
         fix = "Add the return."
-        if step.is_computation:
+        if step.is_computation and step.kind not in LOST:
             fix = "Add the return; if it is meant, annotate it with -> None, or use peek()."
         yield used.problem(what, fix)
 

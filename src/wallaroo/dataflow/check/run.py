@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from wallaroo.dataflow.check.annotations import annotations_agree
 from wallaroo.dataflow.check.batches import layouts_can_be_stored, rows_have_a_form, times_are_known
 from wallaroo.dataflow.check.dead_letters import (
     dead_letter_sink_is_a_sink,
@@ -17,7 +18,6 @@ from wallaroo.dataflow.check.functions import (
     state_classes_can_be_made,
     timers_have_a_function,
 )
-from wallaroo.dataflow.check.joins import joins_have_a_span
 from wallaroo.dataflow.check.kinds import (
     codecs_in_configurations,
     computations_in_to,
@@ -49,7 +49,11 @@ from wallaroo.dataflow.check.shape import (
 from wallaroo.dataflow.check.states import states_can_change, versions_are_numbers
 from wallaroo.dataflow.check.subject import LATER, Rule, subject_of
 from wallaroo.dataflow.check.times import event_time_comes_first, times_that_are_read_are_there
-from wallaroo.dataflow.check.windows import aggregations_aggregate, windows_have_a_span
+from wallaroo.dataflow.check.windows import (
+    aggregations_aggregate,
+    joins_have_a_span,
+    windows_have_a_span,
+)
 from wallaroo.dataflow.graph.nodes import Node
 from wallaroo.errors import Problem, WallarooParameterError
 
@@ -73,6 +77,7 @@ RULES: tuple[Rule, ...] = (
     functions_take_their_arguments,
     functions_return_at_once,
     functions_return_values,
+    annotations_agree,
     timers_have_a_function,
     headers_are_readable,
     state_classes_can_be_made,

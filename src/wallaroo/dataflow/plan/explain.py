@@ -13,7 +13,7 @@ from wallaroo.dataflow.plan.model import (
     ToExchange,
     ToSinks,
 )
-from wallaroo.steps.kinds import DEAD_LETTER, SKIP
+from wallaroo.steps.kinds import DEAD_LETTER, SKIP, EventTime
 
 
 def text(plan: Plan) -> str:
@@ -40,6 +40,24 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield ""
     for note in plan.notes:
         yield f"note: {note}"
+    yield from _times_of_receipt(plan)
+
+
+def _times_of_receipt(plan: Plan) -> Iterator[str]:
+    """Name the sources whose events get their times by receipt, if windows or joins use these."""
+    untimed = [
+        f"'{plan.sources[stage.entry.source].config.name}'"
+        for stage in plan.stages
+        if isinstance(stage.entry, SourceEntry)
+        and not any(isinstance(step, EventTime) for step in stage.steps)
+    ]
+    timed = [f"'{step.step_name}'" for step in plan.steps if step.keeps_entries]
+    if untimed and timed:
+        yield ""
+        yield (
+            f"note: events of {', '.join(untimed)} have the time of their receipt in "
+            f"{', '.join(timed)}: with_event_time() gives them their own"
+        )
 
 
 def _failures(plan: Plan) -> Iterator[str]:

@@ -156,7 +156,7 @@ def _name_of(aggregation: Any) -> str:
     try:
         return str(aggregation.name())
     except Exception:
-        return type(aggregation).__name__
+        return str(getattr(aggregation, "__name__", type(aggregation).__name__))
 
 
 def _called_by_windows(event: Any, accumulator: Any) -> None:

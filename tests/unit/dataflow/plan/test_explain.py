@@ -11,6 +11,7 @@ from tests.unit.dataflow.check.checked_steps import (
     shout,
     tcp,
 )
+from wallaroo.aggregations import Count
 from wallaroo.dataflow.plan import explain
 
 
@@ -60,3 +61,15 @@ def test_explain_names_collect_and_meetings() -> None:
     assert (
         "Keyed streams meet here, each by the key it has: 'count' keeps one state per key." in shown
     )
+
+
+def test_explain_notes_windows_that_use_times_of_receipt() -> None:
+    windows = wallaroo.range_windows(wallaroo.seconds(5)).over(Count(), name="counts")
+
+    def explained(events: wallaroo.Pipeline[str]) -> str:
+        end = events.key_by(first_letter).to(windows).to_sink(SINK)
+        return explain.text(wallaroo.build_application("Votes", end).plan)
+
+    note = "note: events of 'in' have the time of their receipt in 'counts': with_event_time()"
+    assert note in explained(tcp("in"))
+    assert "note:" not in explained(tcp("in").with_event_time(float))
