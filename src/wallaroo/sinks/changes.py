@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from wallaroo.serdes.shape_errors import shown
-from wallaroo.serdes.typed import fields_of
+from wallaroo.serdes.typed import fields_of, is_named_tuple
 
 Row = TypeVar("Row")
 
@@ -47,6 +47,28 @@ def refuse_delete(output: Any) -> None:
     """Raise ValueError if an output of a sink without a key is a deletion."""
     if isinstance(output, Delete):
         output.values(())
+
+
+def require_key(names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+    """Raise ValueError, in words, if a value of a key is None."""
+    for name, value in zip(names, values, strict=True):
+        if value is None:
+            raise ValueError(f"column '{name}' is of the key, and is None")
+
+
+def row_with(output: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return an output's fields; raise ValueError, in words, unless it has those of a key."""
+    fields = output._asdict() if is_named_tuple(type(output)) else fields_of(output)
+    row = output if fields is None else fields
+    if not isinstance(row, dict):
+        raise ValueError(
+            f"a row must be a dict, a dataclass or a named tuple, this one is {shown(output)}"
+        )
+    lacking = [name for name in names if name not in row]
+    if lacking:
+        raise ValueError(f"the row has no {', '.join(map(repr, lacking))}, which is of the key")
+    require_key(names, tuple(row[name] for name in names))
+    return row
 
 
 def last_of_each(rows: Iterable[Row], key_of: Callable[[Row], Hashable]) -> Iterable[Row]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from wallaroo.sinks.changes import Delete
+from wallaroo.sinks.changes import Delete, require_key
 
 Values = tuple[Any, ...]
 Pack = Callable[[Any, tuple[str, ...]], bytes]
@@ -32,16 +32,11 @@ class ChangePack:
         """Pack a row or a `Delete`; raise TypeError or ValueError, in words, if it does not fit."""
         if isinstance(output, Delete):
             values = output.values(self.key)
-            self._check(values)
+            require_key(self.key, values)
             return DELETED + self.pack(values, self.key)
         staged = PUT + self.pack(output, self.columns)
-        self._check(tuple([output[self.columns.index(name)] for name in self.key]))
+        require_key(self.key, tuple([output[self.columns.index(name)] for name in self.key]))
         return staged
-
-    def _check(self, key: Values) -> None:
-        if None in key:
-            name = self.key[key.index(None)]
-            raise ValueError(f"column '{name}' is of the key, and is None")
 
 
 def change_of(staged: memoryview, unpack: Unpack) -> tuple[bool, Values]:
