@@ -11,6 +11,7 @@ payload.
 from __future__ import annotations
 
 from wallaroo.serdes.avro import Avro
+from wallaroo.serdes.changes import Change, Debezium, change_decoder
 from wallaroo.serdes.csv import Csv, CsvLine
 from wallaroo.serdes.json import Json
 from wallaroo.serdes.messagepack import MessagePack
@@ -22,13 +23,16 @@ from wallaroo.serdes.shape_errors import ShapeError
 
 __all__ = [
     "Avro",
+    "Change",
     "Csv",
     "CsvLine",
+    "Debezium",
     "Json",
     "MessagePack",
     "Protobuf",
     "SchemaRegistry",
     "Serde",
     "ShapeError",
+    "change_decoder",
     "row_decoder",
 ]

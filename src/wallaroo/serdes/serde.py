@@ -86,6 +86,11 @@ class Serde(Generic[Event]):
         self._on_error = on_error
 
     @property
+    def codec(self) -> Codec:
+        """Return both directions of the format."""
+        return self._codec
+
+    @property
     def decoder(self) -> Decoder[Event]:
         """Return the decoder of payloads."""
         # pure: to decode twice costs less than to pickle the event and back

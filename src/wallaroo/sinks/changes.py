@@ -1,12 +1,18 @@
-"""Changes that sinks with keys apply besides rows: deletions.
+"""Changes that sinks with keys apply besides rows: deletions, and the keys of both.
 
 Where it runs: encoders return them in workers; pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from wallaroo.serdes.shape_errors import shown
+from wallaroo.serdes.typed import fields_of, is_named_tuple
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +24,62 @@ class Delete:
     """
 
     key: Any
+
+    def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
+        """Return the values of a key's columns; raise ValueError, in words, if it has others.
+
+        >>> Delete({"word": "tea", "total": 3}).values(("word",))
+        ('tea',)
+        """
+        if not names:
+            raise ValueError("a Delete needs a sink with key=, which names the key's columns")
+        fields = fields_of(self.key)
+        key = self.key if fields is None else fields
+        if isinstance(key, dict) and all(name in key for name in names):
+            return tuple(key[name] for name in names)
+        values = key if isinstance(key, tuple) else (key,)
+        if isinstance(key, dict) or len(values) != len(names):
+            raise ValueError(f"Delete({shown(key)}) is no key of ({', '.join(names)})")
+        return values
+
+
+def refuse_delete(output: Any) -> None:
+    """Raise ValueError if an output of a sink without a key is a deletion."""
+    if isinstance(output, Delete):
+        output.values(())
+
+
+def require_key(names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+    """Raise ValueError, in words, if a value of a key is None."""
+    for name, value in zip(names, values, strict=True):
+        if value is None:
+            raise ValueError(f"column '{name}' is of the key, and is None")
+
+
+def row_with(output: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return an output's fields; raise ValueError, in words, unless it has those of a key."""
+    fields = output._asdict() if is_named_tuple(type(output)) else fields_of(output)
+    row = output if fields is None else fields
+    if not isinstance(row, dict):
+        raise ValueError(
+            f"a row must be a dict, a dataclass or a named tuple, this one is {shown(output)}"
+        )
+    lacking = [name for name in names if name not in row]
+    if lacking:
+        raise ValueError(f"the row has no {', '.join(map(repr, lacking))}, which is of the key")
+    require_key(names, tuple(row[name] for name in names))
+    return row
+
+
+def last_of_each(rows: Iterable[Row], key_of: Callable[[Row], Hashable]) -> Iterable[Row]:
+    """Return the last row of each key, in the order in which these came.
+
+    >>> list(last_of_each(["a1", "b1", "a2"], lambda row: row[0]))
+    ['b1', 'a2']
+    """
+    newest: dict[Hashable, Row] = {}
+    for row in rows:
+        key = key_of(row)
+        newest.pop(key, None)
+        newest[key] = row
+    return newest.values()

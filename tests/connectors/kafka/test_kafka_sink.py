@@ -21,9 +21,12 @@ from tests.connectors.kafka.child import (
 )
 from tests.connectors.kafka.fixtures import committed_records
 from tests.forks import Forks
+from tests.unit.sinks import killed_driver
 from tests.unit.sinks.identities import commit_of, history_to
+from wallaroo.connectors.kafka.output import KafkaOutput
 from wallaroo.connectors.kafka.sink import KafkaSinkConfig
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
+from wallaroo.sinks.changes import Delete
 from wallaroo.sinks.interface import SinkCommitter
 
 pytestmark = pytest.mark.kafka
@@ -313,3 +316,57 @@ def test_an_encoder_that_returns_something_else_gets_an_error_that_says_what_to_
 
     with pytest.raises(TypeError, match=what):
         encoder.function(output)
+
+
+def test_rows_and_tombstones_are_written_under_their_keys(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    config = KafkaSinkConfig(topic, broker.address, key="id")
+    outputs = [
+        {"id": 1, "item": "tea"},
+        Delete(1),
+        {"id": "a", "item": None},
+        Delete({"id": "a", "item": "x"}),
+        KafkaOutput(b"raw", "a", headers=(("h", b"1"),)),
+    ]
+    committer = config.committer("s", tmp_path, True)
+    committer.recover(history_to(-1), [])
+    tokens = killed_driver.stage(config, tmp_path, 0, 1, lambda *_: outputs)
+    committer.commit(commit_of(0), tokens)
+    committer.close(DRAIN_SECONDS)
+    records: list[Any] = committed_records(broker, topic)
+    found = [(record.key(), record.value()) for record in records]
+    assert [value for key, value in found if key == b"1"] == [b'{"id":1,"item":"tea"}', None]
+    assert [value for key, value in found if key == b"a"] == [
+        b'{"id":"a","item":null}',
+        None,
+        b"raw",
+    ]
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("key", "output", "words"),
+    [
+        ((), Delete("a"), "a Delete needs a sink with key="),
+        ("id", {"item": 1}, "the row has no 'id', which is of the key"),
+        ("id", b"raw", "a row must be a dict"),
+        ("id", KafkaOutput(b"raw"), "a record of a sink with key= needs a key"),
+        (("id", "part"), Delete(1), r"is no key of \(id, part\)"),
+        ("id", Delete(None), "column 'id' is of the key, and is None"),
+    ],
+)
+def test_an_output_that_is_no_change_is_an_error_of_the_encoder(
+    key: Any, output: Any, words: str
+) -> None:
+    config = KafkaSinkConfig("t", "b:1", key=key)
+    assert config.encoder is not None
+    with pytest.raises((TypeError, ValueError), match=words):
+        config.encoder.function(output)
+
+
+def test_a_key_of_several_fields_is_an_object() -> None:
+    config = KafkaSinkConfig("t", "b:1", key=("id", "part"))
+    assert config.encoder is not None
+    packed: Any = config.encoder.function({"part": "x", "id": 1, "n": 2})
+    assert config.decoded(packed)[:2] == (b'{"part":"x","id":1,"n":2}', b'{"id":1,"part":"x"}')

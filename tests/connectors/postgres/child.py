@@ -1,7 +1,7 @@
 """A driver in miniature, to be killed: stages, records and commits batches as the real one does.
 
-Arguments: dsn, table, ledger, folder, number of batches.  Run again with the same arguments it goes
-on where it was.
+Arguments: dsn, table, ledger, folder, number of batches, a key column if there is one.  Run again
+with the same arguments it goes on where it was.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def stage(config: PostgresSinkConfig, staging: Path, batch: int) -> list[Any]:
     return killed_driver.stage(config, staging, batch, TASKS, rows_of)
 
 
-def main(dsn: str, table: str, ledger: str, folder: str, batches: str) -> None:
+def main(dsn: str, table: str, ledger: str, folder: str, batches: str, key: str = "") -> None:
     """Commit the batches that are missing."""
-    config = PostgresSinkConfig(dsn, table, ("key", "value"), ledger=ledger)
+    keys = (key,) if key else ()
+    config = PostgresSinkConfig(dsn, table, ("key", "value"), ledger=ledger, key=keys)
     killed_driver.commit_batches(config, Path(folder), int(batches), stage, DRAIN_SECONDS)

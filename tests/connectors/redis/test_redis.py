@@ -26,7 +26,7 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Json
-from wallaroo.sinks import RedisSinkConfig
+from wallaroo.sinks import Delete, RedisSinkConfig
 from wallaroo.sources import RedisEntry, RedisSourceConfig
 from wallaroo.spark.local_cluster.hosts import free_ports
 
@@ -74,8 +74,15 @@ def entries(client: Any) -> list[str]:
 class Putting:
     """A sink's committer, and commits for it."""
 
-    def __init__(self, server: RedisServer, staging: Path, sink: str = "s", line: str = "a"):
-        self.config = RedisSinkConfig(server.url, stream="out")
+    def __init__(
+        self,
+        server: RedisServer,
+        staging: Path,
+        sink: str = "s",
+        line: str = "a",
+        **options: Any,
+    ):
+        self.config = RedisSinkConfig(server.url, **(options or {"stream": "out"}))
         self.staging = staging
         self.sink = sink
         self.line = line
@@ -85,7 +92,7 @@ class Putting:
         self.committer = self.config.committer(self.sink, self.staging, True)
         self.committer.recover(history_to(last, self.line), [])
 
-    def commit(self, batch: int, *outputs: str) -> None:
+    def commit(self, batch: int, *outputs: Any) -> None:
         encode: Any = self.config.encoder
         packed = [encode.function(output) for output in outputs]
         tokens = staged(self.config, self.staging, batch, packed)  # type: ignore[arg-type]
@@ -239,6 +246,48 @@ class TestOnAServer:
         putting.committer.close(180.0)
         assert entries(client) == ["a", "b"]
 
+    def test_a_row_replaces_the_hash_at_its_key(
+        self, server: RedisServer, client: Any, tmp_path: Path
+    ) -> None:
+        put = Putting(server, tmp_path, key="user:{id}:{part}")
+        first = {"id": 1, "part": "a", "old": "x"}
+        put.commit(0, first, {"id": 2, "part": "a", "n": 2.5}, {"id": 3, "part": "b"})
+        put.commit(1, {"id": 1, "part": "a", "new": b"y", "none": None}, Delete((2, "a")))
+        put.commit(2, Delete({"id": 3, "part": "b", "n": 1}), Delete((9, "z")))
+        put.committer.close(60)
+        assert client.keys("user:*") == [b"user:1:a"]
+        wanted = {b"id": b"1", b"part": b"a", b"new": b"y"}
+        assert client.hgetall("user:1:a") == wanted
+
+    def test_a_field_is_set_as_the_value_of_its_key(
+        self, server: RedisServer, client: Any, tmp_path: Path
+    ) -> None:
+        put = Putting(server, tmp_path, key="total:{word}", value="total")
+        put.commit(0, {"word": "a", "total": 1}, {"word": "b", "total": 2}, Delete("a"))
+        put.commit(1, {"word": "b", "total": 3}, {"word": "c", "total": 4})
+        put.committer.close(60)
+        found = {key: client.get(key) for key in client.keys("total:*")}
+        assert found == {b"total:b": b"3", b"total:c": b"4"}
+
+    def test_a_deletion_removes_the_field_of_a_hash(
+        self, server: RedisServer, client: Any, tmp_path: Path
+    ) -> None:
+        put = Putting(server, tmp_path, hash="h")
+        put.commit(0, ("a", 1), ("b", 2), Delete("a"))
+        put.committer.close(60)
+        assert client.hgetall("h") == {b"b": b"2"}
+
+    def test_a_row_that_redis_refuses_is_put_after_the_correction(
+        self, server: RedisServer, client: Any, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        """Lua cannot pass that many fields; those before it are put once."""
+        client.set("list:0", "in the way")  # of another type: it is replaced
+        put = Putting(server, tmp_path, key="list:{id}")
+        wide = {"id": 1, **{f"f{n}": n for n in range(9000)}}
+        put.commit(0, {"id": 0}, wide)
+        assert "too many results to unpack" in str(_broken(put.committer, eventually))
+        assert client.hgetall("list:0") == {b"id": b"0"}
+
     def test_sinks_that_share_a_ledger_do_not_disturb_each_other(
         self, server: RedisServer, client: Any, tmp_path: Path
     ) -> None:
@@ -304,6 +353,12 @@ def test_a_server_that_is_not_there_is_waited_for_and_named() -> None:
         ),
         (lambda: RedisSinkConfig("redis://"), "Name one of them"),
         (lambda: RedisSinkConfig("redis://", hash="h", max_length=5), "cannot be kept"),
+        (lambda: RedisSinkConfig("redis://", key="k:{a}", max_length=5), "cannot be kept"),
+        (lambda: RedisSinkConfig("redis://", key="k:{a}", stream="s"), "Name one of them"),
+        (lambda: RedisSinkConfig("redis://", hash="h", value="v"), "value='v' needs key="),
+        (lambda: RedisSinkConfig("redis://", key="k"), "key='k': it names no field"),
+        (lambda: RedisSinkConfig("redis://", key="{a!r}"), "{a} is no name of a field"),
+        (lambda: RedisSinkConfig("redis://", key="{a"), "expected '}'"),
     ],
 )
 def test_a_wrong_configuration_is_refused(make: Any, words: str) -> None:
@@ -333,6 +388,14 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"stream": "s"}, object(), "Redis takes bytes, str, int and float"),
         ({"stream": "s"}, {}, "needs a field"),
         ({"hash": "h"}, "value", r"must return \(field, value\)"),
+        ({"stream": "s"}, Delete("a"), "a Delete needs a sink with key="),
+        ({"hash": "h"}, Delete(("a", 1)), r"is no key of \(field\)"),
+        ({"key": "k:{a}"}, {"b": 1}, "the row has no 'a', which is of the key"),
+        ({"key": "k:{a}"}, {"a": None}, "column 'a' is of the key, and is None"),
+        ({"key": "k:{a}"}, ("a", 1), "a row must be a dict, a dataclass or a named tuple"),
+        ({"key": "k:{a}"}, Delete({"b": 1}), r"is no key of \(a\)"),
+        ({"key": "k:{a}"}, {"a": 1, "b": [1]}, "Redis takes bytes, str, int and float"),
+        ({"key": "k:{a}", "value": "b"}, {"a": 1}, "no value in 'b'; a Delete removes its key"),
     ],
 )
 def test_an_output_that_does_not_fit_is_refused_in_the_step(

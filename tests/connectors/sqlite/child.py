@@ -1,7 +1,7 @@
 """A driver in miniature, to be killed: stages, records and commits batches as the real one does.
 
-Arguments: database, folder, number of batches.  Run again with the same arguments it goes on where
-it was.
+Arguments: database, folder, number of batches, a key column if there is one.  Run again with the
+same arguments it goes on where it was.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def stage(config: SQLiteSinkConfig, staging: Path, batch: int) -> list[Any]:
     return killed_driver.stage(config, staging, batch, TASKS, rows_of)
 
 
-def main(path: str, folder: str, batches: str) -> None:
+def main(path: str, folder: str, batches: str, key: str = "") -> None:
     """Commit the batches that are missing."""
-    config = SQLiteSinkConfig(path, "counts", ("key", "value"))
+    config = SQLiteSinkConfig(path, "counts", ("key", "value"), key=(key,) if key else ())
     killed_driver.commit_batches(config, Path(folder), int(batches), stage, 180.0)

@@ -12,7 +12,13 @@ for each header u16 length of the name, i32 length of its value (-1: none), name
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
+
+from wallaroo.serdes.typed import written
+from wallaroo.sinks.changes import Delete, refuse_delete, require_key, row_with
 
 HEAD = struct.Struct(">iiiH")
 HEADER = struct.Struct(">Hi")
@@ -61,6 +67,42 @@ def pack(output: Any) -> bytes:
     return b"".join([head, key or b"", value or b"", *map(_header, record.headers)])
 
 
+@dataclass(frozen=True, slots=True)
+class KeyPack:
+    """The packing of rows as records with their key, and of deletions as tombstones.
+
+    The value is the row as JSON.  The key is the field's text, of several fields a JSON object.
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, output: Any) -> bytes:
+        """Pack a row, a `Delete` or a `KafkaOutput`; raise TypeError or ValueError if it is none.
+
+        >>> decoded(KeyPack(("id",))({"id": 7, "item": "tea"}))[:2]
+        (b'{"id":7,"item":"tea"}', b'7')
+        """
+        if isinstance(output, Delete):
+            values = output.values(self.names)
+            require_key(self.names, values)
+            return pack(KafkaOutput(None, self._text(values)))
+        if isinstance(output, KafkaOutput):
+            if output.key is None:
+                raise ValueError("a record of a sink with key= needs a key")
+            return pack(output)
+        row = row_with(output, self.names)
+        value = msgspec.json.encode(row, enc_hook=written)
+        return pack(KafkaOutput(value, self._text(tuple(row[name] for name in self.names))))
+
+    def _text(self, values: tuple[Any, ...]) -> bytes | str:
+        if len(values) > 1:
+            fields = dict(zip(self.names, values, strict=True))
+            return msgspec.json.encode(fields, enc_hook=written)
+        if isinstance(values[0], bytes | str):
+            return values[0]
+        return msgspec.json.encode(values[0], enc_hook=written).strip(b'"')
+
+
 def _bytes(what: str, value: Any) -> bytes | None:
     if value is None or type(value) is bytes:
         return value
@@ -68,6 +110,7 @@ def _bytes(what: str, value: Any) -> bytes | None:
         return value.encode()
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
+    refuse_delete(value)
     raise TypeError(
         f"an encoder for Kafka must return bytes or str as the {what}, this one returned "
         f"{type(value).__name__}"

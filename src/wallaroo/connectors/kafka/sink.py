@@ -11,7 +11,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text, is_topic
-from wallaroo.connectors.kafka.output import KafkaOutput, decoded, pack
+from wallaroo.connectors.kafka.output import KafkaOutput, KeyPack, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -27,6 +27,10 @@ class KafkaSinkConfig(QueuedSinkConfig):
     encoder returns the record's value (bytes or str), ``(value, key)``, ``(value, key, partition)``
     or a `wallaroo.sinks.KafkaOutput` with headers; ``None`` writes nothing.  A record goes to the
     partition it names, else to its key's (chosen as Java clients do), else to any.
+
+    With ``key``, a field or several, for compacted topics: the encoder returns a row (a dict, a
+    dataclass or a named tuple), written as JSON under its key, `wallaroo.sinks.Delete`, written as
+    a tombstone, or a `KafkaOutput` with a key.
 
     ``delivery="exactly-once"``: each commit of the application is one transaction; consumers with
     ``isolation.level=read_committed`` see every output once.  ``"at-least-once"``: no transactions,
@@ -50,6 +54,7 @@ class KafkaSinkConfig(QueuedSinkConfig):
     delivery: str = "exactly-once"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     name: str = field(default="", kw_only=True)
+    key: Sequence[str] = field(default=(), kw_only=True)
     encoder_of_2017: InitVar[Any] = None
 
     def __post_init__(self, encoder_of_2017: Any) -> None:
@@ -70,7 +75,10 @@ class KafkaSinkConfig(QueuedSinkConfig):
             fix = "Give 'host:port,host:port', or a list of (host, port)."
             raise self._wrong(f"brokers={self.brokers!r} cannot be read.", fix) from None
         object.__setattr__(self, "options", dict(self.options))
-        object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
+        key = (self.key,) if isinstance(self.key, str) else tuple(self.key)
+        object.__setattr__(self, "key", key)
+        packing = KeyPack(key) if key else pack
+        object.__setattr__(self, "encoder", wrapped(self.encoder, packing))
 
     def decoded(self, output: bytes) -> KafkaOutput:
         """Return a staged output."""

@@ -8,15 +8,14 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from wallaroo.connectors.files.rows import RowPack
 from wallaroo.connectors.lake.columns import schema_of
-from wallaroo.serdes.shape_errors import shown
-from wallaroo.serdes.typed import fields_of
-from wallaroo.sinks.changes import Delete
+from wallaroo.sinks.changes import Delete, last_of_each
 from wallaroo.sinks.staging import Staged
 
 Values = tuple[Any, ...]
@@ -39,10 +38,8 @@ class ChangePack(RowPack):
             row = self._values(output)
             self.check(row)
             return pickle.dumps(row, pickle.HIGHEST_PROTOCOL)
-        if not self._key:
-            raise ValueError("a Delete needs a sink with key=, which names the key's columns")
         values: dict[str, Any] = dict.fromkeys(self._names)
-        values.update(zip(self._key, self._key_of(output.key), strict=True))
+        values.update(zip(self._key, output.values(self._key), strict=True))
         row = tuple(values.values())
         self.check(row)
         return pickle.dumps(list(row), pickle.HIGHEST_PROTOCOL)  # a list: no row
@@ -53,16 +50,6 @@ class ChangePack(RowPack):
         for place in self._key_places:
             if values[place] is None:
                 raise ValueError(f"column '{self._names[place]}' is of the key, and is None")
-
-    def _key_of(self, key: Any) -> Values:
-        fields = fields_of(key)
-        key = key if fields is None else fields
-        if isinstance(key, dict) and all(name in key for name in self._key):
-            return tuple(key[name] for name in self._key)
-        values = key if isinstance(key, tuple) else (key,)
-        if isinstance(key, dict) or len(values) != len(self._key):
-            raise ValueError(f"Delete({shown(key)}) is no key of ({', '.join(self._key)})")
-        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +68,10 @@ def changes_of(
     values = [pickle.loads(output) for part in parts for output in part.outputs()]
     if key:
         places = [list(columns).index(name) for name in key]
-        values = list(_last_of_each(values, places))
+        values = list(last_of_each(values, itemgetter(*places)))
     rows = [row for row in values if type(row) is tuple]
     deleted = [row for row in values if type(row) is list]
     return Changes(_table(rows, columns), _table(deleted, columns))
-
-
-def _last_of_each(rows: Iterable[Any], places: list[int]) -> Iterable[Any]:
-    newest: dict[Values, Any] = {}
-    for row in rows:
-        newest[tuple([row[place] for place in places])] = row
-    return newest.values()
 
 
 def _table(rows: list[Any], columns: dict[str, pa.DataType]) -> pa.Table:

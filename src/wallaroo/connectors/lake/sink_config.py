@@ -53,17 +53,5 @@ class LakeSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "options", dict(self.options))
         object.__setattr__(self, "encoder", wrapped(self.encoder, ChangePack(columns, key)))
 
-    def _names(self, option: str, columns: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return an option's names of columns, given as one name or several."""
-        value = getattr(self, option)
-        names = (value,) if isinstance(value, str) else tuple(value)
-        for name in names:
-            if name not in columns:
-                raise self._wrong(
-                    f"{option}={value!r} names {name!r}, which is no column.",
-                    f"Name some of {', '.join(columns)}.",
-                )
-        return names
-
     def _partition_names(self, columns: Mapping[str, Any]) -> tuple[str, ...]:
         return self._names("partition_by", columns)

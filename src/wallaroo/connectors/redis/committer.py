@@ -11,8 +11,8 @@ from itertools import chain, islice
 from typing import Any, ClassVar
 
 from wallaroo.connectors.redis.client import ERRORS, ChangedError, connected, place_of
-from wallaroo.connectors.redis.ledger import SCRIPT, Line
-from wallaroo.connectors.redis.output import unpacked
+from wallaroo.connectors.redis.ledger import REPLACE, SCRIPT, Line
+from wallaroo.connectors.redis.output import unpacked, unpacked_key
 from wallaroo.connectors.redis.sink import RedisSinkConfig
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
@@ -78,12 +78,14 @@ class RedisSession(Session):
         config = self._config
         line = Line(self._line.last, batch.commit, self._line.outputs)
         text = after.to_text()
+        # the keys of rows are not known to the script beforehand
+        keys = [config.ledger] if config.key else [config.ledger, config.target]
         words = [word for command in commands for word in (len(command), *command)]
         fault_point("redis.exec")
         is_done = self._client.eval(
             SCRIPT,
-            2,
-            *(config.ledger, config.target),
+            len(keys),
+            *keys,
             *(self._field, self._text, text, line.partly, line.outputs),
             *words,
         )
@@ -95,6 +97,13 @@ class RedisSession(Session):
     def _command(self, packed: memoryview) -> list[bytes]:
         """Return the command that writes an output."""
         config = self._config
+        if config.key:
+            key, value = unpacked_key(packed)
+            if value is None:
+                return [b"DEL", key]
+            if isinstance(value, bytes):
+                return [b"SET", key, value]
+            return [REPLACE, key, b"HSET", key, *(word or b"" for pair in value for word in pair)]
         fields = unpacked(packed)
         if config.hash:
             ((name, value),) = fields
@@ -117,7 +126,7 @@ class RedisSystem(ExternalSystem[RedisSinkConfig]):
     errors: ClassVar[tuple[type[Exception], ...]] = ERRORS.types
     is_fencing = True  # by the ledger, which each script compares
     ways_on: ClassVar[str] = (
-        "Use the newer checkpoint; or name another stream or hash and another ledger."
+        "Use the newer checkpoint; or name another stream, hash or key and another ledger."
     )
 
     def __init__(self, config: RedisSinkConfig, context: CommitContext):

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from wallaroo.durable.commit_id import CommitId
 
-# KEYS: the ledger, the key of the outputs.  ARGV: the ledger's field, its content before and after,
-# the beginning of its content if an output fails, the number of outputs before these; then each
-# output's command: the number of words, and the words.
+REPLACE = b"REPLACE"  # and a key: it is deleted before the command
+# KEYS: the ledger, the key of the outputs if there is one.  ARGV: the ledger's field, its content
+# before and after, the beginning of its content if an output fails, the number of outputs before
+# these; then each output's command: the number of words, and the words.
 SCRIPT = """
 local field, before, after, partly = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local number = tonumber(ARGV[5])
@@ -30,7 +31,14 @@ if type(noted) == 'table' then return noted end
 local at = 6
 while at <= #ARGV do
     local last = at + tonumber(ARGV[at])
-    local ok, answer = pcall(function() return redis.pcall(unpack(ARGV, at + 1, last)) end)
+    local ok, answer = true, nil
+    if ARGV[at + 1] == 'REPLACE' then
+        answer = redis.pcall('DEL', ARGV[at + 2])
+        at = at + 2
+    end
+    if type(answer) ~= 'table' then
+        ok, answer = pcall(function() return redis.pcall(unpack(ARGV, at + 1, last)) end)
+    end
     if not ok then answer = {err = 'ERR ' .. tostring(answer)} end
     if type(answer) == 'table' and answer.err then
         redis.call('HSET', KEYS[1], field, partly .. number .. '}')

@@ -8,9 +8,12 @@ Where it runs: workers and driver; pure.
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
+from string import Formatter
 from typing import Any
 
 from wallaroo.serdes.shape_errors import shown
+from wallaroo.sinks.changes import Delete, refuse_delete, require_key, row_with
 
 VALUE = b"value"  # the field of an output that is one value
 Fields = list[tuple[bytes, bytes | None]]  # None: the field is removed (hashes)
@@ -26,7 +29,74 @@ def pack_field(output: Any) -> bytes:
     return pickle.dumps(_of_hash(output), pickle.HIGHEST_PROTOCOL)
 
 
+@dataclass(frozen=True, slots=True)
+class KeyPack:
+    """The packing of rows as values of keys of their own, and of deletions.
+
+    ``template`` is the key's text with the names of fields, ``value`` the field that is the value;
+    without it the whole row is, as a hash.  The staged form is the key, and a value, the fields of
+    a hash, or None.
+    """
+
+    template: str
+    value: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the fields of the key; raise ValueError, in words, if there are none."""
+        names = []
+        for _, name, form, conversion in Formatter().parse(self.template):
+            if name is not None and (form or conversion or not name.isidentifier()):
+                raise ValueError(f"{{{name}}} is no name of a field")
+            names += [] if name is None else [name]
+        if not names:
+            raise ValueError("it names no field")
+        return tuple(names)
+
+    def __call__(self, output: Any) -> bytes:
+        """Pack a row or a `Delete`; raise TypeError or ValueError, in words, if it does not fit."""
+        names = self.names
+        if isinstance(output, Delete):
+            values = output.values(names)
+            require_key(names, values)
+            return self._packed(dict(zip(names, values, strict=True)), None)
+        row = row_with(output, names)
+        if not self.value:
+            fields = [(_bytes(str(n)), _bytes(v)) for n, v in row.items() if v is not None]
+            return self._packed(row, fields)
+        if row.get(self.value) is None:
+            raise ValueError(f"the row has no value in '{self.value}'; a Delete removes its key")
+        return self._packed(row, _bytes(row[self.value]))
+
+    def _packed(self, row: dict[str, Any], value: Any) -> bytes:
+        texts = {name: _bytes(row[name]).decode() for name in self.names}
+        key = self.template.format_map(texts).encode()
+        return pickle.dumps((key, value), pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked_key(packed: memoryview) -> tuple[bytes, bytes | Fields | None]:
+    """Return a key and what it gets: a value, the fields of a hash, or None if it is deleted."""
+    change: tuple[bytes, bytes | Fields | None] = pickle.loads(packed)
+    return change
+
+
+def decoded_key(packed: bytes) -> Any:
+    """Return a key with its value, which is a dict if it is a hash; or its deletion.
+
+    >>> decoded_key(KeyPack("user:{id}", "")({"id": 7, "name": "Ada"}))
+    ('user:7', {'id': b'7', 'name': b'Ada'})
+    >>> decoded_key(KeyPack("user:{id}", "")(Delete(7)))
+    Delete(key='user:7')
+    """
+    key, value = unpacked_key(memoryview(packed))
+    if value is None:
+        return Delete(_name(key))
+    fields = value if isinstance(value, bytes) else {_name(name): each for name, each in value}
+    return _name(key), fields
+
+
 def _of_stream(output: Any) -> Fields:
+    refuse_delete(output)
     if isinstance(output, dict) and output:
         return [(_bytes(name), _bytes(value)) for name, value in output.items()]
     if isinstance(output, dict):
@@ -35,6 +105,8 @@ def _of_stream(output: Any) -> Fields:
 
 
 def _of_hash(output: Any) -> Fields:
+    if isinstance(output, Delete):
+        return [(_bytes(*output.values(("field",))), None)]
     if not isinstance(output, tuple) or len(output) != 2:
         raise TypeError(
             f"an encoder for a Redis hash must return (field, value), not {shown(output)}"

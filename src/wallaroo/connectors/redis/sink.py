@@ -1,11 +1,18 @@
-"""RedisSinkConfig: outputs in a Redis stream or hash, exactly once."""
+"""RedisSinkConfig: outputs in a Redis stream, a hash or keys of their own, exactly once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.connectors.redis.output import decoded_entry, decoded_field, pack_entry, pack_field
+from wallaroo.connectors.redis.output import (
+    KeyPack,
+    decoded_entry,
+    decoded_field,
+    decoded_key,
+    pack_entry,
+    pack_field,
+)
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -13,10 +20,15 @@ from wallaroo.steps.kinds import Encoder
 
 @dataclass(frozen=True, slots=True)
 class RedisSinkConfig(QueuedSinkConfig):
-    """A sink that writes a stream or hash, in order, exactly once.
+    """A sink that writes a stream, a hash or keys, in order, exactly once.
 
     For ``stream`` the encoder returns a dict of fields, or a value (bytes, str), which becomes the
-    field ``value``.  For ``hash`` it returns ``(field, value)``; a value of None removes the field.
+    field ``value``.  For ``hash`` it returns ``(field, value)``; a value of None, or a
+    `wallaroo.sinks.Delete` of the field, removes it.
+
+    With ``key``, a text with names of fields such as ``"user:{id}"``, the encoder returns a row (a
+    dict, a dataclass or a named tuple), which replaces the hash at its key; with ``value`` that
+    field's value is set there instead.  `wallaroo.sinks.Delete` deletes the key.
 
     A script puts a commit, several put a large one, with its identity and the number of outputs in
     the hash ``ledger``: as durable as the server is (``appendonly yes``, ``appendfsync always``).
@@ -38,27 +50,41 @@ class RedisSinkConfig(QueuedSinkConfig):
     hash: str = ""
     max_length: int | None = None
     ledger: str = "wallaroo:ledger"
+    key: str = ""
+    value: str = ""
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if bool(self.stream) == bool(self.hash):
-            raise self._wrong("stream and hash are two ways.", "Name one of them.")
-        if self.max_length is not None and (self.hash or self.max_length < 1):
+        if sum(map(bool, (self.stream, self.hash, self.key))) != 1:
+            raise self._wrong("stream, hash and key are three ways.", "Name one of them.")
+        if self.value and not self.key:
+            raise self._wrong(f"value={self.value!r} needs key=.", "Name the key of each output.")
+        if self.max_length is not None and (not self.stream or self.max_length < 1):
             raise self._wrong(
                 f"max_length={self.max_length!r} cannot be kept.",
                 "Give a number of entries of a stream, or leave it out.",
             )
-        pack = pack_field if self.hash else pack_entry
+        pack: Any = pack_field if self.hash else pack_entry
+        if self.key:
+            pack = KeyPack(self.key, self.value)
+            try:
+                _ = pack.names
+            except ValueError as error:
+                fix = "Write it with names of fields: key='user:{id}'."
+                raise self._wrong(f"key={self.key!r}: {error}.", fix) from None
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     def decoded(self, output: bytes) -> Any:
-        """Return a staged output: a dict of fields, or the field of a hash and its value."""
+        """Return a staged output: a dict of fields, or a field or key and its value."""
+        if self.key:
+            return decoded_key(output)
         return decoded_field(output) if self.hash else decoded_entry(output)
 
     @property
     def label(self) -> str:
-        return f"redis stream {self.stream}" if self.stream else f"redis hash {self.hash}"
+        form = "stream" if self.stream else "hash" if self.hash else "key"
+        return f"redis {form} {self.target}"
 
     @property
     def target(self) -> str:
-        return self.stream or self.hash
+        return self.stream or self.hash or self.key

@@ -1,4 +1,4 @@
-"""TableSinkConfig: the options of sinks that append rows to a table.
+"""TableSinkConfig: the options of sinks that write rows to a table.
 
 Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
 Only the driver connects to the database.
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from wallaroo.connectors.sql.changes import ChangePack, Unpack, change_of
+from wallaroo.sinks.changes import Delete
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 
 
 class TableSinkConfig(QueuedSinkConfig):
-    """A sink that appends to a table, with a line for each commit in a ledger."""
+    """A sink that writes to a table, with a line for each commit in a ledger."""
 
     shown_options: ClassVar[str] = "table={0.table!r}"
     target_form: ClassVar[str] = "{0.table}"
@@ -23,6 +25,7 @@ class TableSinkConfig(QueuedSinkConfig):
 
     table: str
     columns: Sequence[str]
+    key: Sequence[str]
     ledger: str
 
     def _set_columns(self, pack: Callable[..., bytes]) -> None:
@@ -39,4 +42,16 @@ class TableSinkConfig(QueuedSinkConfig):
             )
         names = tuple(columns)
         object.__setattr__(self, "columns", names)
-        object.__setattr__(self, "encoder", wrapped(self.encoder, partial(pack, columns=names)))
+        key = self._names("key", names)
+        object.__setattr__(self, "key", key)
+        packing = ChangePack(pack, names, key) if key else partial(pack, columns=names)
+        object.__setattr__(self, "encoder", wrapped(self.encoder, packing))
+
+    def _decoded(self, output: bytes, unpack: Unpack) -> dict[str, Any] | Delete:
+        """Return a staged output: a row by column, or the deletion of one."""
+        if not self.key:
+            return dict(zip(self.columns, unpack(memoryview(output)), strict=True))
+        is_deletion, values = change_of(memoryview(output), unpack)
+        if is_deletion:
+            return Delete(values[0] if len(values) == 1 else values)
+        return dict(zip(self.columns, values, strict=True))

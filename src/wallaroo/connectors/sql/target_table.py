@@ -14,17 +14,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, ClassVar
 
+from wallaroo.connectors.sql.changes import Unpack, Values, change_of
 from wallaroo.connectors.sql.sink_config import TableSinkConfig
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
+from wallaroo.sinks.changes import last_of_each
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import CommitContext, Session
 from wallaroo.sinks.staging import Staged
 
+MARK = "\0"  # for a parameter; no name holds it
 LEDGER = "sink", "checkpoint", "batch", "commit_id", "row_count", "crc"
 WAYS_ON = (
     "Go on with the checkpoint that wrote the table; or begin with another --checkpoint folder and "
@@ -64,6 +69,10 @@ class Table(Session):
         """Return the name of a table as SQL."""
 
     @abstractmethod
+    def _column(self, name: str) -> str:
+        """Return the name of a column as SQL."""
+
+    @abstractmethod
     def _prepare(self) -> None:
         """Set up the connection, check the table, and create the ledger if it is missing."""
 
@@ -74,6 +83,80 @@ class Table(Session):
     @abstractmethod
     def _insert(self, parts: Iterator[Staged]) -> None:
         """Insert a batch's rows, in order."""
+
+    @property
+    @abstractmethod
+    def _unpack(self) -> Unpack:
+        """Return what turns a staged row into values for parameters."""
+
+    @abstractmethod
+    def _is_index_missing(self, error: Exception) -> bool:
+        """Return whether a statement failed because its key has no unique index."""
+
+    def _apply(self, parts: Iterator[Staged]) -> None:
+        """Put and delete a batch's rows by their keys: the last change of each, in order."""
+        places = [self._config.columns.index(name) for name in self._config.key]
+
+        def identity(change: tuple[bool, Values]) -> Values:
+            is_deletion, values = change
+            key = values if is_deletion else [values[place] for place in places]
+            return tuple([(type(value), value) for value in key])  # 1 and 1.0 may be two keys
+
+        staged = (change_of(output, self._unpack) for part in parts for output in part.outputs())
+        with closing(self._connection.cursor()) as cursor:
+            for is_deletion, run in groupby(last_of_each(staged, identity), itemgetter(0)):
+                statement = self._deletion() if is_deletion else self._upsert()
+                cursor.executemany(statement, [values for _, values in run])
+
+    def _upsert(self, rows: str = "") -> str:
+        """Return the statement that puts a row, or the result of a query, by key."""
+        columns = ", ".join(map(self._column, self._config.columns))
+        key = ", ".join(map(self._column, self._config.key))
+        others = [self._column(n) for n in self._config.columns if n not in self._config.key]
+        updates = ", ".join(f"{name} = excluded.{name}" for name in others)
+        marks = ", ".join(MARK for _ in self._config.columns)
+        return self._with_marks(
+            f"INSERT INTO {self._target} ({columns}) {rows or f'VALUES ({marks})'} "
+            f"ON CONFLICT ({key}) DO {f'UPDATE SET {updates}' if others else 'NOTHING'}"
+        )
+
+    def _deletion(self) -> str:
+        same = (f"{self._column(name)} = {MARK}" for name in self._config.key)
+        return self._with_marks(f"DELETE FROM {self._target} WHERE {' AND '.join(same)}")
+
+    def _with_marks(self, statement: str) -> str:
+        """Return a statement in the client's form; a name in it may hold the client's sign."""
+        mark = self.mark_of_value
+        return statement.replace("%", "%%" if "%" in mark else "%").replace(MARK, mark)
+
+    def _check_key(self) -> None:
+        """Prove, without a change, that the table can be updated by the key.
+
+        Raises PeerError if it has no unique index on it; the client's errors for missing columns
+        or rights.
+        """
+        key = ", ".join(map(self._column, self._config.key))
+        nulls = ", ".join("NULL" for _ in self._config.columns)
+        try:
+            with self._transaction():
+                self._connection.execute(self._upsert(f"SELECT {nulls} WHERE 1 = 0"), ())
+                first = self._column(self._config.key[0])
+                self._connection.execute(
+                    f"DELETE FROM {self._target} WHERE {first} IS NULL AND 1 = 0"
+                )
+        except Exception as error:
+            if not self._is_index_missing(error):
+                raise
+            name = "_".join((*self._config.table.split("."), *self._config.key))
+            raise PeerError(
+                f"Sink '{self._context.sink}': {self.place} has no unique index on the key "
+                f"({', '.join(self._config.key)}). Create it, then run again: CREATE UNIQUE INDEX "
+                f"{self._column(name)} ON {self._target} ({key});"
+            ) from None
+
+    @property
+    def _target(self) -> str:
+        return self._quoted(self._config.table)
 
     def last(self) -> CommitId:
         """Return the last commit of this checkpoint that is in the table."""
@@ -98,12 +181,13 @@ class Table(Session):
         """Write batches in one transaction; return for each whether it was new."""
         kind = self._config.kind
         are_new = []
+        put = self._apply if self._config.key else self._insert
         with self._transaction():
             fault_point(f"{kind}.begin")
             for batch, parts in batches:
                 is_new = self._enter(batch)
                 if is_new:
-                    self._insert(parts)
+                    put(parts)
                 are_new.append(is_new)
             fault_point(f"{kind}.inserted")
         fault_point(f"{kind}.committed")

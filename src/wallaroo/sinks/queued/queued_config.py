@@ -5,7 +5,7 @@ Where it runs: the configuration travels; its writer runs in workers, its commit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
@@ -47,6 +47,18 @@ class QueuedSinkConfig(SinkConfig):
         context = CommitContext(sink, staging, is_durable)
         committer: Callable[..., SinkCommitter] = load(self.queue)
         return committer(self.open_system(context), context, points=self.kind)
+
+    def _names(self, option: str, columns: Collection[str]) -> tuple[str, ...]:
+        """Return an option's names of columns, given as one name or several."""
+        value = getattr(self, option)
+        names = (value,) if isinstance(value, str) else tuple(value)
+        for name in names:
+            if name not in columns:
+                raise self._wrong(
+                    f"{option}={value!r} names {name!r}, which is no column.",
+                    f"Name some of {', '.join(columns)}.",
+                )
+        return names
 
     def open_system(self, context: CommitContext) -> ExternalSystem[Any]:
         """Return the system that the driver writes to."""

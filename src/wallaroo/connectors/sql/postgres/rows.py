@@ -17,6 +17,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from wallaroo.sinks.changes import refuse_delete
+
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 NULL = "\\N"
 
@@ -89,6 +91,7 @@ def packed(row: Any, columns: tuple[str, ...]) -> bytes:
     """Return the staged form of a row; raise TypeError for anything but a row of these columns."""
     if isinstance(row, (tuple, list)) and len(row) == len(columns):
         return copy_row(row)
+    refuse_delete(row)
     got = len(row) if isinstance(row, (tuple, list)) else type(row).__name__
     plural = "s" * (len(columns) > 1)
     raise TypeError(
@@ -97,14 +100,14 @@ def packed(row: Any, columns: tuple[str, ...]) -> bytes:
     )
 
 
-def texts(row: bytes) -> list[str | None]:
+def texts(row: bytes | memoryview) -> tuple[str | None, ...]:
     r"""Return the texts of a staged row, without escapes; None for NULL.
 
     >>> texts(copy_row(("tab\there", None, 3, "back\\slash")))
-    ['tab\there', None, '3', 'back\\slash']
+    ('tab\there', None, '3', 'back\\slash')
     """
-    values = row.decode().removesuffix("\n").split("\t")
-    return [None if value == NULL else _ESCAPED.sub(_unescaped, value) for value in values]
+    values = bytes(row).decode().removesuffix("\n").split("\t")
+    return tuple([None if value == NULL else _ESCAPED.sub(_unescaped, value) for value in values])
 
 
 _ESCAPED = re.compile(r"\\(.)")

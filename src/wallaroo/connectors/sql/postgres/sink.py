@@ -13,18 +13,22 @@ from typing import Any, ClassVar
 from wallaroo.connectors.sql.postgres.rows import packed, texts
 from wallaroo.connectors.sql.sink_config import TableSinkConfig
 from wallaroo.sinks.addresses import without_secrets
+from wallaroo.sinks.changes import Delete
 from wallaroo.steps.kinds import Encoder
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresSinkConfig(TableSinkConfig):
-    """A sink that appends to a PostgreSQL table, in order, exactly once.
+    """A sink that appends to a PostgreSQL table, or updates it by a key; exactly once.
 
     ``dsn`` is a libpq connection string: ``host=... dbname=... user=...`` or a ``postgresql://``
     address; empty: the PG* environment variables of the driver.  ``table`` may be
     ``schema.table``; it has to exist.  ``columns`` are the ones that rows have values for.  The
     encoder returns a tuple with one value per column (``None`` writes nothing); without an encoder
     the outputs are such tuples.
+
+    With ``key``, names of columns, an output replaces the row with its key, and
+    `wallaroo.sinks.Delete` removes that row; the table needs a unique index on these columns.
 
     A batch is one transaction, with a line in the table ``ledger``, which is created if it is
     missing.  While the server is unavailable, rows wait in the outbox.  Needs psycopg 3 where the
@@ -40,6 +44,7 @@ class PostgresSinkConfig(TableSinkConfig):
     columns: Sequence[str]
     encoder: Encoder[Any] | None = None
     ledger: str = "wallaroo_ledger"
+    key: Sequence[str] = ()
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -50,9 +55,12 @@ class PostgresSinkConfig(TableSinkConfig):
                 )
         self._set_columns(packed)
 
-    def decoded(self, output: bytes) -> dict[str, str | None]:
-        """Return a staged output: a row by column, each value as the text that is sent."""
-        return dict(zip(self.columns, texts(output), strict=True))
+    def decoded(self, output: bytes) -> dict[str, str | None] | Delete:
+        """Return a staged output: a row by column, each value as the text that is sent.
+
+        A deletion is a `Delete`.
+        """
+        return self._decoded(output, texts)
 
     @property
     def address(self) -> str:

@@ -17,7 +17,9 @@ from typing import Any, ClassVar
 import psycopg
 from psycopg import sql
 
+from wallaroo.connectors.sql.changes import Unpack
 from wallaroo.connectors.sql.postgres.client import complete_dsn, identifier
+from wallaroo.connectors.sql.postgres.rows import texts
 from wallaroo.connectors.sql.postgres.sink import PostgresSinkConfig
 from wallaroo.connectors.sql.target_table import Table
 from wallaroo.errors import CheckpointError
@@ -45,6 +47,16 @@ class PostgresTable(Table):
     def _quoted(self, name: str) -> str:
         return identifier(name).as_string(self._connection)
 
+    def _column(self, name: str) -> str:
+        return sql.Identifier(name).as_string(self._connection)
+
+    @property
+    def _unpack(self) -> Unpack:
+        return texts
+
+    def _is_index_missing(self, error: Exception) -> bool:
+        return isinstance(error, psycopg.errors.InvalidColumnReference)
+
     def _prepare(self) -> None:
         self._connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         # a confirmed batch is forgotten here, so the server must have it on disk
@@ -54,6 +66,9 @@ class PostgresTable(Table):
                 "current_setting('synchronous_commit') = 'off'"
             )
         self._create_ledger()
+        if self._config.key:
+            self._check_key()
+            return
         with self._transaction():
             # no rows: proves that the table exists, has the columns, and that we may insert
             self._insert(iter(()))

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from wallaroo.serdes.shape_errors import shown
+from wallaroo.sinks.changes import refuse_delete
 
 Value = int | float | str | bytes | None
 INT_MAX = 2**63 - 1
@@ -29,6 +30,7 @@ def packed(row: Any, columns: tuple[str, ...]) -> bytes:
     ('tea', 1, '[1]')
     """
     if not isinstance(row, tuple | list) or len(row) != len(columns):
+        refuse_delete(row)
         got = len(row) if isinstance(row, tuple | list) else shown(row)
         raise TypeError(
             f"an encoder for SQLite must return a tuple of one value for each column "

@@ -13,16 +13,20 @@ from typing import Any, ClassVar
 
 from wallaroo.connectors.sql.sink_config import TableSinkConfig
 from wallaroo.connectors.sql.sqlite.rows import Value, packed, unpacked
+from wallaroo.sinks.changes import Delete
 from wallaroo.steps.kinds import Encoder
 
 
 @dataclass(frozen=True, slots=True)
 class SQLiteSinkConfig(TableSinkConfig):
-    """A sink that appends to an SQLite table, in order, exactly once.
+    """A sink that appends to an SQLite table, or updates it by a key; exactly once.
 
     Database and table have to exist.  ``columns`` are the ones that rows have values for.  The
     encoder returns a tuple with one value per column (``None`` writes nothing); without an encoder
     the outputs are such tuples.
+
+    With ``key``, names of columns, an output replaces the row with its key, and
+    `wallaroo.sinks.Delete` removes that row; the table needs a unique index on these columns.
 
     A commit's rows are put in one transaction, with a line in the table ``ledger``, which is
     created if it is missing.  While another program locks the database, rows wait in the outbox.
@@ -37,6 +41,7 @@ class SQLiteSinkConfig(TableSinkConfig):
     columns: Sequence[str]
     encoder: Encoder[Any] | None = None
     ledger: str = "wallaroo_ledger"
+    key: Sequence[str] = ()
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -45,9 +50,9 @@ class SQLiteSinkConfig(TableSinkConfig):
                 raise self._wrong(f"{option}='' is no name.", f"Name the {option}.")
         self._set_columns(packed)
 
-    def decoded(self, output: bytes) -> dict[str, Value]:
-        """Return a staged output: a row by column."""
-        return dict(zip(self.columns, unpacked(memoryview(output)), strict=True))
+    def decoded(self, output: bytes) -> dict[str, Value] | Delete:
+        """Return a staged output: a row by column, or a `Delete`."""
+        return self._decoded(output, unpacked)
 
     @property
     def address(self) -> str:

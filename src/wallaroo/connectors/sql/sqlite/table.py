@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
+from wallaroo.connectors.sql.changes import Unpack
 from wallaroo.connectors.sql.sqlite.client import columns_of, opened, quoted
 from wallaroo.connectors.sql.sqlite.rows import unpacked
 from wallaroo.connectors.sql.sqlite.sink import SQLiteSinkConfig
@@ -39,11 +40,23 @@ class SQLiteTable(Table):
     def _quoted(self, name: str) -> str:
         return quoted(name)
 
+    def _column(self, name: str) -> str:
+        return quoted(name)
+
+    @property
+    def _unpack(self) -> Unpack:
+        return unpacked
+
+    def _is_index_missing(self, error: Exception) -> bool:
+        return "ON CONFLICT clause does not match" in str(error)
+
     def _prepare(self) -> None:
         # a confirmed batch is forgotten here, so the database must have it on disk
         synchronous = "FULL" if self._context.is_durable else "NORMAL"
         self._connection.execute(f"PRAGMA synchronous = {synchronous}")
         self._check_table()
+        if self._config.key:
+            self._check_key()
         if columns := columns_of(self._connection, self._config.ledger):
             self._check_ledger(columns)
             return
