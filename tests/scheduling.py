@@ -22,6 +22,7 @@ SHARED = {
     "tests/e2e/test_own_source.py": SPARK,
     "tests/unit/spark/test_host.py": SPARK,
     "tests/connectors/spark/test_spark_source.py": SPARK,
+    "tests/connectors/spark/test_checkpoint_source.py": SPARK,
     "tests/e2e/test_applications.py": KAFKA,
     "tests/e2e/test_kafka.py": KAFKA,
     "tests/unit/cli/test_kafka_commands.py": KAFKA,

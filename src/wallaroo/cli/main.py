@@ -42,6 +42,7 @@ COMMANDS = {
     "sink": "wallaroo.cli.sink",
     "plan": "wallaroo.cli.plan",
     "state": "wallaroo.cli.state.command",
+    "sql": "wallaroo.cli.sql",
     "status": "wallaroo.cli.status",
     "top": "wallaroo.cli.top",
     "profile": "wallaroo.cli.profile.command",

@@ -120,7 +120,7 @@ def show(value: Any) -> Shown:
     if isinstance(form, dict) and "$class" in form:
         name = form.pop("$class")
         return Shown(name, form)
-    return Shown(type(_revived(value)).__name__, form)
+    return Shown(type(revived(value)).__name__, form)
 
 
 def text_of(form: Any) -> str:
@@ -134,7 +134,7 @@ def plain(value: Any, above: tuple[int, ...] = ()) -> Any:
         return value
     if id(value) in above or len(above) > DEPTH_MAX:
         return {"$cycle" if id(value) in above else "$deep": _class_name(value)}
-    value = _revived(value)
+    value = revived(value)
     form = _FORMS.get(type(value), _object)
     return form(value, (*above, id(value)))
 
@@ -284,7 +284,7 @@ _BY_ARGS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _revived(value: Any) -> Any:
+def revived(value: Any) -> Any:
     """Return a value of a well-known type for its stand-in; return anything else unchanged."""
     if not isinstance(value, StandIn):
         return value
@@ -296,7 +296,7 @@ def _revived(value: Any) -> Any:
 
 def _well_known(value: StandIn) -> Any:
     if value.path in _BY_ARGS:
-        return _BY_ARGS[value.path](*map(_revived, value.args))
+        return _BY_ARGS[value.path](*map(revived, value.args))
     if value.path == "uuid.UUID":
         return uuid.UUID(int=value.state["int"])
     if value.path == "collections.deque":

@@ -22,8 +22,8 @@ from wallaroo.api.serialization import hooks_of
 from wallaroo.checkpoints.inspection.difference import Change, changes
 from wallaroo.checkpoints.inspection.keyed import StoredEntry
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt, ranges_text
-from wallaroo.checkpoints.inspection.step_forms import StepForms
-from wallaroo.checkpoints.inspection.values import Shown, text_of
+from wallaroo.checkpoints.inspection.step_forms import Loads, StepForms
+from wallaroo.checkpoints.inspection.values import Shown, load_safely, text_of
 from wallaroo.cli.application.loading import import_application
 from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.terminal.formatting import print_table, utc_text
@@ -270,11 +270,15 @@ def _describe(change: Change, showing: Show) -> tuple[str, str]:
 
 
 def _open(options: argparse.Namespace) -> CheckpointReader:
-    """Open the checkpoint; allow this process the many open files that a commit needs."""
+    open_files_allowed()
+    return CheckpointReader(options.checkpoint)
+
+
+def open_files_allowed() -> None:
+    """Allow this process the many open files that a commit needs."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return CheckpointReader(options.checkpoint)
 
 
 def _state_at(reader: CheckpointReader, batch: int | None, step: str | None) -> StateAt:
@@ -287,11 +291,7 @@ def _showing(app: str | None, forms: StepForms) -> Show:
     """Return what makes entries readable: stand-ins, or ``app``'s classes and deserialize."""
     if app is None:
         return forms.show
-    hooks = hooks_of(vars(import_application(app)))
-    loads = hooks[1] if hooks else pickle.loads
-
-    def unpack(raw: bytes) -> Any:
-        return loads(without_last_use(raw) if hooks else raw)
+    unpack = loads_of(app)
 
     def showing(entry: StoredEntry) -> Shown:
         try:
@@ -304,3 +304,12 @@ def _showing(app: str | None, forms: StepForms) -> Show:
             ) from error
 
     return showing
+
+
+def loads_of(app: str | None) -> Loads:
+    """Return what unpacks stored objects: into stand-ins, or with ``app``'s own classes."""
+    if app is None:
+        return load_safely
+    hooks = hooks_of(vars(import_application(app)))
+    loads = hooks[1] if hooks else pickle.loads
+    return lambda raw: loads(without_last_use(raw) if hooks else raw)

@@ -1,0 +1,187 @@
+"""The state of one step as rows: a table with a column for each attribute.
+
+Where it runs: a terminal, or a worker of the Spark that reads a checkpoint.
+
+A row has the key, the part of the state that it is, and that part's fields: ``state`` is the state
+object with its attributes; windows, timers and waiting events have a row each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from wallaroo.checkpoints.inspection.keyed import StoredEntry
+from wallaroo.checkpoints.inspection.reader import StateAt
+from wallaroo.checkpoints.inspection.step_forms import Loads, StepForms
+from wallaroo.checkpoints.inspection.values import Packed, StandIn, load_safely, revived
+from wallaroo.checkpoints.tables.columns import (
+    Kind,
+    Kinds,
+    array_of,
+    batch_of,
+    columns_of,
+    kinds_of,
+)
+from wallaroo.engine.blocks.keys import Key
+from wallaroo.errors import CheckpointError
+from wallaroo.user_code.stored_fields import fields_of
+
+KEY = "key"
+PART = "part"
+STATE = "state"  # the part that is the state object
+SAMPLE_ROWS = 10_000  # read before a schema is stated
+CLASS = "$class"  # names the class in a form
+_RESERVED = {KEY, PART, CLASS}
+Row = dict[str, Any]
+
+
+def require_step(state: StateAt, step: str) -> None:
+    """Raise CheckpointError if there is no such step."""
+    near = difflib.get_close_matches(step, state.steps, 1)
+    if near and step not in state.steps:
+        raise CheckpointError(
+            f"commit {state.commit.batch} has no state step '{step}'. Did you mean '{near[0]}'?"
+        )
+    state.check_step(step)
+
+
+def rows_of(entry: StoredEntry, forms: StepForms, loads: Loads = load_safely) -> Iterator[Row]:
+    """Yield the rows of what a step keeps for one key."""
+    if not entry.parts:
+        yield _row(entry.key, STATE, _fields(loads(entry.raw)))
+        return
+    for name, items in forms.show(entry, loads).value.items():
+        if isinstance(items, list):
+            yield from (_row(entry.key, name, item) for item in items)
+        else:
+            yield _row(entry.key, name, items if isinstance(items, dict) else {"value": items})
+
+
+def _row(key: Key, part: str, fields: Row) -> Row:
+    row = {KEY: key, PART: part}
+    if _RESERVED.isdisjoint(fields):
+        row.update(fields)
+        return row
+    for name, value in fields.items():
+        if name != CLASS:
+            row[f"{name}_" if name in _RESERVED else name] = value
+    return row
+
+
+def _fields(value: Any) -> Row:
+    """Return the attributes of a state object; one without any is the field ``value``."""
+    value = revived(value)
+    if type(value) is Packed:
+        return {"value": bytes(value)}
+    if isinstance(value, StandIn):
+        fields = _stood_for(value)
+    else:
+        fields = value if type(value) is dict else fields_of(value)
+    if not fields or set(map(type, fields)) != {str}:
+        return {"value": value}
+    if any(isinstance(each, StandIn) for each in fields.values()):
+        return {name: revived(each) for name, each in fields.items()}
+    return fields
+
+
+def _stood_for(value: StandIn) -> Row | None:
+    """Return the attributes of an object that is one and nothing else."""
+    if value.args or value.items or value.pairs:
+        return None
+    if type(value.state) is dict:
+        return value.state
+    parts = value.state if isinstance(value.state, tuple) else (value.state,)
+    if not all(part is None or isinstance(part, dict) for part in parts):
+        return None
+    return {name: each for part in parts if part for name, each in part.items()}
+
+
+def batches(
+    state: StateAt,
+    step: str,
+    loads: Loads = load_safely,
+    groups: Iterable[int] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a step by key group; a column's type is that of the group's values."""
+    for group in range(state.groups) if groups is None else groups:
+        with _garbage_kept():
+            rows = [
+                row
+                for (name, _), entry in state.keyed(group).items()
+                if name == step
+                for row in rows_of(entry, state.forms, loads)
+            ]
+            batch = batch_of(columns_of(rows)) if rows else None
+        if batch is not None:
+            yield batch
+
+
+@contextlib.contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Do not look for cycles among the many objects of a key group: it would take a third."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def sampled_kinds(state: StateAt, step: str) -> dict[str, Kind]:
+    """Return the columns of a step, by some of its rows."""
+    sample: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches(state, step):
+        sample.append(batch)
+        rows += batch.num_rows
+        if rows >= SAMPLE_ROWS:
+            break
+    return {KEY: Kind.TEXT, PART: Kind.TEXT} | kinds_of(sample)
+
+
+def table(found: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Return batches as a table, of the kinds that all of them fit."""
+    parts = list(found)
+    kinds = {KEY: Kind.TEXT, PART: Kind.TEXT} | kinds_of(parts)
+    return pa.Table.from_batches([conformed(part, kinds) for part in parts], schema_of(kinds))
+
+
+def conformed(batch: pa.RecordBatch, kinds: Kinds) -> pa.RecordBatch:
+    """Return a batch with the columns of some kinds; a missing column has no values."""
+    arrays = [_conformed(batch, name, kind) for name, kind in kinds.items()]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(kinds))
+
+
+def _conformed(batch: pa.RecordBatch, name: str, kind: Kind) -> pa.Array:
+    if name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, _arrow(kind))
+    column = batch.column(name)
+    if column.type == _arrow(kind):
+        return column
+    return array_of(column.to_pylist(), Kind.TEXT if kind is Kind.NOTHING else kind)
+
+
+def _arrow(kind: Kind) -> pa.DataType:
+    return pa.string() if kind is Kind.NOTHING else kind.value
+
+
+def schema_of(kinds: Kinds) -> pa.Schema:
+    """Return the schema of columns of some kinds; one without values holds text."""
+    return pa.schema([(name, _arrow(kind)) for name, kind in kinds.items()])
+
+
+def spread(groups: int, parts: int) -> Sequence[range]:
+    """Cut key groups into at most so many ranges.
+
+    >>> spread(5, 2), spread(1, 4)
+    ([range(0, 3), range(3, 5)], [range(0, 1)])
+    """
+    size = max(1, -(-groups // parts))
+    return [range(first, min(groups, first + size)) for first in range(0, groups, size)]
