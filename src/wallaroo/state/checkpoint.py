@@ -4,7 +4,7 @@ Where it runs: driver.
 
 Layout::
 
-    format.json          version and id of the checkpoint
+    format.json          version and id of the checkpoint, with a checksum
     plan.json            the application as it was planned last
     run.json             the run, and where it answers queries; removed at the end of the run
     emptying             there while a fresh start deletes everything; the next start continues that
@@ -46,6 +46,7 @@ from wallaroo.state.log.layout import (
     VERSION,
     VIEW,
     read_identity,
+    with_checksum,
 )
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.views.view_folders import remove_other_views, view_name
@@ -208,7 +209,7 @@ def _identify(root: Path, is_durable: bool) -> str:
     if not (root / FORMAT).exists():
         identity = uuid.uuid4().hex
         LocalStorage(str(root), is_durable).publish(
-            FORMAT, json.dumps({"version": VERSION, "id": identity}).encode()
+            FORMAT, with_checksum(json.dumps({"version": VERSION, "id": identity}))
         )
         return identity
     return read_identity(root)

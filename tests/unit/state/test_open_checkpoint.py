@@ -15,7 +15,7 @@ import pytest
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import FOLDERS, open_checkpoint
 from wallaroo.state.log.commits import Commit
-from wallaroo.state.log.layout import VERSION
+from wallaroo.state.log.layout import VERSION, read_identity
 
 HOLD = """
 import pathlib, sys
@@ -382,3 +382,30 @@ def test_a_fresh_start_that_was_killed_is_finished_by_the_next_start(
     assert list((tmp_path / "outbox").iterdir()) == []
     assert content_of(tmp_path) == sorted([*FOLDERS, "format.json", "lock"])
     new.release()
+
+
+def test_every_flipped_bit_of_the_identity_is_harmless_or_refused_with_its_file(
+    tmp_path: Path,
+) -> None:
+    begun = open_checkpoint(tmp_path, is_durable=False)
+    begun.release()
+    file = tmp_path / "format.json"
+    content = file.read_bytes()
+
+    for bit in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(damaged)
+        try:
+            assert read_identity(tmp_path) == begun.id
+        except CheckpointError as error:
+            assert f"{file} is damaged" in str(error)
+
+
+def test_an_identity_without_a_checksum_of_earlier_versions_is_read(tmp_path: Path) -> None:
+    (tmp_path / "format.json").write_text('{"version": 5, "id": "0123"}')
+
+    checkpoint = open_checkpoint(tmp_path, is_durable=False)
+    checkpoint.release()
+
+    assert checkpoint.id == "0123"

@@ -27,7 +27,7 @@ from wallaroo.dataflow.plan.schemas import (
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import CommitLog
-from wallaroo.state.log.layout import OUTBOX, PLAN, plan_bytes, read_plan
+from wallaroo.state.log.layout import OUTBOX, PLAN, with_checksum, read_plan
 from wallaroo.state.log.storage import LocalStorage
 
 NO_COMMIT = "Nothing is committed yet, so any application may begin here."
@@ -81,7 +81,7 @@ def check_compatibility(
     """
     finding = _compared(checkpoint.root, checkpoint.commits, checkpoint.id, plan)
     compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
-    checkpoint.storage.publish(PLAN, plan_bytes(finding.text))
+    checkpoint.storage.publish(PLAN, with_checksum(finding.text))
     return compatibility
 
 

@@ -20,7 +20,7 @@ SPOOL = "spool"
 OUTBOX = "outbox"
 VIEW = "view"
 PLAN = "plan.json"  # a file
-CRC = "crc32"  # the name, in a plan, of its own checksum; earlier versions wrote none
+CRC = "crc32"  # the name, in such a file, of its own checksum; earlier versions wrote none
 FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, SPOOL, OUTBOX, VIEW)
 
 
@@ -32,7 +32,7 @@ def read_identity(root: Path) -> str:
     """
     file = root / FORMAT
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(_checked(file))
         version = int(content["version"])
         identity = str(content["id"])
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -56,19 +56,29 @@ def read_plan(root: Path) -> str:
 
     Raises OSError if it cannot be read, ValueError if it is damaged.
     """
-    plan = json.loads((root / PLAN).read_text(encoding="utf-8"))
-    if not isinstance(plan, dict):
-        raise ValueError(f"{PLAN} is no JSON object")
-    noted = plan.pop(CRC, None)
-    text = json.dumps(plan, indent=1, sort_keys=True)
+    return _checked(root / PLAN)
+
+
+def _checked(file: Path) -> str:
+    """Return a file's JSON without its checksum.  Raises OSError, or ValueError: damaged."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"{file.name} is no JSON object")
+    noted = content.pop(CRC, None)
+    text = _canonical(content)
     if noted not in (None, _checksum(text)):
-        raise ValueError(f"the checksum of {PLAN} is wrong")
+        raise ValueError(f"the checksum of {file.name} is wrong")
     return text
 
 
-def plan_bytes(text: str) -> bytes:
-    """Return the content of the file for a plan's canonical JSON."""
-    return json.dumps({**json.loads(text), CRC: _checksum(text)}, indent=1, sort_keys=True).encode()
+def with_checksum(text: str) -> bytes:
+    """Return the content of the file for the JSON of a plan or an identity."""
+    content = json.loads(text)
+    return _canonical({**content, CRC: _checksum(_canonical(content))}).encode()
+
+
+def _canonical(content: dict[str, object]) -> str:
+    return json.dumps(content, indent=1, sort_keys=True)
 
 
 def _checksum(text: str) -> str:
