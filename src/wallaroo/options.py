@@ -66,6 +66,8 @@ class RunOptions:
     """Delete what the checkpoint holds first."""
     tasks: int | None = None
     """Tasks per stage at most; None: one per core."""
+    min_workers: int = 1
+    """On a cluster: hosts with which a run starts; it waits for them.  Fewer later stop nothing."""
     batch_time_s: float = 1.0
     """How long a batch may take; a larger backlog is cut into batches of about this."""
     speed: float | None = None
@@ -206,6 +208,7 @@ class RunChanges(TypedDict, total=False):
     checkpoint: Path | None
     is_fresh: bool
     tasks: int | None
+    min_workers: int
     batch_time_s: float
     speed: float | None
     until_now: bool

@@ -87,7 +87,9 @@ class SparkHost(Generic[SomeWork]):
             self._session.context,
             batches.setup.deployment,
             batches.setup.plan.key_groups,
-            Placement(self.is_local, options.tasks, options.is_sticky, are_resident),
+            Placement(
+                self.is_local, options.tasks, options.is_sticky, are_resident, options.min_workers
+            ),
             cleaner,
             batches.empty_job,
         )

@@ -35,15 +35,16 @@ class Layout:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Two hosts, a and b, with a core each."""
+def cluster(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Cluster:
+    """Two hosts, a and b, with a core each; the parameter: with how many hosts a run starts."""
     monkeypatch.setattr(module, "Layout", Layout)
     context: Any = SimpleNamespace(
         _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(conf=dict)), getConf=dict
     )
     cleaner: Any = SimpleNamespace(forget=lambda rdds: None)
     deployment: Any = None
-    made = Cluster(context, deployment, 4, Placement(is_local=False), cleaner, lambda: JOB)
+    placement = Placement(is_local=False, members_min=getattr(request, "param", 1))
+    made = Cluster(context, deployment, 4, placement, cleaner, lambda: JOB)
     for host in ("a", "b"):
         assert (
             made._joined(
@@ -112,6 +113,42 @@ def test_where_the_first_host_cannot_take_part_others_are_waited_for(
     cluster._membership.members = ()
     cluster.start(lambda: True)
     assert [member.host for member in cluster._membership.members] == ["d"]
+
+
+def _joining(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *looks: str) -> None:
+    """Let Spark's executors be on these hosts at each look; the last one stays."""
+    remaining = list(looks)
+
+    def executors_of(_: Any) -> dict[str, ExecutorHost]:
+        hosts = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        return {host: ExecutorHost(host, (host,), 1) for host in hosts}
+
+    monkeypatch.setattr(module, "executors_of", executors_of)
+    monkeypatch.setattr(
+        cluster._prober, "ask", lambda seen: HostProbe(f"worker-{seen.host}", seen.host)
+    )
+    cluster._membership.members = ()
+
+
+@pytest.mark.parametrize("cluster", [3], indirect=True)
+def test_a_run_begins_once_as_many_workers_as_asked_for_have_joined(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of those that came first leaves before the third has come."""
+    _joining(cluster, monkeypatch, "c", "c", "cd", "d", "de", "def")
+    cluster.start(lambda: True)
+    assert sorted(member.host for member in cluster.members) == ["d", "e", "f"]
+    assert "waiting for workers: 1 of at least 3 (--min-workers) has joined" in caplog.text
+    assert "waiting for workers: 2 of at least 3 (--min-workers) have joined" in caplog.text
+
+
+@pytest.mark.parametrize("cluster", [2], indirect=True)
+def test_a_run_that_waits_for_more_workers_can_be_stopped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _joining(cluster, monkeypatch, "c")
+    cluster.start(lambda: cluster.is_empty)
+    assert [member.host for member in cluster.members] == ["c"]
 
 
 def test_a_host_that_comes_later_and_failed_at_a_task_is_excluded_before_the_next_attempt(

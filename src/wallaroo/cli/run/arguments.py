@@ -86,6 +86,13 @@ def _add_batches(add: Callable[..., Any]) -> None:
         ))  # fmt: skip
     add("--tasks", type=_whole(1), metavar="N", help="tasks per stage (default: one per core)")
     add(
+        "--min-workers",
+        type=_whole(1),
+        default=1,
+        metavar="N",
+        help="on a cluster: begin once N workers have joined (default: %(default)s)",
+    )
+    add(
         "--batch-time",
         type=_seconds,
         default=1.0,
@@ -292,6 +299,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         checkpoint=options.checkpoint,
         is_fresh=options.fresh,
         tasks=options.tasks,
+        min_workers=options.min_workers,
         batch_time_s=options.batch_time,
         speed=options.speed,
         until_now=options.until_now,

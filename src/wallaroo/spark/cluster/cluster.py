@@ -59,6 +59,7 @@ class Placement:
     is_sticky: bool = True  # False: Spark places tasks as it likes (to compare)
     # whether tasks stay, each with a core of its own, and exchange blocks without Spark
     are_resident: bool = False
+    members_min: int = 1  # a start waits for so many hosts
 
 
 class Cluster:
@@ -165,20 +166,26 @@ class Cluster:
     # -- driven by the watch
 
     def start(self, is_waiting: Callable[[], bool]) -> None:
-        """Wait for a first host, or ``is_waiting`` to end.  Raises PeerError if none can join."""
+        """Wait for as many hosts as the start needs, or ``is_waiting`` to end.
+
+        Raises PeerError if the only hosts cannot join.
+        """
         if self.is_local:
             return
-        seen = self._first_hosts(is_waiting)
-        errors = self._asked(seen)
-        hosts = {host.host for host in seen}
+        errors = self._asked(self._first_hosts(is_waiting))
         until = time.monotonic() + OTHERS_S
-        while self.is_empty and errors and is_waiting() and time.monotonic() < until:
+        logged = -1
+        while is_waiting() and (joined := len(self.members)) < self._place.members_min:
+            if errors and self.is_empty and time.monotonic() > until:
+                raise errors[0]
+            if not self.is_empty and joined != logged:
+                logged = joined
+                _log.warning(
+                    f"waiting for workers: {joined} of at least {self._place.members_min} "
+                    f"(--min-workers) {'has' if joined == 1 else 'have'} joined"
+                )
             time.sleep(LOOK_S)
-            others = [one for one in executors_of(self._context).values() if one.host not in hosts]
-            hosts.update(one.host for one in others)
-            errors += self._asked(others)
-        if errors and self.is_empty:
-            raise errors[0]
+            errors += self._asked(self._others(self.look_now()))
         self._is_started = True
         self._membership.started()
 

@@ -37,6 +37,7 @@ def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = F
     if has_session:
         return
     check_master(options.master)
+    _check_min_workers(options)
     if options.master.startswith("spark://"):
         check_reachable(options.master)
     check_java(os.environ)
@@ -63,6 +64,14 @@ def check_master(master: str) -> None:
     shown = {"local": "local[*]", "spark": "spark://HOST:PORT", "k8s": "k8s://URL"}
     hint = f" Did you mean {shown.get(near[0], near[0])}?" if near else ""
     raise PeerError(f"'{master}' is not a master of Spark.{hint} Give --master {MASTERS}.")
+
+
+def _check_min_workers(options: RunOptions) -> None:
+    """Raise PipelineError if a run on one machine would wait for other hosts."""
+    if options.min_workers > 1 and is_local(options.master):
+        what = f"{options.min_workers} workers were asked for, and {options.master} is one process."
+        fix = "Leave it out, or give the --master of a cluster."
+        raise PipelineError(Problem("--min-workers", "", what, fix))
 
 
 def check_reachable(master: str) -> None:

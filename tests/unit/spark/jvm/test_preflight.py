@@ -147,6 +147,13 @@ def test_run_refuses_before_spark_is_even_imported(monkeypatch: pytest.MonkeyPat
         wallaroo.run(app)
 
 
+def test_workers_are_not_waited_for_on_one_machine() -> None:
+    with pytest.raises(
+        PipelineError, match=r"--min-workers: 2 workers .* local\[\*\] is one process"
+    ):
+        wallaroo.run(application(), min_workers=2)
+
+
 def test_a_port_for_acknowledgements_of_an_unknown_source_is_refused_with_the_known_names() -> None:
     with pytest.raises(PipelineError) as refused:
         wallaroo.run(application(), ack_ports=(("vote", 7700),))

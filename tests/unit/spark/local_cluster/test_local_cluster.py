@@ -225,3 +225,48 @@ def test_stop_ends_everything_and_leaves_the_logs(
 def test_workers_have_hosts_of_their_own() -> None:
     hosts = {host_of_worker(number) for number in (1, 2, 3)}
     assert MASTER_HOST not in hosts or hosts == {MASTER_HOST}, "macOS knows only one"
+
+
+LINES = """import wallaroo
+
+
+def application_setup(args):
+    source = wallaroo.FileSourceConfig("lines", "{folder}/in.txt")
+    lines = wallaroo.source("Lines", source)
+    return wallaroo.build_application(
+        "Lines", lines.to_sink(wallaroo.FileSinkConfig("{folder}/out.txt"))
+    )
+"""
+
+
+def test_a_run_that_wants_two_workers_begins_with_the_second(
+    tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    (tmp_path / "lines.py").write_text(LINES.format(folder=tmp_path))
+    log = tmp_path / "log"
+    summary = tmp_path / "summary.json"
+    with (
+        LocalCluster.start(tmp_path / "cluster", workers=1, cores=1, memory="1g") as alone,
+        open(log, "wb") as errors,
+    ):
+        line = [sys.executable, "-m", "wallaroo", "run", str(tmp_path / "lines.py"), "--no-live"]
+        line += ["--master", alone.url, "--min-workers", "2", "--summary", str(summary)]
+        line += ["--checkpoint", str(tmp_path / "checkpoint")]
+        line += ["--conf", "spark.executor.memory=512m"]
+        run = subprocess.Popen(line, stderr=errors)
+        try:
+            waits = "waiting for workers: 1 of at least 2 (--min-workers) has joined"
+            eventually(
+                lambda: waits in log.read_text() or run.poll(), "the run waits", seconds=JOIN_S
+            )
+            alone.add_worker()
+            assert run.wait(JOIN_S) == 0, log.read_text()
+        finally:
+            run.kill()
+            run.wait()
+    assert (tmp_path / "out.txt").read_text() == "ab"
+    assert [worker["name"] for worker in json.loads(summary.read_text())["workers"]] == [
+        "worker-1",
+        "worker-2",
+    ]
