@@ -102,6 +102,7 @@ class System:
         self.current = Process("none")
         self.has_power = True
         self.between: Callable[[], None] = lambda: None  # called between two steps
+        self.is_in_checkpoint = False  # whether the step that is about to be made is there
         self._chance = chance
         self._disk = Folder()
         self._prefix = f"{root}{os.sep}"
@@ -152,7 +153,10 @@ class System:
         """
         if self.current.is_dead or not self.has_power:
             raise Crashed
+        self.is_in_checkpoint = path.startswith(f"{self._prefix}checkpoint")
         self.between()
+        if self.current.is_dead or not self.has_power:
+            raise Crashed
         self.steps += 1
         self.log.append(Step(call, path[len(self._prefix) :], self.current.name))
         if (planned := self.plan.at.get(self.steps)) is not None:

@@ -5,8 +5,8 @@ It calls the subcommand's handler, and turns every error into one clear text and
 Where it runs: driver, or a terminal beside it.
 
 Exit codes: 0 done; 1 something outside is missing or wrong; 2 the command line or the pipeline is
-wrong; 3 a function of the application failed; 70 a bug in this package; 130 Ctrl-C.  Python's
-traceback is shown only if WALLAROO_TRACE is set.
+wrong; 3 a function of the application failed; 4 another run took the checkpoint over; 70 a bug in
+this package; 130 Ctrl-C.  Python's traceback is shown only if WALLAROO_TRACE is set.
 """
 
 from __future__ import annotations
@@ -40,11 +40,18 @@ from wallaroo.cli.run import command as run
 from wallaroo.cli.send import command as send
 from wallaroo.cli.state import command as state
 from wallaroo.cli.verify import command as verify
-from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
+from wallaroo.errors import (
+    InternalError,
+    PipelineError,
+    TakenOverError,
+    UserCodeError,
+    WallarooError,
+)
 
 EXIT_FAILED = 1
 EXIT_PIPELINE = 2
 EXIT_USER_CODE = 3
+EXIT_TAKEN_OVER = 4
 EXIT_OUR_MISTAKE = 70
 EXIT_INTERRUPTED = 130
 COMMANDS = (
@@ -129,6 +136,8 @@ def exit_code(error: WallarooError) -> int:
         return EXIT_USER_CODE
     if isinstance(error, PipelineError):
         return EXIT_PIPELINE
+    if isinstance(error, TakenOverError):
+        return EXIT_TAKEN_OVER
     return EXIT_OUR_MISTAKE if isinstance(error, InternalError) else EXIT_FAILED
 
 

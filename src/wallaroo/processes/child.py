@@ -10,6 +10,8 @@ The invariants:
 * ``READY {json}`` (before it, in the ingress, ``ACKS {json}``) on stdout reports that the process
   listens or feeds, ``ERROR {json}`` reports why it ends; ``BODY text`` is an answer that the parent
   passes on unchanged.
+* A run that was taken over is as good as gone, and its children end as if it had: what they hold
+  (ports, the lock of a spool) the next run needs.
 * A byte on the descriptor in ``HEARTBEAT`` reports that the process is alive; the process never
   waits for the parent to read it.
 """
@@ -25,6 +27,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from wallaroo.durable.ownership import VARIABLE, Ownership
 from wallaroo.errors import CheckpointError, WallarooError
 
 # an external failure; an exception in the user's code
@@ -63,6 +66,7 @@ class Parent:
     def __init__(self) -> None:
         self.is_stopping = False
         self._heartbeat = int(os.environ.pop(HEARTBEAT, "-1"))
+        self._owner = Ownership.from_text(os.environ.pop(VARIABLE, ""))
         self._beat_at = 0.0
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -75,9 +79,13 @@ class Parent:
     def beat(self) -> None:
         """Report to the parent that this process is alive; to be called about every second."""
         now = time.monotonic()
-        if self._heartbeat < 0 or now - self._beat_at < BEAT_S:
+        if now - self._beat_at < BEAT_S:
             return
         self._beat_at = now
+        if not self._owner.is_held:
+            self.is_stopping = True
+        if self._heartbeat < 0:
+            return
         try:
             os.write(self._heartbeat, b".")
         except BlockingIOError:

@@ -83,6 +83,11 @@ class RunMeter:
         with self._lock:
             self._progress.begin_phase(Phase(doing, time.time()))
 
+    def own(self, epoch: int) -> None:
+        """Note the epoch in which the run owns its checkpoint."""
+        with self._lock:
+            self._progress.epoch = epoch
+
     def begin_running(self, now: float) -> None:
         """Note that input is processed from now on: rates do not count the start."""
         with self._lock:
@@ -234,6 +239,7 @@ class RunMeter:
                 waiting_for=self._flow.waiting_for,
                 checkpoint=self._identity.checkpoint,
                 is_durable=self._identity.is_durable,
+                epoch=self._progress.epoch,
                 recovered_batch=self._progress.recovery.batch,
                 errors=self._errors.counts,
                 losses=self._losses,

@@ -15,6 +15,7 @@ from pathlib import Path
 from wallaroo.api.application import Application
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.disk_errors import unexpected_error
+from wallaroo.durable.ownership import UNOWNED
 from wallaroo.durable.scratch import Scratch, make_scratch, sweep_dead
 from wallaroo.errors import WallarooError
 from wallaroo.monitoring.metrics.meter import RunMeter
@@ -75,6 +76,7 @@ class Run(RunHandle):
         )
         site = RunFolders(root, self._scratch.path)
         self._spec = RunSpec(self.plan, options, host, site, meter)
+        self._owner = UNOWNED
         self._signals = Signals()
         self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
 
@@ -144,6 +146,7 @@ class Run(RunHandle):
         phases = Phases(spec.meter, stop)
         stack.add(spec.host.discard)
         opened = open_state(spec, phases, stack)
+        self._owner = opened.checkpoint.owner
         self.plan = opened.plan
         self._answer_queries(stack)
         beginnings = open_sources(opened, phases, stop.is_set)
@@ -191,7 +194,15 @@ class Run(RunHandle):
         )
 
     def _fail(self, error: WallarooError) -> None:
-        """Keep the error that ended the run, unless it follows from a stop during the start."""
+        """Keep the error that ended the run, unless it follows from a stop during the start.
+
+        A run that was taken over fails in many ways: its ports and files are another one's.
+        """
+        try:
+            self._owner.require()
+        except WallarooError as reason:
+            self.exception = reason
+            return
         if self._signals.stop.is_set() and not self._signals.up.is_set():
             return
         self.exception = error
