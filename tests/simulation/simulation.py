@@ -71,6 +71,7 @@ MESSAGES = (4, 16)  # per source
 REFUSALS = 3  # starts that damage may end before the history ends with that
 # a driver that was held up before its claim owns the checkpoint with it, and finds this out
 OTHERS_HELD = ("its ports, spools and outboxes are held by processes of the other run",)
+HELD_UP_IN = ("checkpoint", "checkpoint", "checkpoint/commits/", "checkpoint/owners/")
 MOST_FORMER = 3  # drivers that were taken over and have not noticed
 TURNS_MAX = 3000  # of one history: more is a hang
 BEGAN_NS = 1_700_000_000_000_000_000
@@ -162,6 +163,7 @@ class Simulation:
         self._depth = 0  # drivers that are held up in a system call
         self._former: list[Driver] = []  # were taken over; some have not noticed yet
         self._take_over_at = 0  # step
+        self._take_over_in = ""  # folder of that step
         self._run_max = 0
         self._injected_before = 0
         self._refusals = 0
@@ -288,6 +290,7 @@ class Simulation:
         steps = self._system.steps
         luck = self._chance.uniform(0, 260 if self._options.drivers > 1 else 0)
         self._take_over_at = steps + int(1.03**luck)
+        self._take_over_in = self._chance.choice(HELD_UP_IN)
         self._driver = Driver(
             self._system,
             self._place / "checkpoint",
@@ -365,7 +368,7 @@ class Simulation:
             and len(self._former) < MOST_FORMER
             and self._verdict.lives <= self._faulty_lives
             and self._system.steps >= self._take_over_at
-            and self._system.is_in_checkpoint
+            and self._system.place.startswith(self._take_over_in)
             and (self._place / "checkpoint" / "format.json").exists()
         )
 
