@@ -87,7 +87,7 @@ class Checkpoint:
 
     @property
     def owner(self) -> Ownership:
-        """Return what to ask before others are told of a commit, and before deleting."""
+        """Return what to ask before a commit is reported, and before deleting."""
         return self.claim.ownership
 
     @property

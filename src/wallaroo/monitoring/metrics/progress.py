@@ -47,7 +47,7 @@ class RunProgress:
         self.state = RunState.STARTING
         self.tasks = tasks
         self.recovery = Recovery()
-        self.epoch = 0  # of the claim to the checkpoint
+        self.epoch = 0  # the number of its claim to the checkpoint
         self.phase = Phase("", 0.0)  # the current one of a starting or stopping run
         self.phases: list[Phase] = []  # those of the start
         self.running_at = 0.0  # unix seconds; 0 before

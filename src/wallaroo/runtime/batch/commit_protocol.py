@@ -5,7 +5,7 @@ place that keeps them, whatever runs the tasks.
 
 A commit counts if it is written while its run owns the checkpoint.  Whether it was is asked after
 it is written: then either the run that takes over finds it, or this one learns that it is too late
-(`state.log.owners`).  Who has learnt it knows nothing of the commit's fate, and tells nobody.
+(`state.log.owners`).  A run that has learnt it does not know the commit's fate, and reports nothing.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class BatchProtocol:
         fault_point("commit.before")
         self._commits.publish(commit)
         fault_point("commit.after")
-        self._checkpoint.owner.require()  # after it is written: before anybody is told
+        self._checkpoint.owner.require()  # after it is written, and before it is reported
         self.last = commit
         end_phase("commit")
         for name, tokens in commit.sinks.items():

@@ -7,7 +7,8 @@ built on, and no batch to come refers to it: if tasks write snapshots beside the
 are newer than the ones in force stay.  Commits are deleted oldest first, before their files.  So a
 crash between two deletions leaves garbage, never a gap.
 
-Another one: what is deleted was listed first, and the checkpoint was owned after that.  So what the
+Another one: what is deleted, and what is needed, was listed first, and the checkpoint was owned
+after that.  So what the
 run that takes over writes is on no list of ours, however late we delete.
 """
 
@@ -114,17 +115,19 @@ class Housekeeping:
         deltas = storage.names(DELTAS)
         snapshots = storage.names(SNAPSHOTS)
         uncounted = commits.uncounted(self._checkpoint.claim.epoch)
+        oldest = oldest_needed(self._retained[0], self._key_groups) if self._retained else 0
+        # before asking, too: the next run removes the files of ours that it has copied
+        needed = commits.delta_files(oldest) if self._retained else frozenset()
         self._checkpoint.owner.require()
         for name in uncounted:
             storage.delete(name)
         if not self._retained:
-            self._remove_all_but(DELTAS, deltas, frozenset())
+            self._remove_all_but(DELTAS, deltas, needed)
             self._remove_all_but(SNAPSHOTS, snapshots, frozenset())
             return
-        oldest = oldest_needed(self._retained[0], self._key_groups)
         bound = min(oldest, self._retained[0].batch)
         commits.remove_before(bound)
-        self._remove_all_but(DELTAS, deltas, commits.delta_files(oldest))
+        self._remove_all_but(DELTAS, deltas, needed)
         # most commits have the very snapshots of the one before
         in_force = {id(commit.snapshots): commit.snapshots for commit in self._retained}
         self._remove_all_but(

@@ -136,9 +136,9 @@ def read_line(storage: Storage, below: int | None = None) -> Line:
         try:
             for claim in claim_files(storage.names(OWNERS)):
                 if below is None or claim.epoch < below:
-                    *_, line = (None, *lines_in(storage.read(f"{OWNERS}/{claim.name}")))
-                    if line is not None:
-                        return line
+                    lines = list(lines_in(storage.read(f"{OWNERS}/{claim.name}")))
+                    if lines:
+                        return lines[-1]
         except CheckpointError as error:  # renamed or deleted a moment ago
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -151,7 +151,7 @@ def read_line(storage: Storage, below: int | None = None) -> Line:
 
 
 def _without_claims(storage: Storage) -> Line:
-    """Return the line of a checkpoint that nobody claimed; raise if its claims are missing."""
+    """Return the line of a checkpoint without claims; raise if its claims are missing."""
     for name in storage.names(COMMITS):
         file = commit_file(name)
         if file is not None and file.epoch:

@@ -10,13 +10,13 @@ act.
 
 The invariants:
 
-* Nothing is told to anybody, and nothing deleted, between the claim and a line that is on disk
+* Nothing is reported to others, and nothing deleted, between the claim and a line that is on disk
   while the claim is held.
-* What an earlier run told it had written before, and it asked in between; so its commit was there
-  when the claim came, and is on the line.  What it writes after the claim has a name of its own,
-  and is on no line: it finds out when it asks, and tells nobody.
+* What an earlier run reported it had written before, and it asked in between; so its commit was
+  there when the claim came, and is on the line.  What it writes after the claim has a name of its
+  own, and is on no line: it learns that when it asks, and reports nothing.
 * A claim is read under whatever name it has, and deleted only by a run whose own line is on disk.
-  So a line that somebody acted on is never lost, however many runs begin at once and die.
+  So a line that a run acted on is never lost, however many runs begin at once and die.
 * A number is used once: who created a claim below another one, because it was held up between the
   two, takes a new one.  Its inode is compared, and its later name is its alone, as its first name
   could come again.
