@@ -6,9 +6,9 @@ A run holds a claim: a file of its own, ``owners/<epoch>`` in the checkpoint.  T
 after it takes that name away (`state.log.owners`).  So the answer is one open file away, in every
 process of the run, at the cost of some microseconds.
 
-The invariant: a process that is about to report a commit, or to delete, asks after what it relies on
-was written, or listed.  So the run that takes over has read everything that this one reported, and
-nothing of its own was on the list.
+The invariant: a process that is about to report a commit, or to delete, asks after what it relies
+on was written, or listed.  So the run that takes over has read everything that this one reported,
+and nothing of its own was on the list.
 
 The file is opened, not looked up by ``stat``: a network file system promises to ask its server when
 a file is opened, and may answer everything else from a cache.

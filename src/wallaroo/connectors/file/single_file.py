@@ -182,7 +182,7 @@ class SingleFileCommitter(FileCommitter):
             os.close(descriptor)
             raise self._changed(f"it has {size} bytes instead of {length}")
         self._is_unfinished = True
-        if size != length:  # else there is nothing to cut, whoever writes there meanwhile
+        if size != length:  # else there is nothing to cut, and another run may write there
             os.ftruncate(descriptor, length)
         os.lseek(descriptor, length, os.SEEK_SET)
         return descriptor

@@ -5,7 +5,7 @@ place that keeps them, whatever runs the tasks.
 
 A commit counts if it is written while its run owns the checkpoint.  Whether it was is asked after
 it is written: then either the run that takes over finds it, or this one learns that it is too late
-(`state.log.owners`).  A run that has learnt it does not know the commit's fate, and reports nothing.
+(`state.log.owners`).  A run that has learnt it does not know the commit's fate and reports nothing.
 """
 
 from __future__ import annotations
