@@ -2,55 +2,60 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup test long check demo bench faults partitions simulate endpoints scaling docs clean
+.PHONY: help setup setup-tests test long check demo bench faults partitions simulate endpoints scaling docs clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup:  ## Make .venv with pinned versions; find or install Java 17
+setup:  ## Make .venv with pinned versions of what applications need; find or install Java 17
 	@scripts/setup
 
+setup-tests:
+	@scripts/setup --tests
+
 test:  ## Check everything: style, types, import direction, doctests, tests
-	@scripts/setup --archive-later
+	@scripts/setup --tests --archive-later
 	@scripts/setup-test-servers
 	@scripts/check
 
-long: setup  ## Crash everywhere, try other examples, and run all of the conformance suite on every host: what "make test" samples
+long: setup-tests  ## Crash everywhere, try other examples, and run all of the conformance suite on every host: what "make test" samples
 	@WALLAROO_ALL_POINTS=1 WALLAROO_ALL_RUNNERS=1 WALLAROO_OTHER_EXAMPLES=1 $(PYTHON) -m pytest -p no:cacheprovider \
 		tests/faults tests/conformance tests/properties
 
-check: setup  ## The static part of "make test", in seconds: style, types, import direction, doctests
+check: setup-tests  ## The static part of "make test", in seconds: style, types, import direction, doctests
 	@scripts/check --static
 
-demo: setup  ## Run Market Spread live for a minute and check every output (DEMO=--forever: until Ctrl-C)
+demo:  ## Run Market Spread live for a minute and check every output (DEMO=--forever: until Ctrl-C)
+	@scripts/setup --archive-later
 	@$(PYTHON) scripts/demo.py $(DEMO)
+	@scripts/setup
 
-bench: setup  ## Measure the figures of benchmarks/README.md on this machine
+bench: setup-tests  ## Measure the figures of benchmarks/README.md on this machine
 	@scripts/setup-test-servers kafka
 	@scripts/setup-peers
 	@$(PYTHON) -m benchmarks $(BENCH)
 
-faults: setup  ## Kill processes under load, 200 times, break disks 100 times, compare with an oracle (FAULTS="--app sequence --kills 20")
+faults: setup-tests  ## Kill processes under load, 200 times, break disks 100 times, compare with an oracle (FAULTS="--app sequence --kills 20")
 	@PYTHONPATH=src $(PYTHON) -m tests.verification $(or $(FAULTS),--kills 200)
 	@$(if $(FAULTS),,PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --host in-process --faults all --kills 100)
 
-partitions: setup  ## Cut the network between hosts (namespaces, as root) under load (PARTITIONS="--kills 2")
+partitions: setup-tests  ## Cut the network between hosts (namespaces, as root) under load (PARTITIONS="--kills 2")
 	@reason="$$(PYTHONPATH=src $(PYTHON) -c 'from tests.verification.namespaces import unsupported_reason; print(unsupported_reason())')"; \
 	if [ -n "$$reason" ]; then echo "skipped: $$reason"; exit 0; fi; \
 	PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --faults partition --rate 500 $(or $(PARTITIONS),--kills 20)
 
-simulate: setup  ## Simulate 10,000 histories with failing disks and processes (SIMULATE="--seeds 100000", "--points")
+simulate: setup-tests  ## Simulate 10,000 histories with failing disks and processes (SIMULATE="--seeds 100000", "--points")
 	@PYTHONPATH=src $(PYTHON) -m tests.simulation $(or $(SIMULATE),--seeds 10000)
 
-endpoints: setup  ## Kill an application and the systems at its ends, read what came out (ENDS="--faults 100")
+endpoints: setup-tests  ## Kill an application and the systems at its ends, read what came out (ENDS="--faults 100")
 	@PYTHONPATH=src $(PYTHON) -m tests.endpoints $(or $(ENDS),--faults 100)
 
-scaling: setup  ## Grow, shrink and break a cluster under load, in all orders, compare with an oracle
+scaling: setup-tests  ## Grow, shrink and break a cluster under load, in all orders, compare with an oracle
 	@PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --changes pairs $(SCALING)
 	@PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --changes failures --workers 3 $(SCALING)
 	@PYTHONPATH=src $(PYTHON) -m tests.verification --app dice --changes kill,revive,kill2,revive --workers 3 --rate 1500 $(SCALING)
 
-docs: setup  ## Build the documentation and the API reference into site/
+docs: setup-tests  ## Build the documentation and the API reference into site/
 	@$(PYTHON) scripts/build_docs.py
 
 clean:  ## Remove .venv and everything that was built

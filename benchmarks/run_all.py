@@ -4,7 +4,7 @@
 
 The short form takes about half an hour; ``--full`` runs everything as long as its claims say.
 Reports go to ``benchmarks/results/`` (of this form only: a short run never replaces the results of
-a full one), and from there into the tables of README.md and docs/scaling.md.
+a full one), and from there into the tables of README.md and docs/scaling-figures.md.
 
 Where it runs: a process that starts one process for each benchmark.
 """

@@ -113,6 +113,10 @@ LAZY = {
         "wallaroo.cli.receive.command",
         "wallaroo.cli.receive.kafka",
     ): "it needs confluent-kafka, which is optional",
+    (
+        "wallaroo.connectors.spark.rows",
+        "pyarrow",
+    ): "it takes long, and only Spark's rows need it",
     ("wallaroo.connectors.files.rows", "pyarrow"): "it takes long, and only rows need it",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.serdes.registry", "confluent_kafka.schema_registry"): "it is optional",

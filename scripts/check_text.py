@@ -43,6 +43,10 @@ SKIPPED = frozenset(
 )
 
 
+# The package is in no registry: a hint names a library, or a clone of the repository.
+UNPUBLISHED = re.compile(r"pip install[^\n`]*wallaroo-spark")
+
+
 def files(root: Path) -> Iterator[Path]:
     """Files under version control or not ignored by it; without git, all but what tools make."""
     listing = subprocess.run(
@@ -70,6 +74,8 @@ def complaints(name: str, text: str) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if not is_quoted and (word := WORD.search(line)):
             yield f"{name}:{number}: not a word of this project: {word.group()}"
+        if not is_quoted and UNPUBLISHED.search(line):
+            yield f"{name}:{number}: wallaroo-spark is in no registry that pip installs from"
         found = MACHINE_PATH.search(line)
         if found:
             yield f"{name}:{number}: names a path of one machine: {found.group()}"

@@ -36,7 +36,7 @@ FLAGS = [
 TESTS = Path(__file__).resolve().parent
 # What holds in every attempt, whatever the machine does meanwhile.  A test of anything else that
 # failed is tried once more; the report says which.
-GUARANTEES = ("conformance", "faults", "properties", "simulation")
+GUARANTEES = {"conformance", "faults", "properties", "simulation"}
 POLL_S = 0.01
 LIMIT_S = 300.0
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
@@ -119,6 +119,27 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core, which checks a page's accessibility."""
+    file = TESTS.parent / ".servers/axe/node_modules/axe-core/axe.min.js"
+    if not file.exists():
+        _missing("axe-core is not there; run scripts/setup-test-servers")
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def save_screen() -> Callable[..., None]:
+    """Save a picture of a page as NAME.png in $WALLAROO_SCREENS; without that do nothing."""
+    folder = os.environ.get("WALLAROO_SCREENS")
+
+    def save(page: Any, name: str, *, is_whole: bool = False) -> None:
+        if folder:
+            page.screenshot(path=Path(folder, f"{name}.png"), full_page=is_whole)
+
+    return save
+
+
+@pytest.fixture(scope="session")
 def promtool() -> str:
     """Prometheus's checker of metrics and rules."""
     found = shutil.which("promtool")
@@ -144,7 +165,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run what takes long first; try once more what failed, unless it tests a guarantee."""
     items[:] = in_order(items)
     for item in items:
-        if item.path.relative_to(TESTS).parts[0] not in GUARANTEES:
+        if not GUARANTEES & set(item.path.relative_to(TESTS.parent).parts):
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["."]))
 
 

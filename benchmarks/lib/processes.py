@@ -52,14 +52,16 @@ def memory_by_kind(root_pid: int) -> dict[str, Memory]:
     return found
 
 
-def cpu_by_kind() -> dict[str, float]:
-    """CPU seconds that this process and all its descendants have taken so far."""
+def cpu_by_kind(root_pid: int | None = None) -> dict[str, float]:
+    """CPU seconds that a process, this one by default, and all its descendants have taken so
+    far.
+    """
     found: dict[str, float] = {}
-    own = os.getpid()
-    for pid in descendants(own):
+    root = root_pid or os.getpid()
+    for pid in descendants(root):
         try:
             seconds = _cpu_s(pid)
-            kind = DRIVER if pid == own else _kind(pid)
+            kind = DRIVER if pid == root else _kind(pid)
         except (OSError, IndexError):
             continue
         found[kind] = found.get(kind, 0.0) + seconds

@@ -11,10 +11,31 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import wallaroo
-from benchmarks.nexmark.events import Auction, Bid, Event, Person, is_auction, is_bid, time_of
+from benchmarks.nexmark.events import (
+    Auction,
+    Bid,
+    Event,
+    Person,
+    is_auction,
+    is_bid,
+    is_person,
+    time_of,
+)
+from wallaroo.aggregations import (
+    Count,
+    Distinct,
+    First,
+    Max,
+    MaxBy,
+    Min,
+    MinBy,
+    Sum,
+    combine_of,
+)
 
 Events = wallaroo.Pipeline[Any]
 Rows = wallaroo.Pipeline[Any]
@@ -131,26 +152,6 @@ def q22(events: Events) -> Rows:
 # --- joins of tables ---
 
 
-class Matches:
-    """A row, and what came before it."""
-
-    def __init__(self) -> None:
-        self.one: Any = None
-        self.waiting: list[Any] = []
-
-
-def match(event: Event, matches: Matches, kind: type[Any]) -> list[tuple[Any, Any]]:
-    """Pair events with the one of that kind, which may come after them."""
-    if isinstance(event, kind):
-        matches.one = event
-        waiting, matches.waiting = matches.waiting, []
-        return [(event, many) for many in waiting]
-    if matches.one is not None:
-        return [(matches.one, event)]
-    matches.waiting.append(event)
-    return []
-
-
 @wallaroo.key_extractor
 def person_of(event: Event) -> int:
     if isinstance(event, Bid):
@@ -163,40 +164,22 @@ def auction_of(event: Auction | Bid) -> int:
     return event.auction if isinstance(event, Bid) else event.id
 
 
-@wallaroo.state_computation_multi(name="match seller", state=Matches)
-def match_seller(event: Event, matches: Matches) -> list[tuple[Person, Auction]]:
-    return match(event, matches, Person)
-
-
-@wallaroo.state_computation_multi(name="match auction", state=Matches)
-def match_auction(event: Event, matches: Matches) -> list[tuple[Auction, Bid]]:
-    return match(event, matches, Auction)
-
-
 def q3(events: Events) -> Rows:
     """Local item suggestion."""
-    return (
-        events.filter(is_local_or_item)
-        .key_by(person_of)
-        .to(match_seller)
-        .map(lambda pair: (pair[0].name, pair[0].city, pair[0].state, pair[1].id))
+    people = events.filter(lambda e: is_person(e) and e.state in ("OR", "ID", "CA"))
+    items = events.filter(lambda e: is_auction(e) and e.category == 10).key_by(person_of)
+    return people.key_by(person_of).join(
+        items, lambda person, item: (person.name, person.city, person.state, item.id), within=None
     )
-
-
-def is_local_or_item(event: Event) -> bool:
-    if isinstance(event, Auction):
-        return event.category == 10
-    return isinstance(event, Person) and event.state in ("OR", "ID", "CA")
 
 
 def q20(events: Events) -> Rows:
     """Expand bids with their auction."""
+    items = events.filter(lambda e: is_auction(e) and e.category == 10).key_by(auction_of)
     return (
-        events.filter(lambda e: is_bid(e) or is_auction(e))
+        bids(events)
         .key_by(auction_of)
-        .to(match_auction)
-        .filter(lambda pair: pair[0].category == 10)
-        .map(lambda pair: (*bid_row(pair[1]), *auction_row(pair[0])))
+        .join(items, lambda bid, item: (*bid_row(bid), *auction_row(item)), within=None)
     )
 
 
@@ -211,37 +194,15 @@ def auction_row(a: Auction) -> tuple[Any, ...]:
     )
 
 
-class Member:
-    """A person, with their auctions and bids."""
-
-    def __init__(self) -> None:
-        self.person: Person | None = None
-        self.auctions: list[Auction] = []
-        self.bids: list[Bid] = []
-
-
-@wallaroo.state_computation_multi(name="match member", state=Member)
-def match_member(event: Event, member: Member) -> list[tuple[Bid, Person, Auction]]:
-    own_bids, auctions = member.bids, member.auctions
-    if isinstance(event, Person):
-        member.person = event
-    elif isinstance(event, Auction):
-        member.auctions.append(event)
-        auctions = [event]
-    else:
-        member.bids.append(event)
-        own_bids = [event]
-    if member.person is None:
-        return []
-    return [(bid, member.person, auction) for bid in own_bids for auction in auctions]
-
-
 def q23(events: Events) -> Rows:
     """Expand bids with their bidder and the bidder's auctions."""
-    return (
-        events.key_by(person_of)
-        .to(match_member)
-        .map(lambda found: (*bid_row(found[0]), *person_row(found[1]), *auction_row(found[2])))
+    people = events.filter(is_person).key_by(person_of)
+    bidders = bids(events).key_by(person_of).join(people, within=None, name="bidder")
+    return bidders.join(
+        events.filter(is_auction).key_by(person_of),
+        lambda found, item: (*bid_row(found[0]), *person_row(found[1]), *auction_row(item)),
+        within=None,
+        name="their auctions",
     )
 
 
@@ -252,60 +213,18 @@ def person_row(p: Person) -> tuple[Any, ...]:
 # --- winning bids ---
 
 
-class Lot:
-    """An auction and its best bid so far."""
-
-    def __init__(self) -> None:
-        self.auction: Auction | None = None
-        self.best: Bid | None = None
-        self.early: list[Bid] = []  # came before the auction
-        self.is_closed = False
-
-
-@wallaroo.state_computation(name="winning bid", state=Lot)
-def offer(event: Auction | Bid, lot: Lot, context: wallaroo.Context) -> tuple[Auction, Bid] | None:
-    if lot.is_closed:
-        return None
-    if isinstance(event, Auction):
-        lot.auction = event
-        context.set_timer("close", (event.expires + 1) * MS)
-        for bid in lot.early:
-            take(bid, event, lot)
-        lot.early.clear()
-    elif lot.auction is None:
-        lot.early.append(event)
-    else:
-        take(event, lot.auction, lot)
-    return None
-
-
-def take(bid: Bid, auction: Auction, lot: Lot) -> None:
-    is_open = auction.at <= bid.at <= auction.expires
-    if is_open and (lot.best is None or (-bid.price, bid.at) < (-lot.best.price, lot.best.at)):
-        lot.best = bid
-
-
-@offer.on_timer
-def close(lot: Lot, context: wallaroo.Context, name: str) -> tuple[Auction, Bid] | None:
-    auction, best = lot.auction, lot.best
-    lot.auction, lot.best, lot.is_closed = None, None, True
-    return (auction, best) if auction is not None and best is not None else None
-
-
-def winning_bids(events: Events) -> wallaroo.Pipeline[tuple[Auction, Bid]]:
-    traded = timed(events).filter(lambda e: is_bid(e) or is_auction(e))
-    return traded.key_by(auction_of).to(offer)
+def winning_bids(events: Events) -> wallaroo.Pipeline[tuple[Any, Any]]:
+    traded = timed(events)
+    best = MinBy(lambda b: (-b.price, b.at))
+    offers = bids(traded).key_by(auction_of)
+    auctions = traded.filter(is_auction).key_by(auction_of)
+    return auctions.join(offers, until=lambda a: a.expires * MS, over=best)
 
 
 class Prices:
     def __init__(self) -> None:
         self.total = 0
         self.count = 0
-
-
-@wallaroo.key_extractor
-def category_of(sale: tuple[Auction, Bid]) -> int:
-    return sale[0].category
 
 
 @wallaroo.state_computation(name="mean price", state=Prices)
@@ -317,17 +236,13 @@ def mean_price(sale: tuple[Auction, Bid], prices: Prices) -> tuple[int, int]:
 
 def q4(events: Events) -> Rows:
     """Mean of the winning bids of a category."""
-    return winning_bids(events).key_by(category_of).to(mean_price)
+    sales = winning_bids(events).key_by(lambda sale: sale[0].category)
+    return sales.to(mean_price).latest_per_key()
 
 
 class Sales:
     def __init__(self) -> None:
         self.last: list[tuple[int, int, int]] = []  # when, which auction, its price
-
-
-@wallaroo.key_extractor
-def seller_of(sale: tuple[Auction, Bid]) -> int:
-    return sale[0].seller
 
 
 @wallaroo.state_computation(name="last sales", state=Sales)
@@ -341,7 +256,7 @@ def last_sales(sale: tuple[Auction, Bid], sales: Sales) -> tuple[int, int, int]:
 
 def q6(events: Events) -> Rows:
     """Mean of a seller's last ten sales."""
-    return winning_bids(events).key_by(seller_of).in_order().to(last_sales)
+    return winning_bids(events).key_by(lambda sale: sale[0].seller).in_order().to(last_sales)
 
 
 def q9(events: Events) -> Rows:
@@ -352,107 +267,47 @@ def q9(events: Events) -> Rows:
 # --- windows ---
 
 
-class CountIn(wallaroo.Aggregation[Any, int, tuple[int, int, int, int]]):
-    """Events of a window, with the window."""
-
-    adds_up_exactly = True
-
-    def initial_accumulator(self) -> int:
-        return 0
-
-    def update(self, event: Any, count: int, /) -> int:
-        return count + 1
-
-    def combine(self, left: int, right: int, /) -> int:
-        return left + right
-
-    def output(self, key: int, count: int, window: wallaroo.Window) -> tuple[int, int, int, int]:  # type: ignore[override]  # the documented third argument
-        return key, count, window.start // MS, window.end // MS
-
-
-class Greatest(wallaroo.Aggregation[Any, list[Any], list[Any]]):
-    """All events with the greatest value."""
-
-    adds_up_exactly = True
-
-    def __init__(self, of: Callable[[Any], int]) -> None:
-        self.of = of
-
-    def initial_accumulator(self) -> list[Any]:
-        return []
-
-    def update(self, event: Any, greatest: list[Any], /) -> None:
-        if greatest and self.of(event) > self.of(greatest[0]):
-            greatest.clear()
-        if not greatest or self.of(event) == self.of(greatest[0]):
-            greatest.append(event)
-
-    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
-        if not left or not right:
-            return left or right
-        ahead = self.of(left[0]) - self.of(right[0])
-        return left + right if ahead == 0 else left if ahead > 0 else right
-
-    def output(self, key: Any, greatest: list[Any], /) -> list[Any]:
-        return greatest
-
-
-@wallaroo.key_extractor
-def bidder_of(bid: Bid) -> int:
-    return bid.bidder
+def counted(result: wallaroo.WindowResult[int]) -> tuple[int, int, int, int]:
+    return result.key, result.value, result.window.start // MS, result.window.end // MS
 
 
 def q5(events: Events) -> Rows:
     """Auctions with the most bids in the last ten seconds, every two seconds."""
-    hot = TEN_SECONDS.with_slide(2 * SECOND)
-    most = wallaroo.range_windows(2 * SECOND).over(Greatest(lambda counted: counted[1]))
-    counts = timed(bids(events)).key_by(auction_of).to(hot.over(CountIn))
-    return counts.collect().to(most).flat_map(lambda rows: rows)
+    hot = TEN_SECONDS.with_slide(2 * SECOND).over(Count(), with_window=True)
+    most = wallaroo.range_windows(2 * SECOND).over(MaxBy(lambda hot: hot.value, ties=True))
+    counts = timed(bids(events)).key_by(auction_of).to(hot)
+    return counts.collect().to(most).flat_map(lambda rows: rows).map(counted)
 
 
 def q7(events: Events) -> Rows:
     """Highest bids of every ten seconds."""
-    highest = TEN_SECONDS.over(Greatest(lambda bid: bid.price))
+    highest = TEN_SECONDS.over(MaxBy(lambda bid: bid.price, ties=True))
     found = timed(bids(events)).collect().to(highest).flat_map(lambda rows: rows)
     return found.map(lambda b: (b.auction, b.price, b.bidder, b.at, b.extra))
 
 
-class NewSeller(wallaroo.Aggregation[Any, list[Any], Any]):
-    """A person, if they came and sold within the window."""
-
-    adds_up_exactly = True
-
-    def initial_accumulator(self) -> list[Any]:
-        return [None, False]
-
-    def update(self, event: Event, found: list[Any], /) -> None:
-        if isinstance(event, Person):
-            found[0] = event.name
-        else:
-            found[1] = True
-
-    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
-        return [left[0] or right[0], left[1] or right[1]]
-
-    def output(self, key: int, found: list[Any], window: wallaroo.Window) -> Any:  # type: ignore[override]  # the documented third argument
-        return (key, found[0], window.start // MS) if all(found) else None
-
-
 def q8(events: Events) -> Rows:
     """People who came and sold within the same ten seconds."""
-    traders = timed(events).filter(lambda e: not is_bid(e))
-    return traders.key_by(person_of).to(TEN_SECONDS.over(NewSeller))
+    both = combine_of(
+        name=First(lambda e: e.name).where(is_person), sales=Count().where(is_auction)
+    )
+    traders = timed(events).filter(lambda e: not is_bid(e)).key_by(person_of)
+    found = traders.to(TEN_SECONDS.over(both, with_window=True))
+    return found.filter(lambda r: r.value["name"] and r.value["sales"]).map(
+        lambda r: (r.key, r.value["name"], r.window.start // MS)
+    )
 
 
 def q11(events: Events) -> Rows:
     """Bids of a user's sessions."""
-    sessions = wallaroo.session_windows(10 * SECOND).over(CountIn)
-    return timed(bids(events)).key_by(bidder_of).to(sessions)
+    sessions = wallaroo.session_windows(10 * SECOND).over(Count(), with_window=True)
+    return timed(bids(events)).key_by(lambda b: b.bidder).to(sessions).map(counted)
 
 
 def q12(events: Events) -> Rows:
     """Bids of a user in ten seconds of the clock."""
-    return bids(events).key_by(bidder_of).to(TEN_SECONDS.over(CountIn))
+    windows = TEN_SECONDS.over(Count(), with_window=True)
+    return bids(events).key_by(lambda b: b.bidder).to(windows).map(counted)
 
 
 # --- statistics of a day, as they change ---
@@ -462,81 +317,53 @@ def rank_of(price: int) -> int:
     return 0 if price < 10_000 else 1 if price < 1_000_000 else 2
 
 
-class Bidding(wallaroo.Aggregation[Bid, list[Any], tuple[Any, ...]]):
-    """Bids, bidders and auctions, in all and by level of price."""
-
-    def initial_accumulator(self) -> list[Any]:
-        return [0, [0, 0, 0], [set(), set(), set()], [set(), set(), set()]]
-
-    def update(self, bid: Bid, found: list[Any], /) -> None:
-        rank = rank_of(bid.price)
-        if bid.at > found[0]:
-            found[0] = bid.at
-        found[1][rank] += 1
-        found[2][rank].add(bid.bidder)
-        found[3][rank].add(bid.auction)
-
-    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
-        counts = [one + other for one, other in zip(left[1], right[1], strict=True)]
-        sets = [
-            [one | other for one, other in zip(left[part], right[part], strict=True)]
-            for part in (2, 3)
-        ]
-        return [max(left[0], right[0]), counts, *sets]
-
-    def output(self, key: Any, found: list[Any], window: wallaroo.Window) -> tuple[Any, ...]:  # type: ignore[override]  # the documented third argument
-        newest, counts, *sets = found
-        distinct = [
-            len(part) for ranked in sets for part in (ranked[0].union(*ranked[1:]), *ranked)
-        ]
-        return key, window.start // MS, newest // 60_000, sum(counts), *counts, *distinct
+def by_level(name: str, of: Any) -> dict[str, Any]:
+    """Return an aggregation over all bids, and over those of each level of price."""
+    levels = {f"{name}{rank}": of.where(partial(has_rank, rank)) for rank in range(3)}
+    return {name: of, **levels}
 
 
-@wallaroo.key_extractor
-def channel_of(bid: Bid) -> str:
-    return bid.channel
+def has_rank(rank: int, bid: Bid) -> bool:
+    return rank_of(bid.price) == rank
+
+
+BIDS = by_level("bids", Count())
+BIDDING = combine_of(
+    **BIDS,
+    **by_level("bidders", Distinct(lambda b: b.bidder)),
+    **by_level("auctions", Distinct(lambda b: b.auction)),
+)
 
 
 def q15(events: Events) -> Rows:
     """Bidding statistics."""
-    statistics = timed(bids(events)).collect().to(PER_DAY.over(Bidding))
-    return statistics.map(lambda row: (row[1], *row[3:]))
+    statistics = timed(bids(events)).collect().to(PER_DAY.over(BIDDING, with_window=True))
+    return statistics.map(lambda r: (r.window.start // MS, *r.value.values()))
 
 
 def q16(events: Events) -> Rows:
     """Bidding statistics of a channel."""
-    return timed(bids(events)).key_by(channel_of).to(PER_DAY.over(Bidding))
+    day = combine_of(newest=Max(lambda b: b.at), **BIDDING.parts)
+    found = timed(bids(events)).key_by(lambda b: b.channel).to(PER_DAY.over(day, with_window=True))
+    return found.map(daily)
 
 
-class AuctionPrices(wallaroo.Aggregation[Bid, list[int], tuple[Any, ...]]):
-    """Bids by level of price, and their prices."""
-
-    adds_up_exactly = True
-
-    def initial_accumulator(self) -> list[int]:
-        return [0, 0, 0, 1 << 62, 0, 0]
-
-    def update(self, bid: Bid, found: list[int], /) -> None:
-        price = bid.price
-        found[rank_of(price)] += 1
-        found[3] = min(found[3], price)
-        found[4] = max(found[4], price)
-        found[5] += price
-
-    def combine(self, left: list[int], right: list[int], /) -> list[int]:
-        least, greatest = min(left[3], right[3]), max(left[4], right[4])
-        counts = [one + other for one, other in zip(left[:3], right[:3], strict=True)]
-        return [*counts, least, greatest, left[5] + right[5]]
-
-    def output(self, key: int, found: list[int], window: wallaroo.Window) -> tuple[Any, ...]:  # type: ignore[override]  # the documented third argument
-        *counts, least, greatest, total = found
-        count = sum(counts)
-        return (key, window.start // MS, count, *counts, least, greatest, total // count, total)
+def daily(result: wallaroo.WindowResult[dict[str, int]]) -> tuple[Any, ...]:
+    newest, *numbers = result.value.values()
+    return result.key, result.window.start // MS, newest // 60_000, *numbers
 
 
 def q17(events: Events) -> Rows:
     """Bidding statistics of an auction."""
-    return timed(bids(events)).key_by(auction_of).to(PER_DAY.over(AuctionPrices))
+    price = Sum(lambda b: b.price)
+    prices = combine_of(**BIDS, least=Min(price.of), greatest=Max(price.of), total=price)
+    found = timed(bids(events)).key_by(auction_of).to(PER_DAY.over(prices, with_window=True))
+    return found.map(traded)
+
+
+def traded(result: wallaroo.WindowResult[dict[str, int]]) -> tuple[Any, ...]:
+    *numbers, total = result.value.values()
+    return result.key, result.window.start // MS, *numbers, total // numbers[0], total
 
 
 # --- the last, the best ---
@@ -545,11 +372,6 @@ def q17(events: Events) -> Rows:
 class Last:
     def __init__(self) -> None:
         self.at = 0
-
-
-@wallaroo.key_extractor
-def bidder_and_auction(bid: Bid) -> str:
-    return f"{bid.bidder} {bid.auction}"
 
 
 @wallaroo.state_computation(name="last bid", state=Last)
@@ -562,7 +384,7 @@ def last_bid(bid: Bid, last: Last) -> tuple[Any, ...] | None:
 
 def q18(events: Events) -> Rows:
     """A bidder's last bid for an auction."""
-    return bids(events).key_by(bidder_and_auction).to(last_bid)
+    return bids(events).key_by(lambda b: (b.bidder, b.auction)).to(last_bid).latest_per_key()
 
 
 class Best:
@@ -583,7 +405,8 @@ def ten_best(bid: Bid, best: Best) -> list[tuple[Any, ...]]:
 
 def q19(events: Events) -> Rows:
     """The ten best bids of an auction."""
-    return bids(events).key_by(auction_of).to(ten_best)
+    ranks = bids(events).key_by(auction_of).to(ten_best)
+    return ranks.key_by(lambda row: (row[0], row[-1])).latest_per_key()
 
 
 QUERIES: dict[str, Callable[[Events], Rows]] = {

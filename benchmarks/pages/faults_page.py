@@ -24,6 +24,11 @@ VERIFIED, SIMULATED = RESULTS / "faults.jsonl", RESULTS / "simulation.jsonl"
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 KINDS = ("driver", "jvm", "worker", "daemon", "planner", "ingress", "egress")
+OF_CLUSTERS = {
+    "workers joined": ("grow1", "grow2", "revive"),
+    "workers left": ("shrink1", "shrink2"),
+    "master killed": ("master",),
+}
 OF_DISKS = ("enospc", "eio", "torn", "clock", "flip", "partition")
 WRONG = ("lost", "duplicated", "out_of_order", "wrong", "ended_by_itself")
 
@@ -81,7 +86,15 @@ def _verified(runs: list[Run]) -> list[str]:
     ]
     totals = ["all", *(sum(row[at] for row in rows) for at in range(1, len(rows[0])))]
     deeds = {host: _added(of_host[host], "deeds") for host in hosts}
-    others = [[host, *(deeds[host][deed] for deed in OF_DISKS)] for host in hosts]
+    changes = {host: _added(of_host[host], "changes") for host in hosts}
+    others = [
+        [
+            host,
+            *(deeds[host][deed] for deed in OF_DISKS),
+            *(sum(changes[host][name] for name in names) for names in OF_CLUSTERS.values()),
+        ]
+        for host in hosts
+    ]
     receivers = sorted({run["receiver"] for run in runs})
     found = [
         _row_of(receiver, [run for run in runs if run["receiver"] == receiver])
@@ -91,8 +104,8 @@ def _verified(runs: list[Run]) -> list[str]:
         "Processes killed, held with SIGSTOP for seconds, or asked to stop, by role:",
         _table(["host", "runs", *KINDS, "sum"], [*rows, totals]),
         "Other faults (writes that fail or are torn, clocks that jump, bits flipped between two "
-        "starts, networks that are cut):",
-        _table(["host", *OF_DISKS], others),
+        "starts, networks that are cut, clusters that change):",
+        _table(["host", *OF_DISKS, *OF_CLUSTERS], others),
         "What came of all of these, by the receiver of TCP output. A plain receiver may get "
         "outputs again where a connection broke; none may be lost:",
         _table(
@@ -148,7 +161,7 @@ def _simulated_row(what: str, runs: list[Run]) -> list[Any]:
 def _added(runs: Iterable[Run], name: str) -> Counter[str]:
     counts: Counter[str] = Counter()
     for run in runs:
-        counts.update(run[name])
+        counts.update(run.get(name, {}))  # earlier lines have no changes
     return counts
 
 

@@ -1,4 +1,4 @@
-"""Tables and charts of benchmarks/ and of docs/scaling.md, made from the reports in ``results/``.
+"""Tables and charts of benchmarks/ and of a page of docs/, from the reports in ``results/``.
 
     python -m benchmarks.pages.report [--check]
 
@@ -28,7 +28,7 @@ HEADLINES = BENCHMARKS / "README.md"
 FIGURES = BENCHMARKS / "figures.md"
 CHARTS = BENCHMARKS / "charts"
 # Figures of clusters are on the page that explains clusters.
-SCALING = BENCHMARKS.parent / "docs" / "scaling.md"
+SCALING = BENCHMARKS.parent / "docs" / "scaling-figures.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md, from the reports of its benchmarks: figures named "row: column"
+"""The tables of docs/scaling-figures.md, from its benchmarks' reports: figures named "row: column"
 become rows and columns.
 
 Where it runs: pure.

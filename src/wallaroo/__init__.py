@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from wallaroo.runner import run
     from wallaroo.sources.feeds.generator import GenSourceConfig
     from wallaroo.steps.windows.aggregation import Aggregation
-    from wallaroo.steps.windows.spec import Firing, Window
+    from wallaroo.steps.windows.spec import Firing, Window, WindowResult
     from wallaroo.steps.windows.step import WindowStep
     from wallaroo.vectorized.row_error import RowError
     from wallaroo.vectorized.steps import (
@@ -143,6 +143,7 @@ else:
             "Aggregation": "wallaroo.steps.windows.aggregation",
             "Firing": "wallaroo.steps.windows.spec",
             "Window": "wallaroo.steps.windows.spec",
+            "WindowResult": "wallaroo.steps.windows.spec",
             "WindowStep": "wallaroo.steps.windows.step",
             "StdoutSinkConfig": "wallaroo.connectors.stdout.sink",
             "RowError": "wallaroo.vectorized.row_error",
@@ -187,7 +188,7 @@ __all__ = [
     # windows
     "Aggregation", "range_windows", "count_windows", "session_windows", "RangeWindows",
     "CountWindows", "SessionWindows",
-    "Window", "Firing", "WindowStep",
+    "Window", "WindowResult", "Firing", "WindowStep",
     # time spans
     "nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours",
     # packing

@@ -13,22 +13,31 @@ sessions.
 ...     _ = both.update(number, state)
 >>> both.output("key", state)
 {'n': 3, 'mean': 3.0}
+
+``where`` lets any of them count some of the events only:
+
+>>> large = Sum().where(lambda number: number > 1)
+>>> large.update(6, large.update(1, 0) or 0)
+6
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+import operator
+from collections.abc import Callable, Hashable
+from typing import Any, ClassVar, Generic, TypeVar
 
+from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps.windows.aggregation import Aggregation, calls_of
 from wallaroo.steps.windows.spec import Window
+from wallaroo.user_code.user_frames import user_place
 
 # fmt: off
 __all__ = [
-    "Count", "Sum", "Mean", "Min", "Max", "Variance", "StandardDeviation", "TopN", "Collect",
-    "CombineOf", "combine_of",
+    "Count", "CountIf", "Sum", "Mean", "Min", "Max", "MinBy", "MaxBy", "First", "Last", "Distinct",
+    "Variance", "StandardDeviation", "TopN", "Collect", "CombineOf", "combine_of",
 ]
 # fmt: on
 
@@ -41,6 +50,18 @@ def _itself(event: Any) -> Any:
     return event
 
 
+def _function(given: Any, option: str = "of") -> Callable[[Any], Any]:
+    """Return the function of an option; raise WallarooParameterError if it is none."""
+    if given is None:
+        return _itself
+    if not callable(given):
+        what = f"{option} is {given!r:.60}, not a function."
+        fix = "Give it a function of one event, such as lambda event: event.price."
+        raise WallarooParameterError(Problem("an aggregation", user_place(), what, fix))
+    function: Callable[[Any], Any] = given
+    return function
+
+
 class _Named(Aggregation[Any, Any, Any]):
     """An aggregation whose step has its class's name, in lower case."""
 
@@ -50,7 +71,7 @@ class _Named(Aggregation[Any, Any, Any]):
 
 class _OfValue(_Named):
     def __init__(self, of: Of = None):
-        self.of = of or _itself
+        self.of = _function(of)
 
 
 class Count(_Named):
@@ -69,6 +90,16 @@ class Count(_Named):
 
     def output(self, key: Any, count: int, /) -> int:
         return count
+
+
+class CountIf(Count):
+    """The number of events for which a predicate returns a true value."""
+
+    def __init__(self, predicate: Callable[[Any], object]):
+        self.predicate = _function(predicate, "predicate")
+
+    def update(self, event: Any, count: int, /) -> int:
+        return count + 1 if self.predicate(event) else count
 
 
 class Sum(_OfValue):
@@ -152,6 +183,114 @@ class Max(_OfValue):
         return greatest[0] if greatest else None
 
 
+class MaxBy(_Named):
+    """The event with the greatest value of ``of``; None, which emits nothing, if there is none.
+
+    Of several, it is the one that came first; with ``ties=True`` the result is the list of all of
+    them, in the order in which they came.  NaN counts only if there is nothing else.
+    """
+
+    adds_up_exactly = True
+    _exceeds: ClassVar[Callable[[Any, Any], Any]] = operator.gt
+
+    def __init__(self, of: Of = None, *, ties: bool = False):
+        self.of = _function(of)
+        self.ties = ties
+
+    def initial_accumulator(self) -> list[Any]:
+        return []  # later the value and its events
+
+    def update(self, event: Any, best: list[Any], /) -> None:
+        value = self.of(event)
+        if not best or self._is_beaten(best[0], value):
+            best[:] = value, event
+        elif self.ties and value == best[0]:
+            best.append(event)
+
+    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
+        if not left or not right:
+            return left or right
+        if self._is_beaten(left[0], right[0]):
+            return right
+        return left + right[1:] if self.ties and left[0] == right[0] else left
+
+    def output(self, key: Any, best: list[Any], /) -> Any:
+        if not best:
+            return None
+        return best[1:] if self.ties else best[1]
+
+    def _is_beaten(self, best: Any, value: Any) -> bool:
+        if value != value:
+            return False
+        return best != best or bool(type(self)._exceeds(value, best))
+
+
+class MinBy(MaxBy):
+    """The event with the least value of ``of``, or all of them: see ``MaxBy``."""
+
+    _exceeds = operator.lt
+
+
+class First(_OfValue):
+    """The value of the event that came first; None, which emits nothing, if there is none.
+
+    In sliding windows and joined sessions, it is the first one of the earliest pane.
+    """
+
+    def initial_accumulator(self) -> list[Any]:
+        return []
+
+    def update(self, event: Any, first: list[Any], /) -> None:
+        if not first:
+            first.append(self.of(event))
+
+    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
+        return left or right
+
+    def output(self, key: Any, first: list[Any], /) -> Any:
+        return first[0] if first else None
+
+
+class Last(_OfValue):
+    """The value of the event that came last; None, which emits nothing, if there is none.
+
+    In sliding windows and joined sessions, it is the last one of the latest pane.
+    """
+
+    def initial_accumulator(self) -> list[Any]:
+        return []
+
+    def update(self, event: Any, last: list[Any], /) -> None:
+        last[:] = [self.of(event)]
+
+    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
+        return right or left
+
+    def output(self, key: Any, last: list[Any], /) -> Any:
+        return last[0] if last else None
+
+
+class Distinct(_OfValue):
+    """The exact number of distinct values, which are hashable.  Memory and state grow with them.
+
+    ``wallaroo.sketches.Distinct`` estimates it in a few kilobytes.
+    """
+
+    adds_up_exactly = True
+
+    def initial_accumulator(self) -> set[Hashable]:
+        return set()
+
+    def update(self, event: Any, found: set[Hashable], /) -> None:
+        found.add(self.of(event))
+
+    def combine(self, left: set[Hashable], right: set[Hashable], /) -> set[Hashable]:
+        return left | right
+
+    def output(self, key: Any, found: set[Hashable], /) -> int:
+        return len(found)
+
+
 class Variance(_OfValue):
     """The variance of a population or, with ``sample=True``, that of a sample.
 
@@ -203,7 +342,7 @@ class TopN(_Named, Generic[Event]):
 
     def __init__(self, n: int, by: Of = None):
         self.n = n
-        self.by = by or _itself
+        self.by = _function(by, "by")
 
     def initial_accumulator(self) -> list[Any]:
         return []

@@ -6,6 +6,8 @@ from a worker to the driver.
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -82,17 +84,22 @@ class PeerError(WallarooError):
     """A fault outside of the application: a missing, busy, full or wrong port, disk, ..."""
 
 
+def install_command(library: str) -> str:
+    """Return the command that installs a library, named as in its registry, for this Python."""
+    return f"{sys.executable} -m pip install {shlex.quote(library)}"
+
+
 @contextmanager
 def optional_library(
-    user: str, library: str, extra: str, where: str = "where the driver runs"
+    user: str, library: str, where: str = "where the driver runs"
 ) -> Iterator[None]:
     """Import what needs an optional library; raise PeerError if it cannot be imported."""
     try:
         yield
     except ImportError as error:
         raise PeerError(
-            f"{user} needs {library}, which cannot be imported: {error}. Install it {where}: pip "
-            f"install 'wallaroo-spark[{extra}]'."
+            f"{user} needs {library}, which cannot be imported: {error}. Install it {where}: "
+            f"{install_command(library)}"
         ) from error
 
 

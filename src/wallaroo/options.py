@@ -79,6 +79,9 @@ class RunOptions:
     speed: float | None = None
     """Replay recorded input by its event times: 1.0 as it came, 10.0 ten times as fast; None: as
     fast as it can be read."""
+    until_now: bool = False
+    """End when what the sources held at the start is processed; sources that keep nothing, such as
+    TCP ports, end at once."""
     latency: timedelta | float | Latency | LatencyName | None = None
     """How long an event may take from its receipt to its results: a timedelta or milliseconds.
     Commits are as rare as that allows.  None: 50 ms with resident tasks, no target with
@@ -216,6 +219,7 @@ class RunChanges(TypedDict, total=False):
     tasks: int | None
     batch_time_s: float
     speed: float | None
+    until_now: bool
     latency: timedelta | float | Latency | LatencyName | None
     host: HostKind | HostName | None
     log_level: str

@@ -14,13 +14,7 @@ from typing import Any, Unpack
 from wallaroo.api.application import Application
 from wallaroo.dataflow.check.pickling import interactive_problems
 from wallaroo.errors import PipelineError, Problem
-from wallaroo.options import (
-    KEY_GROUPS_MAX,
-    RunChanges,
-    RunHandle,
-    RunOptions,
-    is_run_forbidden,
-)
+from wallaroo.options import KEY_GROUPS_MAX, RunChanges, RunHandle, RunOptions, is_run_forbidden
 from wallaroo.user_code.user_frames import user_files
 
 
@@ -62,13 +56,13 @@ def launch(
     try:
         from wallaroo.spark.micro_batch.host import new_run  # while the JVM starts
 
-        made: RunHandle = new_run(application, chosen, session, begun)
+        handle: RunHandle = new_run(application, chosen, session, begun)
     except BaseException:
         if begun is not None:
             begun.discard()
         raise
-    made.begin()
-    return made
+    handle.begin()
+    return handle
 
 
 def _checked(

@@ -1,7 +1,7 @@
 """Aggregations that keep a sketch instead of all values: distinct counts, quantiles.
 
-Where it runs: everywhere.  The sketches are Apache DataSketches': ``pip install
-'wallaroo-spark[sketches]'``.
+Where it runs: everywhere.  They are Apache DataSketches', of the package
+datasketches.
 
 Results are close, not exact, and may differ within that error by how events were cut into batches:
 sketches are combined per pane.
@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from wallaroo.errors import install_command
 from wallaroo.steps.windows.aggregation import Aggregation
 
 try:
     from datasketches import hll_sketch, hll_union, tdigest_double
 except ImportError as missing:
     raise ImportError(
-        "wallaroo.sketches needs datasketches: pip install 'wallaroo-spark[sketches]', wherever "
-        "the driver and workers run"
+        f"wallaroo.sketches needs datasketches. Install it wherever the driver and workers run: "
+        f"{install_command('datasketches')}"
     ) from missing
 
 __all__ = ["Distinct", "Quantiles"]

@@ -277,6 +277,14 @@ KEYS = ["str:1", "bytes:1", "int:1", "str:", "bytes:", "int:0", "int:-1", "int:"
 MANY = ["list", "empty", "none", "tuple", "generator", "holes"]
 
 
+def _pairs_as_keys() -> Case:
+    lines = ["a", "bb", "b", "a", "ba", "bb", "a", "b"] * 3
+    expected = []
+    for counted in counted_by(lines, lambda line: (line[0], len(line))):
+        expected.append(f"{counted} {counted.split()[1]}")
+    return Case("pairs as keys", values.pairs_as_keys, {"in": lines}, ordered_per_key(out=expected))
+
+
 def _several_outputs() -> Case:
     """The second step gives n - 1 outputs for its n-th event of a key."""
     lines = MANY * 3
@@ -404,6 +412,19 @@ def _timed(outputs: Outputs) -> None:
     assert per_key(outputs["out"]) == sessions.expected(TIMED_LINES)
 
 
+def _newest(outputs: Outputs) -> None:
+    """Which ones leave depends on the batches; a key's are in order, and its last one is there."""
+    counted = counted_by(LINES, first_word)
+    assert set(outputs["out"]) <= set(counted)
+    for key, rows in per_key(outputs["out"]).items():
+        numbers = [int(row.split()[-1]) for row in rows]
+        assert numbers == sorted(set(numbers))
+        assert rows[-1] == per_key(counted)[key][-1]
+    lengths = per_key(outputs["out2"], lambda row: str(length_of_first_word(row)))
+    assert set(lengths) == {"2", "3"}
+    assert set(outputs["out2"]) <= {f"{row}!" for row in counted}
+
+
 def _joined_in_windows() -> Case:
     lefts, rights = TIMED_LINES[:150], TIMED_LINES[7:120:2]
     pairs, late = windowed.in_windows(lefts, rights)
@@ -438,6 +459,12 @@ CASES = (
         {"in": TIMED_LINES},
         ordered_per_key(out=windowed.in_sliding(TIMED_LINES)),
     ),
+    Case(
+        "results with their windows",
+        windowed.bounded,
+        {"in": TIMED_LINES},
+        in_any_order(*windowed.in_bounded(TIMED_LINES)),
+    ),
     _joined_in_windows(),
     Case(
         "outer join",
@@ -445,6 +472,19 @@ CASES = (
         {"left": TIMED_LINES[:90], "right": TIMED_LINES[7:120:2]},
         in_any_order(*windowed.in_joined(TIMED_LINES[:90], TIMED_LINES[7:120:2])),
     ),
+    Case(
+        "join without a span",
+        windowed.tables,
+        {"left": TIMED_LINES[:60], "right": TIMED_LINES[7:90:2]},
+        in_any_order(*windowed.in_tables(TIMED_LINES[:60], TIMED_LINES[7:90:2])),
+    ),
+    Case(
+        "join until a time of its own, aggregated",
+        windowed.best,
+        {"left": TIMED_LINES[:90], "right": TIMED_LINES[7:120:2]},
+        in_any_order(*windowed.in_best(TIMED_LINES[:90], TIMED_LINES[7:120:2])),
+    ),
+    Case("newest of a batch", shapes.newest_of_a_batch, {"in": LINES}, _newest),
     Case(
         "as-of join",
         windowed.latest,
@@ -534,6 +574,7 @@ CASES = (
         {"in": KEYS * 3},
         ordered_per_key(out=counted_by(KEYS * 3, str)),
     ),
+    _pairs_as_keys(),
     Case(
         "random keys",
         values.random_keys,

@@ -1,8 +1,8 @@
 """Runners for the suite: in this process with one undisturbed batch, in this process in pieces, on
-Spark, and on Spark at low latency.
+Spark, and on Spark with resident tasks, which are the default on one machine.
 
-Spark runs what may depend on it, and low latency a sample; with ``WALLAROO_ALL_RUNNERS=1`` in the
-environment (`make long`) all runners run all of it.
+The micro-batch host runs what may depend on Spark, and resident tasks a sample; with
+``WALLAROO_ALL_RUNNERS=1`` in the environment (`make long`) all runners run all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def spark_runner(spark_session: Any) -> SparkRunner:
     return SparkRunner(spark_session, tuning=Tuning(pace, mark_bytes=128))
 
 
-LOW_LATENCY = "spark, low latency"
+RESIDENT = "spark, resident"
 # what steps do in the engine, which knows no host, and tests that differ in nothing else from one
 # that Spark runs
 SAME_ON_SPARK = (
@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_sampled(name: str) -> bool:
-    if LOW_LATENCY in name and not any(part in name for part in SAMPLE):
+    if RESIDENT in name and not any(part in name for part in SAMPLE):
         return False
     is_same = any(part in name for part in SAME_ON_SPARK)
     return not (is_same and "spark" in name.partition("[")[2])
@@ -101,13 +101,13 @@ def _is_sampled(name: str) -> bool:
         "one batch",
         "in pieces",
         pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.java]),
-        pytest.param(LOW_LATENCY, marks=[pytest.mark.spark, pytest.mark.java]),
+        pytest.param(RESIDENT, marks=[pytest.mark.spark, pytest.mark.java]),
     ]
 )
 def runner(request: pytest.FixtureRequest) -> Any:
     """Every runner there is."""
     if request.param == "spark":
         return request.getfixturevalue("spark_runner")
-    if request.param == LOW_LATENCY:
-        return replace(request.getfixturevalue("spark_runner"), latency="low")
+    if request.param == RESIDENT:
+        return replace(request.getfixturevalue("spark_runner"), host="resident")
     return LocalRunner(1, 1) if request.param == "one batch" else LocalRunner(5, 3)

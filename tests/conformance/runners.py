@@ -13,7 +13,7 @@ from typing import Any
 from wallaroo import run
 from wallaroo.api.application import Application
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
-from wallaroo.options import LatencyName
+from wallaroo.options import HostName
 from wallaroo.testing import run_local
 
 Build = Callable[[Path, Path], Application]
@@ -44,7 +44,7 @@ class SparkRunner:
     """
 
     session: Any
-    latency: LatencyName = "normal"
+    host: HostName = "micro-batch"
     tuning: Tuning = DEFAULT
 
     def __call__(
@@ -65,7 +65,7 @@ class SparkRunner:
                 build(folder, folder),
                 session=self.session,
                 module_paths=(REPOSITORY,),
-                latency=self.latency,
+                host=self.host,
                 tuning=self.tuning,
             )
             if not handle.wait(RUN_S_MAX):

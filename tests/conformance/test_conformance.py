@@ -22,13 +22,12 @@ from tests.conformance.cases import (
     topology_case,
 )
 from tests.conformance.runners import LocalRunner, SparkRunner
-from wallaroo.options import LatencyName
+from wallaroo.options import HostKind
 
 # what Spark runs of the topologies, and how
 IS_ALL = bool(os.environ.get("WALLAROO_ALL_RUNNERS"))
 ON_SPARK = topology.TOPOLOGIES if IS_ALL else topology.TOPOLOGIES[4::16]
 IN_TIME_ON_SPARK = in_time.SHAPES if IS_ALL else in_time.SHAPES[12::32]
-LATENCIES: tuple[LatencyName, ...] = ("normal", "low") if IS_ALL else ("normal",)
 TWO_WAYS = (LocalRunner(1, 1), LocalRunner(3, 4))
 
 
@@ -60,13 +59,13 @@ def test_every_message_went_through_all_stages_in_order(
 
 @pytest.mark.spark
 @pytest.mark.java
-@pytest.mark.parametrize("latency", LATENCIES)
+@pytest.mark.parametrize("host", HostKind)
 @pytest.mark.parametrize("stages", ON_SPARK, ids=" ".join)
 def test_every_message_went_through_all_stages_on_spark(
-    stages: tuple[str, ...], latency: LatencyName, spark_runner: SparkRunner
+    stages: tuple[str, ...], host: HostKind, spark_runner: SparkRunner
 ) -> None:
     case = topology_case(stages)
-    case.check(outputs_of(case, replace(spark_runner, latency=latency)))
+    case.check(outputs_of(case, replace(spark_runner, host=host.value)))
 
 
 @pytest.mark.parametrize("shape", in_time.SHAPES, ids=str)
@@ -79,13 +78,13 @@ def test_a_key_sees_events_timers_expiry_and_ends_in_one_order(shape: in_time.Sh
 
 @pytest.mark.spark
 @pytest.mark.java
-@pytest.mark.parametrize("latency", LATENCIES)
+@pytest.mark.parametrize("host", HostKind)
 @pytest.mark.parametrize("shape", IN_TIME_ON_SPARK, ids=str)
 def test_a_key_sees_events_timers_expiry_and_ends_in_one_order_on_spark(
-    shape: in_time.Shape, latency: LatencyName, spark_runner: SparkRunner
+    shape: in_time.Shape, host: HostKind, spark_runner: SparkRunner
 ) -> None:
     case = in_time_case(shape)
-    case.check(outputs_of(case, replace(spark_runner, latency=latency)))
+    case.check(outputs_of(case, replace(spark_runner, host=host.value)))
 
 
 @pytest.mark.spark

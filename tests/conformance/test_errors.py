@@ -42,9 +42,9 @@ def test_a_step_that_raises_is_named_with_its_line_and_event(step: str, runner: 
     assert error.place in (place_of(step), in_the_function_called)
     assert place_of(step).rpartition(":")[2] in error.trace
     if step == "decode":
-        assert error.event == f"frame of 12 bytes: {b'fail decode.'.hex(' ')}"
+        assert error.event.startswith(f"frame of 12 bytes: {b'fail decode.'.hex(' ')}")
     else:
-        assert error.event == f"'fail {step}.'"
+        assert error.event.startswith(f"'fail {step}.'")
 
 
 @pytest.mark.parametrize("step", ["decode", "extract", "state", "encode"])
@@ -53,9 +53,8 @@ def test_a_step_that_calls_sys_exit_is_named_like_one_that_raises(step: str, run
 
     assert (error.step, error.cause) == (step, "SystemExit: 3")
     assert error.place in (place_of(step), f"{SOURCE}:{_line_of('sys.exit(3)')}")
-    assert error.event.endswith(
-        f"{b'exit decode.'.hex(' ')}" if step == "decode" else f"'exit {step}.'"
-    )
+    shown = f"{b'exit decode.'.hex(' ')}" if step == "decode" else f"'exit {step}.'"
+    assert shown in error.event
 
 
 def _line_of(text: str) -> int:
@@ -72,7 +71,11 @@ def _line_of(text: str) -> int:
             "compute multi",
             "TypeError: a multi computation must return a list, this one returned int",
         ),
-        (b"float key", "extract", "TypeError: a key must be str, bytes or int, not float"),
+        (
+            b"float key",
+            "extract",
+            "TypeError: a key must be str, bytes, int, or a tuple of these, not float",
+        ),
         (b"list key", "extract", "TypeError: unhashable type: 'list'"),
         (
             b"number instead of bytes",
@@ -124,7 +127,7 @@ def test_a_key_that_equals_a_number_is_refused_whatever_came_before(
     error = failure(runner, failing.every_kind, before, b"float key that equals an int")
 
     assert error.step == "extract"
-    assert error.cause == "TypeError: a key must be str, bytes or int, not float"
+    assert error.cause == "TypeError: a key must be str, bytes, int, or a tuple of these, not float"
 
 
 @pytest.mark.parametrize(

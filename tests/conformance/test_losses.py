@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.apps import losing
 from tests.conformance.runners import SparkRunner
-from wallaroo.options import RunOptions
+from wallaroo.options import HostKind, RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.testing import run_local
@@ -51,11 +51,11 @@ def test_a_run_in_this_process_counts_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.java
-@pytest.mark.parametrize("latency", ["normal", "low"])
+@pytest.mark.parametrize("host", HostKind)
 def test_spark_counts_the_same_on_both_of_its_hosts(
-    latency: Any, spark_runner: SparkRunner
+    host: HostKind, spark_runner: SparkRunner
 ) -> None:
     dropped: dict[str, Any] = {}
-    replace(spark_runner, latency=latency)(losing.losing, INPUT, dropped=dropped)
+    replace(spark_runner, host=host.value)(losing.losing, INPUT, dropped=dropped)
 
     assert dropped == counted(1, 1)

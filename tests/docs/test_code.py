@@ -91,3 +91,16 @@ def test_the_api_reference_covers_what_each_public_module_exports() -> None:
         public = getattr(module, "__all__", [])
         lacking = [n for n in public if not inspect.getdoc(getattr(module, n))]
         assert lacking == [], f"{name} exports these without a docstring, so its page omits them"
+
+
+@pytest.mark.parametrize("name", ["serdes", "sketches"])
+def test_the_api_page_documents_every_parameter(name: str) -> None:
+    page = (ROOT / "docs" / "api" / f"{name}.md").read_text()
+    module = importlib.import_module(f"wallaroo.{name}")
+    documented = set(re.findall(r"`(\w+)(?:\(\w*\))?`", page))
+    for public in module.__all__:
+        thing = getattr(module, public)
+        if isinstance(thing, type) and issubclass(thing, Exception | tuple):
+            continue
+        if public != "Serde":
+            assert set(inspect.signature(thing).parameters) - {"self"} - documented == set(), public

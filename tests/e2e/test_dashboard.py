@@ -65,7 +65,7 @@ def ask(port: int, path: str) -> Any:
 
 
 def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
-    chromium: Any, tmp_path: Path, eventually: Eventually
+    chromium: Any, tmp_path: Path, eventually: Eventually, save_screen: Callable[..., None]
 ) -> None:
     in_port, out_port, status_port = free_ports(3)
     lines = tmp_path / "lines"
@@ -129,6 +129,4 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
         page.locator("#banner").wait_for(state="hidden")
         assert page.locator("#link.live").count() == 1
         assert wrong == []
-        shot = os.environ.get("WALLAROO_SCREENSHOT")
-        if shot:
-            page.screenshot(path=shot)
+        save_screen(page, "word-count")

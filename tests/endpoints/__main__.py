@@ -24,6 +24,7 @@ from tests.endpoints.report import Result, record
 from tests.endpoints.systems import ENDS, Ends, opened
 from tests.endpoints.trial import HOSTS, Trial
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.options import HostKind
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.testing.verify.trial.ledger import Faults
@@ -111,7 +112,7 @@ def _is_out(ends: Ends) -> bool:
 
 
 def _count(sink: Output) -> int:
-    return sum(1 for _ in sink.lines())
+    return sum(1 for _ in sink.known())
 
 
 def _quiet(text: str) -> None:
@@ -122,7 +123,9 @@ def main() -> int:
     """Disturb each pair of ends that is asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.endpoints", description=__doc__)
     parser.add_argument("--ends", default=",".join(ENDS), help="which, of: %(default)s")
-    parser.add_argument("--host", choices=HOSTS, default="spark", help="default: %(default)s")
+    parser.add_argument(
+        "--host", choices=HOSTS, default=HostKind.RESIDENT.value, help="default: %(default)s"
+    )
     parser.add_argument("--faults", type=int, default=30, help="per pair of ends")
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="after the first commit"

@@ -39,6 +39,10 @@ class Output(ABC):
     def lines(self) -> Iterator[bytes]:
         """Yield all lines that are committed, each key's in order."""
 
+    def known(self) -> Iterator[bytes]:
+        """Yield them without reading again what was read before: for waits, not for a verdict."""
+        return self.lines()
+
 
 class Disturbed(ABC):
     """A system whose own processes are disturbed."""

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -176,8 +176,22 @@ class KafkaOutput(Output):
         self.arguments = ["--sink", "kafka", "--brokers", broker.address, "--target", topic]
         self._address = broker.address
         self._topic = topic
+        self._known: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self._next = [0] * PARTITIONS
+
+    def known(self) -> Iterator[bytes]:
+        for number, (offset, value) in self._read(self._next):
+            self._known[number].append(value)
+            self._next[number] = offset + 1
+        for values in self._known:
+            yield from values
 
     def lines(self) -> Iterator[bytes]:
+        for _, (_, value) in self._read([0] * PARTITIONS):
+            yield value
+
+    def _read(self, starts: Sequence[int]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        """Yield committed records from offsets on, with their partition and offset."""
         consumer: Any = Consumer(
             {
                 "bootstrap.servers": self._address,
@@ -190,20 +204,20 @@ class KafkaOutput(Output):
             }
         )
         try:
-            for number in range(PARTITIONS):
-                consumer.assign([TopicPartition(self._topic, number, 0)])
-                yield from _values(consumer)
+            for number, start in enumerate(starts):
+                consumer.assign([TopicPartition(self._topic, number, start)])
+                yield from ((number, record) for record in _records(consumer))
         finally:
             consumer.close()
 
 
-def _values(consumer: Any) -> Iterator[bytes]:
-    """Yield a partition's committed records, up to where nothing is left but aborted ones."""
+def _records(consumer: Any) -> Iterator[tuple[int, bytes]]:
+    """Yield committed records with their offsets, up to where only aborted ones are left."""
     until = time.monotonic() + DELIVERY_S_MAX
     while time.monotonic() < until:
         for message in consumer.consume(5000, READ_S):
             if message.error() is None:
-                yield message.value()
+                yield message.offset(), message.value()
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 return
             else:

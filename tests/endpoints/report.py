@@ -14,6 +14,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from wallaroo.options import HostKind
+
 RESULTS = Path(__file__).with_name("results.jsonl")
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 BEGIN, END = "<!-- endpoints: begin -->", "<!-- endpoints: end -->"
@@ -35,12 +37,12 @@ class Result:
     out_of_order: int
     wrong: int
     unexplained: list[str]
-    host: str = "spark"  # or "in-process"
+    host: str = HostKind.MICRO_BATCH.value  # or resident, in-process
 
     @property
     def row(self) -> str:
         """Which row of the table it belongs to."""
-        host = "" if self.host == "spark" else f" ({self.host})"
+        host = "" if self.host == HostKind.MICRO_BATCH else f" ({self.host})"
         return self.ends.replace("-", ", ") + host
 
     @property

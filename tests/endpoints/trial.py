@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from tests.endpoints.feeding import Feeding
 from tests.endpoints.interface import Disturbed
 from wallaroo.cli.verify.command import IN_PROCESS_PROGRAM
+from wallaroo.options import HostKind
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.testing.verify.trial.processes import find, kill
 from wallaroo.testing.verify.trial.supervised import Supervised
@@ -50,16 +51,14 @@ class Host:
 
 ON_SPARK = {"worker": 32, SYSTEM: 24, DEED: 12, "ingress": 8, "driver": 1, "jvm": 1}
 HOSTS = {
-    "spark": Host(
-        ("wallaroo", "run"),
-        ("--master", "local[2]", "--batch-time", "0.5"),
-        ON_SPARK,
-    ),
-    "low-latency": Host(
-        ("wallaroo", "run"),
-        ("--master", "local[2]", "--batch-time", "0.5", "--latency", "low"),
-        ON_SPARK,
-    ),
+    **{
+        kind.value: Host(
+            ("wallaroo", "run"),
+            ("--master", "local[2]", "--batch-time", "0.5", "--host", kind),
+            ON_SPARK,
+        )
+        for kind in HostKind
+    },
     "in-process": Host(
         IN_PROCESS_PROGRAM,
         ("--batch-time", "0.5"),

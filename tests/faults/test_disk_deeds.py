@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from wallaroo.spark.session.spark_errors import failure_of
 from wallaroo.spool import Boundary, write_tail
 from wallaroo.testing.verify.disturbances.damage import KINDS, BitFlips, flip
 from wallaroo.testing.verify.disturbances.orders import SYNCS, WRITES, Orders
+from wallaroo.testing.verify.harness import stored_entries
 from wallaroo.testing.verify.trial.processes import Kind
 from wallaroo.testing.verify.trial.result import Result
 from wallaroo.testing.verify.trial.schedule import Fault
@@ -70,15 +72,27 @@ def test_a_fault_point_breaks_the_next_call(tmp_path: Path) -> None:
 def test_an_order_is_taken_once_and_the_clock_goes_as_it_is_set(tmp_path: Path) -> None:
     """What was not taken is withdrawn and not counted."""
     orders = Orders(tmp_path / "orders")
-    orders.place("strike", "eio")
+    orders.place(["strike"], "eio")
     orders.step_clock(3e9)
     done = _run(tmp_path / "file", **orders.environment)
     assert done.stdout == f"6, Input/output error, 5 {int(time.time() / 1e9) + 3}\n"
-    assert orders.is_taken("strike")
-    assert not orders.withdraw("strike")
-    orders.place("strike", "eio")
-    assert not orders.is_taken("strike")
-    assert orders.withdraw("strike")
+    assert orders.is_taken
+    assert orders.withdraw(["strike"]) == "strike"
+    orders.place(["strike"], "eio")
+    assert not orders.is_taken
+    assert orders.withdraw(["strike"]) is None
+
+
+def test_an_order_for_many_points_is_taken_at_one_of_them(tmp_path: Path) -> None:
+    """However quickly a process passes the others: one fault is one fault."""
+    orders = Orders(tmp_path / "orders")
+    points = ["strike", "after"]
+    orders.place(points, "enospc")
+    assert _run(tmp_path / "file", **orders.environment).stdout.startswith(
+        "6, No space left on device, 5"
+    )
+    assert orders.withdraw(points) == "strike"
+    assert _run(tmp_path / "file", **orders.environment).stdout.startswith("6, 6, 5")
 
 
 def test_orders_go_to_points_that_there_are() -> None:
@@ -150,6 +164,23 @@ def test_a_bit_is_flipped_back_only_in_the_file_that_was_named(tmp_path: Path) -
     assert not flips.undo_named("The delta old/deltas/1 is damaged")
     assert flips.undo_named("The file deltas/1 is damaged: restore it.")
     assert (deltas / "1").read_bytes() == b"content"
+
+
+def test_bits_that_the_run_never_read_are_found_by_the_judge(tmp_path: Path) -> None:
+    """It takes no state from a damaged file; bits that no reader finds are counted."""
+    with tarfile.open(ROOT / "tests/stored/data/accounts-micro-batch.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    checkpoint = tmp_path / "checkpoint"
+    result = Result("sequence", 1, dict.fromkeys(Kind, 0))
+    flips = BitFlips(tmp_path, result, lambda text: None)
+    whole = stored_entries(checkpoint, flips)
+    chance = random.Random(1)
+    for _ in range(40):
+        assert flips.add(chance) is not None
+
+    assert stored_entries(checkpoint, flips) == whole
+    assert result.refused["snapshot"] + result.refused["delta"] > 0
+    assert sum(result.refused.values()) + flips.left == 40
 
 
 def test_deeds_are_counted_where_they_struck() -> None:

@@ -141,10 +141,14 @@ def test_what_a_run_does_not_have_cannot_be_killed() -> None:
     """Without Spark there are no workers."""
     with pytest.raises(WallarooParameterError, match="driver, ingress, egress"):
         _verify("--host", "in-process", "--only", "worker,jvm")
-    with pytest.raises(WallarooParameterError, match="no --latency low"):
-        _verify("--host", "in-process", "--latency", "low")
+    with pytest.raises(WallarooParameterError, match="no --latency"):
+        _verify("--host", "in-process", "--latency", "20")
+    with pytest.raises(WallarooParameterError, match="--host resident"):
+        _verify("--latency", "low")
     with pytest.raises(WallarooParameterError, match="no --changes"):
         _verify("--host", "in-process", "--changes", "grow1")
+    with pytest.raises(WallarooParameterError, match="leaves none of 2 workers"):
+        _verify("--changes", "kill2")
 
 
 def test_receivers_that_are_not_resuming_go_with_sequence() -> None:

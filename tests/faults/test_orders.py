@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wallaroo.instrumentation.faults import TAKEN
+from wallaroo.instrumentation.faults import ORDER, TAKEN
 from wallaroo.testing.verify.disturbances.damage import BitFlips
 from wallaroo.testing.verify.disturbances.nemesis import POINTS, Nemesis
 from wallaroo.testing.verify.disturbances.orders import Orders
@@ -41,8 +42,9 @@ def passing(orders: Path, point: str) -> Iterator[None]:
 
     def pass_it() -> None:
         while not is_over.wait(0.002):
-            if (orders / point).exists():
-                (orders / point).rename(orders / f"{point}{TAKEN}")
+            with contextlib.suppress(FileNotFoundError):
+                (orders / point).unlink()
+                (orders / ORDER).rename(orders / f"{point}{TAKEN}")
 
     thread = threading.Thread(target=pass_it)
     thread.start()

@@ -11,7 +11,7 @@ import pytest
 from tests.verification.cases import Sequence
 from tests.verification.clusters import verify_scaling
 from tests.verification.scaling import every_pair
-from wallaroo.options import Latency
+from wallaroo.options import HostKind
 from wallaroo.testing.verify.options import VerifyOptions
 
 # `make scaling` does the rest: all pairs, SIGKILL of workers, master and driver
@@ -19,15 +19,15 @@ CHANGES = ("grow1", "shrink1")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("latency", ["normal", "low"])
+@pytest.mark.parametrize("host", HostKind)
 def test_growing_and_shrinking_under_load_loses_nothing(  # type: ignore[no-untyped-def]
-    tmp_path: Path, capsys, latency: str
+    tmp_path: Path, capsys, host: HostKind
 ) -> None:
     """The harness itself checks, after each change, that new workers own key groups and leavers
     none.
     """
     result = verify_scaling(
-        VerifyOptions("sequence", Sequence, seed=7, rate=300, latency=Latency(latency)),
+        VerifyOptions("sequence", Sequence, seed=7, rate=300, host=host),
         tmp_path,
         CHANGES,
         workers=1,

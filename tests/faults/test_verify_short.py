@@ -4,15 +4,14 @@ own points.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.verification.cases import DeadLetters, Sequence
-from wallaroo.cli.verify.command import IN_PROCESS_KINDS, IN_PROCESS_OPTIONS, IN_PROCESS_PROGRAM
+from wallaroo.cli.verify.command import IN_PROCESS_KINDS, without_spark
 from wallaroo.cli.verify.session import verify
-from wallaroo.options import Latency
+from wallaroo.options import HostKind
 from wallaroo.testing.verify.options import VerifyOptions
 from wallaroo.testing.verify.trial.processes import Kind
 from wallaroo.testing.verify.trial.schedule import Fault, schedule
@@ -29,7 +28,8 @@ def test_kills_of_every_kind_lose_and_double_nothing(tmp_path: Path) -> None:
     planned = [kill.kind for kill in schedule(KILLS, SEED, tuple(Kind))]
     assert set(planned) == set(Kind)
 
-    result = verify(VerifyOptions("sequence", Sequence, KILLS, SEED), tmp_path)
+    options = VerifyOptions("sequence", Sequence, KILLS, SEED, host=HostKind.MICRO_BATCH)
+    result = verify(options, tmp_path)
 
     assert all(result.kills[kind] for kind in Kind)
     assert sum(result.kills.values()) <= KILLS  # a daemon is killed alone
@@ -77,21 +77,18 @@ def test_disks_clocks_and_files_that_fail_lose_and_double_nothing(tmp_path: Path
         rate=300.0,
         kinds=IN_PROCESS_KINDS,
         deeds=deeds,
-        run_options=IN_PROCESS_OPTIONS,
-        program=IN_PROCESS_PROGRAM,
     )
-    result = verify(options, tmp_path)
+    result = verify(without_spark(options), tmp_path)
     assert result.is_clean, result.text()
     assert set(result.deeds) == set(deeds)
 
 
-def test_kills_at_low_latency_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_kills_of_resident_tasks_lose_and_double_nothing(tmp_path: Path) -> None:
     """A worker dies in the middle of an epoch, and all tasks begin again; the driver dies, and the
     next run goes on in the log of many commits to a file.
     """
     kinds = (Kind.WORKER, Kind.DRIVER)
-    plain = VerifyOptions("sequence", Sequence, kills=3, seed=SEED, rate=1000.0, kinds=kinds)
-    options = replace(plain, latency=Latency.LOW)
+    options = VerifyOptions("sequence", Sequence, kills=3, seed=SEED, rate=1000.0, kinds=kinds)
 
     result = verify(options, tmp_path)
 

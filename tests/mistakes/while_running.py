@@ -83,15 +83,15 @@ MISTAKES = (
     ),
     Mistake(
         "8c",
-        "a tuple as key",
+        "a tuple with a float as key",
         framed(
             ".key_by(key).to(count)",
-            "@wallaroo.key_extractor  # here\ndef key(line):\n    return (line, 1)\n"
+            "@wallaroo.key_extractor  # here\ndef key(line):\n    return (line, 1.5)\n"
             "@wallaroo.state_computation(state=dict)\ndef count(line, state):\n    return line\n",
         ),
         (
             "step 'key' failed at HERE",
-            "a key must be str, bytes or int, not tuple: make one string",
+            "a key must be str, bytes, int, or a tuple of these, not float",
         ),
         RAN,
     ),
@@ -106,7 +106,7 @@ MISTAKES = (
         ),
         (
             "step 'key' failed at HERE",
-            "a key must be str, bytes or int, not int64: return int(...)",
+            "a key must be str, bytes, int, or a tuple of these, not int64: return int(...)",
         ),
         RAN,
     ),

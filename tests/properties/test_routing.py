@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wallaroo.engine.blocks.keys import (
+    Key,
     decode_key,
     encode_key,
     group_of,
     groups_of_task,
+    normalize_key,
     tasks_by_group,
 )
 from wallaroo.engine.blocks.packing import PICKLED, packing_of
 from wallaroo.engine.exchange.exchange import Exchange
 
-keys = st.one_of(st.text(st.characters(codec=None)), st.binary(), st.integers())
+parts = st.one_of(st.text(st.characters(codec=None)), st.binary(), st.integers())
+keys = st.one_of(parts, st.lists(parts, min_size=1, max_size=3).map(tuple))
 key_groups = st.integers(min_value=1, max_value=600)
 tasks = st.integers(min_value=1, max_value=80)
 
@@ -45,15 +50,15 @@ def test_the_owner_of_a_key_group_is_the_task_whose_range_holds_it(
 
 
 @given(keys)
-def test_a_key_is_read_back_from_its_bytes(key: str | bytes | int) -> None:
+def test_a_key_is_read_back_from_its_bytes(key: Key) -> None:
     decoded = decode_key(encode_key(key))
 
-    assert decoded == key
+    assert decoded == key == normalize_key(key)
     assert type(decoded) is type(key)
 
 
 @given(st.lists(keys, unique=True, max_size=20))
-def test_different_keys_have_different_bytes(some: list[str | bytes | int]) -> None:
+def test_different_keys_have_different_bytes(some: list[Key]) -> None:
     assert len({encode_key(key) for key in some}) == len(set(some))
 
 
@@ -69,22 +74,41 @@ def test_different_keys_have_different_bytes(some: list[str | bytes | int]) -> N
         (-7, b"i-7", 8),
         (2**70, b"i1180591620717411303424", 69),
         ("\ud800", b"s\xed\xa0\x80", 116),
+        (("AAPL", 7), b"t\0\0\0\5sAAPL\0\0\0\2i7", 21),
+        ((b"",), b"t\0\0\0\1b", 110),
     ],
 )
-def test_a_key_stays_in_its_group_for_ever(
-    key: str | bytes | int, encoded: bytes, group: int
-) -> None:
+def test_a_key_stays_in_its_group_for_ever(key: Key, encoded: bytes, group: int) -> None:
     """Checkpoints depend on these very values; ``b2sum -l 64`` gives them too."""
     assert encode_key(key) == encoded
     assert group_of(encoded, 128) == group
 
 
-@pytest.mark.parametrize("key", [1.5, None, ("a",), bytearray(b"x")])
-def test_other_types_are_no_keys(key: object) -> None:
-    with pytest.raises(
-        TypeError, match=f"a key must be str, bytes or int, not {type(key).__name__}"
-    ):
-        encode_key(key)  # type: ignore[arg-type]  # that is the point
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        (1.5, "float"),
+        (None, "NoneType"),
+        (bytearray(b"x"), "bytearray"),
+        ((), "an empty tuple"),
+        (("a", 1.5), "float"),
+        (("a", ("b",)), "a tuple in a tuple"),
+        (["a"], "list"),
+    ],
+)
+def test_other_types_are_no_keys(key: Any, shown: str) -> None:
+    message = f"a key must be str, bytes, int, or a tuple of these, not {shown}$"
+    for function in (encode_key, normalize_key):
+        with pytest.raises(TypeError, match=message):
+            function(key)
+
+
+def test_an_equal_tuple_that_is_no_key_is_refused_whatever_came_before() -> None:
+    exchange = Exchange(1, 0, 0, (0, 1), packing_of(None))
+    exchange.route(("a", 1))
+
+    assert exchange.routes[("a", 1.0)][0] is None, "so each event's own key is checked"
+    assert exchange.route(("a", "b"))[0] == ("a", "b")
 
 
 @given(

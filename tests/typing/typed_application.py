@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import wallaroo
+from wallaroo.aggregations import Count
 
 
 class Total:
@@ -192,6 +193,19 @@ windowed = lines.key_by(word).to(wallaroo.range_windows(1).over(Longest))
 reveal_type(windowed.with_late_events())
 # T: KeyedPipeline[str, tuple[str | None, str | None]]
 reveal_type(lines.key_by(word).join_windows(lines.key_by(word), wallaroo.range_windows(1)))
+reveal_type(lines.key_by(lambda text: text[0]))  # T: KeyedPipeline[str, str]
+reveal_type(lines.key_by(len))  # T: KeyedPipeline[int, str]
+# T: KeyedPipeline[tuple[str, int], str]
+reveal_type(lines.key_by(lambda text: (text[0], len(text))))
+# T: KeyedPipeline[str, tuple[Any, bytes, Window, fallback=WindowResult[bytes]]]
+reveal_type(lines.key_by(word).to(wallaroo.count_windows(3).over(Longest, with_window=True)))
+# T: WindowStep[Any, tuple[Any, Any, Window, fallback=WindowResult[Any]]]
+reveal_type(wallaroo.range_windows(1).over(Count().where(len), with_window=True))
+# T: KeyedPipeline[str, tuple[str | None, str | None]]
+reveal_type(lines.key_by(word).join(lines.key_by(word), within=None))
+# T: KeyedPipeline[str, tuple[str, Any | None]]
+reveal_type(lines.key_by(word).join(lines.key_by(word), until=len, over=Count()))
+reveal_type(lines.key_by(word).latest_per_key())  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word).in_order())  # T: KeyedPipeline[str, str]
 reveal_type(lines.collect())  # T: KeyedPipeline[str, str]
 reveal_type(lines.merge(numbers))  # T: Pipeline[str | int]
@@ -213,7 +227,8 @@ lines.filter(chr)  # E: arg-type
 lines.to(count_to)  # E: call-overload
 lines.to(positive)  # E: arg-type
 numbers.key_by(word)  # E: arg-type
-lines.key_by(length)  # E: arg-type
+lines.key_by(length)  # E: type-var
+lines.key_by(lambda text: 1.5)  # E: type-var
 lines.to(decode)  # E: call-overload
 lines.key_by(word).to(positive)  # E: arg-type
 lines.to(wallaroo.count_windows(3).over(Longest))  # E: call-overload

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.verification.cases import CASES
 from tests.verification.clusters import verify_partitions, verify_scaling
 from tests.verification.namespaces import unsupported_reason
-from tests.verification.scaling import CHANGES, FAILURES, every_pair
+from tests.verification.scaling import CHANGES, FAILURES, every_pair, workers_after
 from wallaroo.cli.main import run_command
 from wallaroo.cli.verify.arguments import IN_PROCESS, add_options, deeds_of, wrong
 from wallaroo.cli.verify.command import verify_all
@@ -30,6 +30,7 @@ from wallaroo.testing.verify.trial.result import Result
 from wallaroo.testing.verify.trial.schedule import Fault
 
 PAIRS_WORKERS_MAX = 5  # reached by growing by two twice
+ON_CLUSTER = ", cluster"  # in the figures, after the host's name
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -110,9 +111,16 @@ def verification_command(options: argparse.Namespace) -> int:
         raise wrong(
             "--host in-process has no --changes and partitions, which need Spark.", "Omit --host."
         )
+    if options.changes and not workers_after(options.changes, options.workers):
+        raise wrong(
+            f"--changes {','.join(options.changes)} leaves none of {options.workers} workers, and "
+            "nothing can be compared then.",
+            "Add revive or grow1 at the end.",
+        )
     if Fault.PARTITION in options.deeds:
         _refuse_with_partitions(options)
-    return verify_all(options, _cases(options), _verify)
+    is_on_cluster = options.changes or Fault.PARTITION in options.deeds
+    return verify_all(options, _cases(options), _verify, ON_CLUSTER if is_on_cluster else "")
 
 
 def _cases(options: argparse.Namespace) -> dict[str, type[Case]]:

@@ -47,7 +47,8 @@ def verify_scaling(
         LocalCluster.start(folder / "cluster", workers, cores=cores) as cluster,
     ):
         on_cluster = ("--master", cluster.url, *ON_CLUSTER, "--batch-time", "0.5")
-        chosen = replace(options, kinds=(Kind.WORKER, Kind.DRIVER), run_options=on_cluster)
+        kinds = (Kind.WORKER, Kind.DRIVER, Kind.INGRESS, Kind.EGRESS)
+        chosen = replace(options, kinds=kinds, run_options=on_cluster)
         verification = Verification(
             chosen,
             folder,
@@ -94,7 +95,7 @@ def verify_partitions(
             addresses = ("spark.driver.host", "spark.driver.bindAddress")
             on_hosts = tuple(part for name in addresses for part in ("--conf", f"{name}={here}"))
             on_cluster = ("--master", cluster.url, *ON_CLUSTER, *on_hosts, "--batch-time", "0.5")
-            chosen = replace(options, host=here, run_options=on_cluster)
+            chosen = replace(options, address=here, run_options=on_cluster)
             verification = Verification(
                 chosen,
                 folder,

@@ -12,16 +12,19 @@ The cluster grows, shrinks and breaks.  The changes, in the order given:
 ``master``                 SIGKILL for the Master; batches have to continue without it; then it is
                            restarted
 ``driver``                 SIGKILL for the driver, workers are left behind; the run is restarted
+``ingress``, ``egress``    SIGKILL for a process of the driver, which the run replaces
 
 After every change the run's own status has to list exactly the live workers, each with key groups,
-and every key group owned once; then output has to flow.  At the end everything is compared with the
-oracle.
+and every key group owned once; then output has to flow.  While no worker is left nothing is owned
+and nothing flows, and the run has to wait for the next one.  At the end everything is compared with
+the oracle.
 """
 
 from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
@@ -32,11 +35,12 @@ from wallaroo.monitoring.status_api.queries import STATUS_PATH
 from wallaroo.spark.local_cluster import LocalCluster
 from wallaroo.testing.verify.disturbances.nemesis import END_S_MAX
 from wallaroo.testing.verify.injectors import Injection
-from wallaroo.testing.verify.trial.processes import Kind, kill
+from wallaroo.testing.verify.trial.processes import Kind, find, kill
 
 SIZES = {"grow1": 1, "grow2": 2, "shrink1": -1, "shrink2": -2}
-CHANGES = (*SIZES, "kill", "kill2", "revive", "master", "driver")
-FAILURES = ("kill", "revive", "kill2", "revive", "master", "driver")
+OF_THE_RUN = ("driver", "ingress", "egress")
+CHANGES = (*SIZES, "kill", "kill2", "revive", "master", *OF_THE_RUN)
+FAILURES = ("kill", "revive", "kill2", "revive", "master", *OF_THE_RUN)
 MID_BATCH_S = 0.6  # at most, from a commit to a kill: batches take about half a second
 ANSWER_S_MAX = 5.0  # for the run's status
 MEMBERS_S_MAX = 120.0  # until the run's status shows a change
@@ -72,6 +76,21 @@ def every_pair(smallest: int, largest: int, start: int) -> tuple[str, ...]:
     return tuple(found)
 
 
+def workers_after(changes: Sequence[str], start: int) -> int:
+    """Return how many workers live after changes of a cluster that starts with ``start``.
+
+    >>> workers_after(("kill2", "revive", "grow1"), 2), workers_after(("kill2",), 2)
+    (3, 0)
+    """
+    living, dead = start, 0
+    for change in changes:
+        killed = min(living, {"kill": 1, "kill2": 2}.get(change, 0))
+        revived = dead if change == "revive" else 0
+        living += SIZES.get(change, 0) + revived - killed
+        dead += killed - revived
+    return living
+
+
 class Changes:
     """Changes of a cluster."""
 
@@ -91,7 +110,8 @@ class Changes:
     def _make(self, number: int, change: str, chance: random.Random) -> None:
         course = self._course
         course.progress.mark()
-        course.await_progress(f"output before change {number}")
+        if self._living():
+            course.await_progress(f"output before change {number}")
         course.watch.pause(chance.uniform(0, MID_BATCH_S))
         course.progress.mark()
         course.say(
@@ -100,9 +120,13 @@ class Changes:
         )
         self._apply(change)
         course.result.disturbances += 1
+        course.result.changes[change] += 1
+        if not self._living():
+            course.say("  no worker is left")
+            return
         self._await_members(f"after change {number}, {change}")
         course.await_progress(f"output after change {number}, {change}")
-        if change not in ("master", "driver"):
+        if change not in ("master", *OF_THE_RUN):
             what = f"what change {number}, {change}, moved"
             course.watch.await_(self._has_reported, MEMBERS_S_MAX, what)
             course.say(f"  {self._moves[-1]}")
@@ -121,13 +145,15 @@ class Changes:
             self._course.await_progress("output without a master")
             self._cluster.restart_master()
             self._course.progress.mark()
-        elif change == "driver":
-            self._course.watch.expect_end(END_S_MAX)
-            kill(self._course.run.pid)
-            self._count(Kind.DRIVER)
+        elif change in OF_THE_RUN:
+            kind = Kind(change)
+            if kind is Kind.DRIVER:
+                self._course.watch.expect_end(END_S_MAX)
+            kill(find(self._course.run.pid)[kind][0])
+            self._count(kind)
         else:
-            for _ in range(2 if change == "kill2" else 1):
-                self._cluster.kill_worker(self._living()[-1])
+            for name in reversed(self._living()[-2 if change == "kill2" else -1 :]):
+                self._cluster.kill_worker(name)
                 self._count(Kind.WORKER)
 
     def _count(self, kind: Kind) -> None:

@@ -151,7 +151,7 @@ def batch_key_extractor(
 def batch_key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
     """Turn a function of a block of rows into a key extractor.
 
-    The function returns the column of the rows' keys, of str, bytes or int.
+    The function returns the column of the rows' keys, of str, bytes, int, or tuples of these.
     """
     return _decorate(
         "batch_key_extractor",

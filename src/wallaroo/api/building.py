@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from json import dumps
 from typing import Any
 
 from wallaroo.api.pipeline import Pipeline
@@ -23,6 +24,8 @@ from wallaroo.dataflow.plan import build
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkConfig
+from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
+from wallaroo.steps.kinds import Encoder
 
 _missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", default=None)
 
@@ -82,7 +85,14 @@ def check_dead_letters(plan: Plan) -> None:
 
 
 def _in_lines(config: SinkConfig) -> SinkConfig:
-    """Return the sink with form "raw" if it would end a dead letter with a second newline."""
+    """Return the sink with what it needs to write dead letters as JSON.
+
+    That is form "raw" if it would end one with a second newline, and an encoder if it would pack
+    the letter itself as a message.
+    """
+    encoder = config.encoder
+    if isinstance(encoder, WrappedEncoder) and encoder.inner is AS_IT_IS and not config.takes_rows:
+        return replace(config, encoder=Encoder(dumps, "dead letters"))  # type: ignore[type-var]  # a configuration is a dataclass
     is_doubled = (
         isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None
     )

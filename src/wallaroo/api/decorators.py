@@ -19,6 +19,7 @@ from wallaroo.api import decorated as classic
 from wallaroo.api.times import required_span
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps.context import Context
+from wallaroo.steps.keys import Key
 from wallaroo.steps.kinds import (
     ON_ERROR,
     STOP,
@@ -39,7 +40,7 @@ from wallaroo.user_code.user_frames import user_place
 A = TypeVar("A")
 B = TypeVar("B")
 S = TypeVar("S")
-K = TypeVar("K", bound="str | bytes | int")
+K = TypeVar("K", bound=Key)
 
 
 @overload
@@ -176,7 +177,10 @@ def key_extractor(
     name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[A], K]], KeyExtractor[A, K]]: ...
 def key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Turn a function of one event into a key extractor; the key is a str, bytes or int."""
+    """Turn a function of one event into a key extractor.
+
+    The key is a str, bytes, int, or a tuple of these.
+    """
     return _decorate(
         "key_extractor",
         name,

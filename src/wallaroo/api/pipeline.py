@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from inspect import isclass
+from linecache import getline
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
+from wallaroo.api.joins import NOT_GIVEN, pair_join
 from wallaroo.api.times import hours, required_span
 from wallaroo.api.windows import RangeWindows
 from wallaroo.dataflow.graph.nodes import (
@@ -39,7 +42,6 @@ from wallaroo.steps.joins.step import (
     RIGHT_SIDE,
     Dedupe,
     InOrder,
-    IntervalJoin,
     JoinSpec,
     LatestJoin,
     Matching,
@@ -49,6 +51,7 @@ from wallaroo.steps.joins.step import (
     pair,
     whole_event,
 )
+from wallaroo.steps.keys import Key
 from wallaroo.steps.kinds import (
     STOP,
     Branch,
@@ -64,23 +67,26 @@ from wallaroo.steps.kinds import (
     Step,
     receipt_time,
 )
+from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.times import EARLIEST_NS, TIME_LIMIT_NS, Span, span_ns
 from wallaroo.steps.windows.late import is_late, late_event, no_late_events
 from wallaroo.user_code.user_frames import user_place
 
 if TYPE_CHECKING:
+    from wallaroo.steps.windows.aggregation import Aggregation
     from wallaroo.steps.windows.step import WindowStep
 
 # how far an event's time may be ahead of its receipt by default
 MAX_AHEAD = hours(24)
 
 T = TypeVar("T", covariant=True)
-K = TypeVar("K", bound="str | bytes | int", covariant=True)
+K = TypeVar("K", bound=Key, covariant=True)
 Event = TypeVar("Event")
 U = TypeVar("U")
 Joined = TypeVar("Joined")
+Out = TypeVar("Out")
 S = TypeVar("S")
-KeyU = TypeVar("KeyU", bound="str | bytes | int")
+KeyU = TypeVar("KeyU", bound=Key)
 
 
 class SourceOf(Protocol[T]):
@@ -124,14 +130,26 @@ class Pipeline(Generic[T]):
         """Add a step.  A state step needs ``key_by`` or ``collect`` before it."""
         return type(self)(StepNode(self._node, computation, user_place()))
 
+    @overload
     def key_by(
         self: Pipeline[Event], key_extractor: KeyExtractor[Event, KeyU]
-    ) -> KeyedPipeline[KeyU, Event]:
-        """Assign a key to every event.
+    ) -> KeyedPipeline[KeyU, Event]: ...
+    @overload
+    def key_by(
+        self: Pipeline[Event], key_extractor: Callable[[Event], KeyU]
+    ) -> KeyedPipeline[KeyU, Event]: ...
+    def key_by(self, key_extractor: Any) -> KeyedPipeline[Any, Any]:
+        """Assign a key to every event: a str, bytes, int, or a tuple of these.
 
-        State steps after it keep one state per key, and events of one key keep their order.
+        The key is the result of a key extractor, or of a plain function of one event:
+        ``key_by(lambda bid: (bid.bidder, bid.auction))``.  State steps after it keep one state per
+        key, and events of one key keep their order.
         """
-        return KeyedPipeline(KeyByNode(self._node, key_extractor, user_place()))
+        place = user_place()
+        extractor = key_extractor
+        if callable(extractor) and not isinstance(extractor, Step) and not isclass(extractor):
+            extractor = KeyExtractor(extractor, _name_of("key_by", extractor, None, place))
+        return KeyedPipeline(KeyByNode(self._node, extractor, place))
 
     def map(
         self, function: Callable[[T], U | None], *, name: str | None = None, on_error: str = STOP
@@ -349,7 +367,8 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: KeyedPipeline[KeyU, U],
         combine: None = None,
         *,
-        within: Span,
+        within: Span | None,
+        ttl: Span | None = None,
         how: str = INNER,
         name: str = "join",
         on_error: str = STOP,
@@ -360,7 +379,43 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: KeyedPipeline[KeyU, U],
         combine: Callable[[Any, Any], Joined | None],
         *,
-        within: Span,
+        within: Span | None,
+        ttl: Span | None = None,
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, Joined]: ...
+    @overload
+    def join(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: None = None,
+        *,
+        until: Callable[[Event], datetime | float],
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event | None, U | None]]: ...
+    @overload
+    def join(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: None = None,
+        *,
+        until: Callable[[Event], datetime | float],
+        over: type[Aggregation[U, Any, Out]] | Aggregation[U, Any, Out],
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event, Out | None]]: ...
+    @overload
+    def join(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: Callable[[Any, Any], Joined | None],
+        *,
+        until: Callable[[Event], datetime | float],
+        over: type[Aggregation[U, Any, Any]] | Aggregation[U, Any, Any] | None = None,
         how: str = INNER,
         name: str = "join",
         on_error: str = STOP,
@@ -370,24 +425,33 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         right: Any,
         combine: Callable[[Any, Any], Any] | None = None,
         *,
-        within: Span,
+        within: Any = NOT_GIVEN,
+        ttl: Span | None = None,
+        until: Callable[[Any], Any] | None = None,
+        over: Any = None,
         how: str = INNER,
         name: str = "join",
         on_error: str = STOP,
     ) -> Any:
-        """Join events of one key whose times are at most ``within`` apart.
+        """Join events of one key.  Each pair has one result: ``combine(left, right)``, or a tuple.
 
-        Each pair has one result: ``combine(left, right)``, by default a tuple.
+        * ``within=span``: events whose times are at most a span apart.
+        * ``until=function``: right events from the time of the left one until the time that the
+          function returns for it, inclusive.  ``over=aggregation``: one result for each left event,
+          when that time has passed: ``combine(left, result)`` with the aggregation's result over
+          its right events.
+        * ``within=None``: all events; both sides wait for the other without end or, with
+          ``ttl=span``, those whose times are at most so far apart.  No event is late: the time of
+          one that is behind the watermark is that.
 
         ``how`` is ``"inner"``, ``"left"``, ``"right"`` or ``"outer"``: whether an event without a
         partner has a result, with None for the other side, once the watermark shows that none will
         come.  Late events are dropped; with ``on_error="skip"`` they are counted as well, with
         ``"dead-letter"`` they are written to the dead letters.
         """
-        spec = JoinSpec(span_ns(within), how)
-        return _joined(
-            self, right, IntervalJoin(combine or pair, name, on_error, spec, user_place())
-        )
+        options = {"within": within, "ttl": ttl, "until": until, "over": over, "how": how}
+        step = pair_join(combine or pair, name, on_error, user_place(), **options)
+        return _joined(self, right, step)
 
     @overload
     def join_latest(
@@ -542,6 +606,17 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         step: Any = InOrder(whole_event, name, on_error, OrderSpec(), place)
         return type(self)(StepNode(self._node, step, place))
 
+    def latest_per_key(self, *, name: str = "latest per key") -> Self:
+        """Keep only the last event of each key in every batch that is committed.
+
+        For a sink of changing rows: a row that changes a thousand times in a batch leaves once.
+        Events of different batches do not replace each other: how many leave depends on how often
+        the run commits, and the last one of a key always leaves.
+        """
+        place = user_place()
+        step: Any = LatestPerKey(name, place)
+        return type(self)(StepNode(self._node, step, place))
+
     def with_late_events(self) -> tuple[Self, KeyedPipeline[K, Any]]:
         """Split a step's output into its results and its late events.
 
@@ -609,6 +684,19 @@ def _step(
     place = user_place()
     if not callable(function) or isinstance(function, Step):
         return StepNode(pipeline.node, function, place)
-    if name is None and getattr(function, "__name__", "") == "<lambda>":
-        name = f"{kind.kind} at {PurePath(place).name}"
+    name = _name_of(kind.kind, function, name, place)
     return StepNode(pipeline.node, kind(function, name, on_error), place)
+
+
+def _name_of(kind: str, function: Any, name: str | None, place: str) -> str | None:
+    """Return the name of a plain function's step: that of a lambda is its place.
+
+    If there are several lambdas on its line, its column is part of its place.
+    """
+    if name is not None or getattr(function, "__name__", "") != "<lambda>":
+        return name
+    code = function.__code__
+    line = getline(code.co_filename, code.co_firstlineno)
+    columns = [column for _, _, column, _ in code.co_positions() if column]
+    column = f":{min(columns)}" if columns and line.count("lambda") > 1 else ""
+    return f"{kind} at {PurePath(place).name}{column}"

@@ -12,7 +12,7 @@ A builder is a value: every call returns a new one.  Spans are whole nanoseconds
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
 from wallaroo.errors import Problem, WallarooParameterError
@@ -23,6 +23,7 @@ from wallaroo.steps.windows.spec import (
     CountWindowSpec,
     RangeWindowSpec,
     SessionWindowSpec,
+    WindowResult,
     WindowSpec,
 )
 from wallaroo.steps.windows.step import WindowStep
@@ -41,18 +42,39 @@ class _Windows:
     __slots__ = ()
     spec: Any
 
+    @overload
     def over(
         self,
         aggregation: type[Aggregation[In, Acc, Out]] | Aggregation[In, Acc, Out],
         *,
         name: str | None = None,
         on_error: str = STOP,
-    ) -> WindowStep[In, Out]:
+        with_window: Literal[False] = False,
+    ) -> WindowStep[In, Out]: ...
+    @overload
+    def over(
+        self,
+        aggregation: type[Aggregation[In, Acc, Out]] | Aggregation[In, Acc, Out],
+        *,
+        name: str | None = None,
+        on_error: str = STOP,
+        with_window: Literal[True],
+    ) -> WindowStep[In, WindowResult[Out]]: ...
+    def over(
+        self,
+        aggregation: type[Aggregation[In, Acc, Out]] | Aggregation[In, Acc, Out],
+        *,
+        name: str | None = None,
+        on_error: str = STOP,
+        with_window: bool = False,
+    ) -> WindowStep[In, Any]:
         """Return the step: these windows over an aggregation's class, or an object of it.
 
-        ``name`` defaults to the aggregation's.
+        ``name`` defaults to the aggregation's.  With ``with_window=True`` a result is a
+        ``WindowResult``: ``key``, ``value`` and ``window``, whose bounds are ``start`` and ``end``
+        in nanoseconds, ``start_time`` and ``end_time`` as datetimes.
         """
-        return _over(self.spec, aggregation, name, on_error)
+        return _over(self.spec, aggregation, name, on_error, with_window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +191,11 @@ def session_windows(gap: Span) -> SessionWindows:
     return SessionWindows(SessionWindowSpec(span_ns(gap)))
 
 
-def _over(spec: WindowSpec, given: Any, name: str | None, on_error: str) -> WindowStep[Any, Any]:
+def _over(
+    spec: WindowSpec, given: Any, name: str | None, on_error: str, with_window: bool
+) -> WindowStep[Any, Any]:
     check_on_error("windows", on_error)
-    return WindowStep(spec, given, user_place(), name, on_error)
+    return WindowStep(spec, given, user_place(), name, on_error, False, with_window)
 
 
 def _once(given: frozenset[str], call: str) -> frozenset[str]:

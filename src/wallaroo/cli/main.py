@@ -12,34 +12,17 @@ this package; 130 Ctrl-C.  Python's traceback is shown only if WALLAROO_TRACE is
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import platform
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import metadata
-from typing import Any
 
-from wallaroo.cli import (
-    cluster,
-    completion,
-    dev,
-    new,
-    plan,
-    show,
-    sink,
-    status,
-)
 from wallaroo.cli.application.arguments import CommandParser
 from wallaroo.cli.application.hints import call_chain
-from wallaroo.cli.doctor import command as doctor
-from wallaroo.cli.profile import command as profile
-from wallaroo.cli.receive import command as receive
-from wallaroo.cli.run import command as run
-from wallaroo.cli.send import command as send
-from wallaroo.cli.state import command as state
-from wallaroo.cli.verify import command as verify
 from wallaroo.errors import (
     InternalError,
     PipelineError,
@@ -47,6 +30,8 @@ from wallaroo.errors import (
     UserCodeError,
     WallarooError,
 )
+from wallaroo.processes import console
+from wallaroo.processes.log_entry import Entry, as_json, plain
 
 EXIT_FAILED = 1
 EXIT_PIPELINE = 2
@@ -54,23 +39,27 @@ EXIT_USER_CODE = 3
 EXIT_TAKEN_OVER = 4
 EXIT_OUR_MISTAKE = 70
 EXIT_INTERRUPTED = 130
-COMMANDS = (
-    new,
-    dev,
-    run,
-    send,
-    receive,
-    show,
-    sink,
-    plan,
-    state,
-    status,
-    profile,
-    cluster,
-    verify,
-    doctor,
-    completion,
-)
+# A command's module is imported when it is asked for: each would wait for the imports of all.
+COMMANDS = {
+    "new": "wallaroo.cli.new",
+    "dev": "wallaroo.cli.dev.command",
+    "run": "wallaroo.cli.run.command",
+    "send": "wallaroo.cli.send.command",
+    "receive": "wallaroo.cli.receive.command",
+    "graph": "wallaroo.cli.show",
+    "explain": "wallaroo.cli.show",
+    "sink": "wallaroo.cli.sink",
+    "plan": "wallaroo.cli.plan",
+    "state": "wallaroo.cli.state.command",
+    "status": "wallaroo.cli.status",
+    "top": "wallaroo.cli.top",
+    "profile": "wallaroo.cli.profile.command",
+    "cluster": "wallaroo.cli.cluster",
+    "verify": "wallaroo.cli.verify.command",
+    "doctor": "wallaroo.cli.doctor.command",
+    "completion": "wallaroo.cli.completion",
+}
+NEED_ALL = ("completion",)
 
 
 def entry() -> None:
@@ -78,9 +67,16 @@ def entry() -> None:
     sys.exit(main(sys.argv[1:]))
 
 
-def main(arguments: Sequence[str], commands: Sequence[Any] = COMMANDS) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run ``wallaroo`` and return its exit code; only argparse raises SystemExit."""
-    return run_command(build_parser(commands).parse_args(arguments), arguments)
+    parser = build_parser(_asked_for(arguments))
+    return run_command(parser.parse_args(arguments), arguments)
+
+
+def _asked_for(arguments: Sequence[str]) -> Iterable[str]:
+    """Return the command of a command line; all of them if it needs more than that one."""
+    word = arguments[0] if arguments else ""
+    return (word,) if word in COMMANDS and word not in NEED_ALL else COMMANDS
 
 
 def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
@@ -88,7 +84,7 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     try:
         return int(options.handler(options) or 0)
     except KeyboardInterrupt:
-        print("wallaroo: interrupted", file=sys.stderr)
+        _say("wallaroo: interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -97,16 +93,24 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         _show_trace_if_asked()
         is_ours = isinstance(error, InternalError)
         text = internal_error_text(error, arguments) if is_ours else str(error) + call_chain(error)
-        print(f"wallaroo: error: {text}", file=sys.stderr)
+        _say(f"wallaroo: error: {text}")
         return exit_code(error)
     except Exception as error:  # noqa: BLE001  # this command's one error boundary
         _show_trace_if_asked()
-        print(f"wallaroo: error: {internal_error_text(error, arguments)}", file=sys.stderr)
+        _say(f"wallaroo: error: {internal_error_text(error, arguments)}")
         return EXIT_OUR_MISTAKE
+    finally:
+        console.use_form(plain)
 
 
-def build_parser(commands: Sequence[Any] = COMMANDS) -> argparse.ArgumentParser:
-    """Build the parser of all subcommands."""
+def _say(text: str) -> None:
+    """Print a command's last word, as JSON if that is the form of its log."""
+    form = as_json if console.is_json() else plain
+    print(form(Entry(text, "error", kind="error")), file=sys.stderr)
+
+
+def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Build the parser of some commands, by default of all."""
     parser = CommandParser(
         prog="wallaroo",
         description=(
@@ -117,8 +121,8 @@ def build_parser(commands: Sequence[Any] = COMMANDS) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"wallaroo-spark {version()}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in commands:
-        command.add_parser(subparsers)
+    for module in dict.fromkeys(COMMANDS[command] for command in commands):
+        importlib.import_module(module).add_parser(subparsers)
     return parser
 
 

@@ -9,15 +9,15 @@ or a folder identifies the application.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
 from rich.console import Console
 
-from wallaroo.cli.application.targets import Target, is_place, only_one, target_of
+from wallaroo.cli.application.targets import is_place, only_one, target_of
 from wallaroo.cli.run.text import live_table
-from wallaroo.errors import PeerError, PipelineError, Problem
+from wallaroo.errors import PipelineError, Problem
+from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.monitoring.status_api.queries import (
     KEYS,
     LIMIT_DEFAULT,
@@ -25,7 +25,6 @@ from wallaroo.monitoring.status_api.queries import (
     QUERIES,
     STATUS_PATH,
     query_of,
-    status_of,
 )
 
 WIDTH = 120  # if the output is no terminal
@@ -93,11 +92,11 @@ def status_command(options: argparse.Namespace) -> int:
         if query is None
         else f"/{query}" + (f"?limit={options.limit}" if query == KEYS else "")
     )
+    if query is None and not options.json:
+        _show(target.status())
+        return 0
     answer = target.ask(path)
-    if options.json or query is not None:
-        print(answer.body)
-    else:
-        _show(answer.body, target)
+    print(answer.body)
     if answer.is_truncated:
         print(
             f"wallaroo: keys are left out: {options.limit} of a step are shown, --limit N shows "
@@ -149,18 +148,9 @@ def _limit(text: str) -> int:
 # -- showing it
 
 
-def _show(body: str, target: Target) -> None:
+def _show(status: RunStatus) -> None:
     """Print a status as text: the live table, with the workers even if there is only one."""
-    try:
-        status = status_of(json.loads(body))
-    except (TypeError, AttributeError) as error:
-        host, port = target.address
-        raise PeerError(
-            f"the application at {host}:{port} runs in another version of "
-            "wallaroo-spark. --json shows its status as it is."
-        ) from error
     console = Console(
         file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False
     )
     console.print(live_table(status, workers_from=1, workers_shown=len(status.workers)))
-    print(f"dashboard {target.dashboard} (`wallaroo status --link`: with its token)")

@@ -32,6 +32,7 @@ class SourceConnectorConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "connector"
+    label_form: ClassVar[str] = "connector {0.host}:{0.port}"
     fed_by: ClassVar[FedBy] = FedBy.CLIENTS
     carries_times: ClassVar[bool] = True
 
@@ -58,15 +59,10 @@ class SourceConnectorConfig(SourceConfig[Event]):
             raise self._wrong("cookie is no text.", "Give the text that source programs send.")
 
     @property
-    def label(self) -> str:
-        return f"connector {self.host}:{self.port}"
-
-    @property
     def listening(self) -> Listening | None:
         options = ConnectorOptions(self.cookie, self.max_credits, self.refill_credits)
         return Listening(self.host, int(self.port), connector=options)
 
     @property
     def wire_framing(self) -> Framing:
-        """Return the framing of payloads in the spool; on the port it is the protocol's."""
         return Framing(max_size=FRAME_BYTES_MAX)

@@ -30,10 +30,13 @@ CONNECTORS = {
         ("source:KafkaSourceConfig", "record:KafkaRecord"),
         ("sink:KafkaSinkConfig", "output:KafkaOutput"),
     ),
+    "lake.delta": Connector((), ("sink:DeltaSinkConfig",)),
+    "lake.iceberg": Connector((), ("sink:IcebergSinkConfig",)),
     "mqtt": Connector(("source:MQTTSourceConfig",), ("sink:MQTTSinkConfig",)),
     "nats": Connector(("source:NATSSourceConfig", "message:NATSMessage"), ("sink:NATSSinkConfig",)),
     "rabbitmq": Connector(("source:RabbitMQSourceConfig",), ("sink:RabbitMQSinkConfig",)),
     "redis": Connector(("source:RedisSourceConfig", "entry:RedisEntry"), ("sink:RedisSinkConfig",)),
+    "spark": Connector(("source:SparkSourceConfig",), ()),
     "sql": Connector((), ("rows:row_encoder",)),
     "sql.postgres": Connector(
         ("source:PostgresSourceConfig",),

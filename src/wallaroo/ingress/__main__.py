@@ -15,7 +15,7 @@ from wallaroo.processes.child import Parent, end_of, say
 
 def main(path: str) -> int:
     """Listen, report it, and read until a stop is requested; return the exit code."""
-    parent = Parent()
+    parent = Parent.of_process()
 
     def work() -> None:
         ingress = Ingress(read_config(Path(path)), parent)

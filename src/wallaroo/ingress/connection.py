@@ -11,13 +11,7 @@ from collections.abc import Callable
 
 from wallaroo.network.connection_budget import Visitor
 from wallaroo.network.tls_sockets import Socket
-from wallaroo.protocols.framing import (
-    FrameError,
-    Framing,
-    frame_ender,
-    frame_walker,
-    last_frame,
-)
+from wallaroo.protocols.framing import FrameError, Framing, frame_ender, frame_walker, last_frame
 
 READ_BYTES = 256 * 1024  # at once
 KEPT_BYTES_MAX = 64 * 1024  # an unfinished frame in the shared buffer; a larger one has its own

@@ -31,13 +31,7 @@ from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.listener import Listener, ListenerContext
 from wallaroo.network.connection_budget import Visitor
 from wallaroo.network.tls_sockets import Address, TlsSocket, keep_alive
-from wallaroo.protocols.connector.worker import (
-    Ended,
-    Event,
-    SourceSession,
-    State,
-    Taken,
-)
+from wallaroo.protocols.connector.worker import Ended, Event, SourceSession, State, Taken
 from wallaroo.protocols.framing import framer
 from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.sources.listening import ConnectorOptions
@@ -158,14 +152,14 @@ class ConnectorListener(Listener):
 
     def _store_all(self, client: _Client, events: Iterable[Event]) -> None:
         """Append a chunk per stream."""
-        taken: dict[int, list[Taken]] = {}
+        messages_of: dict[int, list[Taken]] = {}
         for event in events:
             if isinstance(event, Ended):
                 client.stored[event.stream] = event.last
             else:
-                taken.setdefault(event.stream, []).append(event)
+                messages_of.setdefault(event.stream, []).append(event)
                 client.stored[event.stream] = event.id
-        for stream, messages in taken.items():
+        for stream, messages in messages_of.items():
             self._append(client, stream, messages)
 
     def _append(self, client: _Client, stream: int, messages: list[Taken]) -> None:

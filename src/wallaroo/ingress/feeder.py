@@ -24,11 +24,13 @@ from wallaroo.ingress.config import BACKLOG_BYTES_MAX
 from wallaroo.ingress.listener import SILENT_S
 from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, fail, say
 from wallaroo.processes.open_files import allow_many_files
-from wallaroo.sources.feed import Feed, FrameRun
+from wallaroo.sources.feed import Feed, FrameRun, StagingFeed
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
 
 WAIT_S = 0.005  # between polls of the backlog
+# without an event, until a source that cannot say what it holds counts as read to the present
+QUIET_S = 1.0
 FULL_RETRY_S = 0.25
 GRACE_S = 2.0  # for user code to return after the parent is gone
 REMOVAL_S = 1.0
@@ -45,6 +47,7 @@ class FeederConfig:
     is_durable: bool = False
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     checkpoint: str = ""  # id of the checkpoint that the spool belongs to
+    until_now: bool = False  # end once what the source held at the beginning is read
 
 
 def write_feeder_config(config: FeederConfig, path: Path) -> None:
@@ -63,11 +66,15 @@ class Feeder:
             Path(config.folder), is_durable=config.is_durable, checkpoint=config.checkpoint
         )
         self._feed: Feed = source.open_feed(self._writer.last_resume)
+        if isinstance(self._feed, StagingFeed):
+            self._feed.stage_in(Path(config.folder) / "feed", config.is_durable)
         self._removed_at = time.monotonic()
         self._problem = ""  # why nothing comes
         self._skipped = 0  # events that were lost before they were read
         self._empty_ns = 0  # when the feed was last polled and had nothing more
         self._published_at = 0.0
+        self._until_now = config.until_now
+        self._quiet_since: float | None = None  # monotonic; None: there was something
 
     def run(self) -> None:
         """Feed until the feed ends or the parent is gone; errors are in the head, too."""
@@ -84,6 +91,9 @@ class Feeder:
                     self._append(run.frames, run.events, run.resume)
                     if run.stored is not None:
                         run.stored()
+                if self._until_now and self._is_read_to_now(run):
+                    is_ended = True
+                    break
                 self._note_silence(run, asked_ns)
                 self._wait()
                 if run.pause_s:
@@ -94,6 +104,19 @@ class Feeder:
         finally:
             self._publish(is_ended=is_ended)
             self._writer.close()
+
+    def _is_read_to_now(self, run: FrameRun) -> bool:
+        """Return whether all has been read that the source held when the run began."""
+        if run.is_caught_up is not None:
+            self._quiet_since = None
+            return run.is_caught_up
+        if run.events or run.problem or run.is_away:
+            self._quiet_since = None
+            return False
+        now = time.monotonic()
+        if self._quiet_since is None:
+            self._quiet_since = now
+        return now - self._quiet_since >= QUIET_S
 
     def _note_silence(self, run: FrameRun, asked_ns: int) -> None:
         """Let readers know that nothing came, or could come; now and then."""
@@ -184,7 +207,7 @@ def _load(path: str) -> tuple[FeederConfig, SourceConfig]:
 
 def main(path: str) -> int:
     """Feed until the feed ends or a stop is requested; return the exit code."""
-    parent = Parent()
+    parent = Parent.of_process()
     allow_many_files()
     try:
         config, source = _load(path)

@@ -71,7 +71,7 @@ class Handshakes:
         try:
             part = pending.socket.recv(HELLO_BYTES_MAX - len(pending.content))
             pending.content += part
-            found = read_hello(bytes(pending.content))
+            greeting = read_hello(bytes(pending.content))
         except BlockingIOError:
             return 0
         except (OSError, PeerError) as error:
@@ -79,9 +79,9 @@ class Handshakes:
             return 0
         if not part:
             self._close(pending)
-        elif found is not None:
+        elif greeting is not None:
             self._forget(pending)
-            self._on_hello(pending.socket, pending.peer, found)
+            self._on_hello(pending.socket, pending.peer, greeting)
         return len(part)
 
     def _refuse(self, pending: _Pending, why: str) -> None:

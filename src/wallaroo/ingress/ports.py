@@ -14,12 +14,7 @@ from wallaroo.errors import PeerError
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.network.connection_budget import Budget
 from wallaroo.network.tls import TLS
-from wallaroo.network.tls_sockets import (
-    Address,
-    Socket,
-    TlsSocket,
-    server_context,
-)
+from wallaroo.network.tls_sockets import Address, Socket, TlsSocket, server_context
 
 OnClient = Callable[[Socket, str], object]
 

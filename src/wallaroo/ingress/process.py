@@ -94,6 +94,7 @@ class Feeding:
     owner: Ownership = UNOWNED  # the run's claim to its checkpoint
     # how long ports and spools may be held by the processes of a run that was taken over
     patience_s: float = 0.0
+    until_now: bool = False  # feeders end once what their sources held at the beginning is read
 
 
 FEEDING = Feeding()
@@ -177,6 +178,7 @@ class Feeders:
                 options.is_durable,
                 options.backlog_bytes_max,
                 options.checkpoint,
+                options.until_now,
             )
             write_feeder_config(config, folder.with_suffix(".json"))
             started.append(self._spawn(source.name, [FEEDER, str(folder.with_suffix(".json"))]))

@@ -6,11 +6,11 @@ Where it runs: everywhere that writes durable files.  ``WALLAROO_FAULT="name:nth
 process with SIGKILL when it passes the named point for the nth time (from 1);
 ``WALLAROO_FAULT="name:nth:ACTION"`` does something else there (``fault_actions.py``).
 ``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so that a test can find
-out which there are.  ``WALLAROO_FAULT_ORDERS=FOLDER`` accepts orders while the process runs: a file
-in FOLDER that is named as the point holds an action, and the first process that passes the point
-removes the file and does it.  If none of them is set, points are trace points
-(``wallaroo.instrumentation.tracing``), if those are asked for; otherwise ``fault_point`` does
-nothing.  The choice is made once, at import.
+out which there are.  ``WALLAROO_FAULT_ORDERS=FOLDER`` accepts an order while the process runs: the
+file ``order`` in FOLDER holds an action, empty files name the points at which it may be done, and
+the first process that passes one of these takes the order and does it.  If none of them is set,
+points are trace points (``wallaroo.instrumentation.tracing``), if those are asked for; otherwise
+``fault_point`` does nothing.  The choice is made once, at import.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping
 from wallaroo.instrumentation.fault_actions import act, shift_clock
 from wallaroo.instrumentation.tracing import choose_tracer
 
-TAKEN = ".taken"  # the suffix of an order that was carried out, after the point's name
+ORDER = "order"
+TAKEN = ".taken"  # the suffix of an order that is carried out, after the point's name
 
 
 def actor(plan: str) -> Callable[[str], None]:
@@ -57,14 +58,16 @@ def taker(folder: str) -> Callable[[str], None]:
     """Return the fault point that carries out a folder's orders; its file ``clock`` shifts ours."""
     shift_clock(os.path.join(folder, "clock"))
     rename = os.rename  # also while this process's calls are broken
+    order = os.path.join(folder, ORDER)
 
     def fault_point(name: str) -> None:
-        order = f"{folder}/{name}"
+        order_in_work = f"{folder}/{name}{TAKEN}"
         try:
-            rename(order, order + TAKEN)
+            os.unlink(f"{folder}/{name}")
+            rename(order, order_in_work)  # fails in all processes but one
         except OSError:
             return
-        with open(order + TAKEN, encoding="ascii") as file:
+        with open(order_in_work, encoding="ascii") as file:
             act(file.read())
 
     return fault_point

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from wallaroo.durable.ownership import VARIABLE, Ownership
+from wallaroo.durable.ownership import UNOWNED, VARIABLE, Ownership
 from wallaroo.errors import CheckpointError, WallarooError
 
 # an external failure; an exception in the user's code
@@ -63,13 +63,19 @@ def end_of(name: str, work: Callable[[], None]) -> int:
 class Parent:
     """Connection to the parent: its request to stop, and this process's heartbeat."""
 
-    def __init__(self) -> None:
+    def __init__(self, heartbeat: int, owner: Ownership = UNOWNED) -> None:
         self.is_stopping = False
-        self._heartbeat = int(os.environ.pop(HEARTBEAT, "-1"))
-        self._owner = Ownership.from_text(os.environ.pop(VARIABLE, ""))
+        self._heartbeat = heartbeat  # a descriptor; below 0: none
+        self.owner = owner  # the claim of its run
         self._beat_at = 0.0
+
+    @classmethod
+    def of_process(cls) -> Parent:
+        """Return the connection of a child process; leave signals to the parent."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        owner = Ownership.from_text(os.environ.pop(VARIABLE, ""))
+        return cls(int(os.environ.pop(HEARTBEAT, "-1")), owner)
 
     @property
     def filenos(self) -> tuple[int, ...]:
@@ -82,7 +88,7 @@ class Parent:
         if now - self._beat_at < BEAT_S:
             return
         self._beat_at = now
-        if not self._owner.is_held:
+        if not self.owner.is_held:
             self.is_stopping = True
         if self._heartbeat < 0:
             return

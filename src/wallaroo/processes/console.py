@@ -1,8 +1,9 @@
-"""Output for a person: to the driver's stderr, or above the table of a view.
+"""Output of the log for a person or a collector: to the driver's stderr, or to a view.
 
-Where it runs: driver.  There is one terminal, so there is one place for its current owner.
+Where it runs: driver.  There is one stderr, so there is one place for its current owner and for
+the form of what is written there.
 
-Invariant: a line is written whole, by one write, so that lines of several threads do not mix.
+Invariant: an entry is written whole, by one write, so that those of several threads do not mix.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import sys
 import threading
 from collections.abc import Callable
 
+from wallaroo.processes.log_entry import Entry, Form, as_json, plain
+
 _owner: Callable[[str], None] | None = None
+_form: Form = plain
 
 
 def take_over(write: Callable[[str], None]) -> None:
@@ -27,9 +31,20 @@ def give_back() -> None:
     _owner = None
 
 
-def write_lines(text: str, descriptor: int | None = None) -> None:
-    """Write whole lines now: to the view, or without one to ``descriptor``, or else to stderr."""
-    whole = text if text.endswith("\n") else text + "\n"
+def use_form(form: Form) -> None:
+    """Write every entry in this form from now on."""
+    global _form
+    _form = form
+
+
+def is_json() -> bool:
+    """Return whether entries are written as JSON."""
+    return _form is as_json
+
+
+def write(entry: Entry, descriptor: int | None = None) -> None:
+    """Write an entry now: to the view, or without one to ``descriptor``, or else to stderr."""
+    whole = _form(entry) + "\n"
     owner = _owner
     if owner is not None:
         owner(whole)
@@ -38,6 +53,12 @@ def write_lines(text: str, descriptor: int | None = None) -> None:
     else:
         sys.stderr.write(whole)
         sys.stderr.flush()
+
+
+def write_printed(lines: str) -> None:
+    """Write lines that code in this process printed, each as an entry."""
+    for line in lines.splitlines():
+        write(Entry(line))
 
 
 class WholeLines:

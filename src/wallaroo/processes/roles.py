@@ -6,6 +6,7 @@ Where it runs: a terminal, the verifier, a test.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -62,6 +63,12 @@ def role_of(command: tuple[str, ...]) -> Role | None:
     return next((MODULES[part] for part in command if part in MODULES), None)
 
 
+def name_of(command: Sequence[str]) -> str:
+    """Return the name of a process below the driver, by its command line."""
+    role = role_of(tuple(command))
+    return "other" if role is None else role.value
+
+
 def family(root: int) -> list[psutil.Process]:
     """Return a process and all below it; none if it has ended."""
     try:
@@ -73,10 +80,10 @@ def family(root: int) -> list[psutil.Process]:
 
 def run_processes(root: int) -> dict[int, RunProcess]:
     """Return a process and all below it, by pid; those that end meanwhile are left out."""
-    found = {}
+    processes = {}
     for process in family(root):
         with contextlib.suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE:
                 command = tuple(process.cmdline())
-                found[process.pid] = RunProcess(process.pid, process.ppid(), command)
-    return found
+                processes[process.pid] = RunProcess(process.pid, process.ppid(), command)
+    return processes

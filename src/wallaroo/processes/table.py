@@ -70,14 +70,14 @@ def _are_same(one: Process, other: Process) -> bool:
 def marked(*marks: str) -> list[Process]:
     """Return this user's other processes whose environment holds all of ``NAME=value``."""
     wanted = dict(mark.split("=", 1) for mark in marks)
-    found: list[Process] = []
+    processes: list[Process] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # another user's, or just ended
             environment = _environment(process)
             described = _described(process)
             if described and all(environment.get(name) == text for name, text in wanted.items()):
-                found.append(described)
-    return [process for process in found if process.pid != os.getpid()]
+                processes.append(described)
+    return [process for process in processes if process.pid != os.getpid()]
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:
@@ -95,20 +95,20 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 def with_descendants(roots: Iterable[Process]) -> list[Process]:
     """Return those of these processes that run, and all their descendants."""
     table = running()
-    found = {
+    family = {
         root.pid: root for root in roots if root.pid in table and _are_same(table[root.pid], root)
     }
-    waiting = list(found)
+    waiting = list(family)
     while waiting:
         parent = waiting.pop()
         below = [
             process
             for process in table.values()
-            if process.parent == parent and process.pid not in found
+            if process.parent == parent and process.pid not in family
         ]
-        found.update((process.pid, process) for process in below)
+        family.update((process.pid, process) for process in below)
         waiting += (process.pid for process in below)
-    return list(found.values())
+    return list(family.values())
 
 
 def send(process: Process, number: int) -> bool:

@@ -95,7 +95,7 @@ class Avro(Serde[Event]):
 
     ``reader`` is a newer schema that records are read as: Avro's rules of resolution fill in
     defaults and leave out what it does not have.  Records are written with ``schema``.  Needs
-    fastavro: ``pip install 'wallaroo-spark[avro]'``.
+    fastavro.
 
     With ``schema_registry`` payloads begin with the id of the schema that they were written with,
     and are read as ``reader``, as ``schema``, or, if both are left out, as written.
@@ -134,7 +134,7 @@ class Avro(Serde[Event]):
         try:
             codec = _codec(own, kind, _schema(reader), schema_registry)
         except ImportError as error:
-            raise missing("Avro", "fastavro", "avro", error) from error
+            raise missing("Avro", "fastavro", error) from error
         except WallarooParameterError:
             raise
         except Exception as error:  # fastavro's errors of schemas have no common base

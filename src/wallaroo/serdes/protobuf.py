@@ -157,7 +157,7 @@ class Protobuf(Serde[Sent]):
     """Events as messages of a class that protoc generated.
 
     Fields are written in one order, maps too, so a batch that runs again writes the same bytes.
-    Needs protobuf: ``pip install 'wallaroo-spark[protobuf]'``.
+    Needs protobuf.
 
     With ``schema_registry`` payloads begin with the id of their file's schema and their place in
     it.  Decoders assume that every message is of this class.

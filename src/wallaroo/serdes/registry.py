@@ -45,8 +45,8 @@ class SchemaRegistry:
     ``register`` the serde's schema is registered there before the first output, if it is not yet;
     without, the subject's latest version is used.  ``options`` are those of confluent-kafka's
     client (``basic.auth.user.info``, ``ssl.ca.location``).  While the registry is unavailable a
-    step waits for ``wait_s``, then the run ends.  Needs ``pip install
-    'wallaroo-spark[schema-registry]'`` wherever workers run.
+    step waits for ``wait_s``, then the run ends.  Needs confluent-kafka[schemaregistry] wherever
+    workers run.
     """
 
     url: str = field(repr=False)  # may hold a password
@@ -266,5 +266,4 @@ def check_client(format_name: str) -> None:
     try:
         _library()
     except ImportError as error:
-        library = "confluent-kafka's client of schema registries"
-        raise missing(format_name, library, "schema-registry", error) from error
+        raise missing(format_name, "confluent-kafka[schemaregistry]", error) from error

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.errors import Problem, WallarooParameterError, install_command
 from wallaroo.steps.kinds import (
     ON_ERROR,
     STOP,
@@ -125,10 +125,10 @@ class Serde(Generic[Event]):
         return f"<serde {self._label}>"
 
 
-def missing(format_name: str, library: str, extra: str, error: ImportError) -> Exception:
+def missing(format_name: str, library: str, error: ImportError) -> Exception:
     """Return the error for a library that is not installed."""
     what = f"needs {library}, which cannot be imported: {error}."
-    fix = f"Install it wherever the driver and workers run: pip install 'wallaroo-spark[{extra}]'."
+    fix = f"Install it wherever the driver and workers run: {install_command(library)}"
     return WallarooParameterError(Problem(format_name, "", what, fix))
 
 

@@ -45,6 +45,8 @@ HOMES = {
     "WriteContext": "wallaroo.sinks.interface",
     "CommitId": "wallaroo.durable.commit_id",
     "CommitHistory": "wallaroo.durable.commit_id",
+    # to remove rows by their key
+    "Delete": "wallaroo.sinks.changes",
     # to stage large outputs
     "StagedWriter": "wallaroo.sinks.staging",
     "read_staged": "wallaroo.sinks.staging",

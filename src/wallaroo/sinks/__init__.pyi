@@ -4,6 +4,8 @@ from wallaroo.connectors.function.sink import FunctionSinkConfig as FunctionSink
 from wallaroo.connectors.http.sink import HTTPSinkConfig as HTTPSinkConfig
 from wallaroo.connectors.kafka.output import KafkaOutput as KafkaOutput
 from wallaroo.connectors.kafka.sink import KafkaSinkConfig as KafkaSinkConfig
+from wallaroo.connectors.lake.delta.sink import DeltaSinkConfig as DeltaSinkConfig
+from wallaroo.connectors.lake.iceberg.sink import IcebergSinkConfig as IcebergSinkConfig
 from wallaroo.connectors.mqtt.sink import MQTTSinkConfig as MQTTSinkConfig
 from wallaroo.connectors.nats.sink import NATSSinkConfig as NATSSinkConfig
 from wallaroo.connectors.rabbitmq.sink import RabbitMQSinkConfig as RabbitMQSinkConfig
@@ -16,6 +18,7 @@ from wallaroo.connectors.udp.sink import UDPSinkConfig as UDPSinkConfig
 from wallaroo.connectors.websocket.sink import WebSocketSinkConfig as WebSocketSinkConfig
 from wallaroo.durable.commit_id import CommitHistory as CommitHistory
 from wallaroo.durable.commit_id import CommitId as CommitId
+from wallaroo.sinks.changes import Delete as Delete
 from wallaroo.sinks.interface import SinkCommitter as SinkCommitter
 from wallaroo.sinks.interface import SinkConfig as SinkConfig
 from wallaroo.sinks.interface import SinkStatus as SinkStatus

@@ -12,11 +12,18 @@ address means the sink's own.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from wallaroo.serdes.shape_errors import shown
 
 _LENGTH = struct.Struct(">H")
+
+
+class AddressedOutput(NamedTuple):
+    """One message, and its topic, subject or routing key."""
+
+    value: bytes
+    address: str
 
 
 def pack(output: Any) -> bytes:
@@ -37,6 +44,12 @@ def pack(output: Any) -> bytes:
         )
     raw = address.encode()
     return _LENGTH.pack(len(raw)) + raw + body
+
+
+def decoded(packed: bytes, own: str) -> AddressedOutput:
+    """Return a staged output; ``own`` is the sink's address."""
+    address, body = unpack(packed)
+    return AddressedOutput(body, address or own)
 
 
 def unpack(packed: bytes) -> tuple[str, bytes]:

@@ -170,17 +170,19 @@ class SinkConfig(ABC):
 
     kind: ClassVar[str] = "sink"
     can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
+    takes_rows: ClassVar[bool] = False  # whether an event that is a dict can be written as it is
     # the options that name it in errors: "topic={0.topic!r}" is KafkaSinkConfig(topic='orders')
     shown_options: ClassVar[str] = ""
+    target_form: ClassVar[str] = ""  # what its target shows of it: "{0.host}:{0.port}"
     # the user's name for it, or "": a sink with a name may move to another target with what waits;
     # a configuration may do without it
     name: str
     encoder: Encoder[Any] | None
 
     @property
-    @abstractmethod
     def label(self) -> str:
         """Return the name of the sink in errors and tables, e.g. ``tcp 127.0.0.1:7002``."""
+        return f"{self.kind} {self.target}".rstrip()
 
     @property
     def target(self) -> str:
@@ -190,7 +192,7 @@ class SinkConfig(ABC):
         not sent to another.  Checkpoints note it.  Sinks of one target are taken to have one
         receiver.
         """
-        return ""
+        return self.target_form.format(self)
 
     @property
     def address(self) -> str:
@@ -204,6 +206,13 @@ class SinkConfig(ABC):
     @abstractmethod
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
         """Open the committer in the driver, with the process, connection or directory it uses."""
+
+    def decoded(self, output: bytes) -> Any:
+        """Return a staged output as the sink writes it: a record, a row; or as it is.
+
+        It is the counterpart of an encoder that packs what a sink needs beside bytes.
+        """
+        return output
 
     def _wrong(self, what: str, fix: str) -> WallarooParameterError:
         """Return the error for a parameter that cannot be used."""

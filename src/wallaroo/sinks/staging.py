@@ -109,7 +109,6 @@ class StagedWriter(SinkWriter):
         self._file: int | None = None
 
     def write(self, outputs: Sequence[bytes]) -> None:
-        """Stage these outputs, in order."""
         self._lengths.extend(map(len, outputs))
         piece = b"".join(outputs)
         self._buffer.append(piece)
@@ -140,7 +139,6 @@ class StagedWriter(SinkWriter):
         return token
 
     def abort(self) -> None:
-        """Drop what was staged."""
         self._buffer.clear()
         if self._file is not None:
             os.close(self._file)

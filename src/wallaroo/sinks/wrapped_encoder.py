@@ -38,12 +38,17 @@ class WrappedEncoder(Encoder[Any]):
         self.__doc__ = inner.__doc__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WrappedEncoder, (self.inner, self.pack)
+        used = ({"used_at": self.used_at},) if self.used_at else ()
+        return WrappedEncoder, (self.inner, self.pack), *used
 
     @property
     def place(self) -> str:
-        """Return ``file:line`` of the user's function."""
-        return self.inner.place
+        return self.used_at or self.inner.place
+
+    @property
+    def is_users(self) -> bool:
+        """Return whether the encoder that is wrapped is the user's."""
+        return self.inner.is_users
 
 
 def wrapped(inner: Any, pack: Pack) -> Any:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from wallaroo.protocols.framing import Framing
 
@@ -40,6 +41,8 @@ class FrameRun(NamedTuple):
     problem: str = ""  # why nothing comes at the moment, for the status
     is_away: bool = False  # not connected yet: nothing can come
     skipped: int = 0  # events that were lost before these, and are left out
+    # all that the other system held when the feed was opened has been returned; None: unknown
+    is_caught_up: bool | None = None
 
 
 class Feed(Protocol):
@@ -51,3 +54,11 @@ class Feed(Protocol):
 
     def next_run(self) -> FrameRun | None:
         """Return the next frames, ``None`` at the end.  Raises UserCodeError or PeerError."""
+
+
+@runtime_checkable
+class StagingFeed(Protocol):
+    """A feed that keeps files beside its spool."""
+
+    def stage_in(self, folder: Path, is_durable: bool) -> None:
+        """Use a folder that lasts as the spool does; called before the first ``next_run``."""

@@ -5,10 +5,10 @@ Where it runs: configurations travel; feeders run in processes of their own, sta
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from contextlib import nullcontext
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from wallaroo.errors import InternalError, Problem, WallarooParameterError, optional_library
 from wallaroo.protocols.framing import Framing
@@ -46,12 +46,14 @@ class SourceConfig(ABC, Generic[Event]):
     """A picklable source of events of type ``Event``; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str] = "source"
+    # what its label shows of it: "mqtt {0.topic}"
+    label_form: ClassVar[str] = "{0.kind} {0.name}"
     # "module:function" that opens the log of a source that is fed by itself, the feed of others;
     # its arguments are the configuration, and that of `open_log` or `open_feed`.  It is loaded
     # there: so applications are built, and tasks run, without the client library.
     opener: ClassVar[str] = ""
-    # an optional library that the opener's module imports: name, extra of this package, and
-    # the host that needs it unless that is the driver's
+    # an optional library that the opener's module imports, as pip names it, and the host that
+    # needs it unless that is the driver's
     library: ClassVar[tuple[str, ...]] = ()
     fed_by: ClassVar[FedBy] = FedBy.FEEDER
     carries_times: ClassVar[bool] = False  # its records may carry event times
@@ -70,9 +72,9 @@ class SourceConfig(ABC, Generic[Event]):
             return cls
 
     @property
-    @abstractmethod
     def label(self) -> str:
         """Return the name for errors and tables, e.g. ``tcp 127.0.0.1:7010``."""
+        return self.label_form.format(self)
 
     @property
     def wire_framing(self) -> Framing:
@@ -89,6 +91,14 @@ class SourceConfig(ABC, Generic[Event]):
         """Return the address and options for the ingress to listen; None if it does not."""
         return None
 
+    def for_trial(self) -> Self:
+        """Return the source for a run that the other system must not take for the application.
+
+        It may run beside the application, so it moves no position that is kept there under the
+        application's name, and ends no session of it.
+        """
+        return self
+
     def open_log(self, context: LogContext) -> SourceLog:
         """Return the log that a run reads: the spool, unless the source keeps a log itself.
 
@@ -100,7 +110,13 @@ class SourceConfig(ABC, Generic[Event]):
         # it imports the readers of spools, local and over the network
         from wallaroo.sources.spooled import open_spool
 
-        return open_spool(self.name, context, self.wire_framing, has_times=self.carries_times)
+        return open_spool(
+            self.name,
+            context,
+            self.wire_framing,
+            has_times=self.carries_times,
+            is_ended=context.until_now and self.fed_by is FedBy.CLIENTS,
+        )
 
     def open_feed(self, resume: bytes) -> Feed:
         """Return the feed that a feeder runs, continuing at ``resume`` (empty: from the start).

@@ -112,6 +112,9 @@ class Records(NamedTuple):
     # the event times, if the source knows them; computed on demand
     times_ns: Callable[[], Sequence[int]] | None = None
     frames: bytes = b""  # whole frames, as the source's framing cuts them
+    # the facts about a record by its number in the run, for errors and dead letters; the same
+    # whenever it is read
+    origin: Callable[[int], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,7 @@ class LogContext:
     is_durable: bool = True
     server: RangeServer | None = None  # None: all readers are on this host
     mark_bytes: int = DEFAULT.mark_bytes  # approximate distance between two cuts of a file
+    until_now: bool = False  # the log ends at what it holds when it is first asked for its head
 
 
 class SourceLog(ABC):
@@ -181,9 +185,17 @@ class SourceLog(ABC):
         """
         return None
 
-    def unread(self, position: Position, head: Position) -> Collection[str] | None:
-        """Return the partitions with input between positions; None: only reading shows."""
+    def lags(self, position: Position, head: Position) -> Mapping[str, int] | None:
+        """Return the approximate events between positions by partition; None: only reading shows.
+
+        A partition that is read to its end has 0.
+        """
         return None
+
+    @property
+    def group(self) -> str:
+        """Return the name under which the other system shows this reader; empty if it does not."""
+        return ""
 
     @property
     def notes_receipt(self) -> bool:

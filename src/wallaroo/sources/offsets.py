@@ -80,27 +80,27 @@ def _in_wholes(
     """Assign whole partitions to pieces; return nothing if a piece would be too large."""
     if len(start) < pieces:
         return []
-    found: list[list[tuple[Partition, int, int]]] = [[] for _ in range(pieces)]
+    lists: list[list[tuple[Partition, int, int]]] = [[] for _ in range(pieces)]
     for number, (partition, low) in enumerate(start.items()):
         if low < end[partition]:
-            found[number * pieces // len(start)].append((partition, low, end[partition]))
-    largest = max(sum(high - low for _, low, high in piece) for piece in found)
-    return [piece for piece in found if piece] if largest <= size * UNEVEN_MAX else []
+            lists[number * pieces // len(start)].append((partition, low, end[partition]))
+    largest = max(sum(high - low for _, low, high in piece) for piece in lists)
+    return [piece for piece in lists if piece] if largest <= size * UNEVEN_MAX else []
 
 
 def _exactly(
     start: Mapping[Partition, int], end: Mapping[Partition, int], size: int
 ) -> list[list[tuple[Partition, int, int]]]:
     """Cut into pieces of ``size``, the last one smaller."""
-    found: list[list[tuple[Partition, int, int]]] = [[]]
+    lists: list[list[tuple[Partition, int, int]]] = [[]]
     room = size
     for partition, low in start.items():
         while low < end[partition]:
             if room == 0:
-                found.append([])
+                lists.append([])
                 room = size
             high = min(end[partition], low + room)
-            found[-1].append((partition, low, high))
+            lists[-1].append((partition, low, high))
             room -= high - low
             low = high
-    return found
+    return lists

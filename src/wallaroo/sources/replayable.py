@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
@@ -97,7 +98,7 @@ class ReplayableSource(SourceConfig[Event]):
         return False
 
     def open_log(self, context: LogContext) -> SourceLog:
-        return OwnLog(self)
+        return OwnLog(self, context.until_now)
 
 
 @dataclass(slots=True)
@@ -115,8 +116,11 @@ class OwnLog(SourceLog):
     one.
     """
 
-    def __init__(self, source: ReplayableSource[Any]):
+    def __init__(self, source: ReplayableSource[Any], is_bounded: bool = False):
+        """Create a log; ``is_bounded``: it ends at what the first look finds."""
         self._source = source
+        self._is_bounded = is_bounded
+        self._bound: dict[str, int] | None = None
         self._seen: _Seen | None = None
         self._present: Facts = {}  # the identity at the last look
 
@@ -169,21 +173,25 @@ class OwnLog(SourceLog):
     def partitions(self, position: Position) -> frozenset[str]:
         return frozenset(_offsets(position))
 
-    def unread(self, position: Position, head: Position) -> Collection[str]:
+    def lags(self, position: Position, head: Position) -> Mapping[str, int]:
         ends = _offsets(head)
         known = self._complete(position, ends)
-        return [name for name, end in ends.items() if end > known[name]]
+        return {name: max(0, end - known[name]) for name, end in ends.items()}
 
     def read(self, part: Range) -> Iterator[Records]:
         receipt_ns = time.time_ns()
         events = self._asked(lambda: iter(self._source.read(part.partition, part.start, part.end)))
         while block := self._asked(lambda: list(islice(events, RECORDS_MAX))):
-            yield Records(part.partition, receipt_ns, block)
+            yield Records(part.partition, receipt_ns, block, origin=partial(_origin, part))
 
     def _look(self) -> Head:
         source = self._source
         is_ended = self._asked(source.is_ended)  # before the ends: no event comes in between
         ends = self._asked(lambda: {name: source.end(name) for name in source.partitions()})
+        if self._is_bounded:
+            self._bound = ends if self._bound is None else self._bound
+            ends = self._bound
+            is_ended = True
         self._present = self._asked(source.identity)
         return Head(_position(ends, self._present), is_ended)
 
@@ -226,6 +234,11 @@ class TableLog(OwnLog):
             f"{WAYS_ON} If it holds the same rows under the same numbers, give the source another "
             f"name and start={number - 1}: it continues after the last row that was read."
         )
+
+
+def _origin(part: Range, number: int) -> dict[str, Any]:
+    """Return the offsets among which a record is: the source may leave some out."""
+    return {"partition": part.partition, "from_offset": part.start, "before_offset": part.end}
 
 
 def _position(offsets: dict[str, int], identity: Facts) -> Position:

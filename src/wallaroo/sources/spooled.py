@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise, starmap
 from pathlib import Path
+from typing import Any
 
 from wallaroo.errors import CheckpointError
 from wallaroo.protocols.framing import Framing, end_of_frames
@@ -52,6 +54,7 @@ class SpoolLog(SourceLog):
     remote: RemoteSpool | None = None  # None: read the files
     has_times: bool = False  # chunks' notes hold the times of events
     framing: Framing | None = None  # None: chunks are not cut
+    is_ended: bool = False  # it ends wherever it ends now
 
     def beginning(self) -> Position:
         return Position(0, 0)
@@ -61,7 +64,7 @@ class SpoolLog(SourceLog):
         counts = {SKIPPED: head.skipped, REJECTED: head.rejected}
         return Head(
             _position(head.position),
-            head.is_ended,
+            head.is_ended or self.is_ended,
             head.is_paused,
             head.connections,
             error=head.error,
@@ -116,7 +119,8 @@ class SpoolLog(SourceLog):
             return
         for chunk in chunks:
             times = partial(_times, chunk) if self.has_times else None
-            yield Records(chunk.connection, chunk.receipt_ns, [], times, chunk.frames)
+            origin = partial(_origin, chunk)
+            yield Records(chunk.connection, chunk.receipt_ns, [], times, chunk.frames, origin)
 
     def _read_inside(
         self, chunks: Iterator[Chunk], low: SpoolOffset, high: SpoolOffset, framing: Framing
@@ -132,7 +136,8 @@ class SpoolLog(SourceLog):
             if first:
                 frames = frames[end_of_frames(framing, frames, first) :]
             times = partial(_times, chunk, first, last) if self.has_times else None
-            yield Records(chunk.connection, chunk.receipt_ns, [], times, frames)
+            origin = partial(_origin, chunk)
+            yield Records(chunk.connection, chunk.receipt_ns, [], times, frames, origin)
             at += CHUNK_HEADER.size + len(chunk.frames) + len(chunk.resume)
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
@@ -176,9 +181,14 @@ class SpoolLog(SourceLog):
 
 
 def open_spool(
-    source: str, context: LogContext, framing: Framing | None = None, *, has_times: bool = False
+    source: str,
+    context: LogContext,
+    framing: Framing | None = None,
+    *,
+    has_times: bool = False,
+    is_ended: bool = False,
 ) -> SpoolLog:
-    """Return the log of the spool of a source."""
+    """Return the log of the spool of a source; ``is_ended``: nothing more is waited for."""
     server = context.server
     remote = (
         RemoteSpool(server.address, server.secret, source, server.certificate)
@@ -186,13 +196,19 @@ def open_spool(
         else None
     )
     folder = folder_of(context.spool_root, source)
-    return SpoolLog(source, folder, context.checkpoint, remote, has_times, framing)
+    return SpoolLog(source, folder, context.checkpoint, remote, has_times, framing, is_ended)
 
 
 def _times(chunk: Chunk, first: int = 0, last: int | None = None) -> Sequence[int]:
     """Return event times of a connector's chunk: the program's, else those of receipt."""
     times = [time_ms * 1_000_000 or chunk.receipt_ns for time_ms in event_times(chunk.resume)]
     return (times or [chunk.receipt_ns] * chunk.events)[first:last]
+
+
+def _origin(chunk: Chunk, number: int) -> dict[str, Any]:
+    """Return the facts about the events of a chunk: when they were received."""
+    received = datetime.fromtimestamp(chunk.receipt_ns / 1e9, UTC)
+    return {"received": received.isoformat(timespec="milliseconds")}
 
 
 def _position(boundary: Boundary) -> Position:

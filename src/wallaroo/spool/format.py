@@ -153,12 +153,12 @@ def segments_of(folder: Path) -> list[Segment]:
         names = os.listdir(folder)
     except FileNotFoundError:  # nothing was ever received
         return []
-    found = []
+    segments = []
     for name in names:
         if name.endswith(CHUNKS):
             byte, _, events = name.removesuffix(CHUNKS).partition("-")
-            found.append(Segment(Boundary(int(byte), int(events)), folder / name))
-    return sorted(found)
+            segments.append(Segment(Boundary(int(byte), int(events)), folder / name))
+    return sorted(segments)
 
 
 def segment_header(start: Boundary) -> bytes:

@@ -57,15 +57,15 @@ class SpoolReader:
         if events >= end.events:
             return end, end
         segments = segments_of(self.folder)
-        found = (
+        place = (
             bisect_right(
                 segments, max(events, start.events), key=lambda segment: segment.start.events
             )
             - 1
         )
-        if found < 0:
+        if place < 0:
             raise _gone(self.folder, start.byte, segments)
-        segment = segments[found]
+        segment = segments[place]
         here = max(segment.start, start)
         entry = last_entry(_index(segment), events, end.byte)
         if entry is not None:

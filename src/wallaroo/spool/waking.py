@@ -36,4 +36,15 @@ def _wake_none() -> None:
     """Do nothing."""
 
 
-wake_run = waker(os.environ.get(VARIABLE, ""))
+_wake = waker(os.environ.get(VARIABLE, ""))
+
+
+def wake_run() -> None:
+    """Wake the run that this process works for, if there is one."""
+    _wake()
+
+
+def wake_at(address: str) -> None:
+    """Let `wake_run` wake the run at ``address`` from now on."""
+    global _wake
+    _wake = waker(address)

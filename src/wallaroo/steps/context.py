@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from wallaroo.steps.keys import Key
 from wallaroo.steps.times import Span, span_ns, span_problem
 
 NO_TIME = -(1 << 63)  # before all times
@@ -24,10 +25,10 @@ class Clock(Protocol):
 class TimerBook(Protocol):
     """The interface that sets and cancels a step's timers."""
 
-    def set(self, key: str | bytes | int, name: str, at_ns: int, processing: bool) -> None:
+    def set(self, key: Key, name: str, at_ns: int, processing: bool) -> None:
         """Set or move a timer."""
 
-    def cancel(self, key: str | bytes | int, name: str) -> None:
+    def cancel(self, key: Key, name: str) -> None:
         """Remove a timer, if it is set."""
 
 
@@ -40,12 +41,12 @@ class Context:
 
     __slots__ = ("_clock", "_drop", "_timers", "key")
 
-    key: str | bytes | int
+    key: Key
     """The event's key; of events that ``collect()`` brought together, one that they share."""
 
     def __init__(
         self,
-        drop: Callable[[str | bytes | int], None],
+        drop: Callable[[Key], None],
         clock: Clock | None = None,
         timers: TimerBook | None = None,
     ):

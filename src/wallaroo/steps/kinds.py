@@ -10,17 +10,19 @@ import pickle
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from wallaroo.steps.context import Context
+from wallaroo.steps.keys import Key
 from wallaroo.steps.times import EARLIEST_NS
 from wallaroo.user_code.references import importable_module, is_found, pickle_by_value, resolve
 from wallaroo.user_code.signatures import takes_third
+from wallaroo.user_code.user_frames import PACKAGE
 
 In = TypeVar("In", contravariant=True)  # a step that accepts more than it receives fits
 Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
-K = TypeVar("K", bound="str | bytes | int", covariant=True)
+K = TypeVar("K", bound=Key, covariant=True)
 
 STOP = "stop"
 SKIP = "skip"
@@ -53,6 +55,8 @@ class Step:
     # whether it keeps ordered entries and what is due (``engine.ordered_entries``); such a step is
     # also ``is_stateful``
     keeps_entries: bool = False
+    # whether all events of a key have to come to one place for it, as those of a state step do
+    needs_key: ClassVar[bool] = False
     side: int | None = None  # the side of a join, which is all that it adds to events
     holds_ns: int = 0  # how far the watermark passes a result's time before the result leaves
     uses_time: ClassVar[bool] = False  # whether it needs the times of events
@@ -68,6 +72,8 @@ class Step:
     function: Callable[..., Any]
     step_name: str
     on_error: str  # one of ON_ERROR
+    # where the user has put a function of this package; empty for their own
+    used_at: str = ""
 
     def __init__(self, function: Callable[..., Any], name: str | None = None, on_error: str = STOP):
         self.function = function
@@ -86,8 +92,23 @@ class Step:
 
     @property
     def place(self) -> str:
-        """Return ``file:line`` of the user's function."""
-        return place_of(self.function)
+        """Return ``file:line`` of the user's function, or of the line that uses one of ours."""
+        return self.used_at or place_of(self.function)
+
+    @property
+    def is_users(self) -> bool:
+        """Return whether the function is the user's, not one of this package."""
+        module = getattr(self.function, "__module__", None) or type(self.function).__module__
+        return module.partition(".")[0] != PACKAGE
+
+    def used(self, place: str) -> Self:
+        """Return the step as it is used at a place of the user's; a function of his has its own."""
+        if self.is_users or not place:
+            return self
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, used_at=place)
+        copy.__qualname__ = getattr(self.function, "__qualname__", self.step_name)  # not the step's
+        return copy
 
     def __call__(self, *args: Any) -> Any:
         """Call the plain function with the arguments; without any, return the step itself.
@@ -110,10 +131,11 @@ class Step:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_importable():
             return resolve, (importable_module(self.__module__), self.__qualname__)
+        used = ({"used_at": self.used_at},) if self.used_at else ()
         if is_found(self.function):
             module = importable_module(self.__module__)
-            return _of_function, (type(self), module, self.__qualname__, self.options())
-        return _by_value, (type(self), pickle_by_value(self.function), self.options())
+            return _of_function, (type(self), module, self.__qualname__, self.options()), *used
+        return _by_value, (type(self), pickle_by_value(self.function), self.options()), *used
 
 
 class Computation(Step, Generic[In, Out]):
@@ -390,9 +412,16 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
 
 
 class KeyExtractor(Step, Generic[In, K]):
-    """One event in, its key out: str, bytes or int."""
+    """One event in, its key out: str, bytes, int, or a tuple of these."""
 
     kind = "key_extractor"
+
+    @overload
+    def __call__(self) -> KeyExtractor[In, K]: ...
+    @overload
+    def __call__(self, data: In, /) -> K: ...
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args) if args else self
 
     def extract_key(self, data: In) -> K:
         """Run the user's function."""

@@ -21,6 +21,7 @@ class Loss(StrEnum):
     FILTERED = "filtered"  # a filter, a None or an empty list
     LATE = "late"  # its windows had fired, or it was behind the watermark: dropped
     DEDUPLICATED = "deduplicated"
+    REPLACED = "replaced"  # a later event of its key and batch, in latest_per_key()
     UNMATCHED = "unmatched"  # no partner in a join that wants one
     EXPIRED = "expired"  # a key's state, not an event
     # Not losses, but needed to judge them: late events that a policy or `late()` gave a place, by
@@ -31,7 +32,10 @@ class Loss(StrEnum):
     ADDED_UP = "added up"
 
 
-DROPPED = (Loss.FILTERED, Loss.LATE, Loss.DEDUPLICATED, Loss.UNMATCHED, Loss.EXPIRED)
+DROPPED = (
+    *(Loss.FILTERED, Loss.LATE, Loss.DEDUPLICATED),
+    *(Loss.REPLACED, Loss.UNMATCHED, Loss.EXPIRED),
+)
 CellOf = Callable[[Loss], Cell]
 Losses = dict[tuple[str, str], int]  # (step name, loss) -> count
 

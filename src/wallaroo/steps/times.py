@@ -107,7 +107,7 @@ with_event_time(..., allow_before_1980=True)
     elif isinstance(given, datetime):
         said = f"{given} is before 1980."
     else:
-        said = f"{given} is {_date(time_ns)} in {unit} since 1970, which is before 1980."
+        said = f"{given} is {date_of(time_ns)} in {unit} since 1970, which is before 1980."
     return ValueError(" ".join([said, *_meant(time_ns, given), opt_out]))
 
 
@@ -116,15 +116,16 @@ def _meant(time_ns: int, given: Any) -> list[str]:
     if isinstance(given, int):
         for factor, counted in _TO_NANOSECONDS.items():
             if EARLIEST_NS <= time_ns * factor <= TIME_LIMIT_NS:
-                date = _date(time_ns * factor)
+                date = date_of(time_ns * factor)
                 return [f"If it counts {counted}, multiply it by {factor:_}: {date}."]
     if isinstance(given, float):
         for factor, counted in _TO_SECONDS.items():
             if EARLIEST_NS <= time_ns // factor <= TIME_LIMIT_NS:
-                date = _date(time_ns // factor)
+                date = date_of(time_ns // factor)
                 return [f"If it counts {counted}, divide it by {factor:_}: {date}."]
     return []
 
 
-def _date(time_ns: int) -> str:
+def date_of(time_ns: int) -> str:
+    """Return a time in UTC, whole seconds."""
     return (_EPOCH + time_ns // 1_000 * _MICROSECOND).strftime("%Y-%m-%d %H:%M:%S")

@@ -6,7 +6,7 @@ Where it runs: in tests.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,12 @@ class VirtualClock:
 
 @dataclass(slots=True)
 class LocalRun:
-    """A run's encoded outputs by sink name in sink order; ``state(step)``: states by key."""
+    """A run's encoded outputs by sink name in sink order; ``state(step)``: states by key.
+
+    ``decoded_by_sink`` has the same outputs as the sinks write them: records with value, key,
+    partition and headers, a dict for each row of a sink with columns, messages with value and
+    address; of other sinks the bytes.
+    """
 
     by_sink: dict[str, list[bytes]]
     events: int
@@ -59,6 +64,21 @@ class LocalRun:
         return next(iter(self.by_sink.values()))
 
     @property
+    def decoded_by_sink(self) -> dict[str, list[Any]]:
+        """Return outputs by sink name, decoded."""
+        return {name: self._decoded(name, outputs) for name, outputs in self.by_sink.items()}
+
+    @property
+    def decoded(self) -> list[Any]:
+        """Return all outputs of the only sink, decoded; of several sinks, the first one's."""
+        return next(iter(self.decoded_by_sink.values()))
+
+    def _decoded(self, sink: str, outputs: Sequence[bytes]) -> list[Any]:
+        config = next(each.config for each in self._runner.plan.sinks if each.name == sink)
+        decode: Callable[[bytes], Any] = getattr(config, "decoded", _as_it_is)
+        return list(map(decode, outputs))
+
+    @property
     def text(self) -> str:
         """Return the only sink's outputs as text, as the sink writes them.
 
@@ -70,11 +90,24 @@ class LocalRun:
     @property
     def dead_letters(self) -> list[dict[str, Any]]:
         """Return dead letters, parsed; for a dead-letter sink without an encoder of its own."""
-        return [json.loads(line) for line in self.by_sink.get(DEAD_LETTERS, [])]
+        letters = self._decoded(DEAD_LETTERS, self.by_sink.get(DEAD_LETTERS, []))
+        return [_letter(letter) for letter in letters]
 
     def state(self, step: str) -> dict[Key, Any]:
         """Return the state objects of one state step, by key."""
         return self._runner.states(step)
+
+
+def _letter(output: Any) -> dict[str, Any]:
+    """Return the dead letter in a decoded output: fields, a message with a value, or a line."""
+    letter: dict[str, Any] = (
+        output if isinstance(output, dict) else json.loads(getattr(output, "value", output))
+    )
+    return letter
+
+
+def _as_it_is(output: bytes) -> bytes:
+    return output
 
 
 def _as_written(config: Any, outputs: Sequence[bytes]) -> Sequence[bytes]:

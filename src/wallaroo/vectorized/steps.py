@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from wallaroo.steps.keys import Key
 from wallaroo.steps.kinds import (
     STOP,
     Callback,
@@ -25,7 +26,7 @@ from wallaroo.steps.kinds import (
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
-K = TypeVar("K", bound="str | bytes | int", covariant=True)
+K = TypeVar("K", bound=Key, covariant=True)
 
 
 class Form(Enum):

@@ -87,6 +87,19 @@ def several_keys(inputs: Path, outputs: Path) -> Application:
     return build("several keys", keyed.key_by(by_first_word).to(count_three).to_sink(sink(outputs)))
 
 
+def newest_of_a_batch(inputs: Path, outputs: Path) -> Application:
+    """Behind a state step, and behind a shuffle of its own."""
+    counted = source(inputs).key_by(by_first_word).to(count_one)
+    return wallaroo.build_application(
+        "newest of a batch",
+        counted.latest_per_key().to_sink(sink(outputs)),
+        counted.map(exclaim)
+        .key_by(lambda event: len(event.split()[0]))
+        .latest_per_key(name="again")
+        .to_sink(sink(outputs, "out2")),
+    )
+
+
 def unkeyed(inputs: Path, outputs: Path) -> Application:
     return build("unkeyed", source(inputs).to(exclaim).to_sink(sink(outputs)))
 

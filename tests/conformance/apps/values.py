@@ -99,6 +99,17 @@ def keys_of_every_kind(inputs: Path, outputs: Path) -> Application:
     )
 
 
+def pair_of(event: str) -> tuple[str, int]:
+    return event[0], len(event)
+
+
+def pairs_as_keys(inputs: Path, outputs: Path) -> Application:
+    """A lambda is the key extractor; the second key changes within windows and behind a shuffle."""
+    counted = source(inputs).key_by(pair_of).to(count_one)
+    again = counted.key_by(lambda text: (text[0], b"x", len(text.split()[0]))).to(count_two)
+    return build("pairs as keys", again.to_sink(sink(outputs)))
+
+
 @wallaroo.key_extractor("at random")
 def at_random(event: str) -> int:
     return random.getrandbits(62)

@@ -5,6 +5,7 @@ Lines are ``key second number``; no event is late.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ import wallaroo
 from tests.conformance.apps.sessions import SECOND, Click, key_of, parse, time_of
 from tests.conformance.apps.shapes import build
 from tests.conformance.apps.steps import sink, source
+from wallaroo.aggregations import Count, MaxBy
 from wallaroo.api.application import Application
 
 LATE_S = 4  # how far out of order lines are
 RANGE_S, SLIDE_S = 6, 3
 WITHIN_S = 1
+UNTIL_S = 5
 
 
 class Numbers(wallaroo.Aggregation[Click, list[int], str]):
@@ -57,6 +60,30 @@ def in_sliding(lines: list[str]) -> list[str]:
     return [f"{key} {start} {sorted(found[start, key])}" for start, key in sorted(found)]
 
 
+def bounded(inputs: Path, outputs: Path) -> Application:
+    """Counts with their keys and windows, which a second shuffle carries."""
+    windows = wallaroo.range_windows(RANGE_S * SECOND).with_slide(SLIDE_S * SECOND)
+    counts = _clicks(inputs).to(windows.over(Count().where(is_even), with_window=True))
+    texts = counts.key_by(lambda counted: counted.window.start).map(
+        lambda c: f"{c.key} {c.value} {c.window.start_time:%S} {c.window.end_time:%S}"
+    )
+    return build("bounded", texts.to_sink(sink(outputs)))
+
+
+def is_even(click: Click) -> bool:
+    return click.number % 2 == 0
+
+
+def in_bounded(lines: list[str]) -> list[str]:
+    found = []
+    for text in in_sliding(lines):
+        key, start, numbers = text.split(" ", 2)
+        even = sum(number % 2 == 0 for number in json.loads(numbers))
+        end = (int(start) + RANGE_S) % 60
+        found.append(f"{key} {even} {int(start) % 60:02} {end:02}")
+    return found
+
+
 def numbers_of(left: Click | None, right: Click | None) -> str:
     key = (left or right).key  # type: ignore[union-attr]  # one of them is there
     return f"{key} {left.number if left else '-'} {right.number if right else '-'}"
@@ -67,6 +94,44 @@ def joined(inputs: Path, outputs: Path) -> Application:
         _clicks(inputs, "right"), numbers_of, within=WITHIN_S * SECOND, how="outer"
     )
     return build("joined", pairs.to_sink(sink(outputs)))
+
+
+def tables(inputs: Path, outputs: Path) -> Application:
+    """Both sides wait for each other, for ever."""
+    pairs = _clicks(inputs, "left").join(_clicks(inputs, "right"), numbers_of, within=None)
+    return build("tables", pairs.to_sink(sink(outputs)))
+
+
+def in_tables(lefts: list[str], rights: list[str]) -> list[str]:
+    left, right = (list(map(parse.function, lines)) for lines in (lefts, rights))
+    return [numbers_of(a, b) for a in left for b in right if a.key == b.key]
+
+
+def end_of(click: Click) -> int:
+    return (click.at_s + click.number % UNTIL_S) * SECOND
+
+
+def best_of(left: Click, best: list[Click] | None) -> str:
+    return f"{left.key} {left.number} {sorted(click.number for click in best or [])}"
+
+
+def best(inputs: Path, outputs: Path) -> Application:
+    """For each left event the best right ones until a time of its own."""
+    even = MaxBy(lambda click: click.number % 7, ties=True)
+    left, right = _clicks(inputs, "left"), _clicks(inputs, "right")
+    found = left.join(right, best_of, until=end_of, over=even, how="left")
+    return build("best", found.to_sink(sink(outputs)))
+
+
+def in_best(lefts: list[str], rights: list[str]) -> list[str]:
+    left, right = (list(map(parse.function, lines)) for lines in (lefts, rights))
+    found = []
+    for one in left:
+        end_s = end_of(one) // SECOND
+        met = [each for each in right if each.key == one.key and one.at_s <= each.at_s <= end_s]
+        most = max((each.number % 7 for each in met), default=0)
+        found.append(best_of(one, [each for each in met if each.number % 7 == most]))
+    return found
 
 
 def in_joined(lefts: list[str], rights: list[str]) -> list[str]:

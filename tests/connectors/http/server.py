@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +11,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from wallaroo.network.tls import TLS
+
 GONE = 0  # in place of an answer: the connection is closed
+TRICKLE = 1  # a header that never ends, a byte now and then
 
 
 @dataclass(slots=True)
@@ -17,8 +22,10 @@ class Hook:
     """``answers``: statuses, in order, with headers; when they are over, 204."""
 
     port: int = 0
+    scheme: str = "http"
     answers: list[int] = field(default_factory=list)
     retry_after: str = ""
+    is_over: threading.Event = field(default_factory=threading.Event)
     requests: list[tuple[dict[str, str], bytes, int]] = field(default_factory=list)
 
     def taken(self) -> list[bytes]:
@@ -37,11 +44,11 @@ class Hook:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/alerts"
+        return f"{self.scheme}://127.0.0.1:{self.port}/alerts"
 
 
 @contextmanager
-def running_hook(port: int = 0, hook: Hook | None = None) -> Iterator[Hook]:
+def running_hook(port: int = 0, hook: Hook | None = None, tls: TLS | None = None) -> Iterator[Hook]:
     """A server for as long as the context lasts."""
     kept = hook or Hook()
 
@@ -54,6 +61,13 @@ def running_hook(port: int = 0, hook: Hook | None = None) -> Iterator[Hook]:
             kept.requests.append((dict(self.headers), body, status))
             if status == GONE:
                 self.close_connection = True
+                return
+            if status == TRICKLE:
+                self.close_connection = True
+                with contextlib.suppress(OSError):
+                    self.wfile.write(b"HTTP/1.1 204 No Content\r\nX-Slow: ")
+                    while not kept.is_over.wait(0.05):
+                        self.wfile.write(b".")
                 return
             text = b"" if status == 204 else b"so it is"
             self.send_response(status)
@@ -69,12 +83,18 @@ def running_hook(port: int = 0, hook: Hook | None = None) -> Iterator[Hook]:
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls.certificate, tls.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        kept.scheme = "https"
     kept.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield kept
     finally:
+        kept.is_over.set()
         server.shutdown()
         server.server_close()
         thread.join()

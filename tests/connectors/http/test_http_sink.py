@@ -15,10 +15,15 @@ from typing import Any
 import pytest
 
 from tests.connectors.file.files import staged
-from tests.connectors.http.server import GONE, Hook, running_hook
+from tests.connectors.http.server import GONE, TRICKLE, Hook, running_hook
+from tests.unit.ingress.test_tls import make_certificate
 from tests.unit.sinks.identities import commit_of, history_to
+from wallaroo.connectors.http.committer import HTTPSystem
 from wallaroo.errors import PeerError, WallarooParameterError
+from wallaroo.network.tls import TLS
 from wallaroo.sinks import HTTPSinkConfig, SinkCommitter
+from wallaroo.sinks.queued.queued_committer import QueuedCommitter
+from wallaroo.sinks.queued.system import CommitContext
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 ROOT = Path(__file__).parents[3]
@@ -84,6 +89,38 @@ def test_a_server_that_is_away_is_waited_for_and_named(
     with running_hook(port) as hook:
         committer.close(DRAIN_S)
     assert hook.taken() == [b"1"]
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_an_answer_that_trickles_in_is_given_up_and_the_output_sent_again(
+    tmp_path: Path,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+    is_encrypted: bool,
+) -> None:
+    """No part of it is late by itself."""
+    tls = make_certificate(tmp_path, "server") if is_encrypted else None
+    with running_hook(hook=Hook(answers=[TRICKLE, TRICKLE]), tls=tls) as hook:
+        trusted = None if tls is None else TLS(ca=tls.certificate)
+        config = HTTPSinkConfig(hook.url, backoff_s=0.001, tls=trusted)
+        context = CommitContext("s", tmp_path, is_durable=False)
+        system = HTTPSystem(config, context)
+        assert system.stalled_s > 3 * config.timeout_s
+        system.stalled_s = 0.5
+        committer = QueuedCommitter(system, context, points="http")
+        committer.recover(history_to(-1), [])
+        committer.commit(commit_of(0), staged(config, tmp_path, 0, [b"1", b"2"]))
+
+        def is_sent() -> bool:
+            committer.poll()
+            return committer.backlog() == 0
+
+        eventually(is_sent, "the output has left", 60)
+        committer.close(DRAIN_S)
+    assert hook.taken() == [b"1", b"2"]
+    assert len(hook.requests) == 4
+    assert "Sink 's': http" in caplog.text
+    assert "it is closed and opened again" in caplog.text
 
 
 def test_retry_after_is_kept(tmp_path: Path, eventually: Eventually) -> None:
@@ -173,5 +210,5 @@ def test_a_wrong_configuration_is_refused(options: dict[str, Any], words: str) -
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wallaroo.connectors.http.committer", None)
-    with pytest.raises(PeerError, match=r"pip install 'wallaroo-spark\[http\]'"):
+    with pytest.raises(PeerError, match=r"pip install urllib3"):
         HTTPSinkConfig("http://h/p").committer("s", tmp_path, True)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.ingress.test_tls import make_certificate
 from tests.unit.sources.own import copying
-from wallaroo.connectors.http.server import PostEndpoint, serve
+from wallaroo.connectors.http.server import serve
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -96,11 +96,7 @@ def test_the_answer_comes_when_everything_is_stored(feed: tuple[Any, int]) -> No
 
 def test_what_is_not_stored_in_time_is_to_be_sent_again(eventually: Eventually) -> None:
     (port,) = free_ports(1)
-    endpoint = PostEndpoint("hooks", "/hook", TOKEN, max_size=1000, is_lines=True, stored_s=0.05)
-    inbox = Inbox()
-    server = threading.Thread(
-        target=serve, args=(("127.0.0.1", port), endpoint, inbox, None), daemon=True
-    )
+    server = threading.Thread(target=serve, args=(source(port), Inbox(), 0.05), daemon=True)
     server.start()
     eventually(lambda: _answers(port), "it listens", 60)
     assert post(port, b'"a"') == 503

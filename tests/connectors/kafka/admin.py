@@ -15,7 +15,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 ANSWER_S_MAX = 180.0
 FENCED = "brokers are currently fenced"  # what is said of one whose heartbeat is late
@@ -48,6 +57,10 @@ class Admin:
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Delete what lies before an offset."""
         self._ask("delete_records", topic, partition, before)
+
+    def allow(self, user: str, resource: str, name: str, pattern: str, operation: str) -> None:
+        """Give a user a right."""
+        self._ask("allow", user, resource, name, pattern, operation)
 
     def close(self) -> None:
         """End the process."""
@@ -87,6 +100,19 @@ FUTURES = {
     "delete_topic": lambda admin, topic: admin.delete_topics([topic]),
     "grow": lambda admin, topic, partitions: admin.create_partitions(
         [NewPartitions(topic, partitions)]
+    ),
+    "allow": lambda admin, user, resource, name, pattern, operation: admin.create_acls(
+        [
+            AclBinding(
+                ResourceType[resource],
+                name,
+                ResourcePatternType[pattern],
+                f"User:{user}",
+                "*",
+                AclOperation[operation],
+                AclPermissionType.ALLOW,
+            )
+        ]
     ),
     "delete_records": lambda admin, topic, partition, before: admin.delete_records(
         [TopicPartition(topic, partition, before)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,51 @@ def test_a_plan_describes_it_and_a_test_gives_it_values() -> None:
     assert described["sources"]["in"]["kind"] == "kafka"
     assert run_local(application, {"in": [b"a"]}).outputs == [b"a\n"]
     assert run_local(application, {"in": ["b"]}).outputs == [b"b\n"]
+
+
+@wallaroo.decoder(on_error="dead-letter")
+def whole_number(value: bytes) -> int:
+    return int(value)
+
+
+@wallaroo.computation("positive", on_error="dead-letter")
+def positive(event: int) -> str:
+    if event < 0:
+        raise ValueError("negative")
+    return str(event)
+
+
+def test_a_dead_letter_names_the_record_by_topic_partition_offset_key_and_time(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.address})
+    now = datetime.now(UTC).replace(microsecond=250_000)  # older records would be removed
+    refused = []
+    for value, key in ((b"1", None), (b"x", b"user 7"), (None, b"gone"), (b"-1", b"\xff")):
+        producer.produce(
+            topic,
+            value,
+            key,
+            partition=1,
+            timestamp=round(now.timestamp() * 1000),
+            on_delivery=lambda error, _: refused.append(error) if error else None,
+        )
+    assert producer.flush(30) == 0
+    assert refused == []
+    config = source(broker, topic, decoder=whole_number)
+    stream = wallaroo.source("in", config).to(positive)
+    application = wallaroo.build_application(
+        "letters",
+        stream.to_sink(wallaroo.FileSinkConfig(tmp_path / "out.txt", form="lines")),
+        dead_letters=wallaroo.FileSinkConfig(tmp_path / "dead.jsonl"),
+    )
+    made = Run(application, RunOptions(status_address=None), InProcessHost(2))
+    made.start()
+    assert made.result(180)
+    lines = (tmp_path / "dead.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    place = {"topic": topic, "partition": 1, "time": now.isoformat(timespec="milliseconds")}
+    assert [letter["record"] for letter in found] == [
+        {**place, "offset": 1, "key": "user 7"},
+        {**place, "offset": 3, "key": "\\xff"},
+    ]

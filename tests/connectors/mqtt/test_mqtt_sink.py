@@ -145,5 +145,5 @@ def test_a_wrong_configuration_is_refused(options: dict[str, Any], words: str) -
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wallaroo.connectors.mqtt.committer", None)
-    with pytest.raises(PeerError, match=r"pip install 'wallaroo-spark\[mqtt\]'"):
+    with pytest.raises(PeerError, match=r"pip install paho-mqtt"):
         MQTTSinkConfig("h", "out").committer("s", tmp_path, True)

@@ -109,5 +109,5 @@ def test_a_wrong_configuration_is_refused(options: Any, words: str) -> None:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wallaroo.connectors.mqtt.subscriber", None)
-    with pytest.raises(PeerError, match=r"pip install 'wallaroo-spark\[mqtt\]'"):
+    with pytest.raises(PeerError, match=r"pip install paho-mqtt"):
         source(1).open_feed(b"")

@@ -26,6 +26,7 @@ from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.identities import commit_of, history_to
 from tests.unit.sources.own import copying
 from wallaroo.connectors.nats.committer import LOOK_S, StreamPublisher
+from wallaroo.connectors.nats.reader import PULL_MESSAGES
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.network.tls import TLS
 from wallaroo.options import RunOptions
@@ -36,6 +37,7 @@ from wallaroo.sinks import NATSSinkConfig, SinkCommitter
 from wallaroo.sinks.queued.at_least_once import Slice
 from wallaroo.sinks.queued.system import DeliveryError
 from wallaroo.sources import NATSMessage, NATSSourceConfig
+from wallaroo.sources.feeds.inbox import EVENTS_MAX
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
@@ -68,6 +70,7 @@ class Reading:
         self.problem = ""
         self.came: list[bytes] = []
         self.given: list[Callable[[], None]] = []
+        self.skipped = 0
 
     def read(self) -> list[bytes]:
         """Take a run; its events are not stored yet."""
@@ -82,6 +85,7 @@ class Reading:
         if run.stored is not None:
             self.given.append(run.stored)
         self.problem = run.problem
+        self.skipped += run.skipped
         return self.came
 
     def store(self) -> None:
@@ -229,6 +233,61 @@ class TestOnAServer:
         with pytest.raises(PeerError, match=r"was deleted and made again|stream not found"):
             list(iter(reading.read, None))
         assert reading.came == [b"1"]
+
+    @pytest.mark.parametrize("retained", ["purged", "limited"])
+    def test_messages_removed_while_nothing_reads_are_refused_or_skipped_with_their_number(
+        self, server: NATSServer, stream: str, eventually: Eventually, retained: str
+    ) -> None:
+        server.create(stream, max_msgs=3 if retained == "limited" else -1)
+        server.put(f"{stream}.in", b"1")
+        reading = Reading(source(stream, server.url))
+        eventually(reading.read, "a message", 60)
+        other = Reading(source(stream, server.url, subject=f"{stream}.in"), reading.resume)
+        del reading.feed
+        server.put(f"{stream}.in", *(b"%d" % number for number in range(2, 10)))
+        if retained == "purged":
+            server.do(lambda jetstream: jetstream.purge_stream(stream, seq=7))
+        feed = source(stream, server.url).open_feed(reading.resume)
+        words = f"5 messages of stream '{stream}' of .*, from 2 on, were removed before they were"
+        with pytest.raises(PeerError, match=f"{words} read. To continue without them, configure"):
+            list(iter(feed.next_run, None))
+
+        later = Reading(source(stream, server.url, on_data_loss="skip"), reading.resume)
+        eventually(lambda: len(later.read()) == 3, "the others", 60)
+        assert later.came == [b"7", b"8", b"9"]
+        assert later.skipped == 5
+        assert Reading(source(stream, server.url), later.resume).read() == []
+        # numbers of a subject have gaps of their own
+        eventually(lambda: other.read()[-1:] == [b"9"], "those of the subject", 60)
+        assert other.skipped == 0
+
+    @pytest.mark.parametrize("on_data_loss", ["stop", "skip"])
+    def test_messages_purged_while_the_reader_waits_for_room_are_not_passed_over(
+        self,
+        server: NATSServer,
+        stream: str,
+        eventually: Eventually,
+        on_data_loss: str,
+    ) -> None:
+        """It has more than the inbox takes, and the next request of the server."""
+        server.create(stream)
+        reading = Reading(source(stream, server.url, on_data_loss=on_data_loss))
+        server.put(f"{stream}.in", b"1")
+        eventually(reading.read, "a message", 60)
+        last = EVENTS_MAX + 2 * PULL_MESSAGES
+        server.put(f"{stream}.in", *(b"%d" % number for number in range(2, last + 1)))
+        server.do(lambda jetstream: jetstream.purge_stream(stream, seq=last - 8))
+        server.do(lambda jetstream: jetstream.delete_msg(stream, last - 4))
+
+        if on_data_loss == "stop":
+            with pytest.raises(PeerError, match=r"messages of stream .* were removed before"):
+                list(iter(reading.read, None))
+            return
+        eventually(lambda: reading.read()[-1] == b"%d" % last, "the last one", 60)
+        kept = [int(payload) for payload in reading.came]
+        left = [number for number in range(last - 8, last + 1) if number != last - 4]
+        assert kept == [*range(1, last - 8 - reading.skipped), *left]
+        assert reading.skipped > 0
 
     def test_a_stream_that_is_not_there_ends_the_run_with_its_name(
         self, server: NATSServer
@@ -414,6 +473,7 @@ def test_configurations_travel_and_hide_the_password() -> None:
         (lambda: source("a.b", "nats://h"), "stream='a.b' is no name"),
         (lambda: source("a", "nats://h", consumer="a b"), "consumer='a b' is no name"),
         (lambda: source("a", "nats://h", start=0), "start=0 is no number"),
+        (lambda: source("a", "nats://h", on_data_loss="go"), "on_data_loss='go' is unknown"),
         (lambda: NATSSinkConfig("nats://h"), "No subject is named"),
         (lambda: NATSSinkConfig("nats://h", "a.>"), "is no subject to publish to"),
     ],
@@ -440,7 +500,7 @@ def test_an_encoder_that_is_none_is_left_to_the_build() -> None:
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("wallaroo.connectors.nats.reader", "wallaroo.connectors.nats.committer"):
         monkeypatch.setitem(sys.modules, module, None)
-    words = r"pip install 'wallaroo-spark\[nats\]'"
+    words = r"pip install nats-py"
     with pytest.raises(PeerError, match=words):
         source("s", "nats://h").open_feed(b"")
     with pytest.raises(PeerError, match=words):

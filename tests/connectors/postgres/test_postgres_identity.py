@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -122,6 +123,27 @@ class TestOnAServer:
         elsewhere = Position.from_json(eval(content.replace(identifier, "7")))
         with pytest.raises(CheckpointError, match=f"system identifier is {identifier} and was 7"):
             reading.opened().require(elsewhere)
+
+    def test_a_server_that_was_promoted_or_restored_is_refused(
+        self, eventually: Eventually
+    ) -> None:
+        """Though it has as many numbers: rows that it lacks may have been read."""
+        with running_server() as server:
+            reading = Reading(server, eventually)
+            add(server, reading.table, 40)
+            server.stop(signal.SIGQUIT)
+            server.start()
+            reading.opened().require(reading.start)
+            server.ask("ALTER SYSTEM SET restore_command = 'false'")
+            server.stop()
+            signalled = server.folder / "cluster" / "recovery.signal"
+            signalled.touch()
+            signalled.chmod(0o666)
+            shutil.chown(signalled, *(server.folder.owner(),))
+            server.start()
+            eventually(lambda: server.ask("SELECT pg_is_in_recovery()") == [(False,)], "promotion")
+            with pytest.raises(CheckpointError, match="its timeline is 00000002 and was 00000001"):
+                reading.opened().require(reading.start)
 
     def test_what_happens_to_a_table_that_stays_is_no_reason(
         self, server: Server, eventually: Eventually

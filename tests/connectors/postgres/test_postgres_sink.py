@@ -461,5 +461,5 @@ def test_without_psycopg_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for name in ("committer", "table"):
         monkeypatch.delitem(sys.modules, f"wallaroo.connectors.sql.postgres.{name}", raising=False)
-    with pytest.raises(PeerError, match=r"pip install 'wallaroo-spark\[postgres\]'"):
+    with pytest.raises(PeerError, match=r"pip install 'psycopg\[binary\]'"):
         PostgresSinkConfig("", "t", ("a",)).committer("s", tmp_path, True)

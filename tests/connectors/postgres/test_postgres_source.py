@@ -253,5 +253,5 @@ def test_a_wrong_configuration_is_refused(options: dict[str, Any], words: str) -
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wallaroo.connectors.sql.postgres.reader", None)
     source: Any = PostgresSourceConfig("orders", "", "orders", "id")
-    with pytest.raises(PeerError, match=r"pip install 'wallaroo-spark\[postgres\]'"):
+    with pytest.raises(PeerError, match=r"pip install 'psycopg\[binary\]'"):
         source.open_log(LogContext(Path()))

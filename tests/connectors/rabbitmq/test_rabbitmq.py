@@ -262,7 +262,7 @@ def test_an_output_that_is_no_message_is_an_error_of_the_encoder() -> None:
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wallaroo.connectors.rabbitmq.consumer", None)
     monkeypatch.setitem(sys.modules, "wallaroo.connectors.rabbitmq.committer", None)
-    words = r"pip install 'wallaroo-spark\[rabbitmq\]'"
+    words = r"pip install pika"
     with pytest.raises(PeerError, match=words):
         source("q", "amqp://h").open_feed(b"")
     with pytest.raises(PeerError, match=words):

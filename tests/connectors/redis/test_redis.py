@@ -321,9 +321,9 @@ def test_an_address_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("wallaroo.connectors.redis.feed", "wallaroo.connectors.redis.committer"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(PeerError, match=r"pip install 'wallaroo-spark\[redis\]'"):
+    with pytest.raises(PeerError, match=r"pip install redis"):
         RedisSourceConfig("a", "s", "redis://").open_feed(b"")
-    with pytest.raises(PeerError, match=r"pip install 'wallaroo-spark\[redis\]'"):
+    with pytest.raises(PeerError, match=r"pip install redis"):
         RedisSinkConfig("redis://", stream="s").committer("s", tmp_path, True)
 
 

@@ -213,7 +213,7 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "wallaroo.connectors.websocket.committer",
     ):
         monkeypatch.setitem(sys.modules, module, None)
-    words = r"pip install 'wallaroo-spark\[websocket\]'"
+    words = r"pip install websockets"
     with pytest.raises(PeerError, match=words):
         source("ws://h").open_feed(b"")
     with pytest.raises(PeerError, match=words):

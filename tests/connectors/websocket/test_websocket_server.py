@@ -187,5 +187,5 @@ def test_a_wrong_configuration_is_refused(options: Any, words: str) -> None:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wallaroo.connectors.websocket.server", None)
-    with pytest.raises(PeerError, match=r"pip install 'wallaroo-spark\[websocket\]'"):
+    with pytest.raises(PeerError, match=r"pip install websockets"):
         source(1).open_feed(b"")

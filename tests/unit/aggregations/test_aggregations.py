@@ -14,18 +14,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wallaroo
 from wallaroo.aggregations import (
     Collect,
     Count,
+    CountIf,
+    Distinct,
+    First,
+    Last,
     Max,
+    MaxBy,
     Mean,
     Min,
+    MinBy,
     StandardDeviation,
     Sum,
     TopN,
     Variance,
     combine_of,
 )
+from wallaroo.errors import WallarooParameterError
+from wallaroo.steps.windows.aggregation import calls_of
+from wallaroo.user_code.references import pickle_by_value
+
+
+def tens(number: int) -> int:
+    return number // 10
+
+
+def at_best(best: Callable[..., int], numbers: list[int]) -> list[int] | None:
+    wanted = best(map(tens, numbers), default=0)
+    return [number for number in numbers if tens(number) == wanted] or None
+
 
 CASES: list[tuple[Any, Callable[[list[int]], Any]]] = [
     (Count(), len),
@@ -42,6 +62,15 @@ CASES: list[tuple[Any, Callable[[list[int]], Any]]] = [
     (StandardDeviation(), lambda numbers: statistics.pstdev(numbers) if numbers else None),
     (TopN(3), lambda numbers: sorted(numbers, reverse=True)[:3]),
     (Collect(), list),
+    (CountIf(lambda number: number > 0), lambda numbers: sum(number > 0 for number in numbers)),
+    (Sum().where(lambda number: number > 0), lambda numbers: sum(n for n in numbers if n > 0)),
+    (First(), lambda numbers: numbers[0] if numbers else None),
+    (Last(abs), lambda numbers: abs(numbers[-1]) if numbers else None),
+    (Distinct(abs), lambda numbers: len(set(map(abs, numbers)))),
+    (MaxBy(tens), lambda numbers: max(numbers, key=tens) if numbers else None),
+    (MinBy(tens), lambda numbers: min(numbers, key=tens) if numbers else None),
+    (MaxBy(tens, ties=True), lambda numbers: at_best(max, numbers)),
+    (MinBy(tens, ties=True), lambda numbers: at_best(min, numbers)),
     (
         combine_of(n=Count(), most=Max()),
         lambda numbers: {"n": len(numbers), "most": max(numbers, default=None)},
@@ -84,11 +113,50 @@ def test_an_aggregation_travels_with_its_function() -> None:
     assert copy.output("key", fold(copy, [-1, 2])) == {"total": 3}
 
 
+def test_a_filter_counts_for_one_part_of_several_only() -> None:
+    """Each part of ``combine_of`` may have a filter of its own, one upon another, too."""
+    large = Count().where(lambda number: number > 1).where(lambda number: number < 9)
+    copy = pickle.loads(pickle_by_value(combine_of(all=Count(), large=large, odd=Sum().where(odd))))
+
+    assert copy.output("key", fold(copy, [1, 2, 3, 9])) == {"all": 4, "large": 2, "odd": 13}
+    assert large.name() == "count"
+
+
+def odd(number: int) -> int:
+    return number % 2
+
+
+def test_a_filtered_aggregation_is_given_the_window() -> None:
+    class Bounds(Count):
+        def output(self, key: str, count: int, window: wallaroo.Window) -> Any:  # type: ignore[override]  # the documented third argument
+            return count, window.start
+
+    filtered = Bounds().where(odd)
+
+    assert calls_of(filtered).output("key", 3, wallaroo.Window(5, 6)) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Sum(of=3),  # type: ignore[arg-type]  # what is refused
+        lambda: TopN(3, by="price"),  # type: ignore[arg-type]  # what is refused
+        lambda: CountIf(True),  # type: ignore[arg-type]  # what is refused
+        lambda: Count().where("price"),  # type: ignore[arg-type]  # what is refused
+    ],
+)
+def test_what_is_no_function_is_refused_at_once(make: Callable[[], Any]) -> None:
+    with pytest.raises(WallarooParameterError, match=r"not a function(.|\n)*Give it a function"):
+        make()
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations([3.0, 4.0, float("nan"), 1.0])))
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
-@pytest.mark.parametrize(("least_or_most", "expected"), [(Min(), 1.0), (Max(), 4.0)])
+@pytest.mark.parametrize(
+    ("least_or_most", "expected"), [(Min(), 1.0), (Max(), 4.0), (MinBy(), 1.0), (MaxBy(), 4.0)]
+)
 def test_the_place_of_nan_changes_neither_least_nor_greatest(
-    least_or_most: Min | Max, expected: float, cut: int, order: tuple[float, ...]
+    least_or_most: Any, expected: float, cut: int, order: tuple[float, ...]
 ) -> None:
     parts = []
     for part in (order[:cut], order[cut:]):

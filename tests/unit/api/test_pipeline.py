@@ -17,7 +17,7 @@ from tests.unit.dataflow.check.checked_steps import (
     tcp,
     whisper,
 )
-from wallaroo.dataflow.graph.nodes import SinkNode, StepNode
+from wallaroo.dataflow.graph.nodes import KeyByNode, SinkNode, StepNode
 
 
 def test_a_builder_call_leaves_its_pipeline_as_it_was() -> None:
@@ -131,6 +131,26 @@ def test_plain_functions_are_steps_named_after_themselves_lambdas_after_their_pl
     assert names[1][1].startswith(f"filter at {Path(__file__).name}:")
     assert int(names[1][1].rpartition(":")[2]) > line
     assert names[2] == ("peek", "shown")
+
+
+def test_several_lambdas_on_one_line_have_names_of_their_own() -> None:
+    pipeline = tcp("in").map(lambda text: text * 2).map(lambda text: text + "!")
+    first, second = (step.step_name for step in steps_of(pipeline))
+
+    assert first != second
+    assert first.startswith("computation at test_pipeline.py:")
+    wallaroo.build_application("app", pipeline.to_sink(wallaroo.StdoutSinkConfig()))
+
+
+def test_a_plain_function_is_a_key_extractor() -> None:
+    by_function = tcp("in").key_by(trimmed).node
+    by_lambda = tcp("in").key_by(lambda text: (text, 1)).node
+
+    assert isinstance(by_function, KeyByNode)
+    assert by_function.extractor.step_name == "trimmed"
+    assert isinstance(by_lambda, KeyByNode)
+    assert by_lambda.extractor.step_name.startswith("key_by at test_pipeline.py:")
+    assert pickle.loads(pickle.dumps(by_lambda.extractor)).extract_key("a") == ("a", 1)
 
 
 def test_plain_functions_travel_by_name_and_lambdas_by_value() -> None:

@@ -1,4 +1,4 @@
-"""The model behind the figures of docs/scaling.md."""
+"""The model behind the figures of docs/scaling-figures.md."""
 
 from __future__ import annotations
 

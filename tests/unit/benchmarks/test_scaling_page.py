@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md."""
+"""The tables of docs/scaling-figures.md."""
 
 from __future__ import annotations
 

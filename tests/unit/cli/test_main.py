@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import pickle
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,15 +23,20 @@ def without_traces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fail(error: BaseException) -> int:
-    """The exit code of a command line whose only command raises this."""
+    """The exit code of a command line whose command raises this."""
 
     def handler(options: object) -> int:
         raise error
 
-    def add_parser(subparsers: Any) -> None:
-        subparsers.add_parser("fail").set_defaults(handler=handler)
+    return command.run_command(argparse.Namespace(handler=handler), ["fail"])
 
-    return command.main(["fail"], [SimpleNamespace(add_parser=add_parser)])
+
+@pytest.mark.parametrize("name", command.COMMANDS)
+def test_every_command_can_be_asked_for_without_the_others(name: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as end:
+        command.main([name, "--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: wallaroo {name}")
 
 
 @pytest.mark.parametrize(

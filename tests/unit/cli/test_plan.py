@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.main import main
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit
+from wallaroo.state.log.layout import read_plan
 
 STATES = "class Count:\n    pass\n\nclass Other:\n    pass\n"
 APPLICATION = """
@@ -214,6 +216,24 @@ def test_a_damaged_plan_is_named_with_the_ways_out(
 ) -> None:
     (held.root / "plan.json").write_text('{"format": 1')
     code, text = plan(write("plan_damaged"))
+    assert code == 1
+    assert "plan.json is damaged. Restore it from a backup of the checkpoint, or remove it" in text
+
+
+def test_any_damaged_bit_of_a_plan_is_named_and_none_is_compared(
+    plan: Plan, held: Checkpoint, write: Write
+) -> None:
+    """One in a sink's name would otherwise give that sink's output to another one."""
+    file = held.root / "plan.json"
+    written = file.read_bytes()
+    noted = json.loads(read_plan(held.root))
+    for byte in range(len(written)):
+        file.write_bytes(bytes([*written[:byte], written[byte] ^ 1, *written[byte + 1 :]]))
+        with contextlib.suppress(ValueError):  # else a space, or the checksum's name
+            found = json.loads(read_plan(held.root))
+            assert {name: found.get(name) for name in noted} == noted
+    file.write_bytes(written.replace(b'"key_groups": 1', b'"key_groups": 2'))
+    code, text = plan(write("plan_flipped"))
     assert code == 1
     assert "plan.json is damaged. Restore it from a backup of the checkpoint, or remove it" in text
 

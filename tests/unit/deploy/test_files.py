@@ -6,13 +6,15 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from wallaroo.cli.main import main
+from wallaroo.cli.main import EXIT_PIPELINE, main
+from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
 from wallaroo.monitoring.status_api.figures import FIGURES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,7 +77,46 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit.write_text(text.replace("/opt/wallaroo/bin/wallaroo", "/bin/true"))
     checked = subprocess.run([analyze, "verify", unit], capture_output=True, timeout=180, text=True)
     ours = [line for line in checked.stderr.splitlines() if "wallaroo@" in line]
+    version = subprocess.run([analyze, "--version"], capture_output=True, text=True, timeout=180)
+    found = re.search(r"systemd (\d+)", version.stdout)
+    assert found
+    if int(found[1]) < 254:  # it warns of them, and goes on
+        ours = [line for line in ours if "RestartSteps" not in line and "MaxDelay" not in line]
     assert (checked.returncode, ours) == (0, [])
+
+
+def test_the_unit_restarts_as_the_page_says() -> None:
+    """After every failure but a wrong command line, with a pause that grows, without an end."""
+    text = (DEPLOY / "systemd/wallaroo@.service").read_text()
+    settings = dict(line.split("=", 1) for line in text.splitlines() if re.match(r"\w+=", line))
+    assert settings["Restart"] == "on-failure"
+    assert settings["RestartPreventExitStatus"] == str(EXIT_PIPELINE)
+    pauses = settings["RestartSec"], settings["RestartSteps"], settings["RestartMaxDelaySec"]
+    assert pauses == ("5", "6", "300")
+    assert settings["StartLimitIntervalSec"] == "0"
+    page = " ".join((ROOT / "docs/operations.md").read_text().split())
+    assert "after every failure but 2, with a pause that grows from 5 s to 5 min" in page
+
+
+def test_the_settings_are_installed_as_the_page_says(tmp_path: Path) -> None:
+    """The command makes the folder, which nothing else does."""
+    page = (ROOT / "docs/deployment.md").read_text()
+    (command,) = re.findall(r"^install .*?(?=\s+#)", page, re.MULTILINE)
+    here = command.replace(" /etc/", f" {tmp_path}/etc/")
+    subprocess.run(here, shell=True, check=True, cwd=ROOT, timeout=180)
+    file = tmp_path / "etc/wallaroo/word-count.env"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "APPLICATION=" in file.read_text()
+
+
+def test_the_image_has_the_clients_of_all_connectors() -> None:
+    assert "'.[all]'" in (DEPLOY / "docker/Dockerfile").read_text()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    (all_of_them,) = extras["all"]
+    named = set(re.findall(r"[\w-]+", all_of_them.partition("[")[2]))
+    assert named == extras.keys() - {"all", "dev", "bench", "inference"}
 
 
 def commands() -> dict[str, list[str]]:
@@ -137,6 +178,19 @@ def test_kubernetes_objects_fit_together() -> None:
     volumes |= {claim["metadata"]["name"] for claim in stateful["spec"]["volumeClaimTemplates"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == volumes
     assert application["metadata"]["name"] in json.dumps(pod)
+
+
+def test_the_pod_monitor_finds_the_pod_its_port_and_its_token() -> None:
+    (monitor,) = documents("kubernetes/podmonitor.yaml")
+    pod = documents("kubernetes/wallaroo.yaml")[2]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (token,) = container["env"]
+    assert monitor["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    assert endpoint["port"] in {port["name"] for port in container["ports"]}
+    assert endpoint["authorization"]["credentials"] == token["valueFrom"]["secretKeyRef"]
+    assert token["name"] == TOKEN_VARIABLE
+    assert "annotations" not in pod["metadata"]  # scraping by annotation sends no token
 
 
 def test_the_dockerfile_copies_only_what_exists() -> None:

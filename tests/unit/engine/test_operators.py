@@ -291,7 +291,9 @@ def test_what_equals_a_number_is_no_key_whatever_came_before(
     for event in seen_before:
         emit(None, event)
 
-    with pytest.raises(UserCodeError, match="a key must be str, bytes or int, not"):
+    with pytest.raises(
+        UserCodeError, match="a key must be str, bytes, int, or a tuple of these, not"
+    ):
         emit(None, key)
 
 

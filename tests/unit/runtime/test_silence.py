@@ -4,7 +4,7 @@ came for ``idle_after``.  An outage is not silence.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -55,10 +55,10 @@ class Scripted(SourceLog):
     def partitions(self, position: Position) -> frozenset[str] | None:
         return frozenset(position.place) if self._has_partitions else None
 
-    def unread(self, position: Position, head: Position) -> Collection[str] | None:
+    def lags(self, position: Position, head: Position) -> Mapping[str, int] | None:
         if not self._has_partitions:
             return None
-        return [name for name, end in head.place.items() if end > position.place[name]]
+        return {name: end - position.place[name] for name, end in head.place.items()}
 
 
 def at(**offsets: int) -> Position:

@@ -94,3 +94,10 @@ def test_texts_of_the_wrong_form_are_refused(source: str, words: str) -> None:
 def test_texts_of_the_right_form_pass() -> None:
     source = '"""Parts of a whole."""\n\ndef f():\n    """Return what is left."""  # often\n'
     assert list(check_structure.wordings("m", source)) == []
+
+
+@pytest.mark.parametrize(("statements", "count"), [(4, 0), (5, 1)])
+def test_a_participle_that_lives_for_long_is_to_be_renamed(statements: int, count: int) -> None:
+    body = "\n".join(f"    x{number} = 1" for number in range(statements - 1))
+    source = f"def f():\n    found = 1\n{body}\n    return found"
+    assert len(list(check_structure.vague("m", ast.parse(source)))) == count

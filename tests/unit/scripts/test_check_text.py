@@ -30,3 +30,10 @@ def test_other_words_pass(line: str) -> None:
 
 def test_texts_of_others_are_quoted_as_they_are() -> None:
     assert not list(check_text.complaints("LICENSE", "the laws of"))
+
+
+def test_the_package_is_not_said_to_be_in_a_registry() -> None:
+    (complaint,) = check_text.complaints("docs/a.md", "Needs `pip install 'wallaroo-spark[x]'`.")
+
+    assert "in no registry" in complaint
+    assert not list(check_text.complaints("docs/a.md", "pip install '.[kafka]'"))

@@ -312,7 +312,7 @@ def test_what_cannot_work_is_refused_when_it_is_made(make: Any, words: str) -> N
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
-    words = r"pip install 'wallaroo-spark\[schema-registry\]'"
+    words = r"pip install 'confluent-kafka\[schemaregistry\]'"
     for serde in (Avro, Json):
         with pytest.raises(WallarooParameterError, match=words):
             serde(schema_registry=SchemaRegistry("http://h"))

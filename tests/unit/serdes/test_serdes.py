@@ -232,16 +232,10 @@ def test_what_cannot_work_is_refused_when_it_is_made(make: Any, words: str) -> N
         make()
 
 
-@pytest.mark.parametrize(
-    ("library", "extra", "make"),
-    [("fastavro", "avro", lambda: Avro(SCHEMA))],
-)
-def test_a_missing_library_is_named(
-    library: str, extra: str, make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(WallarooParameterError, match=rf"pip install 'wallaroo-spark\[{extra}\]'"):
-        make()
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(WallarooParameterError, match="pip install fastavro"):
+        Avro(SCHEMA)
 
 
 def _application(serde: Serde[Any], out: Path, letters: Path | None = None) -> Any:

@@ -111,7 +111,7 @@ def test_the_named_system_and_queue_exist_and_take_the_configuration(
 
 
 def test_every_queued_sink_is_checked() -> None:
-    assert len(QUEUED) == len({config.kind for config in QUEUED}) == 13
+    assert len(QUEUED) == len({config.kind for config in QUEUED}) == 15
 
 
 def test_a_configuration_with_a_system_is_a_sink(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_the_library_that_a_system_needs_is_named(
 ) -> None:
     monkeypatch.setattr(ListSinkConfig, "library", "listlib")
     monkeypatch.setitem(sys.modules, __name__, None)  # type: ignore[arg-type]
-    words = r"Sink 's' \(list\) needs listlib, .* pip install 'wallaroo-spark\[list\]'"
+    words = r"Sink 's' \(list\) needs listlib, .* pip install listlib"
     with pytest.raises(PeerError, match=words):
         ListSinkConfig().open_system(CommitContext("s", tmp_path, is_durable=True))
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_a_run_that_is_stopped_while_it_starts_ends_without_an_error(
     def started(*arguments: object) -> object:
         has_begun.set()
         assert may_go_on.wait(END_S_MAX)
-        return object()
+        return Mock()
 
     monkeypatch.setattr(host_session, "open_session", started)
     monkeypatch.setattr(host_session, "close_session", lambda session: None)

@@ -14,14 +14,7 @@ from pathlib import Path
 from wallaroo.checkpoints.inspection.outbox import may_wait
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.trial import versions_in
-from wallaroo.dataflow.plan.json import (
-    Comparison,
-    Verdict,
-    abandoned,
-    compare,
-    dumps,
-    settled,
-)
+from wallaroo.dataflow.plan.json import Comparison, Verdict, abandoned, compare, dumps, settled
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.schemas import (
     Fate,
@@ -34,7 +27,7 @@ from wallaroo.dataflow.plan.schemas import (
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import CommitLog
-from wallaroo.state.log.layout import FORMAT, OUTBOX, PLAN
+from wallaroo.state.log.layout import FORMAT, OUTBOX, PLAN, plan_bytes, read_plan
 from wallaroo.state.log.storage import LocalStorage
 
 NO_COMMIT = "Nothing is committed yet, so any application may begin here."
@@ -95,14 +88,14 @@ def check_compatibility(
     finding = _compared(checkpoint.root, checkpoint.commits, checkpoint.id, plan)
     compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
     checkpoint.owner.require()
-    checkpoint.storage.publish(PLAN, finding.text.encode())
+    checkpoint.storage.publish(PLAN, plan_bytes(finding.text))
     return compatibility
 
 
 def planned_key_groups(root: Path) -> int | None:
     """Return the number of key groups noted beside the checkpoint; None if there is none."""
     try:
-        return int(json.loads((root / PLAN).read_text())["key_groups"])
+        return int(json.loads(read_plan(root))["key_groups"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -116,18 +109,18 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
         return may_wait(root / OUTBOX / sink, commits.history(checkpoint, sink))
 
     try:
-        old = file.read_text()
-        own = settled(plan, old, last is not None)
+        old = read_plan(root)
+        ours = settled(plan, old, last is not None)
         before = json.loads(old)
-        schemas = noted_schemas(own.plan)
+        schemas = noted_schemas(ours.plan)
         if last is not None and (steps := in_doubt(schemas, before)):
             for step, versions in versions_in(root, steps).items():
                 before["schemas"][step]["versions"] = sorted(versions)
             old = json.dumps(before)
-        text = dumps(own.plan, own.gone, schemas if last is None else merged(schemas, before))
+        text = dumps(ours.plan, ours.gone, schemas if last is None else merged(schemas, before))
         if last is None:
-            return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), own.plan, text)
-        comparison = compare(old, text, own.unclear, waits)
+            return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), ours.plan, text)
+        comparison = compare(old, text, ours.unclear, waits)
         after = json.loads(text)
         has_same_groups = before["key_groups"] == after["key_groups"]
         lost = abandoned(old, text)
@@ -147,8 +140,8 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
     is_fit = comparison.verdict is not Verdict.INCOMPATIBLE
     dropped = frozenset() if is_fit else lost
     schemas = merged(schemas, before, dropped)
-    text = dumps(own.plan, own.gone, schemas)
-    plan = with_evolution(own.plan, schemas)
+    text = dumps(ours.plan, ours.gone, schemas)
+    plan = with_evolution(ours.plan, schemas)
     found = fates_of(before, after)
     return PlanFinding(last, comparison, plan, text, has_same_groups, dropped, found)
 

@@ -130,13 +130,13 @@ class StateAt:
             encoded = encode_key(key)
             for group in self._likely_groups(encoded):
                 entries = self.keyed(group)
-                found = [
+                kept = [
                     entries[name, encoded]
                     for name in self.steps
                     if step in (None, name) and (name, encoded) in entries
                 ]
-                if found:
-                    return found
+                if kept:
+                    return kept
         return []
 
     def locate(self, keys: Iterable[Key], step: str | None = None) -> tuple[int, Key] | None:

@@ -22,7 +22,9 @@ from wallaroo.checkpoints.inspection.keyed import Part, StoredEntry, is_slot, ro
 from wallaroo.checkpoints.inspection.values import Packed, Shown, load_safely, plain, show
 from wallaroo.dataflow.plan.join_sides import SIDES
 from wallaroo.engine.blocks.keys import Key
-from wallaroo.state.log.layout import PLAN
+from wallaroo.errors import CheckpointError
+from wallaroo.state.log.layout import PLAN, read_plan
+from wallaroo.steps.joins.pairs import side_and_time
 from wallaroo.steps.windows.entries import AT_END, Slot, unpack_slot
 from wallaroo.steps.windows.grid import Grid
 from wallaroo.steps.windows.panes import PANE
@@ -36,6 +38,7 @@ from wallaroo.steps.windows.spec import (
 
 _SPECS = {spec.__name__: spec for spec in (RangeWindowSpec, SessionWindowSpec, CountWindowSpec)}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+PAIR_KINDS = frozenset({"interval join", "join until", "open join"})
 _CLOCKS = {"event": "event time", "processing": "the clock"}
 Form = dict[str, Any]
 Loads = Callable[[bytes], Any]
@@ -50,13 +53,21 @@ class StepForms:
 
     @staticmethod
     def of(root: Path) -> StepForms:
-        """Read the plan beside a checkpoint; nothing is known if there is none."""
+        """Read the plan beside a checkpoint; nothing is known if there is none.
+
+        Raises CheckpointError if it is damaged.
+        """
         try:
-            plan = json.loads((root / PLAN).read_text())
+            plan = json.loads(read_plan(root))
             kinds = {str(name): str(kind) for name, kind in plan["steps"].items()}
             classes = {str(name): str(state["class"]) for name, state in plan["states"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except OSError:
             return StepForms()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"{root / PLAN} is damaged. Restore it from a backup of the checkpoint, or remove "
+                f"it: entries are then shown as they are stored."
+            ) from error
         specs = {name: windows_in(noted) for name, noted in classes.items()}
         return StepForms(kinds, {name: spec for name, spec in specs.items() if spec is not None})
 
@@ -85,6 +96,8 @@ class StepForms:
     ) -> dict[str, list[Form]]:
         if isinstance(part.sub, tuple):
             return {"timers": [_timer(_CLOCKS[str(part.sub[0])], *loads(part.raw))]}
+        if kind in PAIR_KINDS and isinstance(part.sub, bytes) and not is_slot(part.sub):
+            return _waiting(part.sub, loads(part.raw))
         if not is_slot(part.sub):
             raise ValueError("the entry is none of windows, joins or timers")
         assert isinstance(part.sub, bytes)
@@ -206,6 +219,18 @@ def _rows(kind: str, key: Key, sides: Any) -> dict[str, list[Form]]:
         name: [{"at": utc(row[0]), "event": _value(row[2])} for row in rows if row[1] == key]
         for name, rows in zip(SIDES, sides, strict=True)
     }
+
+
+def _waiting(sub: bytes, value: Any) -> dict[str, list[Form]]:
+    """Return the form of an event that waits in a join of pairs."""
+    event, has_met, *rest = value
+    side, time_ns = side_and_time(sub)
+    form: Form = {"at": utc(time_ns), "event": _value(event), "has met one": has_met}
+    if rest:
+        form["until"] = utc(rest[0])
+        if rest[1] is not None:
+            form["value"] = _value(rest[1])
+    return {SIDES[side]: [form]}
 
 
 def _interval_sides(value: Any) -> dict[str, list[Form]]:

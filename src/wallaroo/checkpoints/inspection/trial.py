@@ -15,12 +15,7 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.schemas import evolving_steps
 from wallaroo.engine.blocks.keys import decode_key
 from wallaroo.engine.blocks.packing import Packing, packing_of
-from wallaroo.engine.stores.evolution import (
-    attributes_of,
-    evolving,
-    missing_of,
-    stored_version,
-)
+from wallaroo.engine.stores.evolution import attributes_of, evolving, missing_of, stored_version
 from wallaroo.engine.stores.ttl_state import without_last_use
 from wallaroo.steps.state_versions import evolution_of, version_of
 from wallaroo.user_code.user_frames import user_frames

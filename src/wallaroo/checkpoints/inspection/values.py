@@ -289,12 +289,12 @@ def _revived(value: Any) -> Any:
     if not isinstance(value, StandIn):
         return value
     try:
-        return _made(value)
+        return _well_known(value)
     except (TypeError, ValueError, ArithmeticError, KeyError):
         return value  # not the pickled form of that type: shown as it is stored
 
 
-def _made(value: StandIn) -> Any:
+def _well_known(value: StandIn) -> Any:
     if value.path in _BY_ARGS:
         return _BY_ARGS[value.path](*map(_revived, value.args))
     if value.path == "uuid.UUID":

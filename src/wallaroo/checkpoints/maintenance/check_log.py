@@ -23,13 +23,7 @@ from wallaroo.checkpoints.maintenance.survey import (
 )
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.log.commit_segments import CommitSegment
-from wallaroo.state.log.commits import (
-    Commit,
-    DeltaRef,
-    SnapshotRef,
-    broken_link,
-    decode,
-)
+from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef, broken_link, decode
 from wallaroo.state.log.delta import DeltaFile
 from wallaroo.state.log.layout import COMMITS
 from wallaroo.state.log.line import Line, commit_file, read_line
@@ -67,12 +61,12 @@ def _read_run(
     storage: LocalStorage, run: CommitSegment, commits: dict[int, Commit], wrong: dict[str, str]
 ) -> None:
     try:
-        found = run.read_on(storage.read(run.name))
+        read = run.read_on(storage.read(run.name))
     except (CheckpointError, PeerError) as error:
         if not isinstance(error.__cause__, FileNotFoundError):  # else it was just deleted
             wrong[run.name] = sentence(error)
         return
-    commits.update((commit.batch, commit) for commit in found)
+    commits.update((commit.batch, commit) for commit in read)
     if run.damage:
         wrong[run.name] = sentence(CheckpointError(run.damage))
 
@@ -87,16 +81,16 @@ def check_log(survey: Survey) -> Iterator[Damage]:
     missing: set[str] = set()
     for file, ref in refs_of(commits).items():
         try:
-            found = _damaged_groups(survey, file, ref)
+            damaged = _damaged_groups(survey, file, ref)
         except (CheckpointError, PeerError) as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 missing.add(file)
             else:
                 wrong[file] = sentence(error)
         else:
-            if found:
-                wrong[file] = f"The checksum of key groups {ranges_text(found)} is wrong."
-                groups[file] = found
+            if damaged:
+                wrong[file] = f"The checksum of key groups {ranges_text(damaged)} is wrong."
+                groups[file] = damaged
     needs = {batch: needs_of(commit, commits, line) for batch, commit in commits.items()}
     newest = max(needs, default=None)
     names = {line.name_of(batch) for batch in commits}

@@ -33,15 +33,15 @@ def check_view(survey: Survey) -> Iterator[Damage]:
     root = survey.root / VIEW / view_name(line.view_of(survey.id))
     shards = [shard for shard in sorted(root.glob("[0-9]*")) if (shard / "data.mdb").exists()]
     while shards:
-        found, died_by = _read_apart(shards)
-        for shard, result in zip(shards, found, strict=False):
+        results, died_by = _read_apart(shards)
+        for shard, result in zip(shards, results, strict=False):
             survey.read["view entries"] += int(result["entries"])
             survey.bytes += int(result["bytes"])
             if result["wrong"] and shard.exists():
                 yield _damage(survey, shard, str(result["wrong"]))
-        if died_by and shards[len(found)].exists():
-            yield _damage(survey, shards[len(found)], died_by)
-        shards = shards[len(found) + 1 :]
+        if died_by and shards[len(results)].exists():
+            yield _damage(survey, shards[len(results)], died_by)
+        shards = shards[len(results) + 1 :]
 
 
 def _read_apart(shards: list[Path]) -> tuple[list[dict[str, Any]], str]:
@@ -53,13 +53,13 @@ def _read_apart(shards: list[Path]) -> tuple[list[dict[str, Any]], str]:
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    found = [json.loads(line) for line in reader.stdout.splitlines()]
-    if len(found) == len(shards):
-        return found, ""
+    results = [json.loads(line) for line in reader.stdout.splitlines()]
+    if len(results) == len(shards):
+        return results, ""
     if reader.returncode < 0:
         name = signal.Signals(-reader.returncode).name
-        return found, f"A process that reads it dies ({name})."
-    return found, f"It cannot be read: {''.join(reader.stderr.splitlines()[-1:])}"
+        return results, f"A process that reads it dies ({name})."
+    return results, f"It cannot be read: {''.join(reader.stderr.splitlines()[-1:])}"
 
 
 def _damage(survey: Survey, shard: Path, what: str) -> Damage:

@@ -25,7 +25,7 @@ from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit, DeltaRef
 from wallaroo.state.log.delta import Entry, Origin, encode
-from wallaroo.state.log.layout import DELTAS, PLAN, read_identity
+from wallaroo.state.log.layout import DELTAS, PLAN, plan_bytes, read_identity, read_plan
 
 # returns the entries to remove, by key group, from the current state
 Choose = Callable[[StateAt], dict[int, list[Entry]]]
@@ -71,7 +71,7 @@ def rename_step(root: Path, step: str, new: str) -> int:
 
 def _renamed(checkpoint: Checkpoint, last: Commit, step: str, new: str) -> int:
     try:
-        text = (checkpoint.root / PLAN).read_text()
+        text = read_plan(checkpoint.root)
         noted = json.loads(text)["states"]
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(
@@ -82,14 +82,14 @@ def _renamed(checkpoint: Checkpoint, last: Commit, step: str, new: str) -> int:
     batch = last.batch
     if not (is_interrupted and new in last.steps):
         _require_names(last, noted, step, new, is_interrupted=is_interrupted)
-        checkpoint.storage.publish(PLAN, renamed(text, step, new, is_done=False).encode())
+        checkpoint.storage.publish(PLAN, plan_bytes(renamed(text, step, new, is_done=False)))
         fault_point("rename.before")
         names = {step: new} | {f"{step}: {kind}": f"{new}: {kind}" for kind in ENTRY_KINDS}
         steps = tuple(names.get(name, name) for name in last.steps)
         what = f"renamed step '{step}' to '{new}'"
         batch = _publish(checkpoint, last, (), steps, what)
         fault_point("rename.after")
-    checkpoint.storage.publish(PLAN, renamed(text, step, new, is_done=True).encode())
+    checkpoint.storage.publish(PLAN, plan_bytes(renamed(text, step, new, is_done=True)))
     return batch
 
 

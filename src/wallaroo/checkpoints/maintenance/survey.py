@@ -10,11 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wallaroo.state.log.commits import (
-    Commit,
-    DeltaRef,
-    SnapshotRef,
-)
+from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef
 from wallaroo.state.log.line import Line
 from wallaroo.state.log.storage import WAYS_OUT
 

@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 
-from wallaroo.errors import WallarooError
+from wallaroo.errors import WallarooError, install_command
 
 _LIBRARY = f"{sysconfig.get_path('stdlib')}/"
 # modules whose package has a different name
@@ -33,7 +33,7 @@ def missing_module(name: str) -> str:
     package = PACKAGES.get(name.partition(".")[0], name.partition(".")[0])
     return (
         f"This Python is {sys.executable}. Install the package that has it: "
-        f"{sys.executable} -m pip install {package}"
+        f"{install_command(package)}"
     )
 
 

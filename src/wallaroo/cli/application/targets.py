@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import os
 import re
 import ssl
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.cli.terminal.formatting import print_table
 from wallaroo.errors import PeerError
+from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
 from wallaroo.monitoring.status_api.client import Answer, ask
 from wallaroo.monitoring.status_api.discovery import RunRecord, run_of, running
+from wallaroo.monitoring.status_api.queries import STATUS_PATH, status_of
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address, client_context, pinned_context
 
@@ -52,6 +55,21 @@ class Target:
     def ask(self, path: str) -> Answer:
         """Request a path and return the answer.  Raises PeerError if there is none."""
         return ask(self.address, path, token=self.token, context=self.context)
+
+    def status(self) -> RunStatus:
+        """Return the application's status, with the address under which it was asked.
+
+        Raises PeerError if there is no answer, or one of another version of this package.
+        """
+        body = json.loads(self.ask(STATUS_PATH).body)
+        try:
+            return replace(status_of(body), dashboard=self.dashboard)
+        except (TypeError, AttributeError) as error:
+            host, port = self.address
+            raise PeerError(
+                f"the application at {host}:{port} runs in another version of "
+                "wallaroo-spark. `wallaroo status --json` shows its status as it is."
+            ) from error
 
 
 def is_place(word: str) -> bool:

@@ -11,11 +11,10 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from wallaroo.errors import PeerError
+from wallaroo.errors import PeerError, install_command
 
 RATE = 100  # samples per second
 END_S = 60.0  # for py-spy to write its file
-INSTALL = "pip install 'wallaroo-spark[profile]'"
 
 
 class FlameGraph:
@@ -67,5 +66,5 @@ def find_program() -> str:
     own = next((str(file.locate()) for file in files if file.name == "py-spy"), None)
     found = own or shutil.which("py-spy")
     if found is None:
-        raise PeerError(f"--flame needs py-spy. Install it: {INSTALL}")
+        raise PeerError(f"--flame needs py-spy. Install it: {install_command('py-spy')}")
     return found

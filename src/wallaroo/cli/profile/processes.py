@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from wallaroo.processes.roles import family, role_of
+from wallaroo.processes.roles import family, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,6 @@ def processes(driver: int, before: dict[int, float], seconds: float) -> list[Pro
             resident, own = _memory(process)
             found.append(ProcessFigures(name, process.pid, used_s / seconds, resident, own))
     return sorted(found, key=lambda figures: -figures.resident_bytes)
-
-
-def name_of(command: list[str]) -> str:
-    """Return the name of a process below the driver, by its command line."""
-    role = role_of(tuple(command))
-    return "other" if role is None else role.value
 
 
 def _memory(process: psutil.Process) -> tuple[int, int]:

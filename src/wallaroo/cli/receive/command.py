@@ -142,7 +142,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _receive_records(args: argparse.Namespace) -> int:
-    with optional_library("Kafka", "confluent-kafka", "kafka", "here"):
+    with optional_library("Kafka", "confluent-kafka", "here"):
         from wallaroo.cli.receive.kafka import TopicReader, receive_records
     totals = OutputTotals()
     is_complete = False

@@ -12,11 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from wallaroo.api.application import Application
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
 from wallaroo.network.tls import TLS
 from wallaroo.options import FRESH_OR_TAKEN_OVER, LATENCY_MS, HostKind, Latency, RunOptions
+from wallaroo.sources.interface import FedBy
+
+UNTIL_NOW = (
+    "end when what the sources hold at the start is processed (Kafka, files, tables, streams, "
+    "queues); sources that keep nothing, such as TCP and HTTP, end at once"
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -100,9 +107,10 @@ def _add_batches(add: Callable[..., Any]) -> None:
             "(default: as fast as it can be read)"
         ),
     )
+    add("--until-now", action="store_true", help=UNTIL_NOW)
     add(
         "--latency",
-        type=_latency,
+        type=latency_target,
         metavar="TARGET",
         help=(
             "milliseconds that an event may take from its receipt to its results: commits are as "
@@ -129,6 +137,13 @@ def _add_batches(add: Callable[..., Any]) -> None:
 
 def _add_logs(add: Callable[..., Any]) -> None:
     """Add the options for logging."""
+    add(
+        "--log",
+        choices=("text", "json"),
+        default="text",
+        help="form of the log on standard error: lines of text, or of JSON, one an entry, without "
+        "a table (default: %(default)s)",
+    )
     levels = ("debug", "info", "warning", "error", "off")
     add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
     add(
@@ -141,7 +156,7 @@ def _add_logs(add: Callable[..., Any]) -> None:
 
 def _add_access(add: Callable[..., Any]) -> None:
     """Add the options for access to the status and to input."""
-    add("--status", type=_status_address, default=("127.0.0.1", 0), metavar="HOST:PORT",
+    add("--status", type=status_address, default=("127.0.0.1", 0), metavar="HOST:PORT",
         help=(
             "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
             "port of 127.0.0.1)"
@@ -212,7 +227,8 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _status_address(text: str) -> tuple[str, int] | None:
+def status_address(text: str) -> tuple[str, int] | None:
+    """Return the host and port of a status server; None if there is to be none."""
     host, _, port = text.rpartition(":")
     if text == "off":
         return None
@@ -230,7 +246,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _latency(text: str) -> Latency | float:
+def latency_target(text: str) -> Latency | float:
+    """Parse a target in milliseconds, or a former mode."""
     if text in tuple(Latency):
         return Latency(text)
     try:
@@ -261,6 +278,15 @@ def _tls(certificate: str | None, key: str | None, options: str) -> TLS | None:
     return TLS(certificate, key or "") if certificate else None
 
 
+def check_until_now(application: Application) -> None:
+    """Raise PipelineError if no source of an application holds anything until it is run."""
+    configs = [source.config for source in application.plan.sources]
+    if all(config.fed_by is FedBy.CLIENTS for config in configs):
+        what = "every source is fed by clients that connect later, so nothing is there now."
+        fix = "Leave out --until-now, and stop the run once the clients have sent all."
+        raise PipelineError(Problem("--until-now", "", what, fix))
+
+
 def run_options(options: argparse.Namespace) -> RunOptions:
     """Return the ``RunOptions`` of a command line.  Raises PipelineError."""
     if options.host and options.latency in tuple(Latency):
@@ -278,6 +304,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         tasks=options.tasks,
         batch_time_s=options.batch_time,
         speed=options.speed,
+        until_now=options.until_now,
         latency=options.latency,
         host=options.host,
         log_level=options.log_level,

@@ -25,16 +25,17 @@ from typing import Any
 from wallaroo.api.application import Application
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
-from wallaroo.cli.run.arguments import add_options, run_options
+from wallaroo.cli.run.arguments import add_options, check_until_now, run_options
 from wallaroo.cli.run.signals import StopSignals
 from wallaroo.cli.run.text import summary
-from wallaroo.cli.run.views import RunView, choose_view
+from wallaroo.cli.run.views import RunView, choose_view, may_be_live
 from wallaroo.cli.terminal.formatting import duration
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.monitoring.metrics.status import RunState, RunStatus
 from wallaroo.options import RunHandle
 from wallaroo.processes import console
+from wallaroo.processes.log_entry import Entry, Form, as_json, dated, of_record, plain
 from wallaroo.runner import launch
 
 POLL_S = 0.5  # between two updates of the table and checks for signals
@@ -74,8 +75,11 @@ def run_command(arguments: argparse.Namespace) -> int:
 def run_with(start: Start, arguments: argparse.Namespace) -> int:
     """Run an application that ``start`` starts; return the exit code, or raise its error."""
     options, application_args = parse(arguments)
+    console.use_form(_form(options))
     _check_summary(options.summary)
     application = load_application(options.app, application_args)
+    if options.until_now:
+        check_until_now(application)
     if options.dead_letters is not None:
         application = application.with_dead_letters(FileSinkConfig(options.dead_letters))
     confirm_fresh(options)
@@ -87,15 +91,15 @@ def execute(
     start: Callable[[], RunHandle], options: argparse.Namespace, poll_s: float = POLL_S
 ) -> None:
     """Start a run, watch it and print its summary; raise the error it failed with."""
-    view = choose_view(options.quiet, not options.no_live)
+    view = choose_view(options.quiet, not options.no_live and not console.is_json())
     with log_on_stderr(options.quiet), StopSignals(view.abandon) as signals:
         if not options.quiet:
-            print(_beginning(options), file=sys.stderr, flush=True)
+            console.write(Entry(_beginning(options), kind="start"))
         handle = start()
         with view:
             status = watch(handle, view, signals, poll_s)
         if not options.quiet:
-            print(summary(status), file=sys.stderr, flush=True)
+            _print_summary(status)
     try:
         if options.summary is not None:
             _write_summary(options.summary, status)
@@ -104,26 +108,47 @@ def execute(
             raise handle.exception  # rather than an error about the summary
 
 
-class _Stderr(logging.Handler):
-    """A handler that prints the run's log lines."""
+def _form(options: argparse.Namespace) -> Form:
+    """Return the form of log entries: with a time unless a table is on the screen below them."""
+    if options.log == "json":
+        return as_json
+    return plain if may_be_live(not options.no_live and not options.quiet) else dated
+
+
+def _print_summary(status: RunStatus) -> None:
+    """Print the summary as it is: lines of text, whose table needs no time, or one entry."""
+    if console.is_json():
+        console.write(Entry(summary(status), kind="summary", facts={"status": asdict(status)}))
+    else:
+        print(summary(status), file=sys.stderr, flush=True)
+
+
+class _Records(logging.Handler):
+    """A handler that writes records of Python's logging to the run's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        console.write_lines(record.getMessage())
+        console.write(of_record(record))
 
 
 @contextmanager
 def log_on_stderr(is_quiet: bool) -> Iterator[None]:
-    """Print the run's log on stderr, errors only if quiet; restore its settings afterwards."""
+    """Print the run's log on stderr, errors only if quiet; restore its settings afterwards.
+
+    Records of the application's own loggers join it where nothing else handles them.
+    """
     log = logging.getLogger("wallaroo")
     level = log.level
     is_propagating = log.propagate
-    handler = _Stderr()
+    last_resort = logging.lastResort
+    handler = _Records()
+    logging.lastResort = _Records(logging.WARNING)
     log.addHandler(handler)
     log.setLevel(logging.ERROR if is_quiet else logging.INFO)
     log.propagate = False
     try:
         yield
     finally:
+        logging.lastResort = last_resort
         log.removeHandler(handler)
         log.setLevel(level)
         log.propagate = is_propagating

@@ -5,6 +5,9 @@ Where it runs: driver.  All functions are pure: a `RunStatus` in, something to p
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -22,6 +25,7 @@ from wallaroo.cli.terminal.formatting import (
 from wallaroo.monitoring.metrics.status import (
     ErrorCount,
     PipelineLatency,
+    ProcessStatus,
     RunState,
     RunStatus,
     SinkLine,
@@ -31,9 +35,25 @@ from wallaroo.monitoring.metrics.status import (
 )
 from wallaroo.monitoring.status_api.figures import notes
 
+# The figures of a status that each entry of the log has.
+_LOGGED = (
+    "events_in",
+    "events_done",
+    "outputs",
+    "events_in_per_s",
+    "events_done_per_s",
+    "outputs_per_s",
+    "batches",
+    "last_batch",
+    "batch_ms",
+    "batch_ms_median",
+    "waiting_for",
+    "workers_killed",
+)
 Row = dict[str, str | Text]  # by column
 
 WORKERS_SHOWN = 16  # a larger table would push everything else off the screen
+LAGS_SHOWN = 6  # partitions of a source
 _STATE_STYLES = {
     RunState.STARTING: "yellow",
     RunState.RUNNING: "green",
@@ -88,6 +108,9 @@ def live_table(
     parts += [Text(f" left out in {losses.words}") for losses in status.losses]
     if len(status.workers) >= workers_from:
         parts.append(_workers(status.workers, workers_shown))
+    parts += [Text(f" {line}") for line in lag_lines(status, LAGS_SHOWN)]
+    if workers_from == 1:
+        parts += [Text(f" {line}") for line in process_lines(status)]
     if held := held_words(status):
         parts.append(Text(f" {held}"))
     parts += [Text(f" {note}", style="yellow") for note in notes(status)]
@@ -98,6 +121,9 @@ def live_table(
     if status.waiting_for:
         parts.append(Text(f" waiting for {status.waiting_for}", style="yellow"))
     parts.append(Text(f" checkpoint {_checkpoint(status)}", style="dim"))
+    if status.dashboard:
+        hint = "`wallaroo status --link`: with its token"
+        parts.append(Text(f" dashboard {status.dashboard} ({hint})", style="dim"))
     return Group(*parts)
 
 
@@ -147,6 +173,34 @@ def _sources(sources: tuple[SourceStatus, ...]) -> RenderableType:
         whole=("at",),
         droppable=("connections", "done", "at", "watermark"),
     )
+
+
+def lag_lines(status: RunStatus, shown: int) -> list[str]:
+    """Return, for each source with partitions that lag, its group and its largest lags."""
+    lines = []
+    for source in status.sources:
+        lags = sorted(source.lags.items(), key=lambda item: -item[1])
+        named = [f"{partition} {lag:,}" for partition, lag in lags[:shown] if lag]
+        if not named:
+            continue
+        group = f", group {source.group}" if source.group else ""
+        left = sum(1 for _, lag in lags[shown:] if lag)
+        more = f", {left} more" if left else ""
+        lines.append(f"lag of {source.name}{group}: {', '.join(named)}{more}")
+    return lines
+
+
+def process_lines(status: RunStatus) -> list[str]:
+    """Return the processes on the driver's machine by name: number, memory, cores in use."""
+    named: dict[str, list[ProcessStatus]] = {}
+    for process in status.processes:
+        named.setdefault(process.name, []).append(process)
+    words = [
+        f"{counted(len(some), name) if len(some) > 1 else name} "
+        f"{size(sum(one.resident_bytes for one in some))}, {sum(one.cpu for one in some):.1f} cores"
+        for name, some in named.items()
+    ]
+    return [f"processes: {'; '.join(words)}"] if words else []
 
 
 def _watermark(time: TimeStatus) -> str:
@@ -202,13 +256,13 @@ class _Fitting:
 
     def _table(self, columns: list[str]) -> Table:
         words = tuple(n for n, column in enumerate(columns) if column in self._words)
-        table = _table(*columns, words=words)
-        for column in table.columns:
+        made = empty_table(*columns, words=words)
+        for column in made.columns:
             if column.header in self._whole:
                 column.justify = "left"
         for row in self._rows:
-            table.add_row(*(row[column] for column in columns))
-        return table
+            made.add_row(*(row[column] for column in columns))
+        return made
 
 
 def _sinks(sinks: tuple[SinkLine, ...]) -> RenderableType:
@@ -242,7 +296,7 @@ def _latencies(latency: tuple[PipelineLatency, ...]) -> RenderableType:
 
 
 def _errors(errors: tuple[ErrorCount, ...]) -> Table:
-    table = _table("failed in", "skipped", "dead letters", "last", words=(0, 3))
+    table = empty_table("failed in", "skipped", "dead letters", "last", words=(0, 3))
     for error in errors:
         table.add_row(
             Text(error.step),
@@ -255,7 +309,7 @@ def _errors(errors: tuple[ErrorCount, ...]) -> Table:
 
 def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
     """Return the table of workers and the key groups whose state is in their views."""
-    table = _table(
+    table = empty_table(
         "worker", "host", "cores", "tasks", "key groups", "state in its view", words=(0, 1, 5)
     )
     for worker in workers[:shown]:
@@ -281,7 +335,7 @@ def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
     return table
 
 
-def _table(*columns: str, words: tuple[int, ...] = ()) -> Table:
+def empty_table(*columns: str, words: tuple[int, ...] = ()) -> Table:
     """Return an empty table; columns of ``words`` are left-aligned and wrap, numbers not."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
     for number, column in enumerate(columns):
@@ -332,6 +386,24 @@ def log_line(status: RunStatus) -> str:
     if status.waiting_for:
         facts.append(f"waiting for {status.waiting_for}")
     return " | ".join(facts)
+
+
+def log_facts(status: RunStatus) -> dict[str, Any]:
+    """Return the figures of a log line by name, as `wallaroo status --json` names them."""
+    events, size_bytes = _backlog(status)
+    return {
+        "application": status.application,
+        "state": status.state.value,
+        "doing": status.doing,
+        "elapsed_s": round(status.elapsed_s, 3),
+        **{name: getattr(status, name) for name in _LOGGED},
+        "backlog_events": events,
+        "backlog_bytes": size_bytes,
+        "latency": [asdict(seen) for seen in status.latency],
+        "errors": [asdict(error) for error in status.errors],
+        "workers": len(status.workers),
+        "notes": notes(status),
+    }
 
 
 def _error_words(error: ErrorCount) -> str:

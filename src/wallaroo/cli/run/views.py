@@ -20,9 +20,10 @@ from typing import Protocol, Self, TextIO, cast
 from rich.console import Console
 from rich.live import Live
 
-from wallaroo.cli.run.text import live_table, log_line
+from wallaroo.cli.run.text import live_table, log_facts, log_line
 from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.processes import console
+from wallaroo.processes.log_entry import Entry
 
 LINE_EVERY_S = 5.0
 _CURSOR_ON = b"\r\n\x1b[?25h"
@@ -73,10 +74,14 @@ class QuietView(_Closing):
 
 
 class LineView(_Closing):
-    """A view that logs changes of state and moves of keys at once, else every few seconds."""
+    """A view that logs changes of state and moves of keys at once, else every few seconds.
+
+    While it is entered, lines printed on this process's stderr are entries of the log as well.
+    """
 
     def __init__(self, stream: TextIO, every_s: float = LINE_EVERY_S) -> None:
         self._stream = stream
+        self._stderr: tuple[TextIO, LinesAbove] | None = None
         self._every_s = every_s
         self._shown_s = 0.0
         self._state = ""
@@ -91,10 +96,28 @@ class LineView(_Closing):
             return
         self._shown_s = now_s
         self._state = status.state
-        self.say(log_line(status))
+        console.write(Entry(log_line(status), kind="status", facts={"status": log_facts(status)}))
 
     def say(self, text: str) -> None:
-        print(time.strftime("%H:%M:%S"), text, file=self._stream, flush=True)
+        console.write(Entry(text))
+
+    def __enter__(self) -> Self:
+        console.take_over(self._write)
+        above = LinesAbove(sys.stderr, console.write_printed)
+        self._stderr = (sys.stderr, above)
+        sys.stderr = cast("TextIO", above)
+        return self
+
+    def close(self) -> None:
+        if self._stderr is not None:
+            sys.stderr, above = self._stderr
+            self._stderr = None
+            above.finish()
+            console.give_back()
+
+    def _write(self, lines: str) -> None:
+        self._stream.write(lines)
+        self._stream.flush()
 
 
 class LiveView(_Closing):
@@ -202,10 +225,15 @@ def choose_view(is_quiet: bool, is_live_allowed: bool) -> RunView:
     if is_quiet:
         return QuietView()
     stream = own_stderr()
-    is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    if is_terminal and is_live_allowed:
+    if may_be_live(is_live_allowed):
         return LiveView(stream, shares_stdout=is_same_terminal(sys.stdout, sys.stderr))
     return LineView(stream)
+
+
+def may_be_live(is_live_allowed: bool) -> bool:
+    """Return whether there may be a table: stderr is a terminal that can show one."""
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return is_terminal and is_live_allowed
 
 
 def own_stderr() -> TextIO:

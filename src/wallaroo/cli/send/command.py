@@ -188,7 +188,7 @@ def main(args: argparse.Namespace) -> int:
 def _send_records(
     topic: KafkaAddress, blocks: Blocks, options: SendOptions, args: argparse.Namespace
 ) -> Sent:
-    with optional_library("Kafka", "confluent-kafka", "kafka", "here"):
+    with optional_library("Kafka", "confluent-kafka", "here"):
         from wallaroo.cli.send.kafka import send_records
     overhead = _framing(args).overhead
     return send_records(topic, blocks, overhead, options, separator=args.key_separator)

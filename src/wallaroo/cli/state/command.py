@@ -64,7 +64,7 @@ def _add_get(verbs: Any) -> None:
     verb.add_argument("key", metavar="KEY", help="the key, plain or as list prints it")
     verb.add_argument(
         "--key-type",
-        choices=("str", "bytes", "int"),
+        choices=("str", "bytes", "int", "tuple"),
         help="(default: the first of them that is there)",
     )
     _add_app(verb)

@@ -8,21 +8,21 @@ from __future__ import annotations
 import ast
 import contextlib
 
-from wallaroo.engine.blocks.keys import Key
+from wallaroo.engine.blocks.keys import Key, normalize_key
 
 
 def candidates(text: str, key_type: str | None) -> list[Key]:
     """Return the keys that a text can mean, the most likely first.
 
-    >>> candidates("7", None), candidates("b'a'", "bytes")
-    (['7', b'7', 7], [b'a'])
+    >>> candidates("7", None), candidates("b'a'", "bytes"), candidates("('a', 7)", "tuple")
+    (['7', b'7', 7], [b'a'], [('a', 7)])
     """
     keys: list[Key] = [text, text.encode("utf-8", "surrogateescape")]
     with contextlib.suppress(ValueError):
         keys.append(int(text))
-    if text[:1] in ("'", '"') or text[:2] in ("b'", 'b"'):
-        with contextlib.suppress(ValueError, SyntaxError):
-            written: Key = ast.literal_eval(text)
+    if text[:1] in ("'", '"') or text[:2] in ("b'", 'b"') or text[:1] == "(":
+        with contextlib.suppress(ValueError, SyntaxError, TypeError):
+            written = normalize_key(ast.literal_eval(text))
             keys.insert(0, written)
             if key_type:  # quotes and a type: certainly a literal
                 keys = [key for key in keys if type(key) is not type(written) or key == written]

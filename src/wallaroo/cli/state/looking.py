@@ -105,7 +105,8 @@ def _print_keys(state: StateAt, options: argparse.Namespace) -> None:
         nonlocal count
         for entry in state.entries(options.step):
             encoded = encode_key(entry.key)
-            if encoded[1:].startswith(prefix):
+            first = encode_key(entry.key[0]) if isinstance(entry.key, tuple) else encoded
+            if first[1:].startswith(prefix):
                 count += 1
                 yield encoded, entry.size
 
@@ -205,7 +206,9 @@ def export_command(options: argparse.Namespace) -> None:
 
 
 def _key_form(step: str, key: Key) -> dict[str, Any]:
-    form = {"$bytes": key.hex()} if isinstance(key, bytes) else key
+    parts = key if isinstance(key, tuple) else (key,)
+    forms = [{"$bytes": part.hex()} if isinstance(part, bytes) else part for part in parts]
+    form = forms if isinstance(key, tuple) else forms[0]
     return {"step": step, "key": form, "key_type": type(key).__name__}
 
 

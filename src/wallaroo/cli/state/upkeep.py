@@ -85,7 +85,7 @@ def add_drop(verbs: Any) -> None:
     verb.add_argument("--all", action="store_true", help="all keys of the step")
     verb.add_argument(
         "--key-type",
-        choices=("str", "bytes", "int"),
+        choices=("str", "bytes", "int", "tuple"),
         help="(default: the first of them that is there)",
     )
     verb.set_defaults(handler=drop_command)

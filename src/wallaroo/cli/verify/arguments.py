@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from wallaroo.cli.run.arguments import latency_target
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.options import Latency
+from wallaroo.options import HostKind
 from wallaroo.testing.verify.plain_receiver import BEHAVIOURS as RECEIVERS
 from wallaroo.testing.verify.trial.processes import Kind
 from wallaroo.testing.verify.trial.schedule import Fault
 
-ON_SPARK = "spark"
 IN_PROCESS = "in-process"
 # partitions need hosts of their own, which this command does not create
 DEEDS = tuple(deed for deed in Fault if deed is not Fault.PARTITION)
@@ -125,9 +125,9 @@ def _add_disturbances(add: Callable[..., Any]) -> None:
     """Add the options for disturbances and for the host of the run."""
     add(
         "--latency",
-        choices=tuple(mode.value for mode in Latency),
-        default=Latency.NORMAL.value,
-        help="of the run, as in `wallaroo run` (default: %(default)s)",
+        type=latency_target,
+        metavar="TARGET",
+        help="of the run, as in `wallaroo run`",
     )
     add(
         "--faults",
@@ -149,10 +149,11 @@ def _add_disturbances(add: Callable[..., Any]) -> None:
     )
     add(
         "--host",
-        choices=(ON_SPARK, IN_PROCESS),
-        default=ON_SPARK,
-        help="in-process: without Spark, batches run in the driver; a start takes a second, and "
-        "ingress, egress, disk and recovery are the same (default: %(default)s)",
+        choices=(*HostKind, IN_PROCESS),
+        default=HostKind.RESIDENT.value,
+        help="of the run, as in `wallaroo run`; in-process: without Spark, batches run in the "
+        "driver; a start takes a second, and ingress, egress, disk and recovery are the same "
+        "(default: %(default)s)",
     )
     add(
         "--together",

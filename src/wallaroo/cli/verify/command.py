@@ -23,18 +23,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from wallaroo.cli.verify.arguments import IN_PROCESS, ON_SPARK, add_options, wrong
+from wallaroo.cli.verify.arguments import IN_PROCESS, add_options, wrong
 from wallaroo.cli.verify.own_case import own_case
 from wallaroo.cli.verify.session import verify
 from wallaroo.errors import PeerError
-from wallaroo.options import Latency
+from wallaroo.options import HostKind, Latency
 from wallaroo.testing.verify.cases import Case
 from wallaroo.testing.verify.options import VerifyOptions
 from wallaroo.testing.verify.trial.processes import Kind
 from wallaroo.testing.verify.trial.result import Result
 
-# for a run without Spark: few commits are retained, so that waiting output is listed
-IN_PROCESS_OPTIONS = ("--batch-time", "0.5", "--retain-commits", "2")
 IN_PROCESS_PROGRAM = ("wallaroo.cli.in_process",)
 IN_PROCESS_KINDS = (Kind.DRIVER, Kind.INGRESS, Kind.EGRESS)
 
@@ -55,26 +53,43 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(handler=verify_command)
 
 
+def without_spark(options: VerifyOptions) -> VerifyOptions:
+    """Return options for a run without Spark, which keeps few commits: so waiting output is listed.
+
+    Only processes of ``IN_PROCESS_KINDS`` exist there.
+    """
+    run_options = ("--batch-time", "0.5", "--retain-commits", "2")
+    return replace(options, host=None, run_options=run_options, program=IN_PROCESS_PROGRAM)
+
+
 def verify_command(options: argparse.Namespace) -> int:
     """Verify the user's application; return the exit code."""
     return verify_all(options, {Path(options.app).stem: own_case(options)}, _verify)
 
 
 def verify_all(
-    options: argparse.Namespace, cases: Mapping[str, type[Case]], verifier: Verifier
+    options: argparse.Namespace,
+    cases: Mapping[str, type[Case]],
+    verifier: Verifier,
+    where: str = "",
 ) -> int:
     """Verify the applications of all cases, which share the kills; return the exit code.
 
     This is the public hook for command lines with cases of their own: their parser calls
-    ``add_options`` with the cases' names.
+    ``add_options`` with the cases' names.  ``where`` is added to the host's name in the figures.
     """
     signal.signal(signal.SIGTERM, _leave)
-    if options.host == IN_PROCESS and options.latency == Latency.LOW:
-        raise wrong("--host in-process has no --latency low, which needs Spark.", "Omit --host.")
+    if isinstance(options.latency, Latency):
+        raise wrong(
+            f"--latency {options.latency} is a former mode.",
+            "Name a host: --host resident (low) or --host micro-batch (normal).",
+        )
+    if options.host == IN_PROCESS and options.latency is not None:
+        raise wrong("--host in-process has no --latency, which needs Spark.", "Omit one of them.")
     enough = Enough()
     before = signal.signal(signal.SIGINT, enough.handle)
     try:
-        return _verify_each(options, cases, verifier, enough)
+        return _verify_each(options, cases, verifier, enough, where)
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -88,6 +103,7 @@ def _verify_each(
     cases: Mapping[str, type[Case]],
     verifier: Verifier,
     enough: Enough,
+    where: str,
 ) -> int:
     is_clean = True
     for number, (name, case) in enumerate(cases.items()):
@@ -104,15 +120,17 @@ def _verify_each(
             together=max(1, options.together),
             is_enough=enough.is_set,
             is_plain=options.receiver is not None,
-            latency=Latency(options.latency),
+            latency_ms=options.latency,
         )
         if options.host == IN_PROCESS:
-            chosen = replace(chosen, run_options=IN_PROCESS_OPTIONS, program=IN_PROCESS_PROGRAM)
+            chosen = without_spark(chosen)
+        else:
+            chosen = replace(chosen, host=HostKind(options.host))
         with _working_folder(options.keep, name) as folder:
             result = verifier(chosen, folder, options)
             print(result.text(), flush=True)
             if options.json is not None:
-                _write_figures(options, result)
+                _write_figures(options, result, where)
             if not result.is_clean:
                 print(f"  everything is in {folder}", flush=True)
             elif options.keep is None:
@@ -124,7 +142,7 @@ def _verify_each(
 def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
     """Return the kinds of processes to kill, as far as the host has them."""
     there: tuple[Kind, ...] = IN_PROCESS_KINDS
-    if options.host == ON_SPARK:
+    if options.host != IN_PROCESS:
         there = tuple(Kind)
     kinds = tuple(kind for kind in options.only if kind in there)
     if not kinds:
@@ -136,9 +154,9 @@ def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
     return kinds
 
 
-def _write_figures(options: argparse.Namespace, result: Result) -> None:
+def _write_figures(options: argparse.Namespace, result: Result, where: str) -> None:
     how = {
-        "host": options.host if options.host == IN_PROCESS else f"{options.latency} latency",
+        "host": options.host + where,
         "receiver": options.receiver or "resuming",
         "app": options.app,
     }

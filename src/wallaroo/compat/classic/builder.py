@@ -279,13 +279,13 @@ class _GraphBuilder:
     ) -> Pipeline[Any]:
         partitions = {number: step.partition for number, step in users.items()}
         key_lists = [step.keys for step in users.values()]
-        known = (
+        listed = (
             None
             if any(keys is None for keys in key_lists)
             else frozenset[Any]().union(*(keys for keys in key_lists if keys is not None))
         )
         find: Computation[Any, Any] = Computation(
-            functions.keyed(partitions, known), self._name(f"key of {state}"), SKIP
+            functions.keyed(partitions, listed), self._name(f"key of {state}"), SKIP
         )
         extract: KeyExtractor[Any, Any] = KeyExtractor(
             functions.key_of, self._name(f"partition of {state}")

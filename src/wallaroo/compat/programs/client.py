@@ -149,14 +149,14 @@ class AtLeastOnceSourceConnector:
         point_of_ref: int | None = None,
     ) -> None:
         """Announce a stream; `stream_opened` is called when it may be sent."""
-        known = self._streams.get(stream_id)
-        if known is None and stream_name is None:
+        earlier = self._streams.get(stream_id)
+        if earlier is None and stream_name is None:
             raise ConnectorError("Cannot notify a new stream without a stream name!")
-        if known is not None and point_of_ref is None:
+        if earlier is not None and point_of_ref is None:
             raise ConnectorError("Cannot update a stream without a valid point_of_ref value")
-        name = known.name if known is not None else stream_name
+        name = earlier.name if earlier is not None else stream_name
         raw = name.encode() if isinstance(name, str) else name or b""
-        is_open = known.is_open if known is not None else False
+        is_open = earlier.is_open if earlier is not None else False
         stream = self._streams[stream_id] = Stream(stream_id, raw, point_of_ref or 0, is_open)
         self.stream_added(stream)
         if self._link is not None:  # else with the others, once there is a connection
@@ -340,12 +340,12 @@ class AtLeastOnceSourceConnector:
             self.notify(stream.id, stream.name, stream.point_of_ref)
 
     def _take_notify_ack(self, msg: cwm.NotifyAck) -> None:
-        known = self._streams.get(msg.stream_id)
-        if known is None:
+        announced = self._streams.get(msg.stream_id)
+        if announced is None:
             log.warning("an answer for stream %s, which was not announced", msg.stream_id)
             return
-        point = msg.point_of_ref if msg.notify_success else known.point_of_ref
-        stream = self._streams[known.id] = known._replace(
+        point = msg.point_of_ref if msg.notify_success else announced.point_of_ref
+        stream = self._streams[announced.id] = announced._replace(
             point_of_ref=point, is_open=msg.notify_success
         )
         self.stream_added(stream)

@@ -26,6 +26,7 @@ class SinkConnectorConfig(QueuedSinkConfig):
     """
 
     kind: ClassVar[str] = "connector"
+    target_form: ClassVar[str] = "{0.name}"
     shown_options: ClassVar[str] = "name={0.name!r}"
     system: ClassVar[str] = "wallaroo.compat.sink.session:ConnectorSystem"
 
@@ -49,10 +50,4 @@ class SinkConnectorConfig(QueuedSinkConfig):
 
     @property
     def label(self) -> str:
-        """Return the name of the sink in errors and tables."""
         return f"connector {self.host}:{self.port}"
-
-    @property
-    def target(self) -> str:
-        """Return the program's name, which identifies its output wherever it listens."""
-        return self.name

@@ -34,13 +34,7 @@ from wallaroo.compat.sink.link import SILENT_S_MAX, Link, SinkUnavailableError
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.protocols.connector.frames import (
-    Hello,
-    Message,
-    Notify,
-    NotifyAck,
-    Ok,
-)
+from wallaroo.protocols.connector.frames import Hello, Message, Notify, NotifyAck, Ok
 from wallaroo.protocols.connector.two_phase import (
     OUTPUT_STREAM,
     Inner,

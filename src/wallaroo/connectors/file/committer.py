@@ -119,7 +119,6 @@ class FileCommitter(SinkCommitter):
         remove_orphans(place.staging, set(), history.owner)
 
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
-        """Publish a committed batch; do nothing for the same commit again."""
         if commit.batch <= self._status.committed_batch:
             return
         staged: list[StagedToken] = [token for token in tokens if token is not None]
@@ -149,7 +148,6 @@ class FileCommitter(SinkCommitter):
             self._inspect_rollback(to)
 
     def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Move the output back to what it was after commit ``to``."""
         self.check_rollback(to, tokens)
         with self._disk_errors():
             self._roll_back(to)
@@ -158,11 +156,9 @@ class FileCommitter(SinkCommitter):
                 note_left(self._place.staging, to)  # also if its output was moved away since
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what these uncommitted tokens staged."""
         remove_staged(self._place.staging, tokens)
 
     def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
         return self._status.copy()
 
     def close(self, drain_s: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from wallaroo.protocols.framing import Framing, frame_walker
+from wallaroo.protocols.framing import Framing, end_of_frames, frame_walker
 from wallaroo.protocols.lines import split_lines
 
 PAYLOAD_BYTES_MAX = 1 << 30  # one line or frame
@@ -28,6 +28,9 @@ class Cutter(Protocol):
 
     def frames(self, part: bytes) -> bytes:
         """Return the frames of a part of whole events; empty if payloads travel."""
+
+    def start_of(self, part: bytes, number: int) -> int:
+        """Return the byte of a part of whole events at which an event begins, by its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,21 @@ class LineCutter:
     def frames(self, part: bytes) -> bytes:
         return b""
 
+    def start_of(self, part: bytes, number: int) -> int:
+        r"""See ``Cutter``.
+
+        >>> LineCutter().start_of(b"a\n\nbc\nd", 2), LineCutter(True).start_of(b"a\n\nbc\nd", 2)
+        (3, 6)
+        """
+        start = 0
+        for line in part.split(b"\n"):
+            if line.rstrip(b"\r") or not self.skips_empty:
+                if not number:
+                    break
+                number -= 1
+            start += len(line) + 1
+        return start
+
 
 @dataclass(frozen=True, slots=True)
 class FrameCutter:
@@ -75,6 +93,9 @@ class FrameCutter:
 
     def frames(self, part: bytes) -> bytes:
         return part
+
+    def start_of(self, part: bytes, number: int) -> int:
+        return end_of_frames(self.framing, part, number)
 
 
 def cutter_of(framing: Framing | None, *, skips_empty: bool) -> Cutter:

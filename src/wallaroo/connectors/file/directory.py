@@ -78,18 +78,18 @@ class DirectoryCommitter(FileCommitter):
         parts = self._parts(history.checkpoint)
         if parts.foreign:
             raise self._foreign(f"output of another run ({parts.foreign[0]})", history)
-        own = marker is not None and marker.checkpoint == history.checkpoint
-        if marker is not None and own and marker.sink != self._place.sink:
+        is_ours = marker is not None and marker.checkpoint == history.checkpoint
+        if marker is not None and is_ours and marker.sink != self._place.sink:
             raise self._foreign_sink(marker.sink)
         names = {part_name(commit, self._place.sink) for commit in history.retained}
-        if marker is not None and own and marker.rolled_back in names:
+        if marker is not None and is_ours and marker.rolled_back in names:
             raise self._moved_back(history)
         first = history.retained[0].batch if history.retained else 0
         for batch, found in sorted(parts.own.items()):
             if batch > history.last.batch or (batch >= first and not names.issuperset(found)):
                 raise self._not_in_history(batch, history)
         self._marker = DirectoryMarker(history.checkpoint, self._place.sink)
-        self._is_new = not own
+        self._is_new = not is_ours
 
     def _begin(self) -> None:
         make_folder(self._place.target, self._place.is_durable)
@@ -153,15 +153,15 @@ class DirectoryCommitter(FileCommitter):
 
     def _parts(self, checkpoint: str) -> Parts:
         writer = writer_of(checkpoint, self._place.sink)
-        own: dict[int, list[str]] = {}
+        ours: dict[int, list[str]] = {}
         foreign = []
         for name in self._names():
             found = PART.fullmatch(name)
             if found is not None and found[2] == writer:
-                own.setdefault(int(found[1]), []).append(name)
+                ours.setdefault(int(found[1]), []).append(name)
             else:
                 foreign.append(name)
-        return Parts(own, sorted(foreign))
+        return Parts(ours, sorted(foreign))
 
     def _names(self) -> Iterator[str]:
         try:

@@ -71,18 +71,18 @@ def find_files(source: str, path: str, folder: str) -> tuple[FileEntry, ...]:
     full = os.path.join(folder, path)
     if os.path.isdir(full):
         entries = (entry for entry in os.scandir(full) if not entry.name.startswith("."))
-        found = sorted(os.path.join(path, entry.name) for entry in entries if entry.is_file())
+        names_found = sorted(os.path.join(path, entry.name) for entry in entries if entry.is_file())
     elif glob.has_magic(path) and not os.path.exists(full):
         names = glob.glob(path, root_dir=folder, recursive=True)
-        found = sorted(name for name in names if os.path.isfile(os.path.join(folder, name)))
+        names_found = sorted(name for name in names if os.path.isfile(os.path.join(folder, name)))
     else:
-        found = [path]
-    if not found:
+        names_found = [path]
+    if not names_found:
         raise PeerError(
             f"source '{source}': there is no file in {full}. Name a file, a folder with files in "
             f"it, or a pattern such as 'logs/*.jsonl.gz'."
         )
-    return tuple(_entry(source, name, os.path.join(folder, name)) for name in found)
+    return tuple(_entry(source, name, os.path.join(folder, name)) for name in names_found)
 
 
 def _entry(source: str, name: str, full: str) -> FileEntry:

@@ -36,5 +36,4 @@ class FormWriter(StagedWriter):
         self._wrap = WRAPS[form]
 
     def write(self, outputs: Sequence[bytes]) -> None:
-        """Stage these outputs, in order."""
         super().write(self._wrap(outputs))

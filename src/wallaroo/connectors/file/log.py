@@ -18,6 +18,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -160,12 +161,12 @@ class FileLog(SourceLog):
             marks = [begin, *scanner.between(begin, last), last]
             self._look(end)
         size = -(-(last.events - begin.events) // pieces)
-        found: list[list[Range]] = [[] for _ in range(pieces)]
+        lists: list[list[Range]] = [[] for _ in range(pieces)]
         for low, high in pairwise(marks):
             if high.events > low.events:
-                piece = found[(low.events - begin.events) // size]
+                piece = lists[(low.events - begin.events) // size]
                 _add(piece, self._range(low, high))
-        return [piece for piece in found if piece]
+        return [piece for piece in lists if piece]
 
     def committed(self, position: Position, released: Position | None) -> None:
         with self._lock:
@@ -234,8 +235,17 @@ class FileLog(SourceLog):
 
     def read(self, part: Range) -> Iterator[Records]:
         cutter = self._source.cutter
+        file, offset, _ = part.start
         for run in read_part(self._source.name, FilePart(*part.start, *part.end), cutter):
-            yield Records(PARTITION, time.time_ns(), cutter.payloads(run), None, cutter.frames(run))
+            payloads = cutter.payloads(run)
+            origin = partial(_origin, cutter, file, offset, run)
+            yield Records(PARTITION, time.time_ns(), payloads, None, cutter.frames(run), origin)
+            offset += len(run)
+
+
+def _origin(cutter: Cutter, file: str, offset: int, run: bytes, number: int) -> dict[str, Any]:
+    """Return the place of an event in its file, uncompressed."""
+    return {"file": file, "byte": offset + cutter.start_of(run, number)}
 
 
 _PUT_BACK = "Put the same file back, or start over with an empty checkpoint directory."

@@ -15,12 +15,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from wallaroo.connectors.file.cutting import PAYLOAD_BYTES_MAX, Cutter
-from wallaroo.connectors.file.files import (
-    READ_ERRORS,
-    FileEntry,
-    FilePlace,
-    OpenFile,
-)
+from wallaroo.connectors.file.files import READ_ERRORS, FileEntry, FilePlace, OpenFile
 from wallaroo.instrumentation.tuning import DEFAULT
 from wallaroo.protocols.framing import FrameError
 from wallaroo.sources.log import Position

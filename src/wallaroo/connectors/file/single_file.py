@@ -51,9 +51,9 @@ class SingleFileCommitter(FileCommitter):
         return self._place.target.parent
 
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
-        found = read_sidecar(self._place.target)
+        sidecar = read_sidecar(self._place.target)
         size = self._size()
-        if found is None:
+        if sidecar is None:
             if size:
                 raise self._foreign(
                     f"{size} bytes and has no {sidecar_of(self._place.target).name} that says "
@@ -62,54 +62,54 @@ class SingleFileCommitter(FileCommitter):
                 )
             self._sidecar = begun(history.checkpoint, self._place.sink)
             return
-        if found.checkpoint != history.checkpoint:
-            if size or found.end.length:
+        if sidecar.checkpoint != history.checkpoint:
+            if size or sidecar.end.length:
                 raise self._foreign("output of another checkpoint", history)
             self._sidecar = begun(history.checkpoint, self._place.sink)
             return
-        self._check_owner(found)
-        if found.rolled_back and found.commit_of(found.rolled_back) in history.retained:
+        self._check_owner(sidecar)
+        if sidecar.rolled_back and sidecar.commit_of(sidecar.rolled_back) in history.retained:
             raise self._moved_back(history)
-        if not history.contains(found.last):
-            raise self._not_in_history(found.end.batch, history)
-        self._check_committed(found, size)
-        self._check_newest(found)
-        if size > found.end.length and not self._is_cut(found, size):
-            self._check_unfinished(found, size, history.last, staged)
-        self._sidecar = found
+        if not history.contains(sidecar.last):
+            raise self._not_in_history(sidecar.end.batch, history)
+        self._check_committed(sidecar, size)
+        self._check_newest(sidecar)
+        if size > sidecar.end.length and not self._is_cut(sidecar, size):
+            self._check_unfinished(sidecar, size, history.last, staged)
+        self._sidecar = sidecar
         self._is_new = False
 
-    def _check_owner(self, found: Sidecar) -> None:
-        if found.sink != self._place.sink:
-            raise self._foreign_sink(found.sink)
+    def _check_owner(self, sidecar: Sidecar) -> None:
+        if sidecar.sink != self._place.sink:
+            raise self._foreign_sink(sidecar.sink)
 
-    def _check_committed(self, found: Sidecar, size: int) -> None:
-        if size < found.end.length:
+    def _check_committed(self, sidecar: Sidecar, size: int) -> None:
+        if size < sidecar.end.length:
             raise CheckpointError(
-                f"{self._place.target} has {size} bytes, but {found.end.length} were committed: it "
-                f"was shortened or replaced. {self._ways_out()}"
+                f"{self._place.target} has {size} bytes, but {sidecar.end.length} were committed: "
+                f"it was shortened or replaced. {self._ways_out()}"
             )
-        if self._tail_at(found.end.length) != found.end.tail:
+        if self._tail_at(sidecar.end.length) != sidecar.end.tail:
             raise CheckpointError(
-                f"{self._place.target} was changed: what is before byte {found.end.length} is "
+                f"{self._place.target} was changed: what is before byte {sidecar.end.length} is "
                 f"not what was committed. {self._ways_out()}"
             )
 
-    def _check_newest(self, found: Sidecar) -> None:
+    def _check_newest(self, sidecar: Sidecar) -> None:
         """Raise if the file lacks output that was written to it.
 
         One that was rolled back, or was begun again and is empty, has less than has left.
         """
         left = self._left_here()
-        if left is None or found.rolled_back is not None or not found.last.exists:
+        if left is None or sidecar.rolled_back is not None or not sidecar.last.exists:
             return
-        if left.batch > found.last.batch:
+        if left.batch > sidecar.last.batch:
             raise CheckpointError(
-                f"{self._place.target} ends with batch {found.last.batch}, but output up to batch "
-                f"{left.batch} was written to it: it is an older copy, and what lies between would "
-                f"be missing. Nothing was changed. Put the newer file back, together with its "
-                f"{sidecar_of(self._place.target).name}; or move both to another place, and this "
-                f"sink begins a new file with what comes."
+                f"{self._place.target} ends with batch {sidecar.last.batch}, but output up to "
+                f"batch {left.batch} was written to it: it is an older copy, and what lies between "
+                f"would be missing. Nothing was changed. Put the newer file back, together with "
+                f"its {sidecar_of(self._place.target).name}; or move both to another place, and "
+                f"this sink begins a new file with what comes."
             )
 
     def _ways_out(self) -> str:
@@ -119,19 +119,19 @@ class SingleFileCommitter(FileCommitter):
         )
 
     def _check_unfinished(
-        self, found: Sidecar, size: int, commit: CommitId, staged: Sequence[StagedToken]
+        self, sidecar: Sidecar, size: int, commit: CommitId, staged: Sequence[StagedToken]
     ) -> None:
         """Raise unless what follows the committed part is the beginning of the last ``commit``."""
         parts = (read_staged(self._place.staging, token).body for token in staged)
         with self._place.target.open("rb") as file:
-            file.seek(found.end.length)
-            is_known = found.last != commit and _begins(file, parts)
+            file.seek(sidecar.end.length)
+            is_known = sidecar.last != commit and _begins(file, parts)
         if not is_known:
             raise CheckpointError(
-                f"{self._place.target} has {size - found.end.length} bytes after its committed "
+                f"{self._place.target} has {size - sidecar.end.length} bytes after its committed "
                 f"part that this checkpoint did not write. Nothing was changed. Keep them "
-                f"elsewhere if they matter, cut the file to {found.end.length} bytes (truncate -s "
-                f"{found.end.length}), and run again."
+                f"elsewhere if they matter, cut the file to {sidecar.end.length} bytes (truncate "
+                f"-s {sidecar.end.length}), and run again."
             )
 
     def _begin(self) -> None:
@@ -201,46 +201,46 @@ class SingleFileCommitter(FileCommitter):
     # -- rollback
 
     def _inspect_rollback(self, to: CommitId) -> None:
-        found = read_sidecar(self._place.target)
+        sidecar = read_sidecar(self._place.target)
         size = self._size()
-        if found is None and not size:
+        if sidecar is None and not size:
             self._sidecar = begun(to.checkpoint, self._place.sink)
             return
-        if found is None or found.checkpoint != to.checkpoint:
+        if sidecar is None or sidecar.checkpoint != to.checkpoint:
             raise CheckpointError(f"{self._place.target} is not output of this checkpoint")
-        self._check_owner(found)
-        self._check_committed(found, size)
-        if size > found.end.length and not self._is_cut(found, size):
+        self._check_owner(sidecar)
+        self._check_committed(sidecar, size)
+        if size > sidecar.end.length and not self._is_cut(sidecar, size):
             raise CheckpointError(
-                f"{self._place.target} has {size - found.end.length} bytes after its committed "
+                f"{self._place.target} has {size - sidecar.end.length} bytes after its committed "
                 f"part: run the application once, so that it finishes its last batch"
             )
-        end = _end_at(found, to)
+        end = _end_at(sidecar, to)
         if end is None:
             raise CheckpointError(
-                f"{self._place.target} can be moved back to batch {found.ends[0].batch} at most"
+                f"{self._place.target} can be moved back to batch {sidecar.ends[0].batch} at most"
             )
         if end.batch == to.batch and end.id != to.id:
             raise CheckpointError(f"{self._place.target} has another commit {to.batch}")
         if self._tail_at(end.length) != end.tail:
             raise CheckpointError(f"{self._place.target} was changed before byte {end.length}")
-        self._sidecar = found
+        self._sidecar = sidecar
 
     def _roll_back(self, to: CommitId) -> None:
-        found = self._sidecar
-        end = _end_at(found, to)
+        sidecar = self._sidecar
+        end = _end_at(sidecar, to)
         assert end is not None
-        if self._size() > found.end.length:  # an earlier rollback was cut short
-            self._truncate(found.end.length)
-        if end != found.end:
-            ends = found.ends[: found.ends.index(end) + 1]
-            self._sidecar = Sidecar(found.checkpoint, found.sink, ends, rolled_back=found.end)
+        if self._size() > sidecar.end.length:  # an earlier rollback was cut short
+            self._truncate(sidecar.end.length)
+        if end != sidecar.end:
+            ends = sidecar.ends[: sidecar.ends.index(end) + 1]
+            self._sidecar = Sidecar(sidecar.checkpoint, sidecar.sink, ends, rolled_back=sidecar.end)
             write_sidecar(self._place.target, self._sidecar, self._place.is_durable)
             self._truncate(end.length)
 
-    def _is_cut(self, found: Sidecar, size: int) -> bool:
+    def _is_cut(self, sidecar: Sidecar, size: int) -> bool:
         """Return whether the rest after the committed part is what a rollback has yet to remove."""
-        cut = found.rolled_back
+        cut = sidecar.rolled_back
         return cut is not None and cut.length == size and self._tail_at(size) == cut.tail
 
     # -- the file
@@ -273,9 +273,9 @@ class SingleFileCommitter(FileCommitter):
             os.close(descriptor)
 
 
-def _end_at(found: Sidecar, to: CommitId) -> End | None:
+def _end_at(sidecar: Sidecar, to: CommitId) -> End | None:
     """Return the last end that is not after ``to``; None if it is not kept any more."""
-    return next((end for end in reversed(found.ends) if end.batch <= to.batch), None)
+    return next((end for end in reversed(sidecar.ends) if end.batch <= to.batch), None)
 
 
 def _begins(file: BinaryIO, parts: Iterator[memoryview]) -> bool:
@@ -283,12 +283,12 @@ def _begins(file: BinaryIO, parts: Iterator[memoryview]) -> bool:
     for part in parts:
         for start in range(0, len(part), COMPARED_BYTES):
             wanted = part[start : start + COMPARED_BYTES]
-            found = file.read(len(wanted))
-            if found != wanted[: len(found)] and any(
-                one and one != other for one, other in zip(found, wanted, strict=False)
+            content = file.read(len(wanted))
+            if content != wanted[: len(content)] and any(
+                one and one != other for one, other in zip(content, wanted, strict=False)
             ):
                 return False
-            if len(found) < len(wanted):
+            if len(content) < len(wanted):
                 return True
     return not file.read(1)
 

@@ -40,6 +40,7 @@ class FileSinkConfig(SinkConfig):
     """
 
     kind: ClassVar[str] = "file"
+    target_form: ClassVar[str] = "{0.path}"
     opener: ClassVar[str] = "wallaroo.connectors.file.single_file:open_committer"
     shown_options: ClassVar[str] = "{0.target!r}"
     can_roll_back: ClassVar[bool] = True
@@ -55,21 +56,9 @@ class FileSinkConfig(SinkConfig):
                 f"form={self.form!r} is unknown.", f"Choose one of {', '.join(map(repr, FORMS))}."
             )
 
-    @property
-    def label(self) -> str:
-        """Return the name of the sink in errors and tables."""
-        return f"file {self.path}"
-
-    @property
-    def target(self) -> str:
-        """Return the path of the output that this sink continues."""
-        return str(self.path)
-
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Return a writer that stages one task's output of one batch."""
         return FormWriter(context, self.form)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Return the committer, which publishes from the driver."""
         open_committer: Callable[..., SinkCommitter] = load(self.opener)
         return open_committer(self, sink, staging, is_durable)

@@ -42,6 +42,7 @@ class FileSourceConfig(SourceConfig[Line]):
     """
 
     kind: ClassVar[str] = "file"
+    label_form: ClassVar[str] = "file {0.path}"
     opener: ClassVar[str] = "wallaroo.connectors.file.log:open_log"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
 
@@ -50,10 +51,6 @@ class FileSourceConfig(SourceConfig[Line]):
     decoder: Decoder[Line] = text  # type: ignore[assignment]  # and Line is str then
     form: str = "lines"
     skip_empty: bool = False
-
-    @property
-    def label(self) -> str:
-        return f"file {self.path}"
 
     @property
     def wire_framing(self) -> Framing:

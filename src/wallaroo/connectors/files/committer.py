@@ -16,33 +16,25 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.connectors.file.committer import make_folder
 from wallaroo.connectors.file.directory import writer_of
-from wallaroo.connectors.files.rolling_files import (
-    Content,
-    as_gzip,
-    as_lines,
-    as_parquet,
-)
+from wallaroo.connectors.files.rolling_files import Content, as_gzip, as_lines, as_parquet
 from wallaroo.connectors.files.sink import RollingSinkConfig
 from wallaroo.connectors.files.storage import FileStore
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.durable.whole_file import USER_FILE, write_whole
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.sinks.interface import SinkStatus
+from wallaroo.sinks.queued.group_committer import GroupCommitter, GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.queued_committer import QueuedCommitter
 from wallaroo.sinks.queued.system import (
     ENDLESS_S,
     CommitContext,
     DeliveryError,
-    ExternalSystem,
     Session,
 )
 from wallaroo.sinks.staging import Staged
@@ -126,11 +118,8 @@ class PartsSession(Session):
         fault_point("rolling.put")
         return True
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
 
-
-class PartsSystem(ExternalSystem[RollingSinkConfig]):
+class PartsSystem(GroupSystem[RollingSinkConfig]):
     """A folder, or a prefix of an object store."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (DeliveryError,)
@@ -142,8 +131,8 @@ class PartsSystem(ExternalSystem[RollingSinkConfig]):
     def __init__(self, config: RollingSinkConfig, context: CommitContext):
         super().__init__(config, context)
         self._parts = Parts(config, context)
-        self.roll_bytes = config.roll_bytes
-        self.roll_s = config.roll_s
+        self.group_bytes = config.roll_bytes
+        self.group_s = config.roll_s
 
     def connect(self, checkpoint: str) -> Session:
         return PartsSession(self._parts, checkpoint)
@@ -163,97 +152,43 @@ class PartsSystem(ExternalSystem[RollingSinkConfig]):
         )
 
 
-class RollingCommitter(QueuedCommitter):
-    """A committer that puts waiting batches together, by size and age."""
+class RollingCommitter(GroupCommitter):
+    """A committer that writes each group of batches as one file."""
 
     def __init__(self, system: PartsSystem, context: CommitContext, *, points: str):
         super().__init__(system, context, points=points)
-        self._roll_bytes = system.roll_bytes
-        self._roll_s = system.roll_s
-        self._waits_since: float | None = None  # the beginning of the wait
         self._rolled: int | None = None  # the last batch of the file in hand
         self._is_resumed = False  # whether an earlier run's roll was finished
-        self._is_flushing = False
-
-    def backlog(self) -> int:
-        """Return the bytes that are due; output that waits for more is no backlog."""
-        pending = super().backlog()
-        with self._state:
-            return pending if self._is_due() else 0
-
-    def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
-        status = super().status()
-        with self._state:
-            status.is_gathering = not self._is_due()
-        return status
-
-    def close(self, drain_s: float) -> None:
-        """Write waiting output, then stop."""
-        with self._state:
-            self._is_flushing = True
-            self._state.notify_all()
-        super().close(drain_s)
 
     def _next(self) -> list[PendingBatch]:
         if not self._is_resumed:
             self._resume()
+        group = super()._next()
+        if not group:
+            return []
+        whole = PendingBatch.joined(group)
         with self._state:
-            while not self._is_closing and not self._is_due():
-                self._state.wait(self._wait_s())
-            self._in_hand = None if self._is_closing else self._gathered()
-            in_hand = self._in_hand
-        if in_hand is not None and self._rolled is None:
-            self._note(in_hand.batch, is_written=False)
-            self._rolled = in_hand.batch
-        return [] if in_hand is None else [in_hand]
+            self._in_hand = whole
+        if self._rolled is None:
+            self._note(whole.batch, is_written=False)
+            self._rolled = whole.batch
+        return [whole]
 
     def _left(self, batch: PendingBatch, is_new: bool) -> None:
-        fault_point("rolling.left")
         self._note(batch.batch, is_written=True)
-        with self._state:
-            self._forget(batch.commit)
-            self._attempt.succeed()
-            self._status.outputs += batch.outputs
-            self._status.note_sent(batch.batch, time.time_ns())
-            self._waits_since = time.monotonic() if self._waiting else None
+        super()._left(batch, is_new)
+        self._rolled = None
 
     def _is_due(self) -> bool:
-        """Return whether waiting output is to be written now."""
-        if not self._waiting:
-            self._waits_since = None
-            return False
-        if self._waits_since is None:
-            self._waits_since = time.monotonic()
-        is_old = time.monotonic() - self._waits_since >= self._roll_s
-        is_large = self._waiting.bytes >= self._roll_bytes
-        return is_large or is_old or self._is_flushing or self._rolled is not None
+        return super()._is_due() or (bool(self._waiting) and self._rolled is not None)
 
-    def _wait_s(self) -> float | None:
-        if self._waits_since is None:
-            return None
-        return max(0.0, self._waits_since + self._roll_s - time.monotonic())
-
-    def _gathered(self) -> PendingBatch:
-        """Return all waiting batches, or those of the file in hand, as one."""
-        batches = [
+    def _group(self) -> list[PendingBatch]:
+        """Return all waiting batches, or those of the file in hand."""
+        return [
             batch
             for batch in self._waiting.in_order()
             if self._rolled is None or batch.batch <= self._rolled
         ]
-        return PendingBatch(
-            batches[-1].commit,
-            batches[0].batch,
-            sum(batch.bytes for batch in batches),
-            sum(batch.outputs for batch in batches),
-            tuple(token for batch in batches for token in batch.tokens),
-        )
-
-    def _forget(self, commit: CommitId) -> None:
-        self._waiting.remove(commit)
-        self._rolled = None
-        self._note_committed()
-        self._state.notify_all()
 
     # -- decisions --------------------------------------------------------------------------------
 
@@ -275,7 +210,9 @@ class RollingCommitter(QueuedCommitter):
         with self._state:
             held = [batch for batch in self._waiting.in_order() if batch.batch <= last]
             if is_written and held:
-                self._forget(held[-1].commit)
+                self._waiting.remove(held[-1].commit)
+                self._note_committed()
+                self._state.notify_all()
             elif held:
                 self._rolled = last
 

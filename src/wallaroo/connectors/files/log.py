@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from wallaroo.connectors.files.reading import is_whole, records
@@ -128,19 +129,19 @@ class FilesLog(SourceLog):
         parts = [part for part in parts if part[1] < part[2]]
         total = sum(high - low for _, low, high in parts)
         size = max(PIECE_BYTES_MIN, -(-total // pieces))
-        found: list[list[Range]] = []
+        lists: list[list[Range]] = []
         room = 0
         for name, start_at, high in parts:
             low = start_at
             while low < high:
                 if room <= 0:
-                    found.append([])
+                    lists.append([])
                     room = size
                 middle = high if is_whole(name) else min(high, low + room)
-                found[-1].append(Range(name, low, middle, (middle - low) // EVENT_BYTES + 1))
+                lists[-1].append(Range(name, low, middle, (middle - low) // EVENT_BYTES + 1))
                 room -= middle - low
                 low = middle
-        return found
+        return lists
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
         done: Files = position.place["files"]
@@ -166,7 +167,8 @@ class FilesLog(SourceLog):
             try:
                 for block in self._records_after(part, given):
                     given += len(block)
-                    yield Records(part.partition, time.time_ns(), block)
+                    origin = partial(_origin, part.partition)
+                    yield Records(part.partition, time.time_ns(), block, origin=origin)
                 return
             except FileNotFoundError as error:
                 raise CheckpointError(
@@ -222,12 +224,12 @@ class FilesLog(SourceLog):
         if seen is not None and now - seen.at < LOOK_S:
             return seen.sizes
         try:
-            found = _Seen(self._storage.sizes(), now)
+            latest = _Seen(self._storage.sizes(), now)
         except OSError as error:
             known = seen.sizes if seen is not None else {}
-            found = _Seen(known, now, f"{self._storage.path} cannot be listed: {_words(error)}")
-        self._seen = found
-        return found.sizes
+            latest = _Seen(known, now, f"{self._storage.path} cannot be listed: {_words(error)}")
+        self._seen = latest
+        return latest.sizes
 
     def _checked(self, position: Position, sizes: dict[str, int]) -> Files:
         """Return the files that can be read, with how far each was read.
@@ -252,6 +254,10 @@ class FilesLog(SourceLog):
         return files
 
 
+def _origin(file: str, number: int) -> dict[str, str]:
+    return {"file": file}
+
+
 def _position(files: Files, gone: int) -> Position:
     place = {"files": dict(sorted(files.items())), "gone": gone}
     return Position(place, gone + sum(_events(*state) for state in files.values()))
@@ -269,4 +275,5 @@ def _words(error: Exception) -> str:
 def open_log(config: FilesSourceConfig[Any], context: LogContext) -> FilesLog:
     """Return the log of the source."""
     storage = FileStore(config.path, tuple(sorted(config.options.items())))
-    return FilesLog(config.name, storage, config.form, config.watch)
+    is_watching = config.watch and not context.until_now
+    return FilesLog(config.name, storage, config.form, is_watching)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.connectors.files.rows import RowPack
+from wallaroo.connectors.files.rows import RowPack, unpacked
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -38,6 +38,8 @@ class RollingSinkConfig(QueuedSinkConfig):
     """
 
     kind: ClassVar[str] = "rolling"
+    target_form: ClassVar[str] = "{0.path}"
+    takes_rows: ClassVar[bool] = True
     shown_options: ClassVar[str] = "{0.path!r}"
     system: ClassVar[str] = "wallaroo.connectors.files.committer:PartsSystem"
     queue: ClassVar[str] = "wallaroo.connectors.files.committer:RollingCommitter"
@@ -75,13 +77,12 @@ class RollingSinkConfig(QueuedSinkConfig):
             raise self._wrong(problem, fix)
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
-    @property
-    def label(self) -> str:
-        return f"rolling {self.path}"
-
-    @property
-    def target(self) -> str:
-        return self.path
+    def decoded(self, output: bytes) -> Any:
+        """Return a staged output: a dict by column, or the bytes of a line."""
+        if self.columns is None:
+            return output
+        [row] = unpacked([memoryview(output)])
+        return dict(zip(self.columns, row, strict=True))
 
     @property
     def address(self) -> str:

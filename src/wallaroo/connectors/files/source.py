@@ -10,13 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connectors.file.source import text
-from wallaroo.connectors.files.forms import (
-    CSV,
-    FORMS,
-    LINES,
-    PARQUET,
-    form_of,
-)
+from wallaroo.connectors.files.forms import CSV, FORMS, LINES, PARQUET, form_of
 from wallaroo.serdes.csv import Csv
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.replayable import as_it_is
@@ -44,6 +38,7 @@ class FilesSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "files"
+    label_form: ClassVar[str] = "files {0.path}"
     opener: ClassVar[str] = "wallaroo.connectors.files.log:open_log"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
     has_one_order: ClassVar[bool] = False
@@ -70,10 +65,6 @@ class FilesSourceConfig(SourceConfig[Event]):
         if self.decoder is text and form != LINES:
             rows: Any = Csv().decoder if form == CSV else as_it_is
             object.__setattr__(self, "decoder", rows)
-
-    @property
-    def label(self) -> str:
-        return f"files {self.path}"
 
     @property
     def has_plain_payloads(self) -> bool:

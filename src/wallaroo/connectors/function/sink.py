@@ -14,15 +14,10 @@ from typing import Any, ClassVar
 
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.sinks.queued.at_least_once import (
-    Progress,
-    Slice,
-    SlicedSession,
-    SlicedSystem,
-)
+from wallaroo.sinks.queued.at_least_once import Progress, Slice, SlicedSession, SlicedSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
-from wallaroo.sinks.queued.system import ENDLESS_S, Session
+from wallaroo.sinks.queued.system import ENDLESS_S
 from wallaroo.steps.kinds import Encoder, place_of
 
 
@@ -49,35 +44,25 @@ class FunctionSession(SlicedSession):
             raise CallError(type(error).__name__, str(error)) from error
         fault_point("function.called")
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
 
 class FunctionSystem(SlicedSystem["FunctionSinkConfig"]):
     """A function, and the retries of its calls."""
 
+    session = FunctionSession
     errors: ClassVar[tuple[type[Exception], ...]] = (CallError,)
     stalled_s = ENDLESS_S  # a function may take its time
 
     @property
     def target(self) -> str:
-        """Return the function's name in errors."""
         return self._config.label
 
-    def connect(self, checkpoint: str) -> Session:
-        """Begin after the outputs that earlier calls accepted."""
-        return FunctionSession(self._config, self._progress, checkpoint)
-
     def waiting_for(self, error: Exception) -> str:
-        """Return the failure and the next retry, in words; empty after the last one."""
         return self.retry_text(self.target, error, self._config.retries, self.pause_s(error))
 
     def pause_s(self, error: Exception) -> float:
-        """Return a pause that doubles with every failure."""
         return self._progress.pause_s(self._config.backoff_s)
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
-        """Return the error for a function that failed too often."""
         which = f" with outputs of batch {batch.batch}" if batch else ""
         place = place_of(self._config.function)
         at = f" at {place}" if place else ""
@@ -134,11 +119,6 @@ class FunctionSinkConfig(QueuedSinkConfig):
         """Travel without the function: workers stage outputs, and need not be able to import it."""
         rest = (self.encoder, self.target, self.batch, self.retries, self.backoff_s)
         return FunctionSinkConfig, (_runs_in_the_driver, *rest)
-
-    @property
-    def label(self) -> str:
-        """Return the name of the sink in errors and tables."""
-        return f"function {self.target}"
 
     @property
     def target(self) -> str:

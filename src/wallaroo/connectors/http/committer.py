@@ -8,9 +8,13 @@ of 2xx accepts it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from typing import ClassVar
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
 
 import urllib3
 from urllib3.exceptions import HTTPError, SSLError
@@ -27,12 +31,7 @@ from wallaroo.sinks.queued.at_least_once import (
     SlicedSystem,
 )
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import (
-    ENDLESS_S,
-    CommitContext,
-    DeliveryError,
-    Session,
-)
+from wallaroo.sinks.queued.system import BROKEN_OFF, STALLED_S, CommitContext, DeliveryError
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 LOGGER = logging.getLogger("wallaroo.connectors.http")
@@ -60,9 +59,13 @@ class HTTPSession(SlicedSession):
         self._pool = urllib3.PoolManager(
             num_pools=1, retries=False, timeout=config.timeout_s, ssl_context=context
         )
+        self._connection: Any = None  # the last one
+        self._is_broken_off = False
+        pool: Any = self._pool.connection_from_url(config.url)
+        pool.ConnectionCls = partial(self._noted, pool.ConnectionCls)
 
     def deliver(self, part: Slice) -> None:
-        """Make one request; raise AnswerError or urllib3's HTTPError if it was not accepted."""
+        """Make one request; raise DeliveryError or urllib3's HTTPError if it was not accepted."""
         config = self._config
         headers = {**self._headers, IDEMPOTENCY_KEY: part.key}
         fault_point("http.request")
@@ -70,6 +73,8 @@ class HTTPSession(SlicedSession):
             config.method, config.url, body=self._body(part), headers=headers, redirect=False
         )
         fault_point("http.answer")
+        if self._is_broken_off:  # what was cut off may look like an answer
+            raise DeliveryError(BROKEN_OFF, is_transient=True)
         if 200 <= answer.status < 300:
             return
         error = AnswerError(answer.status, _shown(answer.data), _seconds(answer.headers))
@@ -77,13 +82,26 @@ class HTTPSession(SlicedSession):
             raise error
         LOGGER.warning("%s refused %s, which is skipped: %s", config.place, part.key, error)
 
+    def _noted(self, connect: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Open a connection, for ``cancel`` to find."""
+        self._connection = connect(*args, **options)
+        return self._connection
+
+    def cancel(self) -> None:
+        """Close the connection under a request: each part of the answer has a time of its own."""
+        self._is_broken_off = True
+        own = getattr(self._connection, "sock", None)
+        if own is not None:
+            with contextlib.suppress(OSError):
+                # a TLS socket's own method would take its state from under the request
+                socket.socket.shutdown(own, socket.SHUT_RDWR)
+
     def _body(self, part: Slice) -> bytes:
         if self._config.batch == 1:
             return part.outputs[0]
         return b"".join(output.removesuffix(b"\n") + b"\n" for output in part.outputs)
 
     def close(self) -> None:
-        """Close the connection."""
         self._pool.clear()
 
 
@@ -100,21 +118,20 @@ def _seconds(headers: urllib3.HTTPHeaderDict) -> float:
 class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
     """A URL and its retries."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (HTTPError, AnswerError)
-    stalled_s = ENDLESS_S  # a request has a bound of its own
+    session = HTTPSession
+    errors: ClassVar[tuple[type[Exception], ...]] = (HTTPError, DeliveryError)
 
     def __init__(self, config: HTTPSinkConfig, context: CommitContext):
         """Raise PeerError for a TLS file that cannot be used."""
         super().__init__(config, context)
+        # until the server is connected to, is sent to, and answers; more for what trickles
+        self.stalled_s = 3 * config.timeout_s + STALLED_S
         if config.tls is not None:
             client_context(config.tls)
 
-    def connect(self, checkpoint: str) -> Session:
-        return HTTPSession(self._config, self._progress, checkpoint)
-
     def waiting_for(self, error: Exception) -> str:
         is_transient = not isinstance(error, SSLError)
-        if isinstance(error, AnswerError):
+        if isinstance(error, DeliveryError):
             is_transient = error.is_transient
         if not is_transient:
             return ""
@@ -140,5 +157,5 @@ class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
 def _sentence(error: Exception) -> str:
     """Return an error on one line, without the name of the client's object in front."""
     text = " ".join(str(error).split())
-    is_own = isinstance(error, AnswerError)
+    is_own = isinstance(error, DeliveryError)
     return text if is_own else re.sub(r"^HTTPS?Connection(Pool)?\(.*?\): ", "", text)

@@ -8,12 +8,10 @@ request; payloads are stored in order, so all of them are on disk then.
 
 from __future__ import annotations
 
-import hmac
 import logging
 import math
 import socket
 import threading
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar, cast
@@ -21,7 +19,6 @@ from typing import Any, ClassVar, cast
 from wallaroo.connectors.http.source import HTTPSourceConfig
 from wallaroo.network.connection_budget import Budget, Visitor, connections_max
 from wallaroo.network.listener_threads import Acceptor, listening
-from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import server_context
 from wallaroo.protocols.lines import split_lines
 from wallaroo.sources.feed import framed
@@ -36,37 +33,13 @@ REQUEST_S_MAX = 30.0
 BODY_BYTES_PER_S_MIN = 1 << 15  # allows a body more time by its size
 
 
-@dataclass(frozen=True, slots=True)
-class PostEndpoint:
-    """The requests that are accepted."""
-
-    source: str
-    path: str
-    token: str = field(repr=False)
-    max_size: int
-    is_lines: bool
-    stored_s: float = STORED_S_MAX
-
-    def is_allowed(self, authorization: str | None) -> bool:
-        """Return whether a request has the token."""
-        if not self.token:
-            return True
-        given = (authorization or "").encode("latin-1", "replace")
-        return hmac.compare_digest(given, f"Bearer {self.token}".encode())
-
-    def payloads(self, body: bytes) -> list[bytes]:
-        """Cut a body into payloads."""
-        if not self.is_lines:
-            return [body]
-        return [line for line in split_lines(body) if line]
-
-
 class _Server:
     """The common state of a source's connections."""
 
-    def __init__(self, endpoint: PostEndpoint, inbox: Inbox):
-        self.endpoint = endpoint
+    def __init__(self, config: HTTPSourceConfig[Any], inbox: Inbox, stored_s: float):
+        self.config = config
         self.inbox = inbox
+        self.stored_s = stored_s
         self.requests = Budget(REQUESTS_MAX)
 
     def serve(self, sock: socket.socket, address: Any, visitor: Visitor) -> None:
@@ -89,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Await a request for a bounded time; meanwhile an unproved connection may be closed."""
         self._visitor.within(REQUEST_S_MAX)
         super().handle_one_request()
-        if not self._own.endpoint.token:
+        if not self._own.config.token:
             self._visitor.doubt()
 
     def parse_request(self) -> bool:
@@ -104,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # its body is not read
             self._answer(refused)
             return
-        if self._own.endpoint.token:
+        if self._own.config.token:
             self._visitor.prove()
         request = self._own.requests.enter(self._visitor.close)
         if request is None:
@@ -124,15 +97,13 @@ class _Handler(BaseHTTPRequestHandler):
     do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET
 
     def _refused(self) -> HTTPStatus | None:
-        endpoint = self._own.endpoint
+        config = self._own.config
         length = self.headers.get("Content-Length", "")
-        if self.path.partition("?")[0] != endpoint.path:
-            return HTTPStatus.NOT_FOUND
-        if not endpoint.is_allowed(self.headers.get("Authorization")):
-            return HTTPStatus.UNAUTHORIZED
+        if refusal := config.refusal(self.path, self.headers.get("Authorization")):
+            return refusal
         if not (length.isascii() and length.isdigit()):
             return HTTPStatus.LENGTH_REQUIRED
-        if int(length) > endpoint.max_size:
+        if int(length) > config.max_size:
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         return None
 
@@ -146,12 +117,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._visitor.within(math.inf)
         self._visitor.prove()
         request.prove()
-        payloads = self._own.endpoint.payloads(body)
+        is_cut = self._own.config.lines
+        payloads = [line for line in split_lines(body) if line] if is_cut else [body]
         is_stored = threading.Event()
         for number, payload in enumerate(payloads, 1):
             stored = is_stored.set if number == len(payloads) else None
             self._own.inbox.put(Pushed(framed(payload), None, stored))
-        if not payloads or is_stored.wait(self._own.endpoint.stored_s):
+        if not payloads or is_stored.wait(self._own.stored_s):
             self._answer(HTTPStatus.NO_CONTENT)
         else:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -174,20 +146,16 @@ class _Handler(BaseHTTPRequestHandler):
         """Do nothing: requests are counted by the status, not logged one by one."""
 
 
-def serve(address: tuple[str, int], endpoint: PostEndpoint, inbox: Inbox, tls: TLS | None) -> None:
+def serve(config: HTTPSourceConfig[Any], inbox: Inbox, stored_s: float = STORED_S_MAX) -> None:
     """Serve until the process ends.  Raises PeerError if it cannot listen."""
-    context = server_context(tls) if tls is not None else None
-    with listening(endpoint.source, address, context) as listener:
-        LOGGER.info("Source %s listens on %s:%s", endpoint.source, *listener.getsockname()[:2])
-        server = _Server(endpoint, inbox)
+    context = server_context(config.tls) if config.tls is not None else None
+    with listening(config.name, (config.host, config.port), context) as listener:
+        LOGGER.info("Source %s listens on %s:%s", config.name, *listener.getsockname()[:2])
+        server = _Server(config, inbox, stored_s)
         budget = Budget(connections_max(CONNECTIONS_MAX))
         Acceptor(listener, budget, server.serve, REQUEST_S_MAX).run()
 
 
 def open_feed(config: HTTPSourceConfig[Any], resume: bytes) -> InboxFeed:
     """Return the feed of the source."""
-    endpoint = PostEndpoint(config.name, config.path, config.token, config.max_size, config.lines)
-    address = (config.host, config.port)
-    return InboxFeed(
-        config.name, lambda inbox, _: serve(address, endpoint, inbox, config.tls), resume
-    )
+    return InboxFeed(config.name, lambda inbox, _: serve(config, inbox), resume)

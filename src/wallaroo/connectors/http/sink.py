@@ -38,10 +38,11 @@ class HTTPSinkConfig(QueuedSinkConfig):
 
     ``headers`` are sent along (``Authorization``, say).  ``https://`` verifies the server by the
     system's authorities, or those of ``tls``.  Redirects are not followed.  Needs urllib3 where the
-    driver runs: ``pip install 'wallaroo-spark[http]'``.
+    driver runs.
     """
 
     kind: ClassVar[str] = "http"
+    target_form: ClassVar[str] = "{0.place}"
     shown_options: ClassVar[str] = "{0.place!r}"
     system: ClassVar[str] = "wallaroo.connectors.http.committer:HTTPSystem"
     library: ClassVar[str] = "urllib3"
@@ -95,14 +96,6 @@ class HTTPSinkConfig(QueuedSinkConfig):
     def body_type(self) -> str:
         """Return the value of the header ``Content-Type``."""
         return self.content_type or (JSON if self.batch == 1 else JSON_LINES)
-
-    @property
-    def label(self) -> str:
-        return f"http {self.place}"
-
-    @property
-    def target(self) -> str:
-        return self.place
 
     @property
     def address(self) -> str:

@@ -10,14 +10,13 @@ from typing import ClassVar
 
 from wallaroo.network.tls import TLS
 from wallaroo.protocols.framing import Framing
-from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.sources.interface import Event
+from wallaroo.sources.server_source import MAX_SIZE, ServerSourceConfig
 from wallaroo.steps.kinds import Decoder
-
-MAX_SIZE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class HTTPSourceConfig(SourceConfig[Event]):
+class HTTPSourceConfig(ServerSourceConfig[Event]):
     """A server on ``host:port`` for POST requests to ``path``; at least once.
 
     A body is a payload; with ``lines`` each of its lines that is not empty.  The response is 204
@@ -40,18 +39,6 @@ class HTTPSourceConfig(SourceConfig[Event]):
     token: str = field(default="", repr=False)
     max_size: int = MAX_SIZE
     tls: TLS | None = None
-
-    def __post_init__(self) -> None:
-        if not self.path.startswith("/"):
-            raise self._wrong(f"path={self.path!r} does not begin with /.", "Write '/events', say.")
-        if self.max_size < 1:
-            raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
-        if not self.token.isascii():
-            raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
-
-    @property
-    def label(self) -> str:
-        return f"http {self.host}:{self.port}{self.path}"
 
     @property
     def wire_framing(self) -> Framing:

@@ -32,6 +32,7 @@ DOUBT_S = 0.5  # the same, while something does not fit
 # topics or records have to be missing for so long before they count as lost: brokers that have just
 # started do not know all of them for a moment
 CONFIRM_S = 10.0
+PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
 Answer = TypeVar("Answer")
 
 
@@ -48,10 +49,12 @@ class TopicsQuery:
     on_data_loss: str  # "stop" or "skip"
     is_bounded: bool  # ends at what the topics hold when the run begins
     with_metadata: bool  # decoders get a KafkaRecord instead of the value
+    publishes: bool = True  # publish offsets to the group
     options: tuple[tuple[str, str], ...] = field(repr=False, default=())
     request_s: float = REQUEST_S_MAX
     metadata_s: float = METADATA_S
     confirm_s: float = CONFIRM_S
+    patience_s: float = PATIENCE_S
 
 
 class Brokers:
@@ -133,13 +136,13 @@ class Brokers:
 
     def _inquiry(self) -> Inquiry:
         if self._opened is None:
-            own = self._subscription
+            query = self._subscription
             self._opened = Inquiry(
-                own.brokers,
-                dict(own.options),
-                group=own.group,
-                isolation=own.isolation,
-                request_s=own.request_s,
+                query.brokers,
+                dict(query.options),
+                group=query.group,
+                isolation=query.isolation,
+                request_s=query.request_s,
             )
         return self._opened
 
@@ -149,10 +152,10 @@ class Brokers:
         except KafkaException as raised:
             error = error_of(raised)
             own = self._subscription
-            then = "the client keeps trying" if is_transient(error) else "correct the configuration"
-            raise PeerError(
-                f"source '{own.source}': Kafka at {own.brokers}: {sentence(error)}; {then}."
-            ) from raised
+            where = f"source '{own.source}': Kafka at {own.brokers}"
+            if is_transient(error):
+                raise PeerError(f"{where} is unavailable ({sentence(error)})") from raised
+            raise PeerError(f"{where}: {sentence(error)}; correct the configuration.") from raised
 
     def _no_topic(self, wanted: str, there: list[str]) -> PeerError:
         near = difflib.get_close_matches(wanted, there, 1)

@@ -158,7 +158,7 @@ class Inquiry:
         request_s: float = REQUEST_S_MAX,
     ):
         events: deque[KafkaError] = deque(maxlen=EVENTS_MAX)
-        own = {
+        fixed = {
             "group.id": group or UNUSED_GROUP,
             "isolation.level": isolation,
             "enable.auto.commit": False,
@@ -166,7 +166,7 @@ class Inquiry:
         }
         self._events = events
         self._request_s = request_s
-        self._consumer: Consumer = _consumer(brokers, {**settings(brokers, options), **own})
+        self._consumer: Consumer = _consumer(brokers, {**settings(brokers, options), **fixed})
         self._configuration = settings(brokers, options)
         self._ids: TopicIds | None = None
 
@@ -241,7 +241,7 @@ def open_consumer(
     brokers: str, options: Mapping[str, str], *, isolation: str, reset: str = "error"
 ) -> Consumer:
     """Open a consumer without a group; ``reset``: ``auto.offset.reset``."""
-    own = {
+    fixed = {
         "group.id": UNUSED_GROUP,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -253,7 +253,7 @@ def open_consumer(
         "queued.min.messages": QUEUE_MESSAGES_MIN,
         "queued.max.messages.kbytes": QUEUE_KBYTES,
     }
-    return _consumer(brokers, {**settings(brokers, options), **own, **_consumer_options(options)})
+    return _consumer(brokers, {**settings(brokers, options), **fixed, **_consumer_options(options)})
 
 
 def _consumer_options(options: Mapping[str, str]) -> dict[str, str]:

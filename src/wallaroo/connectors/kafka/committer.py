@@ -32,13 +32,7 @@ from typing import Any, ClassVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from wallaroo.connectors.kafka.client import (
-    Inquiry,
-    error_of,
-    is_transient,
-    sentence,
-    settings,
-)
+from wallaroo.connectors.kafka.client import Inquiry, error_of, is_transient, sentence, settings
 from wallaroo.connectors.kafka.output import unpack
 from wallaroo.connectors.kafka.sink import DELIVERIES, KafkaSinkConfig
 from wallaroo.durable.commit_id import CommitId
@@ -145,10 +139,11 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
         )
 
 
-class _Sender:
-    """A producer, and the first thing that went wrong with a record."""
+class KafkaSession(Session):
+    """A session with a producer, and the first thing that went wrong with a record."""
 
-    def __init__(self, system: KafkaSystem, own: Mapping[str, Any]):
+    def __init__(self, system: KafkaSystem, checkpoint: str, own: Mapping[str, Any]):
+        self._checkpoint = checkpoint
         self._topic = system.target
         self._answer_s = system.patience.answer_s
         self._producer = Producer(
@@ -161,14 +156,10 @@ class _Sender:
             }
         )
         self._failure: KafkaError | None = None
-        self.confirmed = 0
-        self.is_cancelled = False
+        self._confirmed = 0
+        self._is_cancelled = False
 
-    @property
-    def producer(self) -> Producer:
-        return self._producer
-
-    def send(self, parts: Iterator[Staged]) -> None:
+    def _send(self, parts: Iterator[Staged]) -> None:
         """Produce all records and wait until the brokers have confirmed them.
 
         Raises KafkaException for the first one that they refused, or if they confirm nothing for
@@ -182,12 +173,13 @@ class _Sender:
         self._wait(0)
 
     def cancel(self) -> None:
-        """Make `send` fail."""
-        self.is_cancelled = True
+        self._is_cancelled = True
 
     def close(self) -> None:
-        """Drop unsent records."""
-        self._producer.purge()
+        self._producer.purge()  # unsent records are dropped
+
+    def mark(self) -> object:
+        return self._confirmed
 
     def _wait(self, waiting_max: int) -> None:
         """Wait until at most ``waiting_max`` records are unconfirmed."""
@@ -202,7 +194,7 @@ class _Sender:
             if len(self._producer) < waiting:
                 waiting = len(self._producer)
                 moved_at = time.monotonic()
-            if self.is_cancelled or time.monotonic() - moved_at > self._answer_s:
+            if self._is_cancelled or time.monotonic() - moved_at > self._answer_s:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no confirmation"))
 
     def _produce(self, packed: memoryview) -> None:
@@ -222,19 +214,18 @@ class _Sender:
                 self._wait(len(self._producer) // 2)
 
     def _delivered(self, error: KafkaError | None, _: Any) -> None:
-        self.confirmed += error is None
+        self._confirmed += error is None
         if error is not None and self._failure is None:
             self._failure = error
 
 
-class TransactionalSession(Session):
+class TransactionalSession(KafkaSession):
     """A session that writes batches in transactions; see the module's head."""
 
     batches_max: ClassVar[int] = TOGETHER
 
     def __init__(self, system: KafkaSystem, checkpoint: str):
         self._system = system
-        self._checkpoint = checkpoint
         self._group = system.group(checkpoint)
         self._ledger = TopicPartition(system.target, LEDGER_PARTITION)
         patience = self._patience = system.patience
@@ -242,8 +233,8 @@ class TransactionalSession(Session):
             "transactional.id": self._group,
             "transaction.timeout.ms": patience.transaction_ms,
         }
-        self._sender = _Sender(system, own)
-        self._sender.producer.init_transactions(patience.answer_s)  # fences earlier sessions
+        super().__init__(system, checkpoint, own)
+        self._producer.init_transactions(patience.answer_s)  # fences earlier sessions
         self._member = Consumer(
             {**settings(system.brokers, system.options), "group.id": self._group}
         )
@@ -260,7 +251,7 @@ class TransactionalSession(Session):
     def write_several(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> list[bool]:
         new = [each for each in batches if self._is_new(each[0])]
         if new:
-            self._send(new)
+            self._transact(new)
         return [False] * (len(batches) - len(new)) + [True] * len(new)
 
     def pause_s(self) -> float:
@@ -272,17 +263,17 @@ class TransactionalSession(Session):
         self._check_same(batch)
         return False
 
-    def _send(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> None:
+    def _transact(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> None:
         """Send batches in one transaction."""
         last = batches[-1][0].commit
         answer_s = self._patience.answer_s
-        producer = self._sender.producer
+        producer = self._producer
         self._begun_at = time.monotonic()
         self._begun_time = time.time()
         producer.begin_transaction()
         fault_point("kafka.begin")
         try:
-            self._sender.send(chain.from_iterable(parts for _, parts in batches))
+            self._send(chain.from_iterable(parts for _, parts in batches))
             producer.send_offsets_to_transaction(
                 [self._entry(last)], self._member.consumer_group_metadata(), answer_s
             )
@@ -311,10 +302,10 @@ class TransactionalSession(Session):
         """Commit; retry if no answer comes: the client knows that it is the same transaction."""
         while True:
             try:
-                self._sender.producer.commit_transaction(self._patience.answer_s)
+                self._producer.commit_transaction(self._patience.answer_s)
                 return
             except KafkaException as error:
-                if self._sender.is_cancelled or not error_of(error).retriable():
+                if self._is_cancelled or not error_of(error).retriable():
                     raise
 
     def _entry(self, commit: CommitId) -> TopicPartition:
@@ -337,37 +328,21 @@ class TransactionalSession(Session):
                 f"or it was rolled back. {WAYS_ON}"
             )
 
-    def mark(self) -> object:
-        return self._sender.confirmed
-
-    def cancel(self) -> None:
-        self._sender.cancel()
-
     def close(self) -> None:
-        self._sender.close()
+        super().close()
         self._member.close()
 
 
-class IdempotentSession(Session):
+class IdempotentSession(KafkaSession):
     """A session that sends each batch and waits for its confirmation."""
 
     def __init__(self, system: KafkaSystem, checkpoint: str):
-        self._checkpoint = checkpoint
-        self._sender = _Sender(system, {})
+        super().__init__(system, checkpoint, {})
 
     def last(self) -> CommitId:
         return CommitId(self._checkpoint)  # the topic does not record its batches
 
     def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
-        self._sender.send(parts)
+        self._send(parts)
         fault_point("kafka.sent")
         return True
-
-    def mark(self) -> object:
-        return self._sender.confirmed
-
-    def cancel(self) -> None:
-        self._sender.cancel()
-
-    def close(self) -> None:
-        self._sender.close()

@@ -17,14 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from wallaroo.connectors.kafka.offsets import (
-    ID,
-    UNREAD,
-    Flat,
-    entries_of,
-    flat,
-    position_of,
-)
+from wallaroo.connectors.kafka.offsets import ID, UNREAD, Flat, entries_of, flat, position_of
 from wallaroo.sources.log import Position
 
 SKIP = "configure the source with on_data_loss='skip'"
@@ -61,16 +54,16 @@ def losses(position: Position, now: Topics) -> Iterator[TopicLoss]:
     unread = entries_of(position.place, UNREAD)
     ids = entries_of(position.place, ID)
     there = {topic for topic, _ in now.ends}
-    for topic, own in _by_topic(flat(position.place)).items():
+    for topic, done in _by_topic(flat(position.place)).items():
         known = now.known.get((topic, ids.get(topic, "")), {})
-        missed = {number: max(0, known.get(number, 0) - offset) for number, offset in own.items()}
+        missed = {number: max(0, known.get(number, 0) - offset) for number, offset in done.items()}
         missed_most = max(sum(missed.values()), unread.get(topic, 0))
         if topic in ids and now.ids.get(topic, ids[topic]) != ids[topic]:
-            yield _remade(topic, own, missed_most, now)
+            yield _remade(topic, done, missed_most, now)
         elif topic not in there:
-            yield _gone(topic, own, missed_most, topic in ids)
+            yield _gone(topic, done, missed_most, topic in ids)
         else:
-            yield from _partitions(topic, own, missed, now)
+            yield from _partitions(topic, done, missed, now)
 
 
 def settled(position: Position, taken: Sequence[TopicLoss], now: Topics) -> Position:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -28,18 +28,8 @@ from confluent_kafka import KafkaException
 
 from wallaroo.connectors.kafka.broker_names import brokers_text
 from wallaroo.connectors.kafka.brokers import Brokers, TopicsQuery
-from wallaroo.connectors.kafka.client import (
-    FIRST,
-    NEXT,
-    error_of,
-    is_transient,
-)
-from wallaroo.connectors.kafka.identity import (
-    TopicLoss,
-    Topics,
-    losses,
-    settled,
-)
+from wallaroo.connectors.kafka.client import FIRST, NEXT, error_of, is_transient
+from wallaroo.connectors.kafka.identity import TopicLoss, Topics, losses, settled
 from wallaroo.connectors.kafka.offsets import (
     ID,
     entries_of,
@@ -58,7 +48,7 @@ from wallaroo.connectors.kafka.reader import (
     times_ns,
     values,
 )
-from wallaroo.connectors.kafka.record import KafkaRecord, record_of
+from wallaroo.connectors.kafka.record import KafkaRecord, origin_of, record_of
 from wallaroo.connectors.kafka.source import KafkaSourceConfig
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.log import SKIPPED, Head, LogContext, Position, Range, Records, SourceLog
@@ -66,7 +56,6 @@ from wallaroo.sources.log import SKIPPED, Head, LogContext, Position, Range, Rec
 HEAD_S = 0.005  # a head younger than this is not queried again
 RETRY_S = 1.0  # after a broker has not answered
 PUBLISH_S = 1.0  # between two commits of offsets to the group
-PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
 LATEST = "latest"
 STORED = "stored"
 
@@ -154,9 +143,13 @@ class KafkaLog(SourceLog):
     def partitions(self, position: Position) -> frozenset[str]:
         return frozenset(f"{topic}-{number}" for topic, number in flat(position.place))
 
-    def unread(self, position: Position, head: Position) -> Collection[str]:
+    def lags(self, position: Position, head: Position) -> Mapping[str, int]:
         before, ends = readable(position.place, head.place)
-        return [f"{t}-{n}" for (t, n), end in ends.items() if end > before[t, n]]
+        return {f"{t}-{n}": max(0, end - before[t, n]) for (t, n), end in ends.items()}
+
+    @property
+    def group(self) -> str:
+        return self._subscription.group
 
     @property
     def notes_receipt(self) -> bool:
@@ -201,13 +194,13 @@ class KafkaLog(SourceLog):
 
     def _skip(self, loss: TopicLoss) -> None:
         """Report a skipped loss.  Raises CheckpointError if the source may not skip it."""
-        own = self._subscription
+        query = self._subscription
         if not self._skips and not loss.is_harmless:
-            raise CheckpointError(f"source '{own.source}': {loss.what}. {loss.way_out}")
+            raise CheckpointError(f"source '{query.source}': {loss.what}. {loss.way_out}")
         if loss.what not in self._reported:
             self._reported.add(loss.what)
             self._skipped += loss.missed
-            _log.warning("source '%s': %s: %s", own.source, loss.what, loss.skipping)
+            _log.warning("source '%s': %s: %s", query.source, loss.what, loss.skipping)
 
     @property
     def _skips(self) -> bool:
@@ -216,7 +209,8 @@ class KafkaLog(SourceLog):
     def committed(self, position: Position, released: Position | None) -> None:
         """Publish the offsets to the consumer group, now and then, without awaiting an answer."""
         now = time.monotonic()
-        if not self._subscription.group or now - self._published_at < PUBLISH_S:
+        own = self._subscription
+        if not (own.group and own.publishes) or now - self._published_at < PUBLISH_S:
             return
         self._published_at = now
         with contextlib.suppress(KafkaException):
@@ -235,7 +229,8 @@ class KafkaLog(SourceLog):
                 if payloads:
                     newest_ns = newest_ms(messages) * 1_000_000
                     times = partial(self._times, messages)
-                    yield Records(part.partition, newest_ns, payloads, times)
+                    origin = partial(self._origin, messages)
+                    yield Records(part.partition, newest_ns, payloads, times, origin=origin)
         except BaseException:
             drop_reader(partition)
             raise
@@ -251,6 +246,11 @@ class KafkaLog(SourceLog):
         if self._subscription.with_metadata:
             return times_ns(messages)
         return times_ns([message for message in messages if message.value() is not None])
+
+    def _origin(self, messages: list[Any], number: int) -> dict[str, Any]:
+        """Return the facts about a record, by its number among those that are read."""
+        whole = self._subscription.with_metadata
+        return origin_of([m for m in messages if whole or m.value() is not None][number])
 
     def _take(self) -> Callable[[list[Any]], list[Any]]:
         if self._subscription.with_metadata:
@@ -276,8 +276,9 @@ class KafkaLog(SourceLog):
         return Head(position, as_of_ns=asked_ns)
 
     def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
-        """Retry until there is an answer, a permanent error, or PATIENCE_S are over."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Retry until there is an answer, a permanent error, or the patience is over."""
+        patience_s = self._subscription.patience_s
+        deadline = time.monotonic() + patience_s
         while True:
             try:
                 return ask()
@@ -285,8 +286,13 @@ class KafkaLog(SourceLog):
                 is_final = not isinstance(error.__cause__, KafkaException) or not is_transient(
                     error_of(error.__cause__)
                 )
-                if is_final or time.monotonic() > deadline:
+                if is_final:
                     raise
+                if time.monotonic() > deadline:
+                    raise PeerError(
+                        f"{error}, for {patience_s:.0f} s now. Is it running? Start it, or correct "
+                        "brokers=; then run again."
+                    ) from error
                 time.sleep(0.1)
 
 
@@ -311,8 +317,9 @@ def open_log(config: KafkaSourceConfig[Any], context: LogContext) -> KafkaLog:
             group=f"wallaroo-{config.name}" if config.group is None else config.group,
             isolation=config.isolation,
             on_data_loss=config.on_data_loss,
-            is_bounded=config.until_now,
+            is_bounded=config.until_now or context.until_now,
             with_metadata=config.with_metadata,
+            publishes=config.publishes,
             options=tuple(sorted(config.options.items())),
         )
     )

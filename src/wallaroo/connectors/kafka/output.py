@@ -100,6 +100,16 @@ def unpack(
     return value, key, partition, headers
 
 
+def decoded(packed: bytes) -> KafkaOutput:
+    """Return a staged record; its partition is None if the key determines it.
+
+    >>> decoded(pack(("v", 7)))
+    KafkaOutput(value=b'v', key=b'7', partition=None, headers=())
+    """
+    value, key, partition, headers = unpack(memoryview(packed))
+    return KafkaOutput(value, key, None if partition == NONE else partition, tuple(headers))
+
+
 def _taken(packed: memoryview, at: int, length: int) -> tuple[bytes | None, int]:
     if length == NONE:
         return None, at

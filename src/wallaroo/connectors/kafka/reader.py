@@ -120,13 +120,13 @@ class PartitionReader:
             self._ahead = []
             return ahead
         try:
-            taken: list[Message] = self._consumer.consume(MESSAGES_MAX, 0)
-            if not taken:
+            messages: list[Message] = self._consumer.consume(MESSAGES_MAX, 0)
+            if not messages:
                 # a call waits until it has as many as requested: request one
-                taken = self._consumer.consume(1, self._poll_s)
+                messages = self._consumer.consume(1, self._poll_s)
         except KafkaException as error:
             raise self._failed(error_of(error)) from error
-        return taken
+        return messages
 
     def _sorted_out(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
         """Return the records without notices, and the offset up to which all is seen."""

@@ -5,6 +5,7 @@ Where it runs: workers; needs no client.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 
@@ -31,3 +32,16 @@ def record_of(message: Any) -> KafkaRecord:
         message.offset(),
         max(0, message.timestamp()[1]),
     )
+
+
+def origin_of(message: Any) -> dict[str, Any]:
+    """Return the facts by which a message of the client is found again in its topic."""
+    record = record_of(message)
+    at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": None if record.key is None else record.key.decode(errors="backslashreplace"),
+        "time": at.isoformat(timespec="milliseconds") if record.timestamp_ms else None,
+    }

@@ -11,7 +11,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text
-from wallaroo.connectors.kafka.output import pack
+from wallaroo.connectors.kafka.output import KafkaOutput, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -32,13 +32,14 @@ class KafkaSinkConfig(QueuedSinkConfig):
     ``isolation.level=read_committed`` see every output once.  ``"at-least-once"``: no transactions,
     less latency; output in flight at a crash is sent again.  ``options`` are librdkafka's, for
     TLS, SASL and tuning.  While the brokers are unavailable, output waits in the outbox.  Needs
-    confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
+    confluent-kafka.
 
     In the API of 2017 it is ``KafkaSinkConfig(topic, brokers, log_level, max_produce_buffer_ms,
     max_message_size, encoder)``; the three in the middle are not used.
     """
 
     kind: ClassVar[str] = "kafka"
+    target_form: ClassVar[str] = "{0.topic}"
     shown_options: ClassVar[str] = "topic={0.topic!r}"
     system: ClassVar[str] = "wallaroo.connectors.kafka.committer:KafkaSystem"
     library: ClassVar[str] = "confluent-kafka"
@@ -70,17 +71,10 @@ class KafkaSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "options", dict(self.options))
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
-    @property
-    def label(self) -> str:
-        """Return the sink's name in errors and tables."""
-        return f"kafka {self.topic}"
-
-    @property
-    def target(self) -> str:
-        """Return the topic that this sink continues."""
-        return self.topic
+    def decoded(self, output: bytes) -> KafkaOutput:
+        """Return a staged output."""
+        return decoded(output)
 
     @property
     def address(self) -> str:
-        """Return the brokers of the topic."""
         return brokers_text(self.brokers)

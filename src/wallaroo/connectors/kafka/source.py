@@ -7,9 +7,9 @@ the records.  Neither the driver's disk nor its network carries them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
@@ -36,8 +36,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
     default, ``""``: not at all) for monitoring.  ``on_data_loss`` applies if records that were not
     processed yet are gone, or a topic was created again: ``"stop"``, or ``"skip"``, which reports
     how many are skipped.  With ``until_now`` the source ends at the ends of the topics when the run
-    begins.  ``options`` are librdkafka's, for TLS, SASL and tuning.  Needs confluent-kafka: ``pip
-    install 'wallaroo-spark[kafka]'``.
+    begins.  ``options`` are librdkafka's, for TLS, SASL and tuning.  Needs confluent-kafka.
 
     In the API of 2017, ``KafkaSourceConfig(topic, brokers, log_level, decoder)``, it gets its
     pipeline's name; the log level is not used.
@@ -47,7 +46,6 @@ class KafkaSourceConfig(SourceConfig[Event]):
     opener: ClassVar[str] = "wallaroo.connectors.kafka.log:open_log"
     library: ClassVar[tuple[str, ...]] = (
         "confluent-kafka",
-        "kafka",
         "wherever the driver and workers run",
     )
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
@@ -65,6 +63,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
     isolation: str = "read_committed"
     with_metadata: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    publishes: bool = field(default=True, init=False, repr=False)  # offsets, to the group
 
     def __post_init__(self) -> None:
         if self.brokers in LOG_LEVELS:  # the form of 2017
@@ -103,6 +102,11 @@ class KafkaSourceConfig(SourceConfig[Event]):
         if value not in choices:
             fix = f"Write {' or '.join(map(repr, choices))}."
             raise self._wrong(f"{what}={value!r} is unknown.", fix)
+
+    def for_trial(self) -> Self:
+        copy = replace(self)
+        object.__setattr__(copy, "publishes", False)
+        return copy
 
     @property
     def label(self) -> str:

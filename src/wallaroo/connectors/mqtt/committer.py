@@ -10,21 +10,17 @@ the slice again.
 from __future__ import annotations
 
 import threading
-from typing import Any, ClassVar
+from typing import Any
 
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
 from wallaroo.connectors.mqtt.sink import MQTTSinkConfig
 from wallaroo.instrumentation.faults import fault_point
+from wallaroo.network.client_errors import ClientErrors, sentence_of
 from wallaroo.sinks.addressed import unpack
-from wallaroo.sinks.queued.at_least_once import (
-    AckingSystem,
-    Progress,
-    Slice,
-    SlicedSession,
-)
-from wallaroo.sinks.queued.system import BROKEN_OFF, DeliveryError, Session
+from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
+from wallaroo.sinks.queued.system import BROKEN_OFF, DeliveryError
 
 SLICE = 500  # unacknowledged messages, at most
 ANSWER_S_MAX = 30.0
@@ -32,11 +28,13 @@ KEEP_ALIVE_S = 30
 QOS = 1
 
 
-class TopicPublisher:
+class MQTTSession(SlicedSession):
     """One connection; the client's thread calls back."""
 
-    def __init__(self, config: MQTTSinkConfig):
+    def __init__(self, config: MQTTSinkConfig, progress: Progress, checkpoint: str):
         """Connect; raise OSError or DeliveryError if that fails."""
+        super().__init__(checkpoint, progress, SLICE)
+        self._config = config
         self._changed = threading.Condition()
         self._is_open = False
         self._error: DeliveryError | None = None
@@ -59,24 +57,24 @@ class TopicPublisher:
             self.close()
             raise
 
-    def publish(self, messages: list[tuple[str, bytes]], *, is_retained: bool) -> None:
-        """Publish; return when all are acknowledged."""
+    def deliver(self, part: Slice) -> None:
+        fault_point("mqtt.publish")
         # without the lock: the client's thread holds its own when it calls back
-        sent = {
-            self._client.publish(topic, payload, QOS, is_retained).mid
-            for topic, payload in messages
-        }
+        sent = set()
+        for topic, payload in map(unpack, part.outputs):
+            address = topic or self._config.topic
+            sent.add(self._client.publish(address, payload, QOS, self._config.retain).mid)
         with self._changed:
             self._unacknowledged = sent - self._early
             self._early.clear()
         self._wait_for(lambda: not self._unacknowledged)
+        fault_point("mqtt.acknowledged")
 
     def cancel(self) -> None:
         """End the wait.  Called from another thread."""
         self._fail(BROKEN_OFF, is_transient=True)
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -117,50 +115,20 @@ class TopicPublisher:
             self._changed.notify_all()
 
 
-class MQTTSession(SlicedSession):
-    """One connection."""
-
-    def __init__(self, config: MQTTSinkConfig, progress: Progress, checkpoint: str):
-        super().__init__(checkpoint, progress, SLICE)
-        self._config = config
-        self._publisher = TopicPublisher(config)
-
-    def deliver(self, part: Slice) -> None:
-        """Publish a slice; return when it is acknowledged."""
-        messages = (unpack(output) for output in part.outputs)
-        fault_point("mqtt.publish")
-        self._publisher.publish(
-            [(topic or self._config.topic, payload) for topic, payload in messages],
-            is_retained=self._config.retain,
-        )
-        fault_point("mqtt.acknowledged")
-
-    def cancel(self) -> None:
-        """Stop waiting for acknowledgements."""
-        self._publisher.cancel()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._publisher.close()
+def _sentence(error: Exception) -> str:
+    return getattr(error, "strerror", "") or sentence_of(error)
 
 
 class MQTTSystem(AckingSystem[MQTTSinkConfig]):
     """A broker."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (DeliveryError, OSError, ValueError)
+    session = MQTTSession
+    client = ClientErrors(
+        (OSError, ValueError), lambda error: isinstance(error, OSError), _sentence
+    )
     refusal = "does not take {output}"
     ways_to_correct = "Correct the topic, the password or the rights"
 
     @property
     def place(self) -> str:
         return f"MQTT broker {self._config.address}"
-
-    def connect(self, checkpoint: str) -> Session:
-        return MQTTSession(self._config, self._progress, checkpoint)
-
-    def is_transient(self, error: Exception) -> bool:
-        return isinstance(error, OSError)
-
-    def sentence(self, error: Exception) -> str:
-        said = getattr(error, "strerror", "") or " ".join(str(error).split())
-        return said or type(error).__name__

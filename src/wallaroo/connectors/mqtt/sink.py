@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.sinks.addressed import pack
+from wallaroo.sinks.addressed import AddressedOutput, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -22,11 +22,11 @@ class MQTTSinkConfig(QueuedSinkConfig):
     that of outputs without one.  An output is done when the broker has acknowledged it; one that
     was unacknowledged when a process died or a connection broke is published again.  ``retain``:
     brokers keep a topic's last message for new subscribers.  ``tls`` verifies the broker by the
-    system's authorities.  Needs paho-mqtt where the driver runs: ``pip install
-    'wallaroo-spark[mqtt]'``.
+    system's authorities.  Needs paho-mqtt where the driver runs.
     """
 
     kind: ClassVar[str] = "mqtt"
+    target_form: ClassVar[str] = "{0.topic}"
     shown_options: ClassVar[str] = "{0.host!r}"
     system: ClassVar[str] = "wallaroo.connectors.mqtt.committer:MQTTSystem"
     library: ClassVar[str] = "paho-mqtt"
@@ -51,13 +51,13 @@ class MQTTSinkConfig(QueuedSinkConfig):
             )
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
+    def decoded(self, output: bytes) -> AddressedOutput:
+        """Return a staged output."""
+        return decoded(output, self.topic)
+
     @property
     def label(self) -> str:
         return f"mqtt {self.topic or self.host}"
-
-    @property
-    def target(self) -> str:
-        return self.topic
 
     @property
     def address(self) -> str:

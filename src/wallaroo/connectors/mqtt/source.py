@@ -5,8 +5,8 @@ Where it runs: the configuration travels; a feeder process subscribes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
@@ -22,13 +22,13 @@ class MQTTSourceConfig(SourceConfig[Event]):
     disk, and the broker keeps the session of ``client_id`` (``wallaroo-<name>`` by default; one
     application, one id): it sends the messages that came while the application was not connected,
     and again those that were not acknowledged.  With ``qos`` 0 they are lost.  ``tls`` verifies the
-    broker by the system's authorities.  Needs paho-mqtt on the driver's host: ``pip install
-    'wallaroo-spark[mqtt]'``.
+    broker by the system's authorities.  Needs paho-mqtt on the driver's host.
     """
 
     kind: ClassVar[str] = "mqtt"
+    label_form: ClassVar[str] = "mqtt {0.topic}"
     opener: ClassVar[str] = "wallaroo.connectors.mqtt.subscriber:open_feed"
-    library: ClassVar[tuple[str, ...]] = ("paho-mqtt", "mqtt")
+    library: ClassVar[tuple[str, ...]] = ("paho-mqtt",)
     has_port: ClassVar[bool] = False  # the port is the broker's
 
     name: str
@@ -48,6 +48,5 @@ class MQTTSourceConfig(SourceConfig[Event]):
         if self.qos not in (0, 1):
             raise self._wrong(f"qos={self.qos!r} is not supported.", "Write 1, or 0.")
 
-    @property
-    def label(self) -> str:
-        return f"mqtt {self.topic}"
+    def for_trial(self) -> Self:
+        return replace(self, client_id=f"{self.client_id or f'wallaroo-{self.name}'}-trial")

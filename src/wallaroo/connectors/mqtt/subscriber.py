@@ -8,7 +8,6 @@ so that what waits is bounded and the client's thread never blocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -24,41 +23,24 @@ KEEP_ALIVE_S = 30
 RETRY_S_MAX = 5
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSubscription:
-    """The topics, the broker, and the client's identity."""
-
-    source: str
-    address: tuple[str, int]
-    topic: str
-    qos: int
-    client_id: str
-    login: tuple[str, str] = field(repr=False)
-    is_tls: bool
-
-    @property
-    def place(self) -> str:
-        """Return the broker's name for errors."""
-        return f"MQTT broker {self.address[0]}:{self.address[1]}"
-
-
 class Subscriber:
     """One client; its callbacks run in the thread of ``run``."""
 
-    def __init__(self, subscription: TopicSubscription, inbox: Inbox):
-        self._subscription = subscription
+    def __init__(self, config: MQTTSourceConfig[Any], inbox: Inbox):
+        self._config = config
+        self._client_id = config.client_id or f"wallaroo-{config.name}"
+        self._place = f"MQTT broker {config.host}:{config.port}"
         self._inbox = inbox
         self._refusal: PeerError | None = None
         self._client: Any = Client(
             CallbackAPIVersion.VERSION2,
-            client_id=subscription.client_id,
+            client_id=self._client_id,
             clean_session=False,
             manual_ack=True,
         )
-        user, password = subscription.login
-        if user:
-            self._client.username_pw_set(user, password)
-        if subscription.is_tls:
+        if config.username:
+            self._client.username_pw_set(config.username, config.password)
+        if config.tls:
             self._client.tls_set()
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = self._on_subscribe
@@ -70,35 +52,34 @@ class Subscriber:
     def run(self) -> None:
         """Accept messages and reconnect.  Raises PeerError: the broker refuses us or the topic."""
         self._inbox.is_away = True
-        self._client.connect_async(*self._subscription.address, keepalive=KEEP_ALIVE_S)
+        self._client.connect_async(self._config.host, self._config.port, keepalive=KEEP_ALIVE_S)
         self._client.loop_forever(retry_first_connection=True)
         if self._refusal is not None:
             raise self._refusal
 
     def _on_connect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
-        own = self._subscription
         if reason.is_failure:
-            self._refuse(f"the client '{own.client_id}': {reason}")
+            self._refuse(f"the client '{self._client_id}': {reason}")
             return
         self._inbox.problem = ""
         self._inbox.is_away = False
-        self._client.subscribe(own.topic, own.qos)
+        self._client.subscribe(self._config.topic, self._config.qos)
 
     def _on_subscribe(self, _: Any, __: Any, ___: Any, reasons: list[Any], ____: Any) -> None:
         if reasons[0].is_failure:
-            self._refuse(f"the topic '{self._subscription.topic}': {reasons[0]}")
+            self._refuse(f"the topic '{self._config.topic}': {reasons[0]}")
 
     def _on_message(self, _: Any, __: Any, message: Any) -> None:
         stored = partial(self._client.ack, message.mid, message.qos) if message.qos else None
         self._inbox.put(Pushed(framed(message.payload), None, stored))
 
     def _on_lost(self, *_: Any) -> None:
-        self._inbox.problem = f"{self._subscription.place} is away"
+        self._inbox.problem = f"{self._place} is away"
 
     def _refuse(self, what: str) -> None:
         """Keep the first refusal, and end."""
         self._refusal = self._refusal or PeerError(
-            f"Source '{self._subscription.source}': {self._subscription.place} refuses {what}. "
+            f"Source '{self._config.name}': {self._place} refuses {what}. "
             f"Correct the name, the password or the rights, then run again."
         )
         self._client.disconnect()
@@ -106,13 +87,4 @@ class Subscriber:
 
 def open_feed(config: MQTTSourceConfig[Any], resume: bytes) -> InboxFeed:
     """Return the feed of the source."""
-    subscription = TopicSubscription(
-        config.name,
-        (config.host, config.port),
-        config.topic,
-        config.qos,
-        config.client_id or f"wallaroo-{config.name}",
-        (config.username, config.password),
-        config.tls,
-    )
-    return InboxFeed(config.name, lambda inbox, _: Subscriber(subscription, inbox).run(), resume)
+    return InboxFeed(config.name, lambda inbox, _: Subscriber(config, inbox).run(), resume)

@@ -23,9 +23,13 @@ from nats.errors import (
 )
 from nats.js.errors import BadRequestError, NotFoundError, ServiceUnavailableError
 
+from wallaroo.connectors.nats.sink import NATSSinkConfig
+from wallaroo.connectors.nats.source import NATSSourceConfig
+from wallaroo.network.client_errors import ClientErrors, readable_address
+from wallaroo.network.tls_sockets import client_context
+
 TIMEOUT_S = 10.0
 PING_S = 10  # a server that vanished silently is noticed after three of them
-ERRORS: tuple[type[Exception], ...] = (nats.errors.Error, OSError, asyncio.TimeoutError)
 _LASTING = (
     AuthorizationError,
     BadRequestError,
@@ -60,14 +64,14 @@ def addresses_of(url: str) -> list[str]:
     >>> addresses_of("nats://one:4222, two")
     ['nats://one:4222', 'nats://two']
     """
-    found = [part.strip() for part in url.split(",") if part.strip()]
-    for part in found:
+    parts = [part.strip() for part in url.split(",") if part.strip()]
+    for part in parts:
         scheme, is_there, rest = part.partition("://")
         if (is_there and scheme not in ("nats", "tls")) or not (rest or scheme):
             raise ValueError(f"'{_without_login(part)}' is no nats:// or tls:// address")
-    if not found:
+    if not parts:
         raise ValueError("it is empty")
-    return [part if "://" in part else f"nats://{part}" for part in found]
+    return [part if "://" in part else f"nats://{part}" for part in parts]
 
 
 def _without_login(address: str) -> str:
@@ -75,8 +79,16 @@ def _without_login(address: str) -> str:
     return f"{scheme}{between}{rest.rpartition('@')[2]}"
 
 
+def server_of(config: NATSSourceConfig[Any] | NATSSinkConfig, user: str) -> Server:
+    """Return a source's or sink's servers.  Raises PeerError for what cannot be read."""
+    with readable_address(user):
+        addresses_of(config.url)
+    context = client_context(config.tls) if config.tls is not None else None
+    return Server(config.url, config.credentials, context)
+
+
 async def connected(server: Server) -> Any:
-    """Connect; the client does not connect again by itself.  Raises one of ``ERRORS``."""
+    """Connect; the client does not connect again by itself.  Raises one of its errors."""
     seen: list[Exception] = []
 
     async def note(error: Exception) -> None:
@@ -85,7 +97,7 @@ async def connected(server: Server) -> Any:
     options: dict[str, Any] = {"tls": server.tls} if server.tls is not None else {}
     if server.credentials:
         options["user_credentials"] = server.credentials
-    made = nats.connect(
+    connecting = nats.connect(
         addresses_of(server.url),
         name="wallaroo",
         error_cb=note,
@@ -97,20 +109,19 @@ async def connected(server: Server) -> Any:
         **options,
     )
     try:
-        return await asyncio.wait_for(made, 2 * TIMEOUT_S)
+        return await asyncio.wait_for(connecting, 2 * TIMEOUT_S)
     except NoServersError:
         raise (seen[-1] if seen else NoServersError()) from None
 
 
-def is_transient(error: Exception) -> bool:
-    """Return whether the same may succeed later by itself."""
+def _is_transient(error: Exception) -> bool:
     if isinstance(error, ServiceUnavailableError):  # a cluster may be choosing a leader
         return True
     words = str(error).lower()
     return not isinstance(error, _LASTING) and not any(word in words for word in _REFUSALS)
 
 
-def sentence(error: Exception) -> str:
+def _sentence(error: Exception) -> str:
     """Return an error on one line, in the server's words if it sent any."""
     if isinstance(error, ServiceUnavailableError) and not error.description:
         return "JetStream is not available"
@@ -118,3 +129,6 @@ def sentence(error: Exception) -> str:
     words = " ".join(str(said).split()).removeprefix("nats: ")
     quoted = words.startswith("'") and words.endswith("'")  # by the server
     return (words[1:-1] if quoted else words) or type(error).__name__
+
+
+ERRORS = ClientErrors((nats.errors.Error, OSError, asyncio.TimeoutError), _is_transient, _sentence)

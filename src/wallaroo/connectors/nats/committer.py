@@ -12,30 +12,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import Any, ClassVar
+from typing import Any
 
 from nats.js.errors import NotFoundError
 
-from wallaroo.connectors.nats.client import (
-    ERRORS,
-    TIMEOUT_S,
-    Server,
-    addresses_of,
-    connected,
-    is_transient,
-    sentence,
-)
+from wallaroo.connectors.nats.client import ERRORS, TIMEOUT_S, connected, server_of
 from wallaroo.connectors.nats.sink import NATSSinkConfig
-from wallaroo.errors import PeerError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.network.tls_sockets import client_context
 from wallaroo.sinks.addressed import unpack
-from wallaroo.sinks.queued.at_least_once import (
-    AckingSystem,
-    Progress,
-    Slice,
-    SlicedSession,
-)
+from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.queued.event_loop import EventLoop
 from wallaroo.sinks.queued.system import CommitContext, DeliveryError, Session
 
@@ -64,7 +49,7 @@ class StreamPublisher:
         await self._client.subscribe(f"{self._inbox}.*", cb=self._note)
 
     async def publish(self, part: Slice) -> None:
-        """Publish; return when all are confirmed.  Raises one of ``ERRORS`` or DeliveryError."""
+        """Publish; return when all are confirmed.  Raises a client's error or DeliveryError."""
         expected = {EXPECTED_STREAM: self._config.stream} if self._config.stream else {}
         for place, output in enumerate(part.outputs):
             address, payload = unpack(output)
@@ -115,8 +100,8 @@ class StreamPublisher:
             await self._client.jetstream(timeout=TIMEOUT_S).find_stream_name_by_subject(subject)
         except NotFoundError:
             return DeliveryError(f"no stream takes subject '{subject}'", False)
-        except ERRORS as error:
-            return DeliveryError(sentence(error), True)
+        except ERRORS.types as error:
+            return DeliveryError(ERRORS.sentence(error), True)
         return DeliveryError("the stream does not answer", True)
 
     async def close(self) -> None:
@@ -137,38 +122,28 @@ class NATSSession(SlicedSession):
             raise
 
     def deliver(self, part: Slice) -> None:
-        """Publish a slice; return when it is confirmed."""
         fault_point("nats.publish")
         self._loop.run(self._publisher.publish(part))
         fault_point("nats.confirmed")
 
     def cancel(self) -> None:
-        """Stop waiting for confirmations."""
         self._loop.cancel()
 
     def close(self) -> None:
-        """Close the connection."""
         self._loop.close(self._publisher.close())
 
 
 class NATSSystem(AckingSystem[NATSSinkConfig]):
     """A subject, or several."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
+    client = ERRORS
     refusal = "refuses {output} for {target}"
     ways_to_correct = "Create the stream, or correct the subject, the rights or the password"
 
     def __init__(self, config: NATSSinkConfig, context: CommitContext):
         """Raise PeerError for an address or a TLS file that cannot be used."""
         super().__init__(config, context)
-        try:
-            addresses_of(config.url)
-        except ValueError as error:
-            raise PeerError(
-                f"Sink '{context.sink}' ({config.label}): the address cannot be read: {error}."
-            ) from None
-        tls = client_context(config.tls) if config.tls is not None else None
-        self._server = Server(config.url, config.credentials, tls)
+        self._server = server_of(config, f"Sink '{context.sink}' ({config.label})")
 
     @property
     def place(self) -> str:
@@ -182,9 +157,3 @@ class NATSSystem(AckingSystem[NATSSinkConfig]):
         publisher = StreamPublisher(await connected(self._server), self._context.sink, self._config)
         await publisher.open()
         return publisher
-
-    def is_transient(self, error: Exception) -> bool:
-        return is_transient(error)
-
-    def sentence(self, error: Exception) -> str:
-        return sentence(error)

@@ -9,6 +9,9 @@ The invariants:
   of one consumer's deliveries have no gaps; if one is missing the connection is dropped.
 * A message is acknowledged when its number is not above the last one on disk, never before, however
   often it was delivered.
+* In a stream whose numbers have no gaps of their own, a number that is missing after the last one
+  read, and below those that the stream holds, was lost: it is counted or refused, never passed
+  over.
 * A stream that keeps messages for its consumers is never without one of ours after the first
   connection (``interest``), or keeps them without (``workqueue``, which allows one at a time).
 """
@@ -17,31 +20,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import secrets
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy
 from nats.js.errors import NotFoundError
 
-from wallaroo.connectors.nats.client import (
-    ERRORS,
-    Server,
-    addresses_of,
-    connected,
-    is_transient,
-    sentence,
-)
+from wallaroo.connectors.nats.client import ERRORS, Server, connected, server_of
 from wallaroo.connectors.nats.message import NATSMessage
 from wallaroo.connectors.nats.source import NATSSourceConfig
 from wallaroo.errors import PeerError
-from wallaroo.network.tls_sockets import client_context
 from wallaroo.sources.feed import framed, framed_event
 from wallaroo.sources.feeds.generator import unpickled
 from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
+from wallaroo.sources.feeds.reconnecting import keep_reading
 
 RETRY_S = 0.5
 IDLE_S = 0.25  # without a message the reader attends to other things
@@ -54,20 +50,8 @@ KEPT_S = 24 * 3600.0  # a message waits for its acknowledgement
 ALONE_S_MAX = 300.0  # how long an ephemeral consumer outlives its connection
 TOKEN_BYTES = 6
 ENDS = ("404", "408")  # statuses that end a request, and nothing else
+_log = logging.getLogger(__name__)
 TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's bytes does not suffice
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSubscription:
-    """The stream to read, and its server."""
-
-    source: str
-    server: Server
-    stream: str
-    subject: str
-    start: int | None
-    consumer: str
-    has_decoder: bool
 
 
 class StreamPosition(NamedTuple):
@@ -112,22 +96,38 @@ class StreamReader:
     """A reader that continues over as many connections as it needs."""
 
     def __init__(
-        self, subscription: StreamSubscription, inbox: Inbox, position: StreamPosition | None
+        self,
+        config: NATSSourceConfig[Any],
+        server: Server,
+        inbox: Inbox,
+        position: StreamPosition | None,
     ):
-        self._subscription = subscription
+        self._config = config
+        self._server = server
+        self._consumer = (
+            config.consumer or f"wallaroo-{re.sub(r'[^A-Za-z0-9_-]', '_', config.name)}"
+        )
         self._inbox = inbox
         self._position = position
         self._read_to = position.sequence if position else 0
         self._acknowledgements = Acknowledgements(self._read_to)
+        self._jetstream: Any = None
+        self._shows_loss = False
+        self._skipped = 0  # messages lost after the last one that entered
+        self._newest: int | None = None  # the stream's last message at the beginning
+        inbox.knows_present = True
 
     async def run(self) -> None:
-        """Read until the connection breaks, which raises one of ``ERRORS``."""
-        client = await connected(self._subscription.server)
+        """Read until the connection breaks, which raises one of the client's errors."""
+        client = await connected(self._server)
         try:
-            name, is_kept = await self._new_consumer(client.jetstream())
+            self._jetstream = client.jetstream()
+            consumer, is_kept = await self._new_consumer(self._jetstream)
+            if not consumer.num_pending:
+                self._inbox.reach_present()
             self._inbox.problem = ""
             self._inbox.is_away = False
-            pulls = Pulls(client, self._subscription.stream, name)
+            pulls = Pulls(client, self._config.stream, consumer.name)
             await pulls.open()
             while True:
                 for message in await pulls.next_messages():
@@ -136,12 +136,14 @@ class StreamReader:
         finally:
             await client.close()
 
-    async def _new_consumer(self, jetstream: Any) -> tuple[str, bool]:
-        """Create a consumer of unread messages; return its name, and whether acks remove them."""
-        own = self._subscription
-        stream = await jetstream.stream_info(own.stream)
+    async def _new_consumer(self, jetstream: Any) -> tuple[Any, bool]:
+        """Create a consumer of unread messages; return it, and whether acks remove them."""
+        source = self._config
+        stream = await jetstream.stream_info(source.stream)
         retention = stream.config.retention
         is_kept = retention != RetentionPolicy.LIMITS
+        is_compacted = stream.config.max_msgs_per_subject > 0
+        self._shows_loss = not (is_kept or source.subject or is_compacted)
         self._begin(stream, is_kept=is_kept)
         self._acknowledgements.forget()
         if not is_kept:
@@ -152,9 +154,8 @@ class StreamReader:
                 inactive_threshold=ALONE_S_MAX,
                 mem_storage=True,
             )
-            made = await jetstream.add_consumer(own.stream, self._filtered(config))
-            return str(made.name), is_kept
-        name = f"{own.consumer}-{secrets.token_hex(TOKEN_BYTES)}"
+            return await jetstream.add_consumer(source.stream, self._filtered(config)), is_kept
+        name = f"{self._consumer}-{secrets.token_hex(TOKEN_BYTES)}"
         config = ConsumerConfig(
             durable_name=name,
             deliver_policy=DeliverPolicy.ALL,
@@ -165,42 +166,44 @@ class StreamReader:
         earlier = await self._earlier(jetstream)
         if retention == RetentionPolicy.WORK_QUEUE:  # it accepts one consumer at a time
             await self._remove(jetstream, earlier)
-            await jetstream.add_consumer(own.stream, self._filtered(config))
+            consumer = await jetstream.add_consumer(source.stream, self._filtered(config))
         else:  # without a consumer it keeps nothing
-            await jetstream.add_consumer(own.stream, self._filtered(config))
+            consumer = await jetstream.add_consumer(source.stream, self._filtered(config))
             await self._remove(jetstream, earlier)
-        return name, is_kept
+        return consumer, is_kept
 
     async def _earlier(self, jetstream: Any) -> list[str]:
         """Return the names of the durable consumers of earlier connections."""
-        own = self._subscription
-        ours = re.compile(rf"{re.escape(own.consumer)}-[0-9a-f]{{{2 * TOKEN_BYTES}}}")
-        found: list[str] = []
+        own = self._config
+        ours = re.compile(rf"{re.escape(self._consumer)}-[0-9a-f]{{{2 * TOKEN_BYTES}}}")
+        names: list[str] = []
         seen = 0
         while page := await jetstream.consumers_info(own.stream, seen):
-            found += [one.name for one in page if ours.fullmatch(one.name)]
+            names += [one.name for one in page if ours.fullmatch(one.name)]
             seen += len(page)
-        return found
+        return names
 
     def _filtered(self, config: ConsumerConfig) -> ConsumerConfig:
-        config.filter_subject = self._subscription.subject or None
+        config.filter_subject = self._config.subject or None
         return config
 
     async def _remove(self, jetstream: Any, names: list[str]) -> None:
         for name in names:
             try:
-                await jetstream.delete_consumer(self._subscription.stream, name)
+                await jetstream.delete_consumer(self._config.stream, name)
             except NotFoundError:  # another request was faster
                 continue
 
     def _begin(self, stream: Any, *, is_kept: bool) -> None:
         """Set the position if there is none; refuse a stream other than the earlier one."""
-        own = self._subscription
+        config = self._config
         created = stream.created.isoformat()
         newest = stream.state.last_seq
+        self._newest = newest if self._newest is None else self._newest
         if self._position is None:
-            start = 1 if is_kept else own.start
-            self._position = StreamPosition(created, newest if start is None else start - 1)
+            start = 1 if is_kept else config.start
+            first = newest + 1 if start is None else max(start, stream.state.first_seq)
+            self._position = StreamPosition(created, first - 1)
         elif self._position.created != created:
             raise self._another("was deleted and made again since it was read")
         elif self._read_to > newest:
@@ -208,11 +211,32 @@ class StreamReader:
                 f"ends with message {newest}, and message {self._read_to} was read already: its "
                 f"server lost messages"
             )
+        self._look_for_loss(stream.state.first_seq)
+
+    def _look_for_loss(self, first: int) -> None:
+        """Count unread messages below ``first``, which were removed; refuse it if not to skip."""
+        assert self._position is not None
+        lost = first - self._next_sequence()
+        if not self._shows_loss or lost <= 0:
+            return
+        config = self._config
+        what = (
+            f"{lost:,} messages of stream '{config.stream}' of {self._server.place}, from "
+            f"{self._next_sequence()} on, were removed before they were read"
+        )
+        if config.on_data_loss != "skip":
+            raise PeerError(
+                f"Source '{config.name}': {what}. To continue without them, configure the source "
+                f"with on_data_loss='skip'."
+            )
+        _log.warning("source '%s': %s: continued without them", config.name, what)
+        self._position = self._position._replace(sequence=first - 1)
+        self._skipped += lost
 
     def _another(self, what: str) -> PeerError:
-        own = self._subscription
+        own = self._config
         return PeerError(
-            f"Source '{own.source}': stream '{own.stream}' of {own.server.place} {what}, so its "
+            f"Source '{own.name}': stream '{own.stream}' of {self._server.place} {what}, so its "
             f"numbers mean other messages. To read it from its start, run with another "
             f"--checkpoint folder, or give the source another name."
         )
@@ -228,15 +252,21 @@ class StreamReader:
             self._acknowledgements.add(sequence, message.reply)
         if sequence <= self._position.sequence:
             return
+        if self._shows_loss and sequence > self._next_sequence():
+            stream = await self._jetstream.stream_info(self._config.stream)
+            self._look_for_loss(min(sequence, stream.state.first_seq))
         self._position = StreamPosition(self._position.created, sequence)
         self._read_to = sequence
         stored = partial(self._acknowledgements.store, sequence) if is_kept else None
-        pushed = Pushed(self._frame(message, sequence), self._position, stored)
+        pushed = Pushed(self._frame(message, sequence), self._position, stored, self._skipped)
+        self._skipped = 0
         while not self._inbox.try_put(pushed):
             await asyncio.sleep(FULL_S)
+        if sequence >= (self._newest or 0) or not message.metadata.num_pending:
+            self._inbox.reach_present()
 
     def _frame(self, message: Any, sequence: int) -> bytes:
-        if self._subscription.has_decoder:
+        if self._config.decoder is not unpickled:
             return framed(message.data)
         headers = dict(message.headers or {})
         return framed_event(NATSMessage(message.subject, sequence, headers, message.data))
@@ -319,49 +349,16 @@ class Pulls:
         return True
 
 
-async def _follow(
-    subscription: StreamSubscription, inbox: Inbox, position: StreamPosition | None
-) -> None:
-    reader = StreamReader(subscription, inbox, position)
-    inbox.is_away = True
-    while True:
-        try:
-            await reader.run()
-        except ERRORS as error:
-            place = subscription.server.place
-            if not is_transient(error):
-                raise PeerError(
-                    f"Source '{subscription.source}' cannot read stream '{subscription.stream}' of "
-                    f"{place}: {sentence(error)}. Correct the address, the name, the rights or the "
-                    f"certificates, or create the stream, then run again."
-                ) from error
-            inbox.problem = f"{place} ({sentence(error)})"
-            await asyncio.sleep(RETRY_S)
-
-
-def follow(subscription: StreamSubscription, inbox: Inbox, position: StreamPosition | None) -> None:
-    """Read for as long as the process lives; connect again as often as it must.
-
-    Raises PeerError for permanent failures: a wrong password, a missing stream.
-    """
-    asyncio.run(_follow(subscription, inbox, position))
-
-
 def open_feed(config: NATSSourceConfig[Any], resume: bytes) -> InboxFeed:
     """Return the feed of the source.  Raises PeerError if its address cannot be read."""
-    try:
-        addresses_of(config.url)
-    except ValueError as error:
-        user = f"Source '{config.name}' ({config.label})"
-        raise PeerError(f"{user}: the address cannot be read: {error}.") from None
-    context = client_context(config.tls) if config.tls is not None else None
-    subscription = StreamSubscription(
-        config.name,
-        Server(config.url, config.credentials, context),
-        config.stream,
-        config.subject,
-        config.start,
-        config.consumer or f"wallaroo-{re.sub(r'[^A-Za-z0-9_-]', '_', config.name)}",
-        config.decoder is not unpickled,
-    )
-    return InboxFeed(config.name, partial(follow, subscription), resume)
+    server = server_of(config, f"Source '{config.name}' ({config.label})")
+    problem = f"Source '{config.name}' cannot read stream '{config.stream}' of {server.place}"
+    ways = "Correct the address, the name, the rights or the certificates, or create the stream"
+
+    def follow(inbox: Inbox, position: StreamPosition | None) -> None:
+        reader = StreamReader(config, server, inbox, position)
+        keep_reading(
+            lambda: asyncio.run(reader.run()), inbox, ERRORS, server.place, problem, ways, RETRY_S
+        )
+
+    return InboxFeed(config.name, follow, resume)

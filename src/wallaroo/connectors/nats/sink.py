@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.network.tls import TLS
-from wallaroo.sinks.addressed import pack
-from wallaroo.sinks.addresses import without_secrets
+from wallaroo.sinks.addressed import AddressedOutput, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -28,8 +27,7 @@ class NATSSinkConfig(QueuedSinkConfig):
 
     A stream has to accept the subjects; with ``stream`` it has to be this one.  ``url`` is
     ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
-    ``credentials`` is a ``.creds`` file.  Needs nats-py where the driver runs: ``pip install
-    'wallaroo-spark[nats]'``.
+    ``credentials`` is a ``.creds`` file.  Needs nats-py where the driver runs.
     """
 
     kind: ClassVar[str] = "nats"
@@ -55,14 +53,10 @@ class NATSSinkConfig(QueuedSinkConfig):
             )
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
-    @property
-    def label(self) -> str:
-        return f"nats {self.target}"
+    def decoded(self, output: bytes) -> AddressedOutput:
+        """Return a staged output."""
+        return decoded(output, self.subject)
 
     @property
     def target(self) -> str:
         return self.subject or (f"stream {self.stream}" if self.stream else "subjects")
-
-    @property
-    def address(self) -> str:
-        return without_secrets(self.url)

@@ -6,14 +6,15 @@ Where it runs: the configuration travels; the stream is read by a feeder process
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from wallaroo.network.tls import TLS
 from wallaroo.sources.feeds.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
 
+ON_DATA_LOSS = ("stop", "skip")
 NAME = re.compile(r"[^\s.*>/\\]+")
 
 
@@ -29,16 +30,20 @@ class NATSSourceConfig(SourceConfig[Event]):
     A stream that keeps messages until they are acknowledged (its retention is ``workqueue`` or
     ``interest``) is read from its beginning through a durable consumer, whose name begins with
     ``consumer`` (``wallaroo-<name>``; one application, one name), and a message is acknowledged
-    when it is on disk.  Any other stream has to keep what was not read yet.
+    when it is on disk.  Any other stream has to keep what was not read yet: if retention or a
+    purge removes messages before they are read, the run ends with their number, or, with
+    ``on_data_loss="skip"``, goes on without them and counts them.  With ``subject``, and in a
+    stream that limits the messages of a subject, numbers that are missing show no loss.
 
     ``url`` is ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
     ``credentials`` is a ``.creds`` file.  The stream must exist.  Needs nats-py on the driver's
-    host: ``pip install 'wallaroo-spark[nats]'``.
+    host.
     """
 
     kind: ClassVar[str] = "nats"
+    label_form: ClassVar[str] = "nats stream {0.stream}"
     opener: ClassVar[str] = "wallaroo.connectors.nats.reader:open_feed"
-    library: ClassVar[tuple[str, ...]] = ("nats-py", "nats")
+    library: ClassVar[tuple[str, ...]] = ("nats-py",)
 
     name: str
     stream: str
@@ -47,6 +52,7 @@ class NATSSourceConfig(SourceConfig[Event]):
     subject: str = ""
     start: int | None = 1
     consumer: str = ""
+    on_data_loss: str = "stop"
     credentials: str = ""
     tls: TLS | None = None
 
@@ -59,7 +65,10 @@ class NATSSourceConfig(SourceConfig[Event]):
                 )
         if self.start is not None and self.start < 1:
             raise self._wrong(f"start={self.start!r} is no number.", "Give 1 or more, or None.")
+        if self.on_data_loss not in ON_DATA_LOSS:
+            fix = f"Write {' or '.join(map(repr, ON_DATA_LOSS))}."
+            raise self._wrong(f"on_data_loss={self.on_data_loss!r} is unknown.", fix)
 
-    @property
-    def label(self) -> str:
-        return f"nats stream {self.stream}"
+    def for_trial(self) -> Self:
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", self.name)
+        return replace(self, consumer=f"{self.consumer or f'wallaroo-{name}'}-trial")

@@ -19,8 +19,9 @@ from pika.exceptions import (
     ProbableAuthenticationError,
 )
 
+from wallaroo.network.client_errors import ClientErrors, sentence_of
+
 TIMEOUT_S = 10.0
-ERRORS: tuple[type[Exception], ...] = (AMQPError, OSError)
 _LASTING = (
     AMQPChannelError,  # no such queue or exchange, no rights
     AuthenticationError,
@@ -48,18 +49,20 @@ def parameters_of(url: str, *, has_heartbeats: bool) -> Any:
     return parameters
 
 
-def is_transient(error: Exception) -> bool:
-    """Return whether the same may succeed later by itself."""
+def _is_transient(error: Exception) -> bool:
     code = getattr(error, "reply_code", None)
     return code in _NOT_NOW or not isinstance(error, _LASTING)
 
 
-def sentence(error: Exception) -> str:
+def _sentence(error: Exception) -> str:
     """Return an error on one line, in the server's words if it sent any."""
     words = getattr(error, "reply_text", "")
     if not words and isinstance(error, AMQPConnectionError) and error.args:
         words = repr(error.args[0]) if not isinstance(error.args[0], str) else error.args[0]
-    return " ".join(str(words or error).split()) or type(error).__name__
+    return " ".join(words.split()) or sentence_of(error)
+
+
+ERRORS = ClientErrors((AMQPError, OSError), _is_transient, _sentence)
 
 
 def place_of(url: str) -> str:

@@ -9,27 +9,15 @@ confirmed all of its messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
-from wallaroo.connectors.rabbitmq.client import (
-    ERRORS,
-    is_transient,
-    parameters_of,
-    place_of,
-    sentence,
-)
+from wallaroo.connectors.rabbitmq.client import ERRORS, parameters_of, place_of
 from wallaroo.connectors.rabbitmq.publisher import ChannelPublisher, Message
 from wallaroo.connectors.rabbitmq.sink import RabbitMQSinkConfig
-from wallaroo.errors import PeerError
 from wallaroo.instrumentation.faults import fault_point
+from wallaroo.network.client_errors import readable_address
 from wallaroo.sinks.addressed import unpack
-from wallaroo.sinks.queued.at_least_once import (
-    AckingSystem,
-    Progress,
-    Slice,
-    SlicedSession,
-)
-from wallaroo.sinks.queued.system import CommitContext, DeliveryError, Session
+from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
+from wallaroo.sinks.queued.system import CommitContext
 
 SLICE = 1000  # unconfirmed messages, at most
 
@@ -44,7 +32,6 @@ class RabbitMQSession(SlicedSession):
         self._publisher = ChannelPublisher(parameters, is_mandatory=config.mandatory)
 
     def deliver(self, part: Slice) -> None:
-        """Publish a slice; return when it is confirmed."""
         fault_point("rabbitmq.publish")
         self._publisher.publish(self._messages(part))
         fault_point("rabbitmq.confirmed")
@@ -57,18 +44,17 @@ class RabbitMQSession(SlicedSession):
             yield Message(config.exchange, key, body, part.key_of(place))
 
     def cancel(self) -> None:
-        """Stop waiting for confirmations."""
         self._publisher.cancel()
 
     def close(self) -> None:
-        """Close the connection."""
         self._publisher.close()
 
 
 class RabbitMQSystem(AckingSystem[RabbitMQSinkConfig]):
     """One exchange or queue."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
+    session = RabbitMQSession
+    client = ERRORS
     refusal = "refuses {output} for {target}"
     ways_to_correct = (
         "Declare or bind what is missing, or correct the name, the rights or the password"
@@ -77,22 +63,9 @@ class RabbitMQSystem(AckingSystem[RabbitMQSinkConfig]):
     def __init__(self, config: RabbitMQSinkConfig, context: CommitContext):
         """Raise PeerError for an address that cannot be read."""
         super().__init__(config, context)
-        try:
+        with readable_address(f"Sink '{context.sink}'"):
             parameters_of(config.url, has_heartbeats=False)
-        except ValueError as error:
-            raise PeerError(
-                f"Sink '{context.sink}': the address cannot be read: {error}."
-            ) from None
 
     @property
     def place(self) -> str:
         return f"RabbitMQ at {place_of(self._config.url)}"
-
-    def connect(self, checkpoint: str) -> Session:
-        return RabbitMQSession(self._config, self._progress, checkpoint)
-
-    def is_transient(self, error: Exception) -> bool:
-        return is_transient(error)
-
-    def sentence(self, error: Exception) -> str:
-        return sentence(error)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.sinks.addressed import pack
-from wallaroo.sinks.addresses import without_secrets
+from wallaroo.sinks.addressed import AddressedOutput, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -27,8 +26,7 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
     ``mandatory=False`` it is dropped.
 
     ``url`` is ``amqp://user:password@host:port/vhost``, ``amqps://`` with TLS.  Exchange and queues
-    have to exist; they are not declared.  Needs pika where the driver runs: ``pip install
-    'wallaroo-spark[rabbitmq]'``.
+    have to exist; they are not declared.  Needs pika where the driver runs.
     """
 
     kind: ClassVar[str] = "rabbitmq"
@@ -50,16 +48,12 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
             )
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
-    @property
-    def label(self) -> str:
-        return f"rabbitmq {self.target}"
+    def decoded(self, output: bytes) -> AddressedOutput:
+        """Return a staged output."""
+        return decoded(output, self.routing_key)
 
     @property
     def target(self) -> str:
         if not self.exchange:
             return f"queue {self.routing_key}" if self.routing_key else "queues"
         return f"exchange {self.exchange}"
-
-    @property
-    def address(self) -> str:
-        return without_secrets(self.url)

@@ -23,12 +23,13 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
     sends at most ``prefetch`` messages ahead of that.  What was stored and not acknowledged when a
     process died is delivered again.  ``url`` is ``amqp://user:password@host:port/vhost``,
     ``amqps://`` with TLS.  The queue must exist; it is not declared.  Needs pika on the driver's
-    host: ``pip install 'wallaroo-spark[rabbitmq]'``.
+    host.
     """
 
     kind: ClassVar[str] = "rabbitmq"
+    label_form: ClassVar[str] = "rabbitmq queue {0.queue}"
     opener: ClassVar[str] = "wallaroo.connectors.rabbitmq.consumer:open_feed"
-    library: ClassVar[tuple[str, ...]] = ("pika", "rabbitmq")
+    library: ClassVar[tuple[str, ...]] = ("pika",)
 
     name: str
     queue: str
@@ -43,7 +44,3 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
             raise self._wrong(
                 f"prefetch={self.prefetch!r} cannot be asked for.", "Give 1 to 65535 messages."
             )
-
-    @property
-    def label(self) -> str:
-        return f"rabbitmq queue {self.queue}"

@@ -10,8 +10,9 @@ from typing import Any
 
 import redis
 
+from wallaroo.network.client_errors import ClientErrors
+
 TIMEOUT_S = 10.0
-ERRORS: tuple[type[Exception], ...] = (redis.RedisError,)
 ChangedError: type[Exception] = redis.WatchError  # a watched key changed after it was read
 _PASSING = (
     redis.ConnectionError,
@@ -34,16 +35,13 @@ def connected(url: str) -> Any:
     return redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
 
 
-def is_transient(error: Exception) -> bool:
-    """Return whether the same command may succeed later by itself."""
+def _is_transient(error: Exception) -> bool:
     if isinstance(error, _LASTING):
         return False
     return isinstance(error, _PASSING) or str(error).startswith(_PASSING_ANSWERS)
 
 
-def sentence(error: Exception) -> str:
-    """Return an error on one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+ERRORS = ClientErrors((redis.RedisError,), _is_transient)
 
 
 def place_of(url: str) -> str:

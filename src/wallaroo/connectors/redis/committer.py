@@ -12,20 +12,14 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, ClassVar
 
-from wallaroo.connectors.redis.client import (
-    ERRORS,
-    ChangedError,
-    connected,
-    is_transient,
-    place_of,
-    sentence,
-)
+from wallaroo.connectors.redis.client import ERRORS, ChangedError, connected, place_of
 from wallaroo.connectors.redis.ledger import SCRIPT, Line
 from wallaroo.connectors.redis.output import unpacked
 from wallaroo.connectors.redis.sink import RedisSinkConfig
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
+from wallaroo.network.client_errors import readable_address
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import CommitContext, ExternalSystem, Session
 from wallaroo.sinks.staging import Staged
@@ -75,7 +69,6 @@ class RedisSession(Session):
         return True
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.close()
 
     def _note(self, text: str) -> None:
@@ -123,7 +116,7 @@ class RedisSession(Session):
 class RedisSystem(ExternalSystem[RedisSinkConfig]):
     """One key and its ledger."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
+    errors: ClassVar[tuple[type[Exception], ...]] = ERRORS.types
     is_fencing = True  # by the ledger, which each script compares
     ways_on: ClassVar[str] = (
         "Use the newer checkpoint; or name another stream or hash and another ledger."
@@ -132,25 +125,21 @@ class RedisSystem(ExternalSystem[RedisSinkConfig]):
     def __init__(self, config: RedisSinkConfig, context: CommitContext):
         """Raise PeerError for an address that cannot be read."""
         super().__init__(config, context)
-        try:
+        with readable_address(f"Sink '{context.sink}'"):
             connected(config.url).close()
-        except ValueError as error:
-            raise PeerError(
-                f"Sink '{context.sink}': the address cannot be read: {error}."
-            ) from None
 
     def connect(self, checkpoint: str) -> Session:
         return RedisSession(self._config, self._context.sink, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        return f"{self._place} ({sentence(error)})" if is_transient(error) else ""
+        return f"{self._place} ({ERRORS.sentence(error)})" if ERRORS.is_transient(error) else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         what = f"batch {batch.batch} for" if batch else "output for"
         return PeerError(
-            f"{self._place} refuses {what} '{self.target}': {sentence(error)}. Nothing is lost: "
-            f"committed output waits in {self._context.staging}. Correct the key, the rights or "
-            f"the password, then run again."
+            f"{self._place} refuses {what} '{self.target}': {ERRORS.sentence(error)}. Nothing is "
+            f"lost: committed output waits in {self._context.staging}. Correct the key, the rights "
+            f"or the password, then run again."
         )
 
     @property

@@ -9,25 +9,15 @@ has shown that it is still the one that was read before.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from wallaroo.connectors.redis.client import (
-    ERRORS,
-    connected,
-    is_transient,
-    place_of,
-    sentence,
-)
+from wallaroo.connectors.redis.client import ERRORS, connected, place_of
 from wallaroo.connectors.redis.entry import RedisEntry
-from wallaroo.connectors.redis.position import (
-    BEGINNING,
-    EntryPosition,
-    StreamLoss,
-    StreamSnapshot,
-)
+from wallaroo.connectors.redis.position import BEGINNING, EntryPosition, StreamLoss, StreamSnapshot
 from wallaroo.connectors.redis.source import RedisSourceConfig
 from wallaroo.errors import PeerError
+from wallaroo.network.client_errors import readable_address
 from wallaroo.sources.feed import FrameRun, framed, framed_event
 
 ENTRIES_MAX = 1000  # requested at once
@@ -38,30 +28,16 @@ NO_STREAM = "no such key"  # in the answer of XINFO
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class EntryStream:
-    """A stream, and its server."""
-
-    source: str
-    stream: str
-    url: str = field(repr=False)
-    field: bytes
-    is_skipping: bool  # skip what was lost, rather than end the run
-
-
 class RedisFeed:
     """The feed that continues from a position.  It waits for an unavailable server."""
 
-    def __init__(self, stream: EntryStream, position: EntryPosition):
-        self._stream = stream
+    def __init__(self, config: RedisSourceConfig[Any], position: EntryPosition):
+        self._config = config
         self._position = position
         self._is_begun = False
-        try:
-            self._client: Any = connected(stream.url)
-        except ValueError as error:
-            raise PeerError(
-                f"Source '{stream.source}': the address cannot be read: {error}."
-            ) from None
+        self._newest = BEGINNING  # the stream's last entry when the feed was opened
+        with readable_address(f"Source '{config.name}'"):
+            self._client: Any = connected(config.url)
 
     def next_run(self) -> FrameRun:
         """Return entries that came.
@@ -73,10 +49,10 @@ class RedisFeed:
             if not self._is_begun:
                 self._begin()
                 return self._empty()
-            name = self._stream.stream
+            name = self._config.stream
             answer = self._client.xread({name: self._position.after}, ENTRIES_MAX, WAIT_MS)
             seen = self._look()
-        except ERRORS as error:
+        except ERRORS.types as error:
             return self._failed(error)
         entries = answer[0][1] if answer else []
         moved = self._position.moved(entries)
@@ -95,6 +71,7 @@ class RedisFeed:
             self._position.to_bytes(),
             problem=problem,
             skipped=loss.entries if loss is not None else 0,
+            is_caught_up=not entries or self._position.is_at_least(self._newest),
         )
 
     def _begin(self) -> None:
@@ -104,6 +81,7 @@ class RedisFeed:
             self._position = EntryPosition(seen.last, seen.added)
         else:
             seen = self._look()
+        self._newest = seen.last
         if self._position.loss(self._position, seen) is None:
             self._position = self._position.adopted(seen)
         self._is_begun = True  # a loss is found again after the first read
@@ -111,8 +89,8 @@ class RedisFeed:
     def _look(self, after: str = "") -> StreamSnapshot:
         own = after or self._position.after
         pipeline = self._client.pipeline(transaction=True)
-        pipeline.xinfo_stream(self._stream.stream)
-        pipeline.xrange(self._stream.stream, own, own)
+        pipeline.xinfo_stream(self._config.stream)
+        pipeline.xrange(self._config.stream, own, own)
         answer, entry = pipeline.execute(raise_on_error=False)
         if isinstance(answer, Exception):
             if NO_STREAM in str(answer):
@@ -122,8 +100,8 @@ class RedisFeed:
 
     def _skip(self, loss: StreamLoss) -> str:
         """Report a skipped loss.  Raises PeerError if the source must not skip it."""
-        own = self._stream
-        where = f"Redis stream '{own.stream}' at {place_of(own.url)}"
+        source = self._config
+        where = f"Redis stream '{source.stream}' at {place_of(source.url)}"
         after = self._position.after
         if loss.entries:
             what = f"{where} has lost {loss.why} after {after} before they were read"
@@ -137,26 +115,26 @@ class RedisFeed:
                 "on_data_loss='skip', or give it another name or the run another --checkpoint "
                 "folder."
             )
-        if not own.is_skipping:
-            raise PeerError(f"Source '{own.source}': {what}. {ways}")
-        _log.warning("source '%s': %s: %s", own.source, what, skipping)
+        if source.on_data_loss != "skip":
+            raise PeerError(f"Source '{source.name}': {what}. {ways}")
+        _log.warning("source '%s': %s: %s", source.name, what, skipping)
         return f"{what}: {skipping}"
 
     def _empty(self, pause_s: float = 0.0, problem: str = "") -> FrameRun:
         return FrameRun(b"", 0, self._position.to_bytes(), pause_s, problem=problem)
 
     def _frame(self, id: bytes, fields: dict[bytes, bytes]) -> bytes | None:
-        if not self._stream.field:
+        if not self._config.field:
             return framed_event(RedisEntry(id.decode(), fields))
-        value = fields.get(self._stream.field)
+        value = fields.get(self._config.field.encode())
         return None if value is None else framed(value)
 
     def _failed(self, error: Exception) -> FrameRun:
-        own = self._stream
-        words = f"Redis at {place_of(own.url)}: {sentence(error)}"
-        if not is_transient(error):
+        own = self._config
+        words = f"Redis at {place_of(own.url)}: {ERRORS.sentence(error)}"
+        if not ERRORS.is_transient(error):
             raise PeerError(
-                f"Source '{own.source}' cannot read stream '{own.stream}': {words}. Correct "
+                f"Source '{own.name}' cannot read stream '{own.stream}': {words}. Correct "
                 f"the address, the rights or the key, then run again."
             ) from error
         return self._empty(RETRY_S, words)
@@ -164,6 +142,4 @@ class RedisFeed:
 
 def open_feed(config: RedisSourceConfig[Any], resume: bytes) -> RedisFeed:
     """Return the feed of the source."""
-    is_skipping = config.on_data_loss == "skip"
-    stream = EntryStream(config.name, config.stream, config.url, config.field.encode(), is_skipping)
-    return RedisFeed(stream, EntryPosition.of(resume, config.start))
+    return RedisFeed(config, EntryPosition.of(resume, config.start))

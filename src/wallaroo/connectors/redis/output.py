@@ -57,3 +57,22 @@ def unpacked(packed: memoryview) -> Fields:
     """Return the fields of a staged output."""
     fields: Fields = pickle.loads(packed)
     return fields
+
+
+def decoded_entry(packed: bytes) -> dict[str, bytes | None]:
+    """Return the fields of an entry of a stream by their names.
+
+    >>> decoded_entry(pack_entry({"n": 7}))
+    {'n': b'7'}
+    """
+    return {_name(name): value for name, value in unpacked(memoryview(packed))}
+
+
+def decoded_field(packed: bytes) -> tuple[str, bytes | None]:
+    """Return a field of a hash and its value."""
+    [(name, value)] = unpacked(memoryview(packed))
+    return _name(name), value
+
+
+def _name(raw: bytes) -> str:
+    return raw.decode(errors="backslashreplace")

@@ -72,6 +72,14 @@ class EntryPosition:
     digest: str = ""  # the digest of that entry
     is_known: bool = False  # the stream existed when this was compared with it
 
+    def is_at_least(self, entry: str) -> bool:
+        """Return whether it is at or after the entry with an id.
+
+        >>> EntryPosition("10-0").is_at_least("9-5"), EntryPosition("9-5").is_at_least("10-0")
+        (True, False)
+        """
+        return _order(self.after) >= _order(entry)
+
     @staticmethod
     def of(resume: bytes, start: str) -> EntryPosition:
         """Undo `to_bytes`; an id alone is a position of an earlier version."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.connectors.redis.output import pack_entry, pack_field
-from wallaroo.sinks.addresses import without_secrets
+from wallaroo.connectors.redis.output import decoded_entry, decoded_field, pack_entry, pack_field
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -27,11 +26,11 @@ class RedisSinkConfig(QueuedSinkConfig):
     ``max_length`` keeps about that many entries of the stream.
 
     While the server is unavailable, output waits in the outbox.  One server, or a primary with
-    replicas; not Redis Cluster.  Needs redis where the driver runs: ``pip install
-    'wallaroo-spark[redis]'``.
+    replicas; not Redis Cluster.  Needs redis where the driver runs.
     """
 
     kind: ClassVar[str] = "redis"
+    takes_rows: ClassVar[bool] = True
     shown_options: ClassVar[str] = "{0.target!r}"
     system: ClassVar[str] = "wallaroo.connectors.redis.committer:RedisSystem"
     library: ClassVar[str] = "redis"
@@ -55,6 +54,10 @@ class RedisSinkConfig(QueuedSinkConfig):
         pack = pack_field if self.hash else pack_entry
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
+    def decoded(self, output: bytes) -> Any:
+        """Return a staged output: a dict of fields, or the field of a hash and its value."""
+        return decoded_field(output) if self.hash else decoded_entry(output)
+
     @property
     def label(self) -> str:
         return f"redis stream {self.stream}" if self.stream else f"redis hash {self.hash}"
@@ -62,7 +65,3 @@ class RedisSinkConfig(QueuedSinkConfig):
     @property
     def target(self) -> str:
         return self.stream or self.hash
-
-    @property
-    def address(self) -> str:
-        return without_secrets(self.url)

@@ -27,12 +27,13 @@ class RedisSourceConfig(SourceConfig[Event]):
     now on; it applies to an application without a commit.  ``on_data_loss`` applies if entries
     were removed before they were read, or the stream is not the one that was read (it was created
     again, or restored from an older copy): the run ends (``"stop"``), or reading continues with
-    what is there (``"skip"``).  Needs redis: ``pip install 'wallaroo-spark[redis]'``.
+    what is there (``"skip"``).  Needs redis.
     """
 
     kind: ClassVar[str] = "redis"
+    label_form: ClassVar[str] = "redis stream {0.stream}"
     opener: ClassVar[str] = "wallaroo.connectors.redis.feed:open_feed"
-    library: ClassVar[tuple[str, ...]] = ("redis", "redis")
+    library: ClassVar[tuple[str, ...]] = ("redis",)
 
     name: str
     stream: str
@@ -55,7 +56,3 @@ class RedisSourceConfig(SourceConfig[Event]):
                 "field and decoder go together.",
                 "Name the field whose value the decoder gets, or leave both out.",
             )
-
-    @property
-    def label(self) -> str:
-        return f"redis stream {self.stream}"

@@ -9,12 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.steps.kinds import (
-    ON_ERROR,
-    STOP,
-    Encoder,
-    place_of,
-)
+from wallaroo.steps.kinds import ON_ERROR, STOP, Encoder, place_of
 
 A = TypeVar("A")
 Row = Sequence[Any]  # a tuple or list, one value per column

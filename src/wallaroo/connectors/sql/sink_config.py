@@ -18,6 +18,8 @@ class TableSinkConfig(QueuedSinkConfig):
     """A sink that appends to a table, with a line for each commit in a ledger."""
 
     shown_options: ClassVar[str] = "table={0.table!r}"
+    target_form: ClassVar[str] = "{0.table}"
+    takes_rows: ClassVar[bool] = True
 
     table: str
     columns: Sequence[str]
@@ -38,13 +40,3 @@ class TableSinkConfig(QueuedSinkConfig):
         names = tuple(columns)
         object.__setattr__(self, "columns", names)
         object.__setattr__(self, "encoder", wrapped(self.encoder, partial(pack, columns=names)))
-
-    @property
-    def label(self) -> str:
-        """Return the sink's name in errors and tables."""
-        return f"{self.kind} {self.table}"
-
-    @property
-    def target(self) -> str:
-        """Return the table that this sink continues."""
-        return self.table

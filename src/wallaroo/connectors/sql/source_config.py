@@ -17,6 +17,7 @@ POLL_S = 0.25
 class TableSourceConfig(SourceConfig[Event]):
     """A source of the rows inserted into a table."""
 
+    label_form: ClassVar[str] = "{0.kind} {0.table}"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
 
     table: str
@@ -32,10 +33,6 @@ class TableSourceConfig(SourceConfig[Event]):
         if not 0 < self.poll_s < float("inf"):
             raise self._wrong(f"poll_s={self.poll_s!r} is no time.", "Give seconds.")
         object.__setattr__(self, "columns", tuple(self.columns))
-
-    @property
-    def label(self) -> str:
-        return f"{self.kind} {self.table}"
 
     @property
     def has_plain_payloads(self) -> bool:

@@ -110,7 +110,6 @@ class Table(Session):
         return are_new
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def _enter(self, batch: PendingBatch) -> bool:

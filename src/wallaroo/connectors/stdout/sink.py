@@ -31,7 +31,6 @@ class LineWriter(StagedWriter):
     """A writer that stages outputs, each with a newline at its end."""
 
     def write(self, outputs: Sequence[bytes]) -> None:
-        """Stage these outputs, in order."""
         super().write(whole_lines(outputs))
 
 
@@ -48,7 +47,6 @@ class StdoutCommitter(SinkCommitter):
         self._status.committed_batch = history.last.batch
 
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
-        """Print the batch's outputs."""
         if commit.batch <= self._status.committed_batch:
             return
         staged = [token for token in tokens if token is not None]
@@ -69,11 +67,9 @@ class StdoutCommitter(SinkCommitter):
         """Do nothing.  What was printed stays, and is printed again when it is committed again."""
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what these uncommitted tokens staged."""
         remove_staged(self._staging, tokens)
 
     def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
         return self._status.copy()
 
     def close(self, drain_s: float) -> None:
@@ -93,15 +89,8 @@ class StdoutSinkConfig(SinkConfig):
     encoder: Encoder[Any] | None = None
     name: str = field(default="", kw_only=True)
 
-    @property
-    def label(self) -> str:
-        """Return the name of the sink in errors and tables."""
-        return "stdout"
-
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Return a writer that stages one task's lines of one batch."""
         return LineWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> StdoutCommitter:
-        """Return the committer, which prints from the driver."""
         return StdoutCommitter(staging)

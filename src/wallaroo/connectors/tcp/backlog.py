@@ -74,15 +74,15 @@ class Backlog:
 
         They count as listed from now on: the caller writes their files.
         """
-        found: list[PendingBatch] = []
+        unlisted: list[PendingBatch] = []
         for number, batch in self._pending.items():
             if number >= before:
                 break
             if number > self._listed_to:
-                found.append(batch)
-        if found:
-            self._listed_to = found[-1].batch
-        return found
+                unlisted.append(batch)
+        if unlisted:
+            self._listed_to = unlisted[-1].batch
+        return unlisted
 
     def start_again(self) -> None:
         """Queue all batches for a new egress, then the message that starts it."""

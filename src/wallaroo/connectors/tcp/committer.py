@@ -78,20 +78,20 @@ class OutboxCommitter(SinkCommitter):
         Does not wait for an earlier run's egress that still waits for the receiver: the new one
         begins to send when that one has ended.
         """
-        found = look_into(self._staging, self._list, history, tokens)
-        if found.is_new:
-            begin_progress(self._staging, found.progress, self._config.is_durable)
-        for batch in found.released:
+        outbox = look_into(self._staging, self._list, history, tokens)
+        if outbox.is_new:
+            begin_progress(self._staging, outbox.progress, self._config.is_durable)
+        for batch in outbox.released:
             self._list.remove(batch)
-        for batch in found.unlisted:
+        for batch in outbox.unlisted:
             self._list.add(batch)
         with self._state:
-            self._backlog = found.backlog(history.last.batch)
+            self._backlog = outbox.backlog(history.last.batch)
             self._backlog.note_listed()
-            self._left = found.progress.acked
+            self._left = outbox.progress.acked
             self._status.committed_batch = self._backlog.committed
             self._backlog.start_again()
-        kept = {token["file"] for token in found.tokens}
+        kept = {token["file"] for token in outbox.tokens}
         remove_orphans(self._staging, kept, history.owner)
         config = replace(self._config, owner=history.owner.to_text())
         self._egress = EgressProcess(
@@ -124,7 +124,6 @@ class OutboxCommitter(SinkCommitter):
                 self._list.add(late)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what these uncommitted tokens staged."""
         remove_staged(self._staging, tokens)
 
     def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
@@ -164,7 +163,6 @@ class OutboxCommitter(SinkCommitter):
             os.close(lock)
 
     def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
         with self._state:
             self._status.waiting_for = self._reasons.text
             self._status.pending_bytes = max(0, self._backlog.sent_end - self._left)

@@ -297,14 +297,14 @@ class EgressProcess:
     def _start(self) -> Child:
         config = replace(self._config, handover_fd=self._handover.child.fileno())
         descriptors = [config.handover_fd]
-        if (found := self._handover.latest) is not None:
+        if (handover := self._handover.latest) is not None:
             config = replace(
                 config,
-                inherited_fd=found.descriptor,
-                inherited_start=found.start,
-                inherited_base=found.base,
+                inherited_fd=handover.descriptor,
+                inherited_start=handover.start,
+                inherited_base=handover.base,
             )
-            descriptors.append(found.descriptor)
+            descriptors.append(handover.descriptor)
         environment = python_environment()
         if self._starts:
             environment.pop("WALLAROO_FAULT", None)  # a fault strikes once

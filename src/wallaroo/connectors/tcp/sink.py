@@ -38,6 +38,7 @@ class TCPSinkConfig(SinkConfig):
     """
 
     kind: ClassVar[str] = "tcp"
+    target_form: ClassVar[str] = "{0.host}:{0.port}"
     opener: ClassVar[str] = "wallaroo.connectors.tcp.committer:open_committer"
     shown_options: ClassVar[str] = "{0.host!r}, {0.port!r}"
     can_roll_back: ClassVar[bool] = True  # if nothing after the commit has begun to leave
@@ -57,21 +58,9 @@ class TCPSinkConfig(SinkConfig):
             raise self._wrong(f"{self.port!r} is not a port.", "Give a number from 1 to 65535.")
         object.__setattr__(self, "port", port)
 
-    @property
-    def label(self) -> str:
-        """Return the name of the sink in errors and tables."""
-        return f"tcp {self.host}:{self.port}"
-
-    @property
-    def target(self) -> str:
-        """Return the address of the receiver."""
-        return f"{self.host}:{self.port}"
-
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Return a writer that stages one task's output of one batch in the outbox."""
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Open the outbox, and return its committer."""
         open_committer: Callable[..., SinkCommitter] = load(self.opener)
         return open_committer(self, staging, is_durable)

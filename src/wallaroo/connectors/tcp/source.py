@@ -36,6 +36,7 @@ class TCPSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "tcp"
+    label_form: ClassVar[str] = "tcp {0.host}:{0.port}"
     fed_by: ClassVar[FedBy] = FedBy.CLIENTS
 
     name: str
@@ -63,10 +64,6 @@ class TCPSourceConfig(SourceConfig[Event]):
         if self.framing not in FRAMINGS:
             choices = " or ".join(map(repr, FRAMINGS))
             raise self._wrong(f"framing={self.framing!r} is unknown.", f"Write {choices}.")
-
-    @property
-    def label(self) -> str:
-        return f"tcp {self.host}:{self.port}"
 
     @property
     def listening(self) -> Listening | None:

@@ -16,14 +16,9 @@ from typing import Any, ClassVar
 from wallaroo.connectors.udp.sink import UDPSinkConfig
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.sinks.queued.at_least_once import (
-    Progress,
-    Slice,
-    SlicedSession,
-    SlicedSystem,
-)
+from wallaroo.sinks.queued.at_least_once import Progress, Slice, SlicedSession, SlicedSystem
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import ENDLESS_S, Session
+from wallaroo.sinks.queued.system import ENDLESS_S
 
 SLICE = 100
 BUFFER_BYTES = 1 << 20
@@ -37,18 +32,17 @@ class UDPSession(SlicedSession):
     def __init__(self, config: UDPSinkConfig, progress: Progress, checkpoint: str):
         super().__init__(checkpoint, progress, min(SLICE, config.per_s or SLICE))
         try:
-            found = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_DGRAM)[0]
+            place = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_DGRAM)[0]
         except OSError:
             progress.failures += 1
             raise
         # not connected, so that a receiver that does not listen yet is no error
-        self._socket = socket.socket(found[0], socket.SOCK_DGRAM)
-        self._address: Any = found[-1]
+        self._socket = socket.socket(place[0], socket.SOCK_DGRAM)
+        self._address: Any = place[-1]
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         self._s_each = 1 / config.per_s if config.per_s else 0.0
 
     def deliver(self, part: Slice) -> None:
-        """Send a slice."""
         fault_point("udp.send")
         for output in part.outputs:
             self._socket.sendto(output, self._address)
@@ -57,22 +51,19 @@ class UDPSession(SlicedSession):
             time.sleep(self._s_each * len(part.outputs))
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
 
 class UDPSystem(SlicedSystem[UDPSinkConfig]):
     """An address."""
 
+    session = UDPSession
     errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
     stalled_s = ENDLESS_S  # a datagram is accepted at once, or refused
 
     @property
     def target(self) -> str:
         return f"UDP {self._config.target}"
-
-    def connect(self, checkpoint: str) -> Session:
-        return UDPSession(self._config, self._progress, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, OSError)

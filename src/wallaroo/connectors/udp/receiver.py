@@ -64,30 +64,30 @@ class DatagramReceiver:
         host, port = self._address
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-            made = socket.socket(family, socket.SOCK_DGRAM)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._buffer_bytes)
-            made.bind(address)
+            listening = socket.socket(family, socket.SOCK_DGRAM)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._buffer_bytes)
+            listening.bind(address)
         except OSError as error:
             raise PeerError(
                 f"Source '{self._source}' cannot listen on UDP {host}:{port}: "
                 f"{error.strerror or error}. Choose another port, or end the program that uses it."
             ) from error
-        made.settimeout(LOOK_S)
-        self._say_where(made)
-        return made
+        listening.settimeout(LOOK_S)
+        self._say_where(listening)
+        return listening
 
     def _say_where(self, listening: socket.socket) -> None:
         LOGGER.info("Source %s listens on UDP %s:%s", self._source, *listening.getsockname()[:2])
-        given = listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        granted = listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         if sys.platform == "linux":
-            given //= 2  # the other half is the system's
-        if given < self._buffer_bytes:
+            granted //= 2  # the other half is the system's
+        if granted < self._buffer_bytes:
             LOGGER.warning(
                 "Source %s asked for a receive buffer of %d bytes and has %d: raise "
                 "net.core.rmem_max, or lower buffer_bytes",
                 self._source,
                 self._buffer_bytes,
-                given,
+                granted,
             )
 
     def _look(self, listening: socket.socket, now: float) -> str:

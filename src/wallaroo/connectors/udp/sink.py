@@ -23,6 +23,7 @@ class UDPSinkConfig(QueuedSinkConfig):
     """
 
     kind: ClassVar[str] = "udp"
+    target_form: ClassVar[str] = "{0.host}:{0.port}"
     shown_options: ClassVar[str] = "{0.host!r}"
     system: ClassVar[str] = "wallaroo.connectors.udp.committer:UDPSystem"
 
@@ -37,11 +38,3 @@ class UDPSinkConfig(QueuedSinkConfig):
             raise self._wrong(f"port={self.port!r} is no port.", "Give 1 to 65535.")
         if self.per_s is not None and self.per_s < 1:
             raise self._wrong(f"per_s={self.per_s!r} sends nothing.", "Give 1 or more, or None.")
-
-    @property
-    def label(self) -> str:
-        return f"udp {self.target}"
-
-    @property
-    def target(self) -> str:
-        return f"{self.host}:{self.port}"

@@ -31,6 +31,7 @@ class UDPSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "udp"
+    label_form: ClassVar[str] = "udp {0.host}:{0.port}"
 
     name: str
     host: str
@@ -44,10 +45,6 @@ class UDPSourceConfig(SourceConfig[Event]):
         if self.buffer_bytes < 1:
             what = f"buffer_bytes={self.buffer_bytes!r} holds nothing."
             raise self._wrong(what, "Give bytes.")
-
-    @property
-    def label(self) -> str:
-        return f"udp {self.host}:{self.port}"
 
     def open_feed(self, resume: bytes) -> Feed:
         receiver = DatagramReceiver(self.name, (self.host, self.port), self.buffer_bytes)

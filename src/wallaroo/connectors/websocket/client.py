@@ -24,9 +24,10 @@ from websockets.exceptions import (
 )
 from websockets.sync.client import connect
 
+from wallaroo.network.client_errors import ClientErrors, sentence_of
+
 TIMEOUT_S = 10.0
 PING_S = 20.0  # so that nothing in between takes the connection for idle
-ERRORS: tuple[type[Exception], ...] = (WebSocketException, OSError)
 _LASTING = (InvalidURI, InvalidUpgrade, NegotiationError, ssl.SSLCertVerificationError)
 _PASSING_STATUSES = (408, 425, 429)  # and 5xx
 _CLIENT_LOG = logging.getLogger("wallaroo.websockets")
@@ -50,9 +51,9 @@ class Peer:
 
 
 def connected(peer: Peer) -> AbstractContextManager[Any]:
-    """Return a connection as a context.  Raises one of ``ERRORS``, also when it is entered."""
+    """Return a connection as a context.  Raises one of its errors, also when it is entered."""
     options: dict[str, Any] = {"ssl": peer.tls} if peer.tls is not None else {}
-    made: AbstractContextManager[Any] = connect(
+    connection: AbstractContextManager[Any] = connect(
         peer.url,
         additional_headers=dict(peer.headers),
         open_timeout=TIMEOUT_S,
@@ -65,20 +66,21 @@ def connected(peer: Peer) -> AbstractContextManager[Any]:
         logger=_CLIENT_LOG,
         **options,
     )
-    return made
+    return connection
 
 
-def is_transient(error: Exception) -> bool:
-    """Return whether the same may succeed later by itself."""
+def _is_transient(error: Exception) -> bool:
     if isinstance(error, InvalidStatus):
         status = error.response.status_code
         return status >= 500 or status in _PASSING_STATUSES
     return not isinstance(error, _LASTING)
 
 
-def sentence(error: Exception) -> str:
-    """Return an error on one line."""
+def _sentence(error: Exception) -> str:
     if isinstance(error, ConnectionClosed) and error.rcvd is not None:
         reason = f": {error.rcvd.reason}" if error.rcvd.reason else ""
         return f"closed by the server, code {error.rcvd.code}{reason}"
-    return " ".join(str(error).split()) or type(error).__name__
+    return sentence_of(error)
+
+
+ERRORS = ClientErrors((WebSocketException, OSError), _is_transient, _sentence)

@@ -12,30 +12,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from typing import Any, ClassVar
+from typing import Any
 
-from wallaroo.connectors.websocket.client import (
-    ERRORS,
-    Peer,
-    connected,
-    is_transient,
-    sentence,
-)
+from wallaroo.connectors.websocket.client import ERRORS, Peer, connected
 from wallaroo.connectors.websocket.sink import WebSocketSinkConfig
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.tls_sockets import client_context, keep_alive
-from wallaroo.sinks.queued.at_least_once import (
-    AckingSystem,
-    Progress,
-    Slice,
-    SlicedSession,
-)
-from wallaroo.sinks.queued.system import (
-    BROKEN_OFF,
-    CommitContext,
-    DeliveryError,
-    Session,
-)
+from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
+from wallaroo.sinks.queued.system import BROKEN_OFF, CommitContext, DeliveryError, Session
 
 SLICE = 1000  # unanswered messages, at most
 ANSWER_S_MAX = 30.0
@@ -72,7 +56,7 @@ class WebSocketSession(SlicedSession):
         fault_point("websocket.answered")
 
     def _wait_for(self, answered: Any) -> None:
-        """Wait for a ping's answer; raise one of ``ERRORS``, or DeliveryError."""
+        """Wait for a ping's answer; raise one of the client's errors, or DeliveryError."""
         until = time.monotonic() + ANSWER_S_MAX
         while not answered.wait(LOOK_S):
             if self._is_cancelled:
@@ -94,15 +78,14 @@ class WebSocketSession(SlicedSession):
             self._connection.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection."""
-        with contextlib.suppress(*ERRORS):
+        with contextlib.suppress(*ERRORS.types):
             self._open.close()
 
 
 class WebSocketSystem(AckingSystem[WebSocketSinkConfig]):
     """A server."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
+    client = ERRORS
     refusal = "does not take {output}"
     ways_to_correct = "Correct the url, the headers or the certificates"
 
@@ -119,12 +102,6 @@ class WebSocketSystem(AckingSystem[WebSocketSinkConfig]):
     def connect(self, checkpoint: str) -> Session:
         is_text = self._config.text
         return WebSocketSession(self._peer, self._progress, checkpoint, is_text=is_text)
-
-    def is_transient(self, error: Exception) -> bool:
-        return is_transient(error)
-
-    def sentence(self, error: Exception) -> str:
-        return sentence(error)
 
     def pause_s(self, error: Exception) -> float:
         return self._progress.pause_s(BACKOFF_S)

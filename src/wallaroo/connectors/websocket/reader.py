@@ -8,77 +8,62 @@ While the inbox is full nothing is received, and TCP slows the server down.
 from __future__ import annotations
 
 import logging
-import time
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from wallaroo.connectors.websocket.client import (
-    ERRORS,
-    Peer,
-    connected,
-    is_transient,
-    sentence,
-)
+from wallaroo.connectors.websocket.client import ERRORS, Peer, connected
 from wallaroo.connectors.websocket.source import WebSocketSourceConfig
-from wallaroo.errors import PeerError
 from wallaroo.network.tls_sockets import client_context, keep_alive
 from wallaroo.sources.feed import framed
 from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
+from wallaroo.sources.feeds.reconnecting import keep_reading
 
 LOGGER = logging.getLogger("wallaroo.connectors.websocket")
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSubscription:
-    """The server to read, and the messages to send first."""
+class MessageReader:
+    """A reader of a server's messages."""
 
-    source: str
-    peer: Peer
-    messages: tuple[str | bytes, ...]
+    def __init__(self, config: WebSocketSourceConfig[Any]):
+        """Raise PeerError for a TLS file that cannot be used."""
+        context = client_context(config.tls) if config.tls is not None else None
+        self._config = config
+        self._peer = Peer(config.url, config.headers, config.max_size, context)
 
+    def follow(self, inbox: Inbox, _: Any) -> None:
+        """Accept messages for as long as the process lives.
 
-def follow(subscription: MessageSubscription, inbox: Inbox, position: Any) -> None:
-    """Accept messages for as long as the process lives.
+        Raises PeerError for permanent failures: a wrong path or password, a server of another kind.
+        """
+        place = self._peer.place
+        problem = f"Source '{self._config.name}' cannot read {place}"
+        ways = "Correct the url, the headers or the certificates"
+        read = partial(self._read, inbox)
+        keep_reading(read, inbox, ERRORS, place, problem, ways, RETRY_S, RETRY_S_MAX)
 
-    Raises PeerError for permanent failures: a wrong path or password, a server of another kind.
-    """
-    pause_s = RETRY_S
-    inbox.is_away = True
-    while True:
+    def _read(self, inbox: Inbox) -> None:
+        first = self._config.subscribe
         try:
-            with connected(subscription.peer) as connection:
+            with connected(self._peer) as connection:
                 keep_alive(connection.socket)
-                for message in subscription.messages:
+                for message in (first,) if isinstance(first, str | bytes) else first:
                     connection.send(message)
                 inbox.problem = ""
                 inbox.is_away = False
                 while True:
                     payload = connection.recv(decode=False)
-                    pause_s = RETRY_S
                     inbox.put(Pushed(framed(payload), None, None))
-        except ERRORS as error:
-            words = f"{subscription.peer.place} ({sentence(error)})"
-            if not is_transient(error):
-                raise PeerError(
-                    f"Source '{subscription.source}' cannot read {subscription.peer.place}: "
-                    f"{sentence(error)}. Correct the url, the headers or the certificates, then "
-                    f"run again."
-                ) from error
+        except ERRORS.types as error:
             if not inbox.problem:
-                LOGGER.warning("Source %s misses what %s sends now", subscription.source, words)
-            inbox.problem = words
-            time.sleep(pause_s)
-            pause_s = min(RETRY_S_MAX, 2 * pause_s)
+                place = self._peer.place
+                why = ERRORS.sentence(error)
+                source = self._config.name
+                LOGGER.warning("Source %s misses what %s (%s) sends now", source, place, why)
+            raise
 
 
 def open_feed(config: WebSocketSourceConfig[Any], resume: bytes) -> InboxFeed:
     """Return the feed of the source."""
-    context = client_context(config.tls) if config.tls is not None else None
-    peer = Peer(config.url, config.headers, config.max_size, context)
-    first = config.subscribe
-    messages = (first,) if isinstance(first, str | bytes) else tuple(first)
-    subscription = MessageSubscription(config.name, peer, messages)
-    return InboxFeed(config.name, partial(follow, subscription), resume)
+    return InboxFeed(config.name, MessageReader(config).follow, resume)

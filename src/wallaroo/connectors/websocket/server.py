@@ -11,13 +11,10 @@ While the inbox is full nothing is received, and TCP slows clients down.
 from __future__ import annotations
 
 import contextlib
-import hmac
 import logging
 import math
 import socket
-import ssl
 import threading
-from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -39,25 +36,10 @@ CLIENTS_MAX = 1000
 CLIENT_DESCRIPTORS = 4  # a socket, and those with which the library wakes its thread
 OPEN_S_MAX = 10.0  # for the whole handshake
 PING_S = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class ClientEndpoint:
-    """The address to listen on, and the clients that are accepted."""
-
-    source: str
-    address: tuple[str, int]
-    path: str
-    token: str = field(repr=False)
-    max_size: int
-    tls: ssl.SSLContext | None
-
-    def is_allowed(self, authorization: str | None) -> bool:
-        """Return whether a request has the token."""
-        if not self.token:
-            return True
-        given = (authorization or "").encode("latin-1", "replace")
-        return hmac.compare_digest(given, f"Bearer {self.token}".encode())
+REASONS = {
+    HTTPStatus.NOT_FOUND: "no such path\n",
+    HTTPStatus.UNAUTHORIZED: "wrong token\n",
+}
 
 
 class Acknowledger:
@@ -101,8 +83,8 @@ class Acknowledger:
 class Clients:
     """The handler of connections, each in a thread of its own."""
 
-    def __init__(self, endpoint: ClientEndpoint, inbox: Inbox):
-        self._endpoint = endpoint
+    def __init__(self, config: WebSocketServerSourceConfig[Any], inbox: Inbox):
+        self._config = config
         self._inbox = inbox
         self._own = threading.local()  # the visitor of a thread's connection
 
@@ -113,18 +95,14 @@ class Clients:
 
     def let_in(self, connection: ServerConnection, request: Any) -> Any:
         """Return a response that refuses a client, or None."""
-        endpoint = self._endpoint
-        if request.path.partition("?")[0] != endpoint.path:
-            return connection.respond(HTTPStatus.NOT_FOUND, "no such path\n")
-        if not endpoint.is_allowed(request.headers.get("Authorization")):
-            return connection.respond(HTTPStatus.UNAUTHORIZED, "wrong token\n")
-        return None
+        refusal = self._config.refusal(request.path, request.headers.get("Authorization"))
+        return None if refusal is None else connection.respond(refusal, REASONS[refusal])
 
     def live(self, connection: ServerConnection) -> None:
         """Accept a client's messages until it disconnects."""
         visitor: Visitor = self._own.visitor
         visitor.within(math.inf)
-        if self._endpoint.token:
+        if self._config.token:
             visitor.prove()
         acknowledger = Acknowledger(connection)
         count = 0
@@ -141,22 +119,23 @@ class Clients:
             acknowledger.end()
 
 
-def follow(endpoint: ClientEndpoint, inbox: Inbox, position: Any) -> None:
+def follow(config: WebSocketServerSourceConfig[Any], inbox: Inbox, position: Any) -> None:
     """Serve for as long as the process lives.  Raises PeerError if it cannot listen."""
-    clients = Clients(endpoint, inbox)
-    with listening(endpoint.source, endpoint.address, endpoint.tls) as listener:
+    clients = Clients(config, inbox)
+    context = server_context(config.tls) if config.tls is not None else None
+    with listening(config.name, (config.host, config.port), context) as listener:
         server = serve(
             clients.live,
             sock=listener,
             process_request=clients.let_in,
-            max_size=endpoint.max_size,
+            max_size=config.max_size,
             open_timeout=OPEN_S_MAX,
             ping_interval=PING_S,
             ping_timeout=None,
             close_timeout=1.0,
             logger=_SERVER_LOG,
         )
-        LOGGER.info("Source %s listens on %s:%s", endpoint.source, *listener.getsockname()[:2])
+        LOGGER.info("Source %s listens on %s:%s", config.name, *listener.getsockname()[:2])
         budget = Budget(connections_max(CLIENTS_MAX, CLIENT_DESCRIPTORS))
         # the library's own loop ends at the first error of ``accept``
         Acceptor(listener, budget, partial(clients.serve, server), OPEN_S_MAX).run()
@@ -164,9 +143,4 @@ def follow(endpoint: ClientEndpoint, inbox: Inbox, position: Any) -> None:
 
 def open_feed(config: WebSocketServerSourceConfig[Any], resume: bytes) -> InboxFeed:
     """Return the feed of the source."""
-    context = server_context(config.tls) if config.tls is not None else None
-    address = (config.host, config.port)
-    endpoint = ClientEndpoint(
-        config.name, address, config.path, config.token, config.max_size, context
-    )
-    return InboxFeed(config.name, partial(follow, endpoint), resume)
+    return InboxFeed(config.name, partial(follow, config), resume)

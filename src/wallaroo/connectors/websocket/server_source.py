@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from wallaroo.network.tls import TLS
-from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.sources.interface import Event
+from wallaroo.sources.server_source import MAX_SIZE, ServerSourceConfig
 from wallaroo.steps.kinds import Decoder
-
-MAX_SIZE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class WebSocketServerSourceConfig(SourceConfig[Event]):
+class WebSocketServerSourceConfig(ServerSourceConfig[Event]):
     """A server on ``host:port`` for WebSocket clients, whose messages are events.
 
     At least once for clients that send again what was not acknowledged.
@@ -28,13 +27,12 @@ class WebSocketServerSourceConfig(SourceConfig[Event]):
 
     Clients connect to ``path``; with ``token`` they need ``Authorization: Bearer <token>``.
     Messages above ``max_size`` end their connection.  Port 0 picks a free port.  For TLS set
-    ``tls``, or put a proxy in front.  Needs websockets on the driver's host: ``pip install
-    'wallaroo-spark[websocket]'``.
+    ``tls``, or put a proxy in front.  Needs websockets on the driver's host.
     """
 
     kind: ClassVar[str] = "websocket server"
     opener: ClassVar[str] = "wallaroo.connectors.websocket.server:open_feed"
-    library: ClassVar[tuple[str, ...]] = ("websockets", "websocket")
+    library: ClassVar[tuple[str, ...]] = ("websockets",)
 
     name: str
     host: str
@@ -44,15 +42,3 @@ class WebSocketServerSourceConfig(SourceConfig[Event]):
     token: str = field(default="", repr=False)
     max_size: int = MAX_SIZE
     tls: TLS | None = None
-
-    def __post_init__(self) -> None:
-        if not self.path.startswith("/"):
-            raise self._wrong(f"path={self.path!r} does not begin with /.", "Write '/events', say.")
-        if self.max_size < 1:
-            raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
-        if not self.token.isascii():
-            raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
-
-    @property
-    def label(self) -> str:
-        return f"websocket server {self.host}:{self.port}{self.path}"

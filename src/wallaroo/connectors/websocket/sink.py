@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.network.tls import TLS
-from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.steps.kinds import Encoder
 
@@ -26,7 +25,7 @@ class WebSocketSinkConfig(QueuedSinkConfig):
     UTF-8 then).  Messages from the server are dropped.
 
     ``headers`` go with the first request; ``tls`` replaces the system's authorities of ``wss://``.
-    Needs websockets where the driver runs: ``pip install 'wallaroo-spark[websocket]'``.
+    Needs websockets where the driver runs.
     """
 
     kind: ClassVar[str] = "websocket"
@@ -45,13 +44,5 @@ class WebSocketSinkConfig(QueuedSinkConfig):
             raise self._wrong("The url is no WebSocket's.", "Give ws://host:port/path, or wss://.")
 
     @property
-    def label(self) -> str:
-        return f"websocket {self.target}"
-
-    @property
     def target(self) -> str:
         return self.url.partition("?")[0].rpartition("@")[2].removeprefix("ws://")
-
-    @property
-    def address(self) -> str:
-        return without_secrets(self.url)

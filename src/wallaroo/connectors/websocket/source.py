@@ -28,12 +28,12 @@ class WebSocketSourceConfig(SourceConfig[Event]):
     as they are.  A lost connection is opened again, after 1 s, then twice as long, up to 30 s.
     ``headers`` are sent with the first request (``Authorization``, say); messages above
     ``max_size`` end the connection.  ``tls`` replaces the system's authorities of ``wss://``.
-    Needs websockets on the driver's host: ``pip install 'wallaroo-spark[websocket]'``.
+    Needs websockets on the driver's host.
     """
 
     kind: ClassVar[str] = "websocket"
     opener: ClassVar[str] = "wallaroo.connectors.websocket.reader:open_feed"
-    library: ClassVar[tuple[str, ...]] = ("websockets", "websocket")
+    library: ClassVar[tuple[str, ...]] = ("websockets",)
 
     name: str
     url: str = field(repr=False)  # its query may hold a key

@@ -9,7 +9,7 @@ import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
-from wallaroo.dataflow.check.subject import Subject, title_of, used_steps
+from wallaroo.dataflow.check.subject import Subject, problem_at, title_of, used_steps
 from wallaroo.dataflow.graph.nodes import (
     CollectNode,
     KeyByNode,
@@ -34,14 +34,10 @@ def rows_have_a_form(subject: Subject) -> Iterator[Problem]:
         form: Form | None = getattr(used.step, "form", None)
         if form is None:
             what = "Nothing says in which form its function takes its rows."
-            yield Problem(
-                used.title, used.place, what, f"Annotate its first argument: one of {FORMS}."
-            )
+            yield used.problem(what, f"Annotate its first argument: one of {FORMS}.")
         elif form.library and importlib.util.find_spec(form.library) is None:
             what = f"Its function takes its rows as {form.value}, and {form.library} is not here."
-            yield Problem(
-                used.title, used.place, what, f"Install it, here and on every host: {form.library}."
-            )
+            yield used.problem(what, f"Install it, here and on every host: {form.library}.")
 
 
 def layouts_can_be_stored(subject: Subject) -> Iterator[Problem]:
@@ -53,10 +49,10 @@ def layouts_can_be_stored(subject: Subject) -> Iterator[Problem]:
         if step.layout.hasobject:
             what = f"Its state {step.layout} holds Python objects."
             fix = "Use numbers, bool, S or U of a width; or give a class as state."
-            yield Problem(used.title, used.place, what, fix)
+            yield used.problem(what, fix)
         elif (why := _refused(step.layout, step.initial)) is not None:
             what = f"Its initial state {step.initial!r} is no row of {step.layout} ({why})."
-            yield Problem(used.title, used.place, what, "Give a value for each field.")
+            yield used.problem(what, "Give a value for each field.")
 
 
 def _refused(layout: Any, initial: Any) -> Exception | None:
@@ -90,7 +86,7 @@ def times_are_known(subject: Subject) -> Iterator[Problem]:
             "Such steps may come first, directly behind a vectorized decoder, or last, after all "
             "shuffles; between them, use per-event steps and key extractors."
         )
-        yield Problem(title_of(node), node.place, what, fix)
+        yield problem_at(node, what, fix)
 
 
 def _takes_blocks(node: Node) -> bool:

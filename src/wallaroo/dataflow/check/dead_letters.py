@@ -45,6 +45,4 @@ def dead_letter_sink_is_a_sink(subject: Subject) -> Iterator[Problem]:
         return
     if not isinstance(config, SinkConfig):
         what = f"dead_letters={config!r} is not a sink configuration."
-        yield Problem(
-            subject.title, subject.place, what, "Give it one, such as FileSinkConfig('dead.jsonl')."
-        )
+        yield subject.problem(what, "Give it one, such as FileSinkConfig('dead.jsonl').")

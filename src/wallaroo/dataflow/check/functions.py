@@ -42,7 +42,7 @@ def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
             f"Its function takes {_arguments(*given)}; a {step.kind} is called with "
             f"{' or '.join(ARGUMENTS[arity] for arity in step.arities)}."
         )
-        yield Problem(used.title, used.place, what, f"Write it as: {_example(step)}")
+        yield used.problem(what, f"Write it as: {_example(step)}")
 
 
 def _arguments(needed: int, at_most: float) -> str:
@@ -63,10 +63,10 @@ def functions_return_at_once(subject: Subject) -> Iterator[Problem]:
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             what = "Its function is async; a step's function is called, never awaited."
             fix = f"Write it with def, as: {_example(step)}"
-            yield Problem(used.title, used.place, what, fix)
+            yield used.problem(what, fix)
         elif inspect.isgeneratorfunction(function) and not step.may_generate:
             what = f"Its function is a generator (it has a yield); a {step.kind} returns one value."
-            yield Problem(used.title, used.place, what, _instead_of_yield(step))
+            yield used.problem(what, _instead_of_yield(step))
 
 
 def _instead_of_yield(step: Step) -> str:
@@ -87,7 +87,7 @@ def functions_return_values(subject: Subject) -> Iterator[Problem]:
         fix = "Add the return."
         if step.is_computation:
             fix = "Add the return; if it is meant, annotate it with -> None, or use peek()."
-        yield Problem(used.title, used.place, what, fix)
+        yield used.problem(what, fix)
 
 
 def _calls_others(step: Step) -> bool:
@@ -106,7 +106,7 @@ def timers_have_a_function(subject: Subject) -> Iterator[Problem]:
             name = getattr(used.step.function, "__name__", "step")
             what = "It sets a timer, and no function is called when one is due."
             fix = f"Write one: @{name}.on_timer def due(state, context, timer): ..."
-            yield Problem(used.title, used.place, what, fix)
+            yield used.problem(what, fix)
 
 
 def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,11 +139,8 @@ def headers_are_readable(subject: Subject) -> Iterator[Problem]:
 
 def _header(used: Used, length: Any, fmt: Any) -> Iterator[Problem]:
     if type(length) is not int or not 1 <= length <= HEADER_LENGTH_MAX:
-        yield Problem(
-            used.title,
-            used.place,
-            f"header_length is {length!r}.",
-            "Give a number of bytes from 1 to 8; the default is 4.",
+        yield used.problem(
+            f"header_length is {length!r}.", "Give a number of bytes from 1 to 8; the default is 4."
         )
         return
     try:
@@ -151,20 +148,16 @@ def _header(used: Used, length: Any, fmt: Any) -> Iterator[Problem]:
         numbers = struct.unpack(fmt, bytes(size))
     except (struct.error, TypeError) as error:
         fix = "Give a struct format of one integer, such as '>I'."
-        yield Problem(
-            used.title, used.place, f"length_fmt {fmt!r} is not a struct format ({error}).", fix
-        )
+        yield used.problem(f"length_fmt {fmt!r} is not a struct format ({error}).", fix)
         return
     if [type(number) for number in numbers] != [int]:
-        yield Problem(
-            used.title,
-            used.place,
+        yield used.problem(
             f"length_fmt {fmt!r} does not read one integer.",
             "Use one of B, H, I or Q, such as '>I'.",
         )
     elif size != length:
         what = f"length_fmt {fmt!r} reads {size} bytes, header_length is {length}."
-        yield Problem(used.title, used.place, what, f"Say header_length={size}, or another format.")
+        yield used.problem(what, f"Say header_length={size}, or another format.")
 
 
 def state_classes_can_be_made(subject: Subject) -> Iterator[Problem]:
@@ -176,11 +169,8 @@ def state_classes_can_be_made(subject: Subject) -> Iterator[Problem]:
 
 def _state_class(used: Used, state: Any) -> Iterator[Problem]:
     if not inspect.isclass(state):
-        yield Problem(
-            used.title,
-            used.place,
-            f"Its state {state!r} is not a class.",
-            "Give the class itself: state=YourStateClass.",
+        yield used.problem(
+            f"Its state {state!r} is not a class.", "Give the class itself: state=YourStateClass."
         )
         return
     if "<locals>" in state.__qualname__:
@@ -188,13 +178,11 @@ def _state_class(used: Used, state: Any) -> Iterator[Problem]:
             f"Its state class {state.__name__} is defined inside of a function, so stored "
             f"state could not be read back."
         )
-        yield Problem(
-            used.title, used.place, what, "Move the class to the top level of its module."
-        )
+        yield used.problem(what, "Move the class to the top level of its module.")
     try:
         inspect.signature(state).bind()
     except TypeError as error:
         what = f"Its state class {state.__name__} cannot be called without arguments ({error})."
-        yield Problem(used.title, used.place, what, "Give every argument of __init__ a default.")
+        yield used.problem(what, "Give every argument of __init__ a default.")
     except ValueError:
         pass  # some built-in classes have no signature

@@ -10,22 +10,12 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from wallaroo.dataflow.check.subject import Subject, name_of, title_of
-from wallaroo.dataflow.graph.nodes import (
-    KeyByNode,
-    SinkNode,
-    SourceNode,
-    StepNode,
-)
+from wallaroo.dataflow.check.subject import Subject, name_of, problem_at
+from wallaroo.dataflow.graph.nodes import KeyByNode, SinkNode, SourceNode, StepNode
 from wallaroo.errors import Problem
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.sources.interface import SourceConfig
-from wallaroo.steps.kinds import (
-    Decoder,
-    Encoder,
-    KeyExtractor,
-    Step,
-)
+from wallaroo.steps.kinds import Decoder, Encoder, KeyExtractor, Step
 
 BELONGS = {
     "decoder": "A decoder goes into a source configuration.",
@@ -47,7 +37,7 @@ def computations_in_to(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(StepNode):
         if not (isinstance(node.step, Step) and node.step.is_computation):
             what = f"to() was given {described(node.step)} instead of a computation."
-            yield Problem(title_of(node), node.place, what, _fix(node.step, "computation"))
+            yield problem_at(node, what, _fix(node.step, "computation"))
 
 
 def key_extractors_in_key_by(subject: Subject) -> Iterator[Problem]:
@@ -55,7 +45,7 @@ def key_extractors_in_key_by(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(KeyByNode):
         if not isinstance(node.extractor, KeyExtractor):
             what = f"key_by() was given {described(node.extractor)} instead of a key extractor."
-            yield Problem(title_of(node), node.place, what, _fix(node.extractor, "key_extractor"))
+            yield problem_at(node, what, _fix(node.extractor, "key_extractor"))
 
 
 def configurations_at_the_ends(subject: Subject) -> Iterator[Problem]:
@@ -63,21 +53,15 @@ def configurations_at_the_ends(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(SourceNode):
         if not isinstance(node.config, SourceConfig):
             what = f"source() was given {described(node.config)} instead of a source configuration."
-            yield Problem(
-                title_of(node),
-                node.place,
-                what,
-                "Give it a TCPSourceConfig, FileSourceConfig or GenSourceConfig.",
+            yield problem_at(
+                node, what, "Give it a TCPSourceConfig, FileSourceConfig or GenSourceConfig."
             )
     for node in subject.of(SinkNode):
         for config in node.sinks:
             if not isinstance(config, SinkConfig):
                 what = f"It was given {described(config)} instead of a sink configuration."
-                yield Problem(
-                    title_of(node),
-                    node.place,
-                    what,
-                    "Give it a TCPSinkConfig, FileSinkConfig or StdoutSinkConfig.",
+                yield problem_at(
+                    node, what, "Give it a TCPSinkConfig, FileSinkConfig or StdoutSinkConfig."
                 )
 
 
@@ -87,7 +71,7 @@ def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
         decoder = getattr(node.config, "decoder", None)
         if isinstance(node.config, SourceConfig) and not isinstance(decoder, Decoder):
             what = f"Its decoder is {described(decoder)}."
-            yield Problem(title_of(node), node.place, what, _fix(decoder, "decoder"))
+            yield problem_at(node, what, _fix(decoder, "decoder"))
     for node in subject.of(SinkNode):
         for config in node.sinks:
             encoder = getattr(config, "encoder", None)
@@ -97,7 +81,7 @@ def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
                 and not isinstance(encoder, Encoder)
             ):
                 what = f"The encoder of sink {type(config).__name__} is {described(encoder)}."
-                yield Problem(title_of(node), node.place, what, _fix(encoder, "encoder"))
+                yield problem_at(node, what, _fix(encoder, "encoder"))
 
 
 def generators_generate(subject: Subject) -> Iterator[Problem]:
@@ -109,13 +93,13 @@ def generators_generate(subject: Subject) -> Iterator[Problem]:
         if inspect.isclass(generator):
             what = f"Its generator is the class {generator.__name__}, not an object."
             fix = f"Write {generator.__name__}()."
-            yield Problem(title_of(node), node.place, what, fix)
+            yield problem_at(node, what, fix)
             continue
         for method in ("initial_value", "apply"):
             if not callable(getattr(generator, method, None)):
                 what = f"Its generator, a {type(generator).__name__}, has no method {method}()."
                 fix = "A generator has initial_value() and apply(value); None ends it."
-                yield Problem(title_of(node), node.place, what, fix)
+                yield problem_at(node, what, fix)
 
 
 def described(thing: Any) -> str:

@@ -9,13 +9,8 @@ import unicodedata
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from wallaroo.dataflow.check.subject import Subject, title_of, used_steps
-from wallaroo.dataflow.graph.nodes import (
-    BranchNode,
-    SinkNode,
-    SourceNode,
-    StepNode,
-)
+from wallaroo.dataflow.check.subject import Subject, problem_at, title_of, used_steps
+from wallaroo.dataflow.graph.nodes import BranchNode, SinkNode, SourceNode, StepNode
 from wallaroo.errors import Problem
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps.kinds import Step
@@ -99,12 +94,7 @@ def _again(
     seen: dict[Hashable, SourceNode], name: Any, node: SourceNode, what: str
 ) -> Iterator[Problem]:
     if isinstance(name, str) and (first := seen.setdefault(name, node)) is not node:
-        yield Problem(
-            title_of(node),
-            node.place,
-            f"{what} ({first.place}).",
-            "Give each source a name of its own.",
-        )
+        yield problem_at(node, f"{what} ({first.place}).", "Give each source a name of its own.")
 
 
 def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:

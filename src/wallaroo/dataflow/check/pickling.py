@@ -12,13 +12,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from wallaroo.dataflow.check.subject import (
-    Subject,
-    Used,
-    configs_of,
-    title_of,
-    used_steps,
-)
+from wallaroo.dataflow.check.subject import Subject, Used, configs_of, problem_at, used_steps
 from wallaroo.errors import Problem
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.windows.step import WindowStep
@@ -36,7 +30,7 @@ def steps_can_be_pickled(subject: Subject) -> Iterator[Problem]:
         error = _refusal(pickle.dumps, used.step)
         if error is not None:
             what = f"It cannot be sent to a worker: {name_unpicklable(used.step.function, error)}."
-            yield Problem(used.title, used.place, what, ELSEWHERE)
+            yield used.problem(what, ELSEWHERE)
 
 
 def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
@@ -58,9 +52,8 @@ def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
             if error is not None:
                 which = "Its generator" if hasattr(config, "gen_instance") else "Its configuration"
                 what = f"{which} cannot be pickled: {name_unpicklable(travels, error)}."
-                yield Problem(
-                    title_of(node),
-                    node.place,
+                yield problem_at(
+                    node,
                     what,
                     "Keep only plain values in it; define its class at the top level of a module.",
                 )
@@ -132,24 +125,22 @@ def state_can_be_stored(subject: Subject) -> Iterator[Problem]:
 
 
 def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> Iterator[Problem]:
-    made: list[Any] = []
-    error = _refusal(lambda cls: made.append(cls()), state)
+    objects: list[Any] = []
+    error = _refusal(lambda cls: objects.append(cls()), state)
     if error is not None:
         what = (
             f"Its state class {state.__name__} raised {type(error).__name__} when it was made: "
             f"{error}."
         )
-        yield Problem(
-            used.title, used.place, what, "A state class is made without arguments, on any worker."
-        )
+        yield used.problem(what, "A state class is made without arguments, on any worker.")
         return
-    error = _refusal(serialize, made[0])
+    error = _refusal(serialize, objects[0])
     if error is not None:
         what = (
             f"Its state, a {state.__name__}, cannot be stored: "
-            f"{name_unpicklable(made[0], error, serialize)}."
+            f"{name_unpicklable(objects[0], error, serialize)}."
         )
-        yield Problem(used.title, used.place, what, "Keep only picklable values in the state.")
+        yield used.problem(what, "Keep only picklable values in the state.")
 
 
 def _has_local_state(step: Any) -> bool:

@@ -72,13 +72,13 @@ def ports_do_not_clash(subject: Subject) -> Iterator[Problem]:
     """Reject two sources on one port, and sinks that send to a source's port."""
     sources: list[_Address] = []
     for address in _addresses(subject):
-        taken = next((other for other in sources if other.meets(address)), None)
-        if taken and address.listens:
-            what = f"Port {address.number} is taken by {taken.title} ({taken.place})."
+        holder = next((other for other in sources if other.meets(address)), None)
+        if holder and address.listens:
+            what = f"Port {address.number} is taken by {holder.title} ({holder.place})."
             yield Problem(address.title, address.place, what, "Give each source a port of its own.")
-        elif taken:
+        elif holder:
             what = (
-                f"It sends to port {address.number}, where {taken.title} listens: the "
+                f"It sends to port {address.number}, where {holder.title} listens: the "
                 f"application would read its own output."
             )
             yield Problem(address.title, address.place, what, "Send to the port of a receiver.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wallaroo.dataflow.check.kinds import described
-from wallaroo.dataflow.check.subject import Subject, title_of
+from wallaroo.dataflow.check.subject import Subject, problem_at, title_of
 from wallaroo.dataflow.graph.nodes import (
     BranchNode,
     CollectNode,
@@ -20,13 +20,7 @@ from wallaroo.dataflow.graph.nodes import (
     SinkNode,
     SourceNode,
 )
-from wallaroo.dataflow.graph.walk import (
-    ends_in_key,
-    is_state_step,
-    keyed_nodes,
-    upstreams,
-    walk,
-)
+from wallaroo.dataflow.graph.walk import ends_in_key, is_state_step, keyed_nodes, upstreams, walk
 from wallaroo.errors import Problem
 from wallaroo.steps.kinds import Branch
 
@@ -38,12 +32,10 @@ def ends_in_a_sink(subject: Subject) -> Iterator[Problem]:
         which = "The pipeline" if len(ends) == 1 else f"Pipeline {number} of {len(ends)}"
         if not isinstance(end, SinkNode):
             what = f"{which} is open: it ends in {title_of(end)}."
-            yield Problem(
-                subject.title, subject.place, what, "End it with to_sink() or to_sinks()."
-            )
+            yield subject.problem(what, "End it with to_sink() or to_sinks().")
         elif end in ends[: number - 1]:
             what = f"{which} was given before (it ends at {end.place})."
-            yield Problem(subject.title, subject.place, what, "Give each pipeline once.")
+            yield subject.problem(what, "Give each pipeline once.")
 
 
 def branches_lead_somewhere(subject: Subject) -> Iterator[Problem]:
@@ -60,7 +52,7 @@ def branches_lead_somewhere(subject: Subject) -> Iterator[Problem]:
                 "End that side in a sink, too, and give both pipelines: build_application(name, "
                 "first, second); or drop its events with filter()."
             )
-            yield Problem(title_of(node), node.place, what, fix)
+            yield problem_at(node, what, fix)
 
 
 def branches_have_predicates(subject: Subject) -> Iterator[Problem]:
@@ -69,7 +61,7 @@ def branches_have_predicates(subject: Subject) -> Iterator[Problem]:
         if not isinstance(node.step, Branch):
             what = f"branch() was given {described(node.step)} instead of a function."
             fix = "Give it a plain function of one event that returns what is true or false."
-            yield Problem(title_of(node), node.place, what, fix)
+            yield problem_at(node, what, fix)
 
 
 def nothing_after_a_sink(subject: Subject) -> Iterator[Problem]:
@@ -80,14 +72,11 @@ def nothing_after_a_sink(subject: Subject) -> Iterator[Problem]:
                 continue
             if isinstance(node, MergeNode):
                 what = f"One side is closed: it ended in a sink at {upstream.place}."
-                yield Problem(
-                    title_of(node), node.place, what, "Merge first, then call to_sink() once."
-                )
+                yield problem_at(node, what, "Merge first, then call to_sink() once.")
             else:
                 what = f"It comes after a sink ({upstream.place}), where no event arrives."
-                yield Problem(
-                    title_of(node),
-                    node.place,
+                yield problem_at(
+                    node,
                     what,
                     "Put it in front of to_sink(); for several sinks use to_sinks([...]).",
                 )
@@ -116,12 +105,7 @@ def merges_are_alike(subject: Subject) -> Iterator[Problem]:
                 f"One side ends in {_key_title(keyed)}, the other in {title_of(other)}: unlike "
                 f"pipelines do not merge."
             )
-            yield Problem(
-                title_of(node),
-                node.place,
-                what,
-                "Call key_by() after the merge, or last on both sides.",
-            )
+            yield problem_at(node, what, "Call key_by() after the merge, or last on both sides.")
 
 
 def _key_title(node: Node) -> str:
@@ -143,7 +127,7 @@ def state_is_keyed(subject: Subject) -> Iterator[Problem]:
                 "Put key_by(your_key_extractor) there for one state per key, or collect() for "
                 "one state of all events."
             )
-            yield Problem(title_of(node), node.place, what, fix)
+            yield problem_at(node, what, fix)
 
 
 def _on_which_side(node: Node, keyed: frozenset[Node]) -> str:

@@ -37,7 +37,7 @@ def states_can_change(subject: Subject) -> Iterator[Problem]:
             f"lost."
         )
         fix = "Keep the value in an attribute of a class of its own: state.value = ..."
-        yield Problem(used.title, used.place, what, fix)
+        yield used.problem(what, fix)
 
 
 def cannot_change(value: Any) -> bool:
@@ -70,14 +70,14 @@ def versions_are_numbers(subject: Subject) -> Iterator[Problem]:
         if type(version) is not int or not FIRST <= version <= VERSION_MAX:
             what = f"Its state class {cls.__name__} has {ATTRIBUTE} = {version!r}."
             fix = f"The version of a state class is an int, from {FIRST} to {VERSION_MAX}."
-            yield Problem(used.title, used.place, what, fix)
+            yield used.problem(what, fix)
         elif version != FIRST and subject.serialize is not None:
             what = (
                 f"Its state class {cls.__name__} has {ATTRIBUTE} = {version}, and the application "
                 f"packs its state itself."
             )
             fix = "Read older forms in its deserialize; the version is for pickled state."
-            yield Problem(used.title, used.place, what, fix)
+            yield used.problem(what, fix)
 
 
 def _state_classes(subject: Subject) -> Iterator[tuple[Used, type[Any]]]:

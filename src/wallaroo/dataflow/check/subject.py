@@ -23,12 +23,7 @@ from wallaroo.dataflow.graph.nodes import (
 )
 from wallaroo.dataflow.graph.walk import consumers_of
 from wallaroo.errors import Problem
-from wallaroo.steps.kinds import (
-    Decoder,
-    Encoder,
-    KeyExtractor,
-    Step,
-)
+from wallaroo.steps.kinds import Decoder, Encoder, KeyExtractor, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +43,10 @@ class Subject:
     def title(self) -> str:
         """Return the application's title in problems."""
         return f"application '{self.application}'"
+
+    def problem(self, what: str, fix: str) -> Problem:
+        """Return a problem of the application."""
+        return Problem(self.title, self.place, what, fix)
 
     def of(self, kind: type[Any]) -> Iterator[Any]:
         """Return the nodes of one kind."""
@@ -107,6 +106,11 @@ def title_of(node: Node) -> str:
             return "to_sink()"
 
 
+def problem_at(node: Node, what: str, fix: str) -> Problem:
+    """Return a problem of a node."""
+    return Problem(title_of(node), node.place, what, fix)
+
+
 def configs_of(node: Node) -> tuple[Any, ...]:
     """Return a node's configurations of sources and sinks."""
     match node:
@@ -124,6 +128,10 @@ class Used:
     title: str
     place: str
     step: Step
+
+    def problem(self, what: str, fix: str) -> Problem:
+        """Return a problem of this use."""
+        return Problem(self.title, self.place, what, fix)
 
 
 def used_steps(subject: Subject) -> Iterator[Used]:

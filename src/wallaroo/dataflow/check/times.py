@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wallaroo.dataflow.check.subject import Subject, title_of, used_steps
+from wallaroo.dataflow.check.subject import Subject, problem_at, used_steps
 from wallaroo.dataflow.graph.nodes import CollectNode, KeyByNode, StepNode
 from wallaroo.dataflow.graph.walk import walk
 from wallaroo.errors import Problem
@@ -25,28 +25,25 @@ def event_time_comes_first(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(StepNode):
         if not isinstance(node.step, EventTime):
             continue
-        before = [found for found in walk(node) if found is not node]
-        if any(isinstance(found, KeyByNode | CollectNode) for found in before):
-            yield Problem(
-                title_of(node),
-                node.place,
+        before = [other for other in walk(node) if other is not node]
+        if any(isinstance(other, KeyByNode | CollectNode) for other in before):
+            yield problem_at(
+                node,
                 "Events get their time after a key_by() or collect(), where the order of their "
                 "source is lost.",
                 "Call with_event_time() before the first key_by() or collect().",
             )
         if any(map(subject.is_branched, before)):
-            yield Problem(
-                title_of(node),
-                node.place,
+            yield problem_at(
+                node,
                 "Events get their time after their stream has parted, and a source has one time.",
                 "Call with_event_time() before branch(), and before a pipeline is used twice.",
             )
         if any(
-            isinstance(found, StepNode) and isinstance(found.step, EventTime) for found in before
+            isinstance(other, StepNode) and isinstance(other.step, EventTime) for other in before
         ):
-            yield Problem(
-                title_of(node),
-                node.place,
+            yield problem_at(
+                node,
                 "Events get a time twice on the way from one source.",
                 "Call with_event_time() once.",
             )
@@ -65,4 +62,4 @@ def times_that_are_read_are_there(subject: Subject) -> Iterator[Problem]:
         if used.step.is_stateful and read & {"event_time", "watermark"}:
             what = "It reads the event time of its context, and events have no time."
             fix = "Add .with_event_time(...) after wallaroo.source(...)."
-            yield Problem(used.title, used.place, what, fix)
+            yield used.problem(what, fix)

@@ -16,7 +16,7 @@ from typing import Any
 from wallaroo.dataflow.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
 from wallaroo.steps.times import SPAN_MIN_NS, span_problem
-from wallaroo.steps.windows.aggregation import METHODS, Aggregation
+from wallaroo.steps.windows.aggregation import METHODS, Aggregation, Filtered
 from wallaroo.steps.windows.spec import (
     DEAD_LETTER,
     RANGE_POLICIES,
@@ -43,19 +43,30 @@ def _windows(subject: Subject) -> Iterator[tuple[Used, WindowStep[Any, Any]]]:
             yield used, used.step
 
 
+def _aggregations(subject: Subject) -> Iterator[tuple[Used, tuple[Any, Any]]]:
+    """Yield what windows and joins aggregate by: as it was given, and as an object."""
+    for used in used_steps(subject):
+        over = getattr(getattr(used.step, "spec", None), "over", None)
+        found = used.step if isinstance(used.step, WindowStep) else over
+        if found is not None:
+            yield used, (found.given, found.aggregation)
+
+
 def aggregations_aggregate(subject: Subject) -> Iterator[Problem]:
     """Require aggregations with all methods in ``over``."""
-    for used, step in _windows(subject):
-        given = step.given
-        if inspect.isclass(step.aggregation):
+    for used, (given, aggregation) in _aggregations(subject):
+        if inspect.isclass(aggregation):
             yield from _not_made(used, given)
-        elif not isinstance(step.aggregation, Aggregation) and not _looks_like_one(given):
-            what = f"over() was given {given!r:.60} instead of an aggregation."
+        elif not isinstance(aggregation, Aggregation) and not _looks_like_one(given):
+            what = f"over was given {given!r:.60} instead of an aggregation."
             fix = "Give it a class derived from wallaroo.Aggregation, or an object of one."
-            yield Problem(used.title, used.place, what, fix)
+            yield used.problem(what, fix)
         else:
-            problems = list(_methods(used, step.aggregation))
-            yield from problems or _accumulator(used, step.aggregation, subject.serialize)
+            own = aggregation
+            while isinstance(own, Filtered):
+                own = own.whole
+            problems = list(_methods(used, own))
+            yield from problems or _accumulator(used, own, subject.serialize)
 
 
 def _looks_like_one(given: Any) -> bool:
@@ -68,7 +79,7 @@ def _not_made(used: Used, given: type[Any]) -> Iterator[Problem]:
     except Exception as error:
         what = f"Its aggregation {given.__name__} cannot be made without arguments ({error})."
         fix = "Give every argument of __init__ a default, or give over() an object of it."
-        yield Problem(used.title, used.place, what, fix)
+        yield used.problem(what, fix)
 
 
 def _methods(used: Used, aggregation: Any) -> Iterator[Problem]:
@@ -77,10 +88,10 @@ def _methods(used: Used, aggregation: Any) -> Iterator[Problem]:
         found = getattr(aggregation, method, None)
         if not callable(found) or _is_inherited(aggregation, method):
             what = f"Its aggregation {name} has no method {method}()."
-            yield Problem(used.title, used.place, what, f"Add def {SIGNATURES[method]}.")
+            yield used.problem(what, f"Add def {SIGNATURES[method]}.")
         elif not _takes(found, arity, arity + (method == "output")):
             what = f"{name}.{method} cannot be called with {arity} arguments."
-            yield Problem(used.title, used.place, what, f"Write it as def {SIGNATURES[method]}.")
+            yield used.problem(what, f"Write it as def {SIGNATURES[method]}.")
 
 
 def _accumulator(
@@ -91,21 +102,21 @@ def _accumulator(
         accumulator = aggregation.initial_accumulator()
     except Exception as error:
         what = f"{name}.initial_accumulator() raised {type(error).__name__}: {error}."
-        yield Problem(used.title, used.place, what, "Return a new, empty accumulator.")
+        yield used.problem(what, "Return a new, empty accumulator.")
         return
     if accumulator is None:
         what = f"{name}.initial_accumulator() returned None."
-        yield Problem(used.title, used.place, what, "Return an empty accumulator, such as [] or 0.")
+        yield used.problem(what, "Return an empty accumulator, such as [] or 0.")
         return
     if _is_immutable(accumulator) and never_returns_a_value(aggregation.update):
         kind = type(accumulator).__name__
         what = f"{name}.update returns no value, and its accumulator, {kind}, cannot be changed."
-        yield Problem(used.title, used.place, what, "Return the new accumulator.")
+        yield used.problem(what, "Return the new accumulator.")
     try:
         (serialize or pickle.dumps)(accumulator)
     except Exception as error:
         what = f"Its accumulator, a {type(accumulator).__name__}, cannot be stored: {error}."
-        yield Problem(used.title, used.place, what, "Keep only picklable values in it.")
+        yield used.problem(what, "Keep only picklable values in it.")
 
 
 def _is_immutable(accumulator: Any) -> bool:
@@ -144,9 +155,9 @@ def windows_have_a_span(subject: Subject) -> Iterator[Problem]:
         policy = getattr(step.spec, "policy", None)
         if policy == DEAD_LETTER and step.on_error != DEAD_LETTER:
             what = f"Its late events go to dead letters, and it has on_error={step.on_error!r}."
-            yield Problem(used.title, used.place, what, "Write over(..., on_error='dead-letter').")
+            yield used.problem(what, "Write over(..., on_error='dead-letter').")
         for what, fix in SPECS[type(step.spec)](step.spec):
-            yield Problem(used.title, used.place, what, fix)
+            yield used.problem(what, fix)
 
 
 Found = Iterator[tuple[str, str]]
@@ -206,10 +217,7 @@ def _count(spec: CountWindowSpec) -> Found:
 
 
 def _session(spec: SessionWindowSpec) -> Found:
-    yield from _spans(
-        ("session_windows", spec.gap_ns, 1),
-        ("with_delay", spec.delay_ns, 0),
-    )
+    yield from _spans(("session_windows", spec.gap_ns, 1), ("with_delay", spec.delay_ns, 0))
     yield from _policy(spec.policy, SESSION_POLICIES)
 
 

@@ -57,8 +57,10 @@ def consumers_of(root: Node) -> dict[Node, list[Node]]:
 
 
 def is_state_step(node: Node) -> bool:
-    """Return whether the node is a step with state."""
-    return isinstance(node, StepNode) and bool(getattr(node.step, "is_stateful", False))
+    """Return whether the node is a step with state, or another one that needs a key."""
+    if not isinstance(node, StepNode):
+        return False
+    return any(getattr(node.step, trait, False) for trait in ("is_stateful", "needs_key"))
 
 
 def keyed_nodes(root: Node) -> frozenset[Node]:
@@ -117,7 +119,7 @@ def meetings(root: Node) -> frozenset[Node]:
     Each event is sent to one place by the key that it has.  Branches of one stream meet without
     that: they never left the place.
     """
-    found: set[Node] = set()
+    steps: set[Node] = set()
     origins: dict[Node, frozenset[Node]] = {}  # the shuffles, or sources, that a stream came from
     for node in walk(root):
         above = frozenset[Node]().union(*(origins[each] for each in upstreams(node)))
@@ -126,10 +128,10 @@ def meetings(root: Node) -> frozenset[Node]:
         ):
             above = frozenset([node])
         elif is_state_step(node) and len(above) > 1:
-            found.add(node)
+            steps.add(node)
             above = frozenset([node])
         origins[node] = above
-    return frozenset(found)
+    return frozenset(steps)
 
 
 def _name(extractor: Any) -> str:

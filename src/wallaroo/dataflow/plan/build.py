@@ -92,17 +92,19 @@ class _Stream:
 def number_sources(sketch: Sketch) -> Sketch:
     """List the sources, left to right."""
     sources = tuple(
-        SourcePlan(node.name, node.config, node.config.decoder) for node in sources_of(sketch.root)
+        SourcePlan(node.name, node.config, node.config.decoder.used(node.place))
+        for node in sources_of(sketch.root)
     )
     return replace(sketch, plan=replace(sketch.plan, sources=sources))
 
 
 def number_sinks(sketch: Sketch) -> Sketch:
     """List the sinks, each with an id (``plan.sink_ids``)."""
-    configs = [config for node in sinks_of(sketch.root) for config in node.sinks]
+    placed = [(config, node.place) for node in sinks_of(sketch.root) for config in node.sinks]
+    ids = fresh_ids([config for config, _ in placed])
     sinks = tuple(
-        SinkPlan(name, config, config.encoder)
-        for name, config in zip(fresh_ids(configs), configs, strict=True)
+        SinkPlan(name, config, config.encoder and config.encoder.used(place))
+        for name, (config, place) in zip(ids, placed, strict=True)
     )
     return replace(sketch, plan=replace(sketch.plan, sinks=sinks))
 
@@ -324,8 +326,9 @@ class _Cutter:
 
     def _step(self, node: Node, streams: list[_Stream]) -> list[_Stream]:
         assert isinstance(node, StepNode)
+        step = node.step.used(node.place)
         for stream in streams:
-            stream.stage.steps += (node.step,)
+            stream.stage.steps += (step,)
         return streams
 
     def _end(self, node: SinkNode, streams: list[_Stream]) -> list[_Stream]:

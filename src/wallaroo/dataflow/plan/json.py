@@ -35,13 +35,7 @@ from wallaroo.dataflow.plan.schemas import (
     noted_schemas,
     refused_versions,
 )
-from wallaroo.dataflow.plan.sink_ids import (
-    Noted,
-    Settled,
-    noted,
-    place_of,
-    settle,
-)
+from wallaroo.dataflow.plan.sink_ids import Noted, Settled, noted, place_of, settle
 from wallaroo.steps.kinds import STOP
 from wallaroo.user_code.moved_modules import current_class
 from wallaroo.user_code.references import importable_module

@@ -35,14 +35,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from wallaroo.steps.kinds import (
-    Branch,
-    Decoder,
-    Encoder,
-    EventTime,
-    KeyExtractor,
-    Step,
-)
+from wallaroo.steps.kinds import Branch, Decoder, Encoder, EventTime, KeyExtractor, Step
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.steps.windows.step import WindowStep
 
@@ -88,7 +81,8 @@ class ToExchange:
     keeps_key: bool = False
     # on arrival, events are marked with this side of a join
     side: int | None = None
-    # the step after the shuffle, if events are added up for it before (``engine.adding_up``)
+    # the step after the shuffle, if events are added up for it before it
+    # (``engine.exchange.partial_aggregation``)
     added_up: WindowStep[Any, Any] | None = None
 
 
@@ -249,14 +243,14 @@ class Plan:
     @property
     def steps(self) -> tuple[Step, ...]:
         """Return steps, decoders, extractors and encoders, once each, in events' order."""
-        found: list[Step] = [source.decoder for source in self.sources]
+        steps: list[Step] = [source.decoder for source in self.sources]
         for stage in self.stages:
-            found += stage.steps
+            steps += stage.steps
             last = last_step_of(stage)
             if last is not None:
-                found.append(last)
-        found += [sink.encoder for sink in self.sinks if sink.encoder is not None]
-        return tuple({id(step): step for step in found}.values())
+                steps.append(last)
+        steps += [sink.encoder for sink in self.sinks if sink.encoder is not None]
+        return tuple({id(step): step for step in steps}.values())
 
     @property
     def levels(self) -> int:
@@ -265,7 +259,7 @@ class Plan:
 
 
 def _source_times(plan: Plan) -> SourceTimes:
-    found = {
+    times = {
         stage.entry.source: _time_of(plan.sources[stage.entry.source], step)
         for stage in plan.stages
         if isinstance(stage.entry, SourceEntry)
@@ -273,7 +267,7 @@ def _source_times(plan: Plan) -> SourceTimes:
         if isinstance(step, EventTime)
     }
     return tuple(
-        (source.config.name, found.get(number, SourceTime()))
+        (source.config.name, times.get(number, SourceTime()))
         for number, source in enumerate(plan.sources)
     )
 

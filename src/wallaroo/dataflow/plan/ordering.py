@@ -13,20 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wallaroo.dataflow.plan.model import (
-    BranchEntry,
-    Plan,
-    SourceEntry,
-    Stage,
-    following_of,
-)
-from wallaroo.steps.joins.step import (
-    InOrder,
-    IntervalJoin,
-    LatestJoin,
-    WindowJoin,
-    order_before,
-)
+from wallaroo.dataflow.plan.model import BranchEntry, Plan, SourceEntry, Stage, following_of
+from wallaroo.steps.joins.step import InOrder, IntervalJoin, LatestJoin, WindowJoin, order_before
 from wallaroo.steps.kinds import StateComputation, StateComputationMulti, Step
 from wallaroo.steps.windows.step import WindowStep
 

@@ -178,20 +178,20 @@ def changed_attributes(before: Mapping[str, Any], after: Mapping[str, Any]) -> I
 
 def fates_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Fate, ...]]:
     """Return what happens to each attribute, of the steps in which not all stay as they are."""
-    found = {}
+    by_step = {}
     for name, now in after.get("schemas", {}).items():
         was = before.get("schemas", {}).get(name)
         if was is None:
             continue
         each = tuple(fates(was["attributes"], now, after["states"][name]["class"]))
         if was["version"] == now["version"] and not all(fate.is_same for fate in each):
-            found[name] = each
+            by_step[name] = each
         elif was["version"] != now["version"]:
-            found[name] = tuple(
+            by_step[name] = tuple(
                 Fate(name, f"passed to the upgrade from version {was['version']}")
                 for name in sorted(was["attributes"])
             )
-    return found
+    return by_step
 
 
 def fates(stored: Mapping[str, str], now: Schema, path: str) -> Iterator[Fate]:

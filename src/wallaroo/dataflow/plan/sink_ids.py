@@ -61,7 +61,7 @@ def place_of(sink: Mapping[str, str]) -> str:
 def fresh_ids(configs: Sequence[Any], used: Collection[str] = ()) -> list[str]:
     """Return ids of sinks that are new: name or kind, with the target if not unique."""
     unnamed = [config.kind for config in configs if not name_of(config)]
-    taken = {DEAD_LETTERS, *used}
+    in_use = {DEAD_LETTERS, *used}
     ids: dict[int, str] = {}
     for number, config in sorted(enumerate(configs), key=lambda each: not name_of(each[1])):
         if name := name_of(config):
@@ -70,8 +70,8 @@ def fresh_ids(configs: Sequence[Any], used: Collection[str] = ()) -> list[str]:
             wanted = f"{config.kind}-{_safe(config.target)}"
         else:
             wanted = config.kind
-        ids[number] = next(each for each in _numbered(wanted) if each not in taken)
-        taken.add(ids[number])
+        ids[number] = next(each for each in _numbered(wanted) if each not in in_use)
+        in_use.add(ids[number])
     return [ids[number] for number in range(len(configs))]
 
 
@@ -108,19 +108,19 @@ def settle(
     """
     sinks = [sink for sink in plan.sinks if sink.name != DEAD_LETTERS]
     new = [noted(sink.config) for sink in sinks]
-    known: Noted = {each: sink for each, sink in before["sinks"].items() if each != DEAD_LETTERS}
+    stored: Noted = {each: sink for each, sink in before["sinks"].items() if each != DEAD_LETTERS}
     lost: Noted = before.get("gone", {})
-    ids, unclear = _matched(new, known, before["shape"] == shape)
+    ids, unclear = _matched(new, stored, before["shape"] == shape)
     back = [number for number in range(len(new)) if number not in ids]
     found, _ = _matched([new[number] for number in back], lost, False, PASSES[:2])
     ids.update((back[number], each) for number, each in found.items())
-    used = {*known, *lost} if has_commits else {*ids.values()}
+    used = {*stored, *lost} if has_commits else {*ids.values()}
     fresh = fresh_ids([sink.config for sink in sinks], used)
     names = {id(sink): ids.get(number, fresh[number]) for number, sink in enumerate(sinks)}
     kept = {*names.values()}
     return Settled(
         replace(plan, sinks=tuple(_named(sink, names.get(id(sink))) for sink in plan.sinks)),
-        {each: sink for each, sink in {**lost, **known}.items() if each in used - kept},
+        {each: sink for each, sink in {**lost, **stored}.items() if each in used - kept},
         tuple(unclear),
     )
 

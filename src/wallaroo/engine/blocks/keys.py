@@ -8,26 +8,40 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import struct
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-Key = str | bytes | int
+from wallaroo.steps.keys import WANTED, KeyPart
+from wallaroo.steps.keys import Key as Key
 
 GROUPS_KEPT = 1 << 15  # keys; 5 MB in a worker
 
 _STR = b"s"
 _BYTES = b"b"
 _INT = b"i"
+_TUPLE = b"t"
+_LENGTH = struct.Struct(">I")
+_PART_TYPES = frozenset({str, bytes, int})
 
 
 def normalize_key(key: Any) -> Key:
-    """Return the key as a plain str, bytes or int; a bool is the int that it equals.
+    """Return the key as a plain str, bytes, int or tuple; a bool is the int that it equals.
 
     Raises TypeError for anything else, such as 1.0, though Python finds it equal to 1.
 
-    >>> normalize_key("AAPL"), normalize_key(True)
-    ('AAPL', 1)
+    >>> normalize_key("AAPL"), normalize_key(True), normalize_key(("AAPL", True))
+    ('AAPL', 1, ('AAPL', 1))
     """
+    if isinstance(key, tuple) and key:
+        if type(key) is tuple and _PART_TYPES.issuperset(map(type, key)):
+            return key
+        return tuple(map(_normalize_part, key))
+    return _normalize_part(key)
+
+
+def _normalize_part(key: Any) -> KeyPart:
     if isinstance(key, str):
         return str.__str__(key)
     if isinstance(key, bytes):
@@ -40,11 +54,21 @@ def normalize_key(key: Any) -> Key:
 def encode_key(key: Key) -> bytes:
     """Return the key's bytes: one tag byte (s, b, i), then UTF-8, the bytes, or the decimal number.
 
-    Raises TypeError for anything but str, bytes or int.
+    A tuple is a tag (t), and for each part the length of its bytes, and these.  Raises TypeError
+    for anything else.
 
     >>> encode_key("AAPL"), encode_key(b"AAPL"), encode_key(7)
     (b'sAAPL', b'bAAPL', b'i7')
+    >>> encode_key(("A", 7)).replace(bytes(3), b"")
+    b't\\x02sA\\x02i7'
     """
+    if isinstance(key, tuple) and key:
+        parts = map(_encode_part, key)
+        return _TUPLE + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+    return _encode_part(key)
+
+
+def _encode_part(key: Any) -> bytes:
     if isinstance(key, str):
         return _STR + key.encode("utf-8", "surrogatepass")
     if isinstance(key, bytes):
@@ -55,25 +79,40 @@ def encode_key(key: Key) -> bytes:
 
 
 def _no_key(key: object) -> TypeError:
-    """Return the error for an invalid key, with a hint for a valid one.
+    """Return the error for an invalid key, or part of one, with a hint for a valid one.
 
     >>> _no_key(("AAPL", 7))
-    TypeError('a key must be str, bytes or int, not tuple: make one string of its parts')
+    TypeError('a key must be str, bytes, int, or a tuple of these, not a tuple in a tuple')
     """
     fix = ""
     if isinstance(key, tuple):
-        fix = ": make one string of its parts"
-    elif hasattr(key, "__index__"):  # such as numpy's integers
+        kind = "a tuple in a tuple" if key else "an empty tuple"
+        return TypeError(f"a key must be {WANTED}, not {kind}")
+    if hasattr(key, "__index__"):  # such as numpy's integers
         fix = ": return int(...) of it"
-    return TypeError(f"a key must be str, bytes or int, not {type(key).__name__}{fix}")
+    return TypeError(f"a key must be {WANTED}, not {type(key).__name__}{fix}")
 
 
 def decode_key(encoded: bytes) -> Key:
     """Undo ``encode_key``.
 
-    >>> [decode_key(encode_key(key)) for key in ("é", b"x", -3)]
-    ['é', b'x', -3]
+    >>> [decode_key(encode_key(key)) for key in ("é", b"x", -3, ("é", b"x", -3))]
+    ['é', b'x', -3, ('é', b'x', -3)]
     """
+    if encoded[:1] == _TUPLE:
+        return tuple(_parts(encoded))
+    return _decode_part(encoded)
+
+
+def _parts(encoded: bytes) -> Iterator[KeyPart]:
+    at = 1
+    while at < len(encoded):
+        begin = at + _LENGTH.size
+        at = begin + _LENGTH.unpack_from(encoded, at)[0]
+        yield _decode_part(encoded[begin:at])
+
+
+def _decode_part(encoded: bytes) -> KeyPart:
     tag = encoded[:1]
     rest = encoded[1:]
     if tag == _STR:

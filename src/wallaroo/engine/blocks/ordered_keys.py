@@ -115,9 +115,7 @@ def _decode_part(encoded: bytes, at: int) -> tuple[Any, int]:
 
 
 def _unescape(encoded: bytes, at: int) -> tuple[bytes, int]:
-    end = encoded.index(b"\x00", at)
-    while encoded[end + 1 : end + 2] == b"\xff":
-        end = encoded.index(b"\x00", end + 2)
+    end = encoded.index(b"\x00\x00", at)  # a zero byte of the value is followed by 0xff
     return encoded[at:end].replace(b"\x00\xff", b"\x00"), end + 2
 
 

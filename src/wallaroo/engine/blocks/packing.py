@@ -20,15 +20,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from wallaroo.engine.blocks.by_fields import PLAIN, Form, form_of
+from wallaroo.engine.blocks.pickling import Reducers, pickled
+
 # values that cannot change: they are kept as they are until their block is full.  None is not among
 # them, since in a column it marks the place of a value that was pickled
-ATOMIC = frozenset({str, bytes, int, float, bool})
+ATOMIC = PLAIN
 NOTHING_ATOMIC: frozenset[type[Any]] = frozenset()
 # classes of events to which the values of one block refer by two bytes; each further one costs its
 # name per event
 CLASSES_MAX = 16
 # opcodes of protocol 3, the last one that numbers what it remembers explicitly and has no frames
 _PROTOCOL = 3
+_REDUCERS = Reducers(_PROTOCOL)
 _MARSHAL_VERSION = 2
 KEYS_AGAIN = None, None  # in the place of a ``ValueColumn``'s list and stream
 _BEGIN_LIST = b"\x80\x03]("
@@ -79,6 +83,7 @@ class PickleStream:
     def __init__(self) -> None:
         self._buffer = io.BytesIO()
         self._pickler = pickle.Pickler(self._buffer, _PROTOCOL)
+        self._pickler.dispatch_table = _REDUCERS
         self._classes: set[type[Any]] = set()
         self._memo: dict[int, tuple[int, Any]] = {}
         self._end = self._buffer.write(_BEGIN_LIST)
@@ -130,31 +135,90 @@ class PickleStream:
         return content
 
 
-class ValueColumn:
-    """Atomic values in a list, others in a stream; None in the list is the stream's next."""
+class FieldsColumn:
+    """Objects of one class that are packed by their fields; ``mark`` takes the place of each."""
 
-    __slots__ = ("_add", "_stream", "atoms")
+    __slots__ = ("_accepts", "_append", "_keep", "_pack", "mark", "values")
+
+    def __init__(self, form: Form, number: int):
+        self.values: list[Any] = []
+        self.mark = [number]
+        self._append = self.values.append
+        self._accepts = form.accepts
+        self._keep = form.keep
+        self._pack = form.pack
+
+    def put(self, value: Any) -> bool:
+        """Accept an object in its current state, if it is its fields alone; return whether."""
+        try:
+            if not self._accepts(value):
+                return False
+            self._append(self._keep(value))
+        except Exception:  # a field without a value, or a value that only pickle packs
+            return False
+        return True
+
+    def take(self) -> Any:
+        """Return the objects, packed if they can be; start over with nothing."""
+        values = list(self.values)
+        self.values.clear()
+        try:
+            return self._pack(values)
+        except Exception:  # objects that cannot change, with values that only pickle packs
+            return values
+
+
+class ValueColumn:
+    """Atomic values in a list, others in their class's column, or in a stream.
+
+    In the list, None is the stream's next, and a column's mark is the next one of the column.
+    """
+
+    __slots__ = ("_add", "_columns", "_stream", "_streamed", "atoms")
 
     def __init__(self) -> None:
         self.atoms: list[Any] = []
+        self._columns: dict[type[Any], FieldsColumn | None] = {}
         self._stream = PickleStream()
         self._add = self._stream.add
+        self._streamed = 0
 
     def put(self, value: Any) -> None:
         """Accept any value, in its current state."""
-        if type(value) is tuple and ATOMIC.issuperset(map(type, value)):
+        cls = type(value)
+        if cls is tuple and ATOMIC.issuperset(map(type, value)):
             self.atoms.append(value)
             return
+        column = self._columns[cls] if cls in self._columns else self._open(cls)
+        if column is not None and column.put(value):
+            self.atoms.append(column.mark)
+            return
         self._add(value)
+        self._streamed += 1
         self.atoms.append(None)
 
-    def take(self) -> tuple[list[Any] | None, bytes | None]:
-        """Return the list, or None if all values are in the stream, and the stream."""
-        stream = self._stream.take()
-        is_mixed = stream is None or any(value is not None for value in self.atoms)
-        values = list(self.atoms) if is_mixed else None
+    def _open(self, cls: Any) -> FieldsColumn | None:
+        if len(self._columns) >= CLASSES_MAX:
+            return None
+        form = form_of(cls)
+        column = None if form is None else FieldsColumn(form, len(self._columns))
+        self._columns[cls] = column
+        return column
+
+    def take(self) -> tuple[Any, ...]:
+        """Return the list, or None if there is only one place to look, the stream, and columns.
+
+        A column is its number, its class, and its objects, packed or in a list.
+        """
+        filled = [(cls, each) for cls, each in self._columns.items() if each and each.values]
+        marked = self._streamed + sum(len(each.values) for _, each in filled)
+        is_mixed = len(self.atoms) > marked or len(filled) + bool(self._streamed) > 1
+        values = list(self.atoms) if is_mixed or not self.atoms else None
         self.atoms.clear()
-        return values, stream
+        self._streamed = 0
+        columns = [(each.mark[0], cls, each.take()) for cls, each in filled]
+        stream = self._stream.take()
+        return (values, stream, columns) if columns else (values, stream)
 
 
 class FrameColumn:
@@ -236,19 +300,38 @@ def pack(keys: list[Any], column: Column, has_numbers: bool = True) -> bytes:
     return pickle.dumps((keys, content), 5)
 
 
-def _dumps(value: Any) -> bytes:
-    return pickle.dumps(value, 5)
-
-
 def _unpack_values(packed: bytes) -> Unpacked:
-    keys, (values, stream) = pickle.loads(packed)
-    if stream is None:
+    keys, (values, stream, *columns) = pickle.loads(packed)
+    if not columns and stream is None:
         return keys, keys if values is None else values
-    pickled = pickle.loads(stream)
+    pickled = [] if stream is None else pickle.loads(stream)
+    if not columns:
+        return keys, pickled if values is None else _filled(values, pickled, {})
+    objects = {number: _unpack_objects(cls, packed) for number, cls, packed in columns[0]}
     if values is None:
-        return keys, pickled
+        return keys, next(iter(objects.values()))
+    return keys, _filled(values, pickled, objects)
+
+
+def _unpack_objects(cls: Any, packed: Any) -> list[Any]:
+    form = form_of(cls)
+    return packed if form is None or type(packed) is list else form.unpack(packed)
+
+
+def _filled(values: list[Any], pickled: list[Any], objects: dict[int, list[Any]]) -> list[Any]:
+    """Return values with objects in the places of their marks."""
     following = iter(pickled)
-    return keys, [next(following) if value is None else value for value in values]
+    if not objects:
+        return [next(following) if value is None else value for value in values]
+    of_column = {number: iter(each) for number, each in objects.items()}
+    return [
+        next(following)
+        if value is None
+        else next(of_column[value[0]])
+        if type(value) is list
+        else value
+        for value in values
+    ]
 
 
 def _unpack_frames(packed: bytes) -> Unpacked:
@@ -256,8 +339,8 @@ def _unpack_frames(packed: bytes) -> Unpacked:
     return keys, marshal.loads(payloads)
 
 
-PICKLED = Packing(Kind.VALUES, _dumps, pickle.loads, ATOMIC, ValueColumn, _unpack_values)
-FRAMES = Packing(Kind.FRAMES, _dumps, pickle.loads, ATOMIC, FrameColumn, _unpack_frames)
+PICKLED = Packing(Kind.VALUES, pickled, pickle.loads, ATOMIC, ValueColumn, _unpack_values)
+FRAMES = Packing(Kind.FRAMES, pickled, pickle.loads, ATOMIC, FrameColumn, _unpack_frames)
 
 
 def packing_of(serializer: tuple[Any, Any] | None) -> Packing:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from wallaroo.engine.blocks.keys import Key, normalize_key
 from wallaroo.engine.columnar.word_table import WordTable, words_of
+from wallaroo.steps.keys import WANTED
 from wallaroo.vectorized.row_error import RowError
 
 Array = np.ndarray[Any, Any]
@@ -177,7 +178,9 @@ def keys_of_column(column: Any, count: int) -> Keys:
         return PlainKeys(column.to_numpy(zero_copy_only=False))
     if column.null_count:
         missing = column.is_null().to_numpy(zero_copy_only=False)
-        raise RowError(missing, "a key must be str, bytes or int, not None")
+        raise RowError(missing, f"a key must be {WANTED}, not None")
+    if pa.types.is_struct(column.type):
+        return _checked_list([tuple(row.values()) for row in column.to_pylist()])
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     values = [normalize_key(value) for value in coded.dictionary.to_pylist()]
     return CodedKeys(values, coded.indices.to_numpy(zero_copy_only=False).astype(np.intp))
@@ -207,18 +210,24 @@ def _keys_of_numpy(column: Array) -> Keys:
         return PlainKeys(column.astype(np.int64))
     if kind == "O":
         return _checked_list(column.tolist())
-    if kind not in FIXED or column.dtype.names is not None or column.dtype.itemsize == 0:
-        raise TypeError(f"a key must be str, bytes or int, not {column.dtype}")
+    if column.dtype.names:
+        return _checked_list(column.tolist())
+    if kind not in FIXED or column.dtype.itemsize == 0:
+        raise TypeError(f"a key must be {WANTED}, not {column.dtype}")
     if kind in "iuU":  # one byte order, so that equal keys have equal bytes
         return PlainKeys(column.astype(column.dtype.newbyteorder("="), copy=False))
     return PlainKeys(column)
 
 
 def _checked_list(keys: list[Any]) -> CodedKeys:
-    wrong = [at for at, key in enumerate(keys) if not isinstance(key, (str, bytes, int))]
+    wrong: dict[int, TypeError] = {}
+    for at, key in enumerate(keys):
+        try:
+            normalize_key(key)
+        except TypeError as error:
+            wrong[at] = error
     if wrong:
-        kind = type(keys[wrong[0]]).__name__
-        raise RowError(wrong, TypeError(f"a key must be str, bytes or int, not {kind}"))
+        raise RowError(list(wrong), next(iter(wrong.values())))
     return keys_of_list(keys)
 
 

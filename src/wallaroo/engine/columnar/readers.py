@@ -35,16 +35,15 @@ def payloads_to_blocks(
         return returned(decoder, decode(payloads), None, len(payloads))
 
     def run(payloads: Payloads) -> None:
-        done = calls(None, payloads, call) if payloads else None
-        if done is not None:
-            emit(*done)
-
-    def run_parts(payloads: Payloads) -> None:
-        for first in range(0, len(payloads), payloads_max):
-            run(payloads[first : first + payloads_max])
+        waiting = list(payloads)
+        size = payloads_max or len(waiting)
+        for first in range(0, len(waiting), size or 1):
+            done = calls(None, waiting[first : first + size], call)
+            if done is not None:
+                emit(*done)
 
     payloads_max = getattr(decode, "payloads_max", 0)
-    return run_parts if payloads_max else run
+    return run
 
 
 class GatheredFrames:

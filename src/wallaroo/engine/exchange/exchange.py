@@ -23,8 +23,8 @@ class Bucket(Protocol):
 
 # The destination of the events of one key: the key that travels, the collector of keys, the
 # collector of values of the exchange's ``atomic`` types, and the function that accepts any value.
-# The key is None if it is a number: events bring it, since 1, True and 1.0 are equal, and are not
-# all keys (``normalize_key``).
+# The key is None if it is a number or has one as a part: events bring it, since 1, True and 1.0 are
+# equal, and are not all keys (``normalize_key``).
 Route = tuple[Any, Bucket, Bucket, Callable[[Any], None]]
 
 
@@ -110,11 +110,12 @@ class Exchange:
         self._has_numbers = False  # among the keys so far
 
     def route(self, key: Any) -> Route:
-        """Return and cache the route of ``key``; raise TypeError unless it is str, bytes or int."""
+        """Return and cache the route of ``key``; raise TypeError if it is none."""
         own = normalize_key(key)
         task = self._owners[group_of_key(own, len(self._owners))]
         keys, column = self._buckets[task]
-        is_number = isinstance(own, int)
+        parts = own if isinstance(own, tuple) else (own,)
+        is_number = int in map(type, parts)
         self._has_numbers = self._has_numbers or is_number
         travels = None if is_number else own
         into = keys if self._stamped is None else self._stamped[task]

@@ -14,10 +14,16 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from wallaroo.engine.failures.error_context import blame, describe, shorten
+from wallaroo.engine.failures.error_context import (
+    NO_FACTS,
+    blame,
+    describe,
+    notes_of,
+    shorten,
+)
 from wallaroo.steps.kinds import Encoder, Step
 
 # limit for a frame shown in hex, and for a pickled event: a larger letter costs more than it helps
@@ -38,8 +44,13 @@ def letter_of(
     key: Any,
     event: Any,
     error: BaseException,
+    record: Mapping[str, Any] = NO_FACTS,
 ) -> Letter:
-    """Describe a failed event.  ``source`` is empty and ``key`` None if there is none."""
+    """Describe a failed event.
+
+    ``source`` is empty and ``key`` None if there is none; ``record``: facts about the source's
+    record.
+    """
     found = describe(step, "", error)
     letter: Letter = {
         "application": application,
@@ -50,8 +61,12 @@ def letter_of(
     }
     if source:
         letter["source"] = source
+    if record:
+        letter["record"] = dict(record)
     if key is not None:
         letter["key"] = _plain(key)
+    if notes := notes_of(error):
+        letter["about"] = ", ".join(notes)
     letter["event"] = shorten(event)
     letter.update(_whole(event))
     letter["error"] = found.cause[:CAUSE_CHARS_MAX]

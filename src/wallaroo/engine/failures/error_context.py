@@ -5,14 +5,19 @@ Where it runs: pure.
 
 from __future__ import annotations
 
+import sys
 import traceback
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn
 
+from wallaroo.dataflow.plan.model import COLLECT_KEY
 from wallaroo.errors import UserCodeError
 from wallaroo.steps.kinds import Step
 from wallaroo.user_code.user_frames import user_frames
 
 EVENT_CHARS_MAX = 200  # limit for an event shown in an error
+NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 FRAME_BYTES_MAX = 32  # limit for a frame shown in hex
 
 
@@ -44,6 +49,27 @@ def show_frame(payload: bytes) -> str:
     return f"frame of {len(payload)} bytes: {head}{more}"
 
 
+def with_details(
+    event: str, error: BaseException, key: Any = None, record: Mapping[str, Any] = NO_FACTS
+) -> str:
+    """Return a text for an event with its key, what is noted about it, and its record's facts.
+
+    >>> with_details("7", ValueError(), "a", {"topic": "t", "offset": 3})
+    "7 (key 'a', topic t, offset 3)"
+    """
+    said = [] if key is None or key == COLLECT_KEY else [f"key {shorten(key)}"]
+    if said and f"of {said[0]}" in event:  # it says so itself
+        said = []
+    said += notes_of(error)
+    said += [f"{name} {value}" for name, value in record.items() if value is not None]
+    return f"{event} ({', '.join(said)})" if said else event
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """Return what was noted about the event of an error, such as its window."""
+    return list(getattr(error, "__notes__", ()))
+
+
 def blame(step: Step, event: str, error: BaseException) -> NoReturn:
     """Stop the run: raise the UserCodeError for ``step``.
 
@@ -57,11 +83,19 @@ def blame(step: Step, event: str, error: BaseException) -> NoReturn:
 def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
     """Return the error for ``step``, with the place and traceback in the user's files."""
     frames = user_frames(error.__traceback__)
-    code = getattr(step.__wrapped__, "__code__", None)
-    mine = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    files = _files_of(step)
+    mine = [frame for frame in frames if frame.filename in files]
     place = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else step.place
     trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
     return UserCodeError(step.step_name, place, event, _cause(error), trace)
+
+
+def _files_of(step: Step) -> set[str]:
+    """Return the files of a step's function, of its class, and of the line that made it."""
+    code = getattr(step.__wrapped__, "__code__", None)
+    module = sys.modules.get(step.__module__)
+    found = {getattr(module, "__file__", None), step.place.rpartition(":")[0]}
+    return {file for file in (found if code is None else {*found, code.co_filename}) if file}
 
 
 def _cause(error: BaseException) -> str:

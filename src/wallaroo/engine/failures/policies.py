@@ -11,7 +11,7 @@ unavailable, say), and anything that is no ``Exception``, such as sys.exit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,9 @@ from wallaroo.engine.failures.error_context import (
     describe,
     shorten,
     show_frame,
+    with_details,
 )
+from wallaroo.engine.failures.reading import Reading
 from wallaroo.errors import PeerError
 from wallaroo.steps.kinds import DEAD_LETTER, STOP, Step
 
@@ -29,7 +31,13 @@ SAMPLES_FIRST = 5  # failures of a step in a task that are all shown; then every
 
 # event, exception, key (None if there is none)
 OnError = Callable[[Any, BaseException, Any], None]
+Facts = Callable[[], Mapping[str, Any]]  # about the source's record under way
 Tally = dict[tuple[str, str], int]  # (step name, policy) -> events that failed
+
+
+def no_facts() -> Mapping[str, Any]:
+    """Return no facts: the event was not read from a source here."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,40 +63,51 @@ class Failures:
     def __init__(self, application: str, batch: int, write: Callable[[Letter], None] | None):
         self.counts: Tally = {}
         self.samples: list[Sample] = []
+        self.reading = Reading()
         self._application = application
         self._batch = batch
         self._write = write
 
     def policy(self, step: Step, source: str = "") -> OnError:
         """Return the handler of events for which ``step`` raised; ``source``: if known."""
+        facts = self.reading.facts if source else no_facts
         if step.on_error == STOP:
-            return stop_on_error(step)
+            return stop_on_error(step, facts)
         if step.on_error == DEAD_LETTER and self._write is not None:
-            return self._dead_letter(step, source, self._write)
-        return self._skip(step)
+            return self._dead_letter(step, source, facts, self._write)
+        return self._skip(step, facts)
 
-    def _skip(self, step: Step) -> OnError:
+    def _skip(self, step: Step, facts: Facts) -> OnError:
         def failed(event: Any, error: BaseException, key: Any) -> None:
-            self._count(step, event, error)
+            self._count(step, event, error, key, facts())
 
         return failed
 
-    def _dead_letter(self, step: Step, source: str, write: Callable[[Letter], None]) -> OnError:
+    def _dead_letter(
+        self, step: Step, source: str, facts: Facts, write: Callable[[Letter], None]
+    ) -> OnError:
         def failed(event: Any, error: BaseException, key: Any) -> None:
-            self._count(step, event, error)
-            write(letter_of(self._application, self._batch, step, source, key, event, error))
+            record = facts()
+            self._count(step, event, error, key, record)
+            letter = letter_of(
+                self._application, self._batch, step, source, key, event, error, record
+            )
+            write(letter)
 
         return failed
 
-    def _count(self, step: Step, event: Any, error: BaseException) -> None:
+    def _count(
+        self, step: Step, event: Any, error: BaseException, key: Any, record: Mapping[str, Any]
+    ) -> None:
         if isinstance(error, PeerError):
             raise _of(step, error)
+        text = with_details(show(step, event), error, key, record)
         if not isinstance(error, Exception):
-            blame(step, show(step, event), error)
+            blame(step, text, error)
         counted = step.step_name, step.on_error
         number = self.counts[counted] = self.counts.get(counted, 0) + 1
         if number <= SAMPLES_FIRST or str(number).rstrip("0") == "1":
-            found = describe(step, show(step, event), error)
+            found = describe(step, text, error)
             self.samples.append(
                 Sample(found.step, step.on_error, found.place, found.event, found.cause, number)
             )
@@ -107,13 +126,13 @@ def show(step: Step, event: Any) -> str:
     return show_frame(event) if is_frame else shorten(event)
 
 
-def stop_on_error(step: Step) -> OnError:
+def stop_on_error(step: Step, facts: Facts = no_facts) -> OnError:
     """Return the default policy: raise; the batch does not commit."""
 
     def failed(event: Any, error: BaseException, key: Any = None) -> None:
         if isinstance(error, PeerError):
             raise _of(step, error)
-        blame(step, show(step, event), error)
+        blame(step, with_details(show(step, event), error, key, facts()), error)
 
     return failed
 

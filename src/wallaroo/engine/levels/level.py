@@ -17,6 +17,7 @@ from wallaroo.dataflow.plan.model import Plan, SourceEntry, Stage, branches_of
 from wallaroo.engine.blocks.blocks import Block, unpack_times
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.exchange.partial_aggregation import ADDED_UP_MAX
+from wallaroo.engine.failures.reading import Origin, Reading
 from wallaroo.engine.levels.side_outputs import NOTHING_COMMITTED, Committed
 from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.levels.time import LevelTime, Receipts, receipts_of
@@ -113,15 +114,17 @@ class Level:
         receipt_ms: int = 0,
         partition: str | int = "",
         times: Times | None = None,
+        origin: Origin | None = None,
     ) -> int:
         """Process a run of whole frames of one partition of a source; return their number.
 
         They were received at ``receipt_ms``.  ``times``: when each event happened, if the source
-        knows.
+        knows; ``origin``: facts about each record, for errors.
         """
         if receipt_ms > self._receipt_ms:
             self._receipt_ms = receipt_ms
         head = self._sources[source]
+        self._begin(head, origin)
         if head.receipts is None:
             return head.frames.feed(frames)
         head.receipts.begin(receipt_ms, partition, times)
@@ -132,22 +135,31 @@ class Level:
     def feed_payloads(
         self,
         source: int,
-        payloads: Payloads,
+        payloads: list[Any],
         receipt_ms: int = 0,
         partition: str | int = "",
         times: Times | None = None,
+        origin: Origin | None = None,
     ) -> int:
         """Process payloads of a source's partition for its decoder; return their number."""
         if receipt_ms > self._receipt_ms:
             self._receipt_ms = receipt_ms
         head = self._sources[source]
-        if head.receipts is None:
-            head.feed_payloads(payloads)
-            return len(payloads)
-        head.receipts.begin(receipt_ms, partition, times)
-        head.feed_payloads(payloads)
-        head.receipts.end()
+        self._begin(head, origin)
+        if head.receipts is not None:
+            head.receipts.begin(receipt_ms, partition, times)
+        head.feed_payloads(self._reading.over(payloads))
+        if head.receipts is not None:
+            head.receipts.end()
         return len(payloads)
+
+    @property
+    def _reading(self) -> Reading:
+        return self.effects.failures.reading
+
+    def _begin(self, head: SourceHead, origin: Origin | None) -> None:
+        """Set the facts about the next records, unless they are gathered to be decoded at once."""
+        self._reading.begin(None if head.builder.has_rows else origin)
 
     def feed_block(self, block: Block) -> None:
         """Process a block that came through the shuffle."""
@@ -181,19 +193,21 @@ class Level:
     def sample(
         self,
         source: int,
-        run: bytes | Payloads,
+        run: bytes | list[Any],
         receipt_ms: int,
         clock: Clock,
         partition: str | int = "",
         times: Times | None = None,
+        origin: Origin | None = None,
     ) -> tuple[int, tuple[StageSample, ...]]:
         """Process as ``feed_frames`` or ``feed_payloads``, timing steps of the first events."""
         head = self._sources[source]
         builder = head.builder
         if builder.has_rows or not self._stages.built[builder.stage.id].has_twin:
             if isinstance(run, bytes):
-                return self.feed_frames(source, run, receipt_ms, partition, times), ()
-            return self.feed_payloads(source, run, receipt_ms, partition, times), ()
+                return self.feed_frames(source, run, receipt_ms, partition, times, origin), ()
+            return self.feed_payloads(source, run, receipt_ms, partition, times, origin), ()
+        self._reading.begin(origin)
         plan = self._plan.sources[source]
         framing = plan.config.wire_framing
         payloads = frame_splitter(framing)(run) if isinstance(run, bytes) else run
@@ -205,9 +219,9 @@ class Level:
         timer = StageTimer(self._plan, builder.stage, None, clock)
         timed = builder.payloads_head(self._twin(builder, timer).emit, decode)
         first = payloads[:EVENTS_MAX]
-        samples = timer.measure(lambda: timed(first), len(first), ())
+        samples = timer.measure(lambda: timed(self._reading.over(first)), len(first), ())
         self._turn_back(builder.stage)
-        head.feed_payloads(payloads[EVENTS_MAX:])
+        head.feed_payloads(self._reading.over(payloads[EVENTS_MAX:], EVENTS_MAX))
         if head.receipts is not None:
             head.receipts.end()
         return len(payloads), samples

@@ -64,6 +64,7 @@ class LevelStages:
             task,
             tasks_by_group(tasks, plan.key_groups),
             policy=self._policy,
+            reading=self.effects.failures.reading,
             outputs=self.effects.outputs,
             states=self.effects.states,
             stores=self.effects.stores,

@@ -1,6 +1,9 @@
-"""A filter: one event in, the same or nothing out.
+"""Filters: some of the events that come in go out, unchanged.
 
 Where it runs: pure (in workers).
+
+``latest_per_key`` emits when the batch has no more input, before time advances for the steps behind
+it; keys come in the order of their last events.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.steps.kinds import Filter
+from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.losses import Loss
 
 
@@ -31,3 +35,30 @@ def build(step: Filter[Any], site: Site) -> Operator:
                 filtered[0] += 1
 
     return Operator(process)
+
+
+def build_latest(step: LatestPerKey[Any], site: Site) -> Operator:
+    """Keep the last event of each key, with its time, until the batch has no more input."""
+    newest: dict[Any, tuple[Any, int, int]] = {}
+    emit = site.emit
+    time = site.time
+    replaced = site.lost(Loss.REPLACED)
+
+    def process(key: Any, event: Any) -> None:
+        if newest.pop(key, None) is not None:
+            replaced[0] += 1
+        newest[key] = event, time.event_ns, time.watermark_ns
+
+    def flush() -> None:
+        before = time.event_ns, time.watermark_ns
+        for key, (event, event_ns, watermark_ns) in newest.items():
+            time.event_ns = event_ns
+            time.watermark_ns = watermark_ns
+            emit(key, event)
+        newest.clear()
+        time.event_ns, time.watermark_ns = before
+
+    def advance(watermark_ns: int) -> None:
+        flush()
+
+    return Operator(process, advance, flush)

@@ -19,8 +19,9 @@ from wallaroo.steps.joins.latest import (
     Walk,
     walking,
 )
-from wallaroo.steps.joins.machines import DedupeMachine, IntervalMachine, late_by
+from wallaroo.steps.joins.machines import DedupeMachine, late_by
 from wallaroo.steps.joins.order import OrderMachine
+from wallaroo.steps.joins.pairs import PairMachine, PairsOf
 from wallaroo.steps.joins.step import (
     Dedupe,
     InOrder,
@@ -32,33 +33,52 @@ from wallaroo.steps.joins.waiting import Stored
 from wallaroo.steps.joins.windows import SIDES, Pairs
 from wallaroo.steps.kinds import STOP
 from wallaroo.steps.losses import Loss
+from wallaroo.steps.windows.aggregation import calls_of
 from wallaroo.steps.windows.entries import Live
 from wallaroo.steps.windows.interface import MachineContext
 from wallaroo.steps.windows.late import Late, LateEvent
 from wallaroo.steps.windows.range_machine import RangeMachine
 
-MACHINES: dict[type[Any], Callable[..., Any]] = {
-    IntervalJoin: IntervalMachine,
-    Dedupe: DedupeMachine,
-}
 
-
-def build(step: Any, site: Site) -> Operator:
-    """Keep the events that may still meet others; write the touched ones at the batch's end."""
-    late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
-    if isinstance(step, LatestJoin):
-        return _latest(step, site, late)
+def build_dedupe(step: Dedupe[Any], site: Site) -> Operator:
+    """Pass on the events that repeat none; write the touched keys at the batch's end."""
     store = site.store_of(step)
     live = Live(store.entries, store.due)
-    given = step.function, step.spec, live, site.time, emit_at(site), site.failed, late
-    return _operator(MACHINES[type(step)](*given, site.lost), live)
+    given = step.function, step.spec, live, site.time, emit_at(site), site.failed
+    return _operator(DedupeMachine(*given, _late_of(step, site), site.lost), live)
+
+
+def build_pairs(step: IntervalJoin[Any], site: Site) -> Operator:
+    """Keep the events that may still meet others; write the new ones at the batch's end."""
+    store = site.store_of(step)
+    time = site.time
+    over = step.spec.over
+    works = PairsOf(
+        combine=step.function,
+        over=None if over is None else calls_of(over.aggregation),
+        entries=store.entries,
+        due=store.due,
+        now=time,
+        emit=emit_at(site),
+        failed=site.failed,
+        too_late=late_by(time, _late_of(step, site), site.lost),
+        unmatched=site.lost(Loss.UNMATCHED),
+        batch=time.batch,
+    )
+    machine = PairMachine(step.spec, works)
+    return Operator(machine.process, machine.advance, machine.store)
+
+
+def _late_of(step: Any, site: Site) -> Late | None:
+    return late_of(step, site) or (None if step.on_error == STOP else _failing(site))
 
 
 def _operator(machine: Any, live: Live) -> Operator:
     return Operator(machine.process, machine.advance, partial(live.flush, machine.next_due))
 
 
-def _latest(step: LatestJoin[Any], site: Site, late: Late | None) -> Operator:
+def build_latest(step: LatestJoin[Any], site: Site) -> Operator:
+    """Keep events until the watermark has passed them; join them in the order of time."""
     store = site.store_of(step)
     unmatched = site.lost(Loss.UNMATCHED)
     walk: Walk = fused(walking(step.spec, _emit_joined(step, site), unmatched))
@@ -68,7 +88,7 @@ def _latest(step: LatestJoin[Any], site: Site, late: Late | None) -> Operator:
         Stored(store.entries, store.due, store.groups.home),
         time,
         walk,
-        late_by(time, late, site.lost),
+        late_by(time, _late_of(step, site), site.lost),
         batch=time.batch,
         began=site.began_ns,
     )
@@ -97,7 +117,7 @@ def _emit_joined(step: LatestJoin[Any], site: Site) -> Callable[[Row, Row], None
 
 def build_in_order(step: InOrder[Any], site: Site) -> Operator:
     """Keep events until the watermark has passed them; emit them in the order of time."""
-    late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
+    late = _late_of(step, site)
     store = site.store_of(step)
     machine = OrderMachine(
         Stored(store.entries, store.due, store.groups.home),
@@ -116,7 +136,7 @@ def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
     store = site.store_of(step)
     live = Live(store.entries, store.due)
     pairs = Pairs(step, emit_at(site, step.holds_ns), site.failed, site.lost(Loss.UNMATCHED))
-    late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
+    late = _late_of(step, site)
     context = MachineContext(
         SIDES, live, site.time, pairs.emit, site.failed, late and _without_side(late), site.lost
     )

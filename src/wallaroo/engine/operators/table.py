@@ -22,7 +22,9 @@ from wallaroo.steps.joins.step import (
     Dedupe,
     InOrder,
     IntervalJoin,
+    JoinUntil,
     LatestJoin,
+    OpenJoin,
     Side,
     WindowJoin,
 )
@@ -36,6 +38,7 @@ from wallaroo.steps.kinds import (
     StateComputationMulti,
     Step,
 )
+from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.windows.step import WindowStep
 
 OPERATORS: dict[type[Step], Build] = {
@@ -47,10 +50,13 @@ OPERATORS: dict[type[Step], Build] = {
     StateComputation: state_computation.build,
     StateComputationMulti: state_computation_multi.build,
     WindowStep: windows.build,
-    IntervalJoin: joins.build,
-    LatestJoin: joins.build,
+    LatestPerKey: filter.build_latest,
+    IntervalJoin: joins.build_pairs,
+    JoinUntil: joins.build_pairs,
+    OpenJoin: joins.build_pairs,
+    LatestJoin: joins.build_latest,
     WindowJoin: joins.build_in_windows,
-    Dedupe: joins.build,
+    Dedupe: joins.build_dedupe,
     InOrder: joins.build_in_order,
     Side: computation.build,
     BatchEvents: state_computation_multi.build,

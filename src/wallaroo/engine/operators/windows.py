@@ -7,15 +7,17 @@ the engine's entries and time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.time.stage_time import behind
-from wallaroo.steps.windows.aggregation import calls_of
+from wallaroo.steps.windows.aggregation import BoundAggregation, calls_of
 from wallaroo.steps.windows.entries import Live
 from wallaroo.steps.windows.interface import MachineContext
 from wallaroo.steps.windows.late import AsLate, Late, LateEvent
 from wallaroo.steps.windows.machine import machine_of
+from wallaroo.steps.windows.spec import Window, WindowResult
 from wallaroo.steps.windows.step import WindowStep
 
 
@@ -24,7 +26,7 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
     store = site.store_of(step)
     live = Live(store.entries, store.due)
     context = MachineContext(
-        calls=calls_of(step.aggregation),
+        calls=_calls_of(step),
         live=live,
         now=site.time,
         emit=emit_at(site, step.holds_ns),
@@ -39,6 +41,19 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
         flush=lambda: live.flush(machine.next_due),
         merge=machine.merge,
     )
+
+
+def _calls_of(step: WindowStep[Any, Any]) -> BoundAggregation:
+    calls = calls_of(step.aggregation)
+    if not step.with_window:
+        return calls
+    output = calls.output
+
+    def with_window(key: Any, accumulator: Any, window: Window) -> WindowResult[Any] | None:
+        value = output(key, accumulator, window)
+        return None if value is None else WindowResult(key, value, window)
+
+    return replace(calls, output=with_window)
 
 
 def late_of(step: Any, site: Site) -> Late | None:

@@ -126,7 +126,7 @@ class EventStageBuilder:
         operators: list[Operator] = []
         emit = self.output(branches)
         for place in reversed(range(len(steps))):
-            if is_sampled and steps[place].keeps_entries:
+            if is_sampled and (steps[place].keeps_entries or steps[place].needs_key):
                 relays[place] = Relay(emit)
                 emit = relays[place].process
             operator = self.operator(steps[place], self._operator_site(place, emit, holds_ns))
@@ -268,7 +268,7 @@ class EventStageBuilder:
     def frames_head(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
         """Return a function that splits frames for ``feed_payloads``."""
         source = source_of(self.site.plan, self.stage)
-        return SplitFrames(source.config.wire_framing, feed_payloads)
+        return SplitFrames(source.config.wire_framing, feed_payloads, self.site.reading)
 
     def unpack(self, block: Block) -> tuple[Any, Any]:
         """Return a block's keys and values."""

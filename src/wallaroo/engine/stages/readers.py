@@ -5,33 +5,37 @@ Where it runs: pure (in workers).  A block's head is chosen by its kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from wallaroo.engine.blocks.keys import normalize_key
 from wallaroo.engine.exchange.exchange import Exchange
 from wallaroo.engine.failures.error_context import blame, show_frame
 from wallaroo.engine.failures.policies import OnError
+from wallaroo.engine.failures.reading import Reading
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.protocols.framing import Framing, frame_splitter
 from wallaroo.steps.kinds import Decoder, KeyExtractor
 from wallaroo.steps.losses import UNCOUNTED, Cell
 
-Payloads = list[Any]
+Payloads = Iterable[Any]
 
 
 class SplitFrames:
     """Head of a source stage for frames: it splits them into payloads."""
 
-    def __init__(self, framing: Framing, feed_payloads: Callable[[Payloads], None]):
+    def __init__(
+        self, framing: Framing, feed_payloads: Callable[[Iterable[Any]], None], reading: Reading
+    ):
         self._split = frame_splitter(framing)
         self._feed_payloads = feed_payloads
+        self._reading = reading
 
     def feed(self, frames: bytes) -> int:
         """Accept a run of whole frames; return their number."""
         payloads = self._split(frames)
-        self._feed_payloads(payloads)
+        self._feed_payloads(self._reading.over(payloads))
         return len(payloads)
 
     def flush(self) -> None:

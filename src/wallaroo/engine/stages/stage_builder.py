@@ -18,6 +18,7 @@ from wallaroo.engine.blocks.blocks import Block
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.blocks.packing import Packing
 from wallaroo.engine.failures.policies import OnError
+from wallaroo.engine.failures.reading import Reading
 from wallaroo.engine.operators.interface import Emit, Operator, Relay
 from wallaroo.engine.stages.readers import (
     Keyed,
@@ -57,6 +58,7 @@ class LevelSite:
     task: int
     owners: tuple[int, ...]  # the task of the next level that owns each key group
     policy: Callable[[Stage], Policy]
+    reading: Reading
     outputs: dict[int, list[bytes]]
     states: dict[str, KeyedState]
     stores: dict[str, OperatorState]

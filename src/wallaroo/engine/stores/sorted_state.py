@@ -20,7 +20,6 @@ from wallaroo.engine.blocks.keys import (
     Key,
     decode_key,
     encode_key,
-    group_of,
     group_of_key,
     homes,
 )
@@ -81,8 +80,7 @@ class Groups(NamedTuple):
 
     def locate(self, key: Key) -> tuple[int, bytes]:
         """Return a key's group and its encoded form."""
-        encoded = encode_key(key)
-        return group_of(encoded, self.of), encoded
+        return group_of_key(key, self.of), encode_key(key)
 
     def home(self, key: Key) -> Key:
         """Return the key under which the entries of a key's whole group are stored."""
@@ -144,12 +142,36 @@ class SortedState:
         self._packed.pop((key, sub), None)
         self.live[key, sub] = value
 
+    def add(self, key: Key, sub: Sub, value: Any) -> None:
+        """Set the value of an entry that is not there."""
+        self._note(key, sub, None)
+        self.live[key, sub] = value
+
     def delete(self, key: Key, sub: Sub) -> None:
         """Remove the entry, if it is there."""
         if (key, sub) not in self._stored:
             self._read(key, sub)
         self._packed.pop((key, sub), None)
         self.live.pop((key, sub), None)
+
+    def between(self, key: Key, low: Sub, high: Sub) -> Iterator[tuple[Sub, Any]]:
+        """Yield a key's committed values from one sub up to, not including, another, in order.
+
+        They are read-only, as those of ``peek``; removed ones are left out.
+        """
+        group, encoded = self._groups.locate(key)
+        prefix = key_prefix(encoded)
+        bounds = (prefix + encode_sub(sub) for sub in (low, high))
+        for stored, value in self._reader.scan(group, *bounds):
+            sub = decode_sub(stored, len(prefix))
+            place = key, sub
+            if place not in self._stored:
+                raw = split_entry(stored, value)[2]
+                self._packed[place] = raw
+                self._note(key, sub, raw)
+            packed = self._packed.get(place)
+            if packed is not None:
+                yield sub, self._loads(packed)
 
     def scan(self, key: Key) -> Iterator[tuple[Sub, Any]]:
         """Yield a key's entries in the order of subs, without those put meanwhile."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 
 from wallaroo.engine.failures.policies import Sample, Tally
@@ -32,8 +33,10 @@ from wallaroo.monitoring.metrics.progress import (
     Phase,
     Recovery,
     RunProgress,
+    Usage,
 )
 from wallaroo.monitoring.metrics.status import (
+    ProcessStatus,
     RunState,
     RunStatus,
     SinkLine,
@@ -86,7 +89,7 @@ class RunMeter:
     def own(self, epoch: int) -> None:
         """Note the epoch in which the run owns its checkpoint."""
         with self._lock:
-            self._progress.epoch = epoch
+            self._identity = replace(self._identity, epoch=epoch)
 
     def begin_running(self, now: float) -> None:
         """Note that input is processed from now on: rates do not count the start."""
@@ -115,6 +118,13 @@ class RunMeter:
         """Note how many worker processes were killed from outside in this run."""
         with self._lock:
             self._progress.workers_killed = count
+
+    def set_processes(
+        self, processes: tuple[ProcessStatus, ...], cpu_s: Mapping[str, float]
+    ) -> None:
+        """Note the processes on the driver's machine, and processor seconds by their names."""
+        with self._lock:
+            self._progress.usage = Usage(processes, cpu_s)
 
     def set_moved(self, text: str) -> None:
         """Note what the last change of the cluster moved, in words."""
@@ -239,7 +249,7 @@ class RunMeter:
                 waiting_for=self._flow.waiting_for,
                 checkpoint=self._identity.checkpoint,
                 is_durable=self._identity.is_durable,
-                epoch=self._progress.epoch,
+                epoch=self._identity.epoch,
                 recovered_batch=self._progress.recovery.batch,
                 errors=self._errors.counts,
                 losses=self._losses,
@@ -254,6 +264,8 @@ class RunMeter:
                 counts=self.counts.counts,
                 latency_target_ms=self._latency.target_ms,
                 latency_newest_ms=self._latency.newest_p99_ms,
+                processes=self._progress.usage.processes,
+                cpu_s=self._progress.usage.cpu_s,
             )
 
     def details(self) -> RunDetails:

@@ -6,9 +6,15 @@ Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from wallaroo.monitoring.metrics.status import RunState, StepTime, WorkerStatus
+from wallaroo.monitoring.metrics.status import (
+    ProcessStatus,
+    RunState,
+    StepTime,
+    WorkerStatus,
+)
 
 MOVES_KEPT = 20
 
@@ -40,6 +46,14 @@ class Moved:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Use of the driver's machine by the run."""
+
+    processes: tuple[ProcessStatus, ...] = ()
+    cpu_s: Mapping[str, float] = field(default_factory=dict)  # by the processes' names
+
+
 class RunProgress:
     """The progress of one run."""
 
@@ -47,12 +61,12 @@ class RunProgress:
         self.state = RunState.STARTING
         self.tasks = tasks
         self.recovery = Recovery()
-        self.epoch = 0  # the number of its claim to the checkpoint
         self.phase = Phase("", 0.0)  # the current one of a starting or stopping run
         self.phases: list[Phase] = []  # those of the start
         self.running_at = 0.0  # unix seconds; 0 before
         self.workers: tuple[WorkerStatus, ...] = ()
         self.workers_killed = 0
+        self.usage = Usage()
         self.moves: deque[Moved] = deque(maxlen=MOVES_KEPT)
         self.step_times: tuple[StepTime, ...] = ()
         self.damaged: tuple[str, ...] = ()  # files of the checkpoint, each with its damage

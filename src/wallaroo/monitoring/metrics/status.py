@@ -52,6 +52,20 @@ class SourceStatus:
     is_paused: bool  # ingress stopped reading: the backlog is at its bound
     is_ended: bool  # a file or generator without further events
     time: TimeStatus | None = None  # None in an application without time
+    # events that wait in each partition, the largest of them if they are many; empty if the source
+    # has none, or does not know
+    lags: Mapping[str, int] = field(default_factory=dict)
+    group: str = ""  # the consumer group under which the other system shows this reader
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """A process of the run on the driver's machine."""
+
+    name: str  # its role, such as "worker"
+    pid: int
+    cpu: float  # cores in use, over the last few seconds
+    resident_bytes: int  # with memory that it shares with others
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +216,10 @@ class RunStatus:
     counts: Counts = field(default_factory=dict)
     latency_target_ms: float = 0.0  # 0 if there is none
     latency_newest_ms: float = 0.0  # p99 of the last ten seconds; 0 if nothing left in them
+    dashboard: str = ""  # its address, without the token; empty: nothing is served
+    processes: tuple[ProcessStatus, ...] = ()  # on the driver's machine, the driver first
+    # processor seconds since the run began by the processes' names, those that ended included
+    cpu_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_late(self) -> bool:

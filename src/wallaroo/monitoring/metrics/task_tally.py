@@ -60,15 +60,26 @@ class TaskTally:
                     time.perf_counter_ns,
                     records.partition,
                     records.times_ns,
+                    records.origin,
                 )
                 self.samples += samples
             elif records.frames:
                 count = level.feed_frames(
-                    source, records.frames, receipt_ms, records.partition, records.times_ns
+                    source,
+                    records.frames,
+                    receipt_ms,
+                    records.partition,
+                    records.times_ns,
+                    records.origin,
                 )
             else:
                 count = level.feed_payloads(
-                    source, records.payloads, receipt_ms, records.partition, records.times_ns
+                    source,
+                    records.payloads,
+                    receipt_ms,
+                    records.partition,
+                    records.times_ns,
+                    records.origin,
                 )
             countdown -= 1
             stage = self._stages[source]

@@ -25,7 +25,7 @@ from typing import Any
 
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
 from wallaroo.checkpoints.inspection.values import Shown
-from wallaroo.engine.blocks.keys import Key, decode_key
+from wallaroo.engine.blocks.keys import Key, decode_key, normalize_key
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.monitoring.status_api.queries import KEYS, OBJECT, SEARCH
 from wallaroo.processes.child import end_of, say
@@ -163,12 +163,12 @@ def counts_of(state: StateAt | None, steps: Sequence[str]) -> dict[str, int]:
 def key_json(key: Key) -> str | int:
     """Return a key as JSON has it.
 
-    Text and numbers as they are, bytes as ``wallaroo state list`` shows them.
+    Text and numbers as they are, bytes and tuples as ``wallaroo state list`` shows them.
 
-    >>> key_json("AAPL"), key_json(7), key_json(b"AAPL")
-    ('AAPL', 7, "b'AAPL'")
+    >>> key_json("AAPL"), key_json(7), key_json(b"AAPL"), key_json(("A", 7))
+    ('AAPL', 7, "b'AAPL'", "('A', 7)")
     """
-    return repr(key) if isinstance(key, bytes) else key
+    return repr(key) if isinstance(key, bytes | tuple) else key
 
 
 def search(
@@ -223,14 +223,14 @@ def object_history(
 def keys_meant(text: str) -> list[Key]:
     """Return the keys that a text may mean, likeliest first.
 
-    >>> keys_meant("7"), keys_meant("b'x'"), keys_meant("the")
-    (['7', 7], ["b'x'", b'x'], ['the'])
+    >>> keys_meant("7"), keys_meant("b'x'"), keys_meant("the"), keys_meant("('a', 7)")
+    (['7', 7], ["b'x'", b'x'], ['the'], ["('a', 7)", ('a', 7)])
     """
     try:
         literal = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        is_key = not isinstance(literal, str | bool) and normalize_key(literal) == literal
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return [text]
-    is_key = isinstance(literal, bytes) or type(literal) is int
     return [text, literal] if is_key else [text]
 
 

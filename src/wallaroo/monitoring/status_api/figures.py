@@ -20,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.monitoring.metrics.details import LatencyBuckets, RunDetails
 from wallaroo.monitoring.metrics.status import (
+    ProcessStatus,
     RunState,
     RunStatus,
     SinkLine,
@@ -130,6 +131,32 @@ def _source_count(key: str) -> Read:
         ((source.name,), run.status.counts.get(key, {}).get(source.name, 0))
         for source in run.status.sources
     ]
+
+
+def _lags(run: Run) -> list[Row] | None:
+    """Return the lags of partitions; None if no source has any."""
+    rows: list[Row] = [
+        ((source.name, partition), lag)
+        for source in run.status.sources
+        for partition, lag in source.lags.items()
+    ]
+    return rows or None
+
+
+def _process(value: Callable[[list[ProcessStatus]], float]) -> Read:
+    """Return the reader of a figure of the processes that have one name."""
+
+    def read(run: Run) -> list[Row] | None:
+        named: dict[str, list[ProcessStatus]] = {}
+        for process in run.status.processes:
+            named.setdefault(process.name, []).append(process)
+        return [((name,), value(some)) for name, some in named.items()] or None
+
+    return read
+
+
+def _cpu(run: Run) -> list[Row] | None:
+    return [((name,), seconds) for name, seconds in run.status.cpu_s.items()] or None
 
 
 def _sink(value: Callable[[SinkLine], float]) -> Read:
@@ -290,6 +317,7 @@ _SINK = ("sink",)
 _STEP = ("step",)
 _STAGE = ("stage",)
 _WORKER = ("worker",)
+_PROCESS = ("process",)
 _GROUP = ("key_group",)
 _UP_TO = "Event time up to which nothing is expected any more, in unix time."
 _BEHIND = "How far that is behind the clock."
@@ -320,6 +348,13 @@ _OF_SOURCES = (
            _SOURCE, _source(lambda source: source.backlog_events)),
     Figure("backlog", "bytes", "Bytes received and not in a committed batch yet.", Kind.GAUGE,
            _SOURCE, _source(lambda source: source.backlog_bytes)),
+    Figure("source_info", "", "Always 1; its labels say what a source reads, and its consumer "
+           "group.", Kind.GAUGE, ("source", "at", "group"), lambda run: [
+               ((source.name, source.label, source.group), 1) for source in run.status.sources
+           ]),
+    Figure("source_partition_lag", "events", "Events that wait in a partition.", Kind.GAUGE,
+           ("source", "partition"), _lags, "Kafka, SQL tables and sources of your own; the 64 "
+           "largest of a source. Kafka's transaction markers count"),
     Figure("source_connections", "", "Open client connections.", Kind.GAUGE, _SOURCE,
            _source(lambda source: source.connections)),
     Figure("source_paused", "", "1 while reading is paused, the backlog being at its bound.",
@@ -400,7 +435,8 @@ _OF_STEPS = (
            ("step", "policy"), _failed),
     Figure("step_dropped_events", "", "Events that left a step without a result.", Kind.COUNTER,
            ("step", "reason"), _dropped, "filtered, late (dropped), skipped (by its error "
-           "policy), deduplicated, unmatched (in a join); expired: states of keys"),
+           "policy), deduplicated, replaced (in latest_per_key), unmatched (in a join); expired: "
+           "states of keys"),
     Figure("step_late_events", "", "Late events of a step, dropped or not.", Kind.COUNTER, _STEP,
            _late),
     Figure("step_late", "ratio", "Share of a step's events that are late.", Kind.GAUGE, _STEP,
@@ -418,6 +454,15 @@ _OF_WORKERS = (
            "memory; with `local[...]` only. Each is a line in the log; their tasks run again"),
     Figure("worker", "events", "Events that entered stages of a worker's tasks.", Kind.COUNTER,
            _WORKER, _load(lambda load: load.events)),
+)  # fmt: skip
+_OF_PROCESSES = (
+    Figure("processes", "", "Processes of the run on the driver's machine.", Kind.GAUGE, _PROCESS,
+           _process(len)),
+    Figure("process_resident", "bytes", "Memory of these processes.", Kind.GAUGE, _PROCESS,
+           _process(lambda some: sum(process.resident_bytes for process in some)),
+           "as of up to 10 s ago; memory that they share counts for each"),
+    Figure("process_cpu", "seconds", "Processor time of these processes.", Kind.COUNTER, _PROCESS,
+           _cpu, "those that ended included"),
 )  # fmt: skip
 _OF_STATE = (
     Figure("damaged_files", "", "Files of the checkpoint that were found damaged.", Kind.GAUGE, (),
@@ -448,5 +493,6 @@ FIGURES: tuple[Figure, ...] = (
     *_OF_BATCHES,
     *_OF_STEPS,
     *_OF_WORKERS,
+    *_OF_PROCESSES,
     *_OF_STATE,
 )

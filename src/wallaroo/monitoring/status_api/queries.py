@@ -26,6 +26,7 @@ from wallaroo.engine.blocks.shares import shares
 from wallaroo.monitoring.metrics.status import (
     ErrorCount,
     PipelineLatency,
+    ProcessStatus,
     RunState,
     RunStatus,
     SinkLine,
@@ -54,6 +55,7 @@ _ROWS: dict[str, type[Any]] = {
     "losses": StepLosses,
     "workers": WorkerStatus,
     "step_times": StepTime,
+    "processes": ProcessStatus,
 }
 
 

@@ -202,7 +202,7 @@ class FrameSplitter:
         before it are lost then.
         """
         self._buffer += data
-        found = []
+        contents = []
         at = 0
         while len(self._buffer) - at >= HEADER.size:
             (length,) = HEADER.unpack_from(self._buffer, at)
@@ -213,10 +213,10 @@ class FrameSplitter:
             if len(self._buffer) - at - HEADER.size < length:
                 break
             at += HEADER.size
-            found.append(bytes(self._buffer[at : at + length]))
+            contents.append(bytes(self._buffer[at : at + length]))
             at += length
         del self._buffer[:at]
-        return found
+        return contents
 
 
 class Reader:

@@ -74,12 +74,12 @@ class Streams:
 
     def claim(self, stream: int, name: bytes, owner: object) -> Stream | None:
         """Let ``owner`` send a stream; None if another connection does, or has its id."""
-        known = self.by_id.setdefault(stream, Stream(name))
-        if known.name != name or known.owner not in (None, owner):
+        claimed = self.by_id.setdefault(stream, Stream(name))
+        if claimed.name != name or claimed.owner not in (None, owner):
             return None
-        known.owner = owner
-        known.is_ended = False
-        return known
+        claimed.owner = owner
+        claimed.is_ended = False
+        return claimed
 
     def leave(self, owner: object) -> None:
         """Release the streams of a connection that has ended: another one may claim them."""

@@ -71,11 +71,11 @@ class Silence:
             self._waiting = None
         else:
             self._waiting = self._waiting or (self._asked_ns, head)
-            names = self._log.unread(position, head.position)
+            lags = self._log.lags(position, head.position)
             known = self._unread or {}
             unread = None
-            if names is not None:
-                unread = {name: known.get(name, self._asked_ns) for name in names}
+            if lags is not None:
+                unread = {name: known.get(name, self._asked_ns) for name in lags if lags[name]}
         self._unread = unread
 
     def committed(self, mark: SourceMark, clock_ns: int) -> None:

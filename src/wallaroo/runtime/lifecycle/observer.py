@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import nlargest
 
 from wallaroo.dataflow.plan.model import DEAD_LETTERS, Plan
 from wallaroo.engine.time.watermarks import Watermarks
@@ -15,10 +16,13 @@ from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.status import SinkLine, SourceStatus
 from wallaroo.runtime.batch.batches import Batches
+from wallaroo.runtime.lifecycle.outages import Outage
 from wallaroo.runtime.lifecycle.sink_waits import Wait
 from wallaroo.runtime.lifecycle.times import NO_TIMES, RunTimes, times_of
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import Head, Position, SourceLog
+
+PARTITIONS_MAX = 64  # those of a source whose lags are in the status
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Observer:
         self._committers = committers
         self._meter = meter
         self._waits = [Wait(sink.name, sink.config.label) for sink in plan.sinks]
+        self._outages = [Outage(source.config.name) for source in plan.sources]
         self._first = batches.ends  # positions at the beginning of this run
         self._has_time = plan.has_time
         self._marks = -1, Watermarks()  # with the batch that they belong to
@@ -69,7 +74,10 @@ class Observer:
         )
         sinks = self._sinks()
         # external causes first: the rest may follow from them
-        words = "; ".join(filter(None, (*(head.error for head in heads), waiting_for)))
+        outages = (
+            outage.note(head.error) for outage, head in zip(self._outages, heads, strict=True)
+        )
+        words = "; ".join(filter(None, (*outages, waiting_for)))
         self._meter.observe(sources, sinks, time.time(), words)
         self._meter.set_damaged(self._batches.damaged)
         trace_point("observer.looked")
@@ -130,4 +138,14 @@ class Observer:
             is_paused=head.is_paused,
             is_ended=head.is_ended,
             time=times.sources.get(config.name),
+            lags=_largest(self._logs[number].lags(done, head.position) or {}),
+            group=self._logs[number].group,
         )
+
+
+def _largest(lags: Mapping[str, int], most: int = PARTITIONS_MAX) -> dict[str, int]:
+    """Return the largest lags, in the order of partitions: figures of thousands help no one."""
+    if len(lags) <= most:
+        return dict(lags)
+    shown = set(nlargest(most, lags, key=lambda name: lags[name]))
+    return {name: lag for name, lag in lags.items() if name in shown}

@@ -18,6 +18,7 @@ from wallaroo.durable.disk_errors import unexpected_error
 from wallaroo.durable.ownership import UNOWNED
 from wallaroo.durable.scratch import Scratch, make_scratch, sweep_dead
 from wallaroo.errors import WallarooError
+from wallaroo.ingress.process import Feeders
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.monitoring.metrics.status import RunState, RunStatus
@@ -58,6 +59,7 @@ class Run(RunHandle):
         options: RunOptions,
         host: Host,
         scratch: Scratch | None = None,
+        feeders: Feeders | None = None,
     ):
         self.application = application
         self.options = options
@@ -75,9 +77,10 @@ class Run(RunHandle):
             latency_target_ms=options.latency_s * 1e3,
         )
         site = RunFolders(root, self._scratch.path)
-        self._spec = RunSpec(self.plan, options, host, site, meter)
+        self._spec = RunSpec(self.plan, options, host, site, meter, feeders or Feeders())
         self._owner = UNOWNED
         self._signals = Signals()
+        self._dashboard = ""
         self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
 
     # -- the handle
@@ -100,7 +103,7 @@ class Run(RunHandle):
         return True
 
     def status(self) -> RunStatus:
-        return self._spec.meter.status(time.time())
+        return replace(self._spec.meter.status(time.time()), dashboard=self._dashboard)
 
     @property
     def meter(self) -> RunMeter:
@@ -170,6 +173,7 @@ class Run(RunHandle):
             )
             stack.add(server.close)
             server.start()
+            self._dashboard = server.dashboard
             _log.info("dashboard %s (`wallaroo status --link`: with its token)", server.dashboard)
 
     def _report_recovery(self, components: RunComponents, warm_up: WarmUp) -> None:

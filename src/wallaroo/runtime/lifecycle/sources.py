@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wallaroo.durable.ownership import Ownership
-from wallaroo.ingress.process import Feeders, Feeding
+from wallaroo.ingress.process import Feeding
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.tasks.replay import tuned
 from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
@@ -33,9 +33,13 @@ class RunSources:
         self._configs = [source.config for source in spec.plan.sources]
         self._names = tuple(config.name for config in self._configs)
         self._context = LogContext(
-            spec.site.root / "spool", checkpoint, spec.is_durable, mark_bytes=tuning.mark_bytes
+            spec.site.root / "spool",
+            checkpoint,
+            spec.is_durable,
+            mark_bytes=tuning.mark_bytes,
+            until_now=spec.options.until_now,
         )
-        self._feeders = Feeders()
+        self._feeders = spec.feeders
         self.logs = tuple(config.open_log(self._context) for config in self._configs)
         self._certificate = ""  # the range server's, for workers elsewhere
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -79,6 +83,7 @@ class RunSources:
                 wake=str(self._spec.site.wake),
                 owner=self._owner,
                 patience_s=TAKE_OVER_S if options.is_taking_over else 0.0,
+                until_now=options.until_now,
             ),
         )
 

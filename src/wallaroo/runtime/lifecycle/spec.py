@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wallaroo.dataflow.plan.model import Plan
+from wallaroo.ingress.process import Feeders
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.options import RunOptions
 from wallaroo.runtime.host import Host, RunFolders
@@ -22,6 +23,7 @@ class RunSpec:
     host: Host
     site: RunFolders
     meter: RunMeter
+    feeders: Feeders
 
     @property
     def is_durable(self) -> bool:

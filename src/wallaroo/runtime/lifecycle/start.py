@@ -19,6 +19,7 @@ from wallaroo.checkpoints.inspection.compatibility import (
 )
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.monitoring.metrics.progress import Recovery
+from wallaroo.processes import console
 from wallaroo.runtime.batch.admission import AdmissionControl
 from wallaroo.runtime.batch.batch_metrics import BatchMetrics
 from wallaroo.runtime.batch.batches import Batches, BatchSetup
@@ -138,7 +139,7 @@ def _user_output(spec: RunSpec, stack: ShutdownStack) -> UserOutput:
     """Collect user code's output if workers are here; elsewhere their logs get it."""
     level = spec.options.app_log_level
     if not spec.host.is_local:
-        return UserOutput("", level)
+        return UserOutput("", level, is_json=console.is_json())
     collector = Collector(spec.site.scratch)
     stack.add(collector.close)
     collector.start()

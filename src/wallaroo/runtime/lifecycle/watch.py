@@ -12,13 +12,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wallaroo.errors import PeerError
 from wallaroo.monitoring.metrics.status import RunState
 from wallaroo.runtime.batch.batches import UnderWay
 from wallaroo.runtime.lifecycle.observer import Observation
 from wallaroo.runtime.lifecycle.phases import Phases
+from wallaroo.runtime.lifecycle.process_usage import ProcessUsage
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.lifecycle.start import RunComponents
 
@@ -42,7 +43,7 @@ class Busy:
     """The last time at which there was something to do."""
 
     batch: int = -1
-    at: float = -IDLE_AFTER_S  # monotonic
+    at: float = field(default_factory=time.monotonic)  # a run that begins is not idle
 
     def pause_s(self, is_busy: bool, batch: int, now: float) -> float:
         """Note whether there is something to do, and the last batch; return the next pause.
@@ -71,6 +72,7 @@ class Watch:
         self._stop = stop
         self._overdue = Overdue()
         self._busy = Busy()
+        self._usage = ProcessUsage()
 
     def run(self) -> RunState:
         """Watch the run until its end; return its last state, or raise the error that ended it."""
@@ -98,7 +100,7 @@ class Watch:
             if self._look().is_input_done and self._components.batches.is_finished:
                 # the committed output is complete: it has to be sent, too
                 self._phases.note("sending the last output")
-                if self._components.sinks.has_sent_everything:
+                if self._components.sinks.has_sent_everything and not self._stop.is_set():
                     return RunState.FINISHED
             self._stop.wait(self._pause_s())
         return RunState.STOPPED
@@ -125,6 +127,9 @@ class Watch:
         self._components.sinks.poll()
         waiting_for = host.waiting_for, self._components.sources.waiting_for, self._overdue_words()
         self._spec.meter.set_workers_killed(host.workers_killed)
+        processes = self._usage.sample()
+        if processes is not None:
+            self._spec.meter.set_processes(processes, self._usage.cpu_s)
         observed = self._components.observer.look("; ".join(filter(None, waiting_for)))
         is_full = self._components.sinks.is_full(self._spec.options.backlog_bytes_max)
         self._components.intake.hold(is_full)

@@ -5,6 +5,7 @@ Where it runs: driver, in a thread of its own.
 
 from __future__ import annotations
 
+import json
 import selectors
 import socket
 import struct
@@ -12,7 +13,8 @@ import threading
 from pathlib import Path
 
 from wallaroo.processes import console
-from wallaroo.runtime.user_output.settings import SEPARATOR
+from wallaroo.processes.log_entry import Entry
+from wallaroo.runtime.user_output.settings import STRUCTURED
 
 READ_BYTES = 64 * 1024
 LINE_BYTES_MAX = 1024 * 1024  # a longer line is cut: the rest comes as a line of its own
@@ -119,10 +121,8 @@ class Collector:
         connection.close()
 
     def _print(self, connection: socket.socket, lines: list[bytes]) -> None:
-        worker = f"worker {self._numbers[connection]}"
-        text = "".join(_shown(line, worker) for line in lines)
-        if text:
-            console.write_lines(text)
+        for line in lines:
+            console.write(_entry(line, self._numbers[connection]))
 
 
 def _pid_of(connection: socket.socket) -> int:
@@ -136,6 +136,7 @@ def _pid_of(connection: socket.socket) -> int:
     return int(pid)
 
 
-def _shown(line: bytes, worker: str) -> str:
-    step, _, text = line.decode(errors="backslashreplace").rpartition(SEPARATOR)
-    return f"[{step}, {worker}] {text}\n" if step else f"[{worker}] {text}\n"
+def _entry(line: bytes, worker: int) -> Entry:
+    if line.startswith(STRUCTURED):
+        return Entry(**json.loads(line[len(STRUCTURED) :]), worker=worker)
+    return Entry(line.decode(errors="backslashreplace"), worker=worker)

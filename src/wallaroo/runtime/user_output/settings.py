@@ -16,7 +16,8 @@ LEVELS = {
     "error": logging.ERROR,
     "off": logging.CRITICAL + 1,
 }
-SEPARATOR = "\0"  # between the step's name and the line, on the socket
+# begins a line of Python's on the socket: JSON follows; C code's lines come as they are
+STRUCTURED = b"\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,4 @@ class UserOutput:
     log_level: str = "info"
     # tasks that run in the driver itself print as they are; 0: workers are on other machines
     driver_pid: int = 0
+    is_json: bool = False  # the form of the log, for a worker that writes to its own stderr

@@ -14,17 +14,20 @@ Python stack shows.
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from types import CodeType, FrameType
 from typing import Any, TextIO, cast
 
 from wallaroo.processes.console import WholeLines
-from wallaroo.runtime.user_output.settings import LEVELS, SEPARATOR, UserOutput
+from wallaroo.processes.log_entry import Entry, as_json, of_record, plain
+from wallaroo.runtime.user_output.settings import LEVELS, STRUCTURED, UserOutput
 from wallaroo.steps.kinds import Step
 
 Steps = Callable[[], Iterable[Step]]
@@ -48,7 +51,7 @@ class NoInput(io.TextIOBase):
 
 
 class LineSender:
-    """A sender of lines to the driver, or else to the worker's own stderr."""
+    """A sender of log entries to the driver, or else to the worker's own stderr."""
 
     def __init__(self, output: UserOutput, plan_id: str, steps: Steps, stderr: TextIO) -> None:
         self.output = output
@@ -61,15 +64,18 @@ class LineSender:
 
     def send(self, lines: str, frame: FrameType | None) -> None:
         """Send whole lines that code of ``frame`` printed."""
-        step = self._step_of(frame)
+        step = self.step_of(frame)
+        self.send_entries([Entry(line, step=step) for line in lines.splitlines()])
+
+    def send_entries(self, entries: Sequence[Entry]) -> None:
+        """Send entries, all or none of them to the driver."""
         with self._lock:
             try:
-                self._connected().sendall(_packed(step, lines))
+                self._connected().sendall(b"".join(map(_packed, entries)))
             except OSError:
                 self._socket = None
-                prefix = f"[{step}] " if step else ""
-                whole = "".join(f"{prefix}{line}\n" for line in lines.splitlines())
-                self.stderr.write(whole)
+                form = as_json if self.output.is_json else plain
+                self.stderr.write("".join(f"{form(entry)}\n" for entry in entries))
                 self.stderr.flush()
 
     def _connected(self) -> socket.socket:
@@ -81,7 +87,8 @@ class LineSender:
             self._socket = connection
         return self._socket
 
-    def _step_of(self, frame: FrameType | None) -> str:
+    def step_of(self, frame: FrameType | None) -> str:
+        """Return the name of the step whose function is on the stack, if any."""
         if not self._names:
             self._names = codes_of(self._steps())
         while frame is not None:
@@ -194,29 +201,26 @@ def codes_of(steps: Iterable[Step]) -> dict[CodeType, str]:
     return found
 
 
-def _packed(step: str, lines: str) -> bytes:
-    text = "".join(f"{step}{SEPARATOR}{line}\n" for line in lines.splitlines())
-    return text.encode(errors="backslashreplace")
+def _packed(entry: Entry) -> bytes:
+    members = {name: value for name, value in asdict(entry).items() if value}
+    return STRUCTURED + json.dumps({"message": "", **members}).encode() + b"\n"
 
 
 def _log_by_default(level: int) -> None:
-    """Let records reach stderr unless the application ever configures logging."""
-    handler = logging.StreamHandler(_CurrentStderr())
-    handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
-    logging.lastResort = handler
+    """Let records reach the log unless the application ever configures logging."""
+    logging.lastResort = _Records()
     root = logging.getLogger()
     if not root.handlers:
         root.setLevel(level)
 
 
-class _CurrentStderr:
-    """The present sys.stderr, read at each write."""
+class _Records(logging.Handler):
+    """A handler that sends records with the step that logged them."""
 
-    def write(self, text: str) -> int:
-        return sys.stderr.write(text)
-
-    def flush(self) -> None:
-        sys.stderr.flush()
+    def emit(self, record: logging.LogRecord) -> None:
+        if _attached is not None:
+            step = _attached.step_of(sys._getframe(1))
+            _attached.send_entries([of_record(record, step)])
 
 
 def _no_terminal(*_: object, **__: object) -> None:

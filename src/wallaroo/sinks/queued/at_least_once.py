@@ -14,10 +14,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
+from wallaroo.network.client_errors import ClientErrors
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import (
     CommitContext,
@@ -111,9 +112,15 @@ class SlicedSession(Session):
 class SlicedSystem(ExternalSystem[Config]):
     """A system that accepts outputs one by one, and has no transactions."""
 
+    session: ClassVar[Any]  # the class of its sessions
+
     def __init__(self, config: Config, context: CommitContext):
         super().__init__(config, context)
         self._progress = Progress()
+
+    def connect(self, checkpoint: str) -> Session:
+        opened: Session = self.session(self._config, self._progress, checkpoint)
+        return opened
 
     def retry_text(self, place: str, error: object, retries: int | None, pause_s: float) -> str:
         """Return the failure and the next retry, in words; empty after the last of ``retries``."""
@@ -131,34 +138,30 @@ class AckingSystem(SlicedSystem[Config]):
     ``{target}``.  ``ways_to_correct``: what a user does then, before the next run.
     """
 
+    client: ClassVar[ClientErrors]
     refusal: ClassVar[str]
     ways_to_correct: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.errors = (*cls.client.types, DeliveryError)
 
     @property
     @abstractmethod
     def place(self) -> str:
         """Return the server's name in errors."""
 
-    @abstractmethod
-    def is_transient(self, error: Exception) -> bool:
-        """Return whether a retry can help after an error of the client's."""
-
-    @abstractmethod
-    def sentence(self, error: Exception) -> str:
-        """Return the message of an error, in a line."""
-
     def waiting_for(self, error: Exception) -> str:
         if isinstance(error, DeliveryError):
             passes = error.is_transient
         else:
-            passes = self.is_transient(error)
-        return f"{self.place} ({self.sentence(error)})" if passes else ""
+            passes = self.client.is_transient(error)
+        return f"{self.place} ({self.client.sentence(error)})" if passes else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         output = f"batch {batch.batch}" if batch else "output"
         what = self.refusal.format(output=output, target=self.target)
         return PeerError(
-            f"{self.place} {what} of sink '{self._context.sink}': {self.sentence(error)}. Nothing "
-            f"is lost: committed output waits in {self._context.staging}. {self.ways_to_correct}, "
-            f"then run again."
+            f"{self.place} {what} of sink '{self._context.sink}': {self.client.sentence(error)}. "
+            f"Nothing is lost: committed output waits in {self._context.staging}. "
+            f"{self.ways_to_correct}, then run again."
         )

@@ -70,6 +70,17 @@ class PendingBatch:
             staged,
         )
 
+    @staticmethod
+    def joined(batches: Sequence[PendingBatch]) -> PendingBatch:
+        """Return consecutive batches as one, named by the last; ``start``: the first's number."""
+        return PendingBatch(
+            batches[-1].commit,
+            batches[0].batch,
+            sum(batch.bytes for batch in batches),
+            sum(batch.outputs for batch in batches),
+            tuple(token for batch in batches for token in batch.tokens),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the batch as it is written into files."""
         return {

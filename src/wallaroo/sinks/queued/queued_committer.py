@@ -103,28 +103,26 @@ class QueuedCommitter(SinkCommitter):
 
         Returns before the output is in the system.
         """
-        made = PendingBatch.of(commit, 0, tokens)
+        batch = PendingBatch.of(commit, 0, tokens)
         with self._state:
             self._refuse_broken()
             if commit.batch <= self._history.last.batch:
                 return
             retained = (*self._history.retained, commit)[-HISTORY_KEPT:]
             self._history = replace(self._history, retained=retained, tokens=())
-            if made is not None:
-                self._waiting.add(made)
+            if batch is not None:
+                self._waiting.add(batch)
             self._note_committed()
             self._state.notify_all()
         fault_point(f"{self._points}.handed")
         with self._state:
-            if made is not None:
-                self._waiting.record(made)
+            if batch is not None:
+                self._waiting.record(batch)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what these uncommitted tokens staged."""
         remove_staged(self._waiting.staging, tokens)
 
     def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
         with self._state:
             self._status.pending_bytes = self._waiting.bytes
             status = self._status.copy()
@@ -258,6 +256,7 @@ class QueuedCommitter(SinkCommitter):
     def _serve(self) -> None:
         """Open a session, write what waits and what comes, and close it."""
         self._begin()
+        self._history.owner.require()  # a new session may end another run's
         session = self._system.connect(self._history.checkpoint)
         try:
             self._take_over(session)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import optional_library
+from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.queued.system import CommitContext, ExternalSystem
 from wallaroo.sinks.staging import StagedWriter
@@ -28,11 +29,14 @@ class QueuedSinkConfig(SinkConfig):
     system: ClassVar[str]  # "module:class" of its `ExternalSystem`
     # the same of the `QueuedCommitter` that writes to it
     queue: ClassVar[str] = "wallaroo.sinks.queued.queued_committer:QueuedCommitter"
-    # an optional library that the system imports; the extra of the package is the sink's ``kind``
+    # an optional library that the system imports, as pip names it
     library: ClassVar[str] = ""
 
+    @property
+    def address(self) -> str:
+        return without_secrets(getattr(self, "url", ""))
+
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Return a writer that stages one task's outputs of one batch in the outbox."""
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
@@ -47,6 +51,6 @@ class QueuedSinkConfig(SinkConfig):
     def open_system(self, context: CommitContext) -> ExternalSystem[Any]:
         """Return the system that the driver writes to."""
         user = f"Sink '{context.sink}' ({self.label})"
-        with optional_library(user, self.library, self.kind) if self.library else nullcontext():
+        with optional_library(user, self.library) if self.library else nullcontext():
             system: Callable[..., ExternalSystem[Any]] = load(self.system)
         return system(self, context)

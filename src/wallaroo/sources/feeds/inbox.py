@@ -44,11 +44,15 @@ AGAIN_S_MAX = 30.0
 
 
 class Pushed(NamedTuple):
-    """An event's frame, the position after it, and a callback once stored."""
+    """An event's frame, the position after it, and a callback once stored.
+
+    ``skipped``: events before it that were lost before they were read, and are left out.
+    """
 
     frame: bytes
     position: Any
     stored: Callable[[], object] | None
+    skipped: int = 0
 
 
 class Inbox:
@@ -59,9 +63,14 @@ class Inbox:
         self._waiting: deque[Pushed] = deque()
         self._bytes = 0
         self.is_ended = False
+        self.accepted = 0  # events so far
         self._failure: Exception | None = None
         self.problem = ""  # why nothing comes at the moment
         self.is_away = False  # the other system was not reached yet: nothing can come
+        self.knows_present = False  # `reach_present` will be called
+        self._put = 0  # events, so far
+        self._taken = 0
+        self._present: int | None = None  # so many events were there at the beginning
 
     def put(self, pushed: Pushed) -> None:
         """Add an event; wait while the inbox is full."""
@@ -76,6 +85,18 @@ class Inbox:
                 return False
             self._add(pushed)
             return True
+
+    def reach_present(self) -> None:
+        """Note that all that the other system held at the beginning has been put."""
+        with self._changed:
+            self._present = self._put if self._present is None else self._present
+
+    @property
+    def is_caught_up(self) -> bool | None:
+        """Return whether all of that has been taken; None if it is not known what that was."""
+        if not self.knows_present:
+            return None
+        return self._present is not None and self._taken >= self._present
 
     def end(self, failure: Exception | None = None) -> None:
         """End the source, perhaps because of a failure: nothing more comes."""
@@ -93,18 +114,19 @@ class Inbox:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self.is_ended, wait_s)
-            taken: list[Pushed] = []
+            events: list[Pushed] = []
             size = 0
             while self._waiting and size < RUN_BYTES_MAX:
-                taken.append(self._waiting.popleft())
-                size += len(taken[-1].frame)
+                events.append(self._waiting.popleft())
+                size += len(events[-1].frame)
             self._bytes -= size
+            self._taken += len(events)
             self._changed.notify_all()
-            if not taken and self.is_ended:
+            if not events and self.is_ended:
                 if self._failure is not None:
                     raise self._failure
                 return None
-            return taken
+            return events
 
     def _has_room(self) -> bool:
         is_full = len(self._waiting) >= EVENTS_MAX or self._bytes >= BYTES_MAX
@@ -113,7 +135,9 @@ class Inbox:
     def _add(self, pushed: Pushed) -> None:
         if not self.is_ended:  # what comes after the end is dropped
             self._waiting.append(pushed)
+            self.accepted += 1
             self._bytes += len(pushed.frame)
+            self._put += 1
             self._changed.notify_all()
 
 
@@ -149,23 +173,32 @@ class InboxFeed:
         """
         if self._thread is None:
             self._start()
-        taken = self._inbox.take(IDLE_S)
-        if taken is None:
+        events = self._inbox.take(IDLE_S)
+        if events is None:
             return None
-        if not taken:
+        if not events:
             self._look_after_work()
             inbox = self._inbox
-            return FrameRun(b"", 0, self._resume, problem=inbox.problem, is_away=inbox.is_away)
+            return FrameRun(
+                b"",
+                0,
+                self._resume,
+                problem=inbox.problem,
+                is_away=inbox.is_away,
+                is_caught_up=inbox.is_caught_up,
+            )
         self._pause_s = AGAIN_S
-        self._resume = pickle.dumps(taken[-1].position)
-        wanted = [pushed.stored for pushed in taken if pushed.stored is not None]
-        frames = b"".join(pushed.frame for pushed in taken)
+        self._resume = pickle.dumps(events[-1].position)
+        wanted = [pushed.stored for pushed in events if pushed.stored is not None]
+        frames = b"".join(pushed.frame for pushed in events)
         return FrameRun(
             frames,
-            len(taken),
+            len(events),
             self._resume,
             stored=lambda: _call(wanted),
             problem=self._inbox.problem,
+            skipped=sum(pushed.skipped for pushed in events),
+            is_caught_up=self._inbox.is_caught_up,
         )
 
     def _start(self) -> None:

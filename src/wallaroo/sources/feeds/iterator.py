@@ -12,12 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.feeds.generator import unpickled
-from wallaroo.sources.feeds.inbox import (
-    Inbox,
-    InboxFeed,
-    Pushed,
-    framer_of,
-)
+from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed, framer_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Callback, Decoder
 

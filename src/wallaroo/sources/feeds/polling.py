@@ -76,4 +76,5 @@ class PollingFeed:
             raise failure_of(self._source.name, error, after(self._position)) from None
         self._position = position
         pause_s = 0.0 if frames else self._source.every_s
-        return FrameRun(b"".join(frames), len(frames), resume, pause_s)
+        is_caught_up = not frames
+        return FrameRun(b"".join(frames), len(frames), resume, pause_s, is_caught_up=is_caught_up)

@@ -14,12 +14,7 @@ from wallaroo.errors import PeerError
 from wallaroo.sources.failures import after, failure_of
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.feeds.generator import unpickled
-from wallaroo.sources.feeds.inbox import (
-    Inbox,
-    InboxFeed,
-    Pushed,
-    framer_of,
-)
+from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed, framer_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Callback, Decoder
 

@@ -170,12 +170,12 @@ class Cluster:
             return
         seen = self._first_hosts(is_waiting)
         errors = self._asked(seen)
-        known = {host.host for host in seen}
+        hosts = {host.host for host in seen}
         until = time.monotonic() + OTHERS_S
         while self.is_empty and errors and is_waiting() and time.monotonic() < until:
             time.sleep(LOOK_S)
-            others = [one for one in executors_of(self._context).values() if one.host not in known]
-            known.update(one.host for one in others)
+            others = [one for one in executors_of(self._context).values() if one.host not in hosts]
+            hosts.update(one.host for one in others)
             errors += self._asked(others)
         if errors and self.is_empty:
             raise errors[0]

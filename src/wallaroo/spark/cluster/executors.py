@@ -24,7 +24,7 @@ def executors_of(context: SparkContext) -> dict[str, ExecutorHost]:
     spark = context._jsc.sc()
     listed = spark.statusStore().executorList(True)
     scheduler = spark.schedulerBackend()
-    found: dict[str, ExecutorHost] = {}
+    hosts: dict[str, ExecutorHost] = {}
     for number in range(listed.size()):
         executor = listed.apply(number)
         name = str(executor.id())
@@ -33,8 +33,8 @@ def executors_of(context: SparkContext) -> dict[str, ExecutorHost]:
         if name == "driver" or not cores or not scheduler.isExecutorActive(name):
             continue
         host = str(executor.hostPort()).rsplit(":", 1)[0]
-        known = found.get(host, ExecutorHost(host, (), 0))
-        found[host] = ExecutorHost(
+        known = hosts.get(host, ExecutorHost(host, (), 0))
+        hosts[host] = ExecutorHost(
             host, tuple(sorted((*known.executors, name))), known.cores + cores
         )
-    return found
+    return hosts

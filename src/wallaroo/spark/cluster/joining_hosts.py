@@ -14,12 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.runtime.tasks.job import (
-    BatchJob,
-    Deployment,
-    plan_of,
-    worker_name,
-)
+from wallaroo.runtime.tasks.job import BatchJob, Deployment, plan_of, worker_name
 from wallaroo.runtime.tasks.task import state_from_view, unexpected
 from wallaroo.state.log.layout import FORMAT
 

@@ -89,7 +89,7 @@ class Membership:
     def status(self) -> tuple[WorkerStatus, ...]:
         """Return the members as ``wallaroo status`` shows them."""
         groups = self.ownership.by_worker()
-        found = [
+        statuses = [
             WorkerStatus(
                 name=member.worker,
                 host=member.host,
@@ -99,4 +99,4 @@ class Membership:
             )
             for member in self.members
         ]
-        return tuple(sorted(found, key=lambda worker: worker.name))
+        return tuple(sorted(statuses, key=lambda worker: worker.name))

@@ -74,16 +74,16 @@ def is_safe(path: Path) -> bool:
     """Return whether ``path`` is a file that only this user or root can have written."""
     owners = (os.geteuid(), 0)
     try:
-        found = path.lstat()
+        status = path.lstat()
         folder = path.parent.stat()
     except OSError:
         return False
     others = stat.S_IWGRP | stat.S_IWOTH
     return (
-        stat.S_ISREG(found.st_mode)
-        and found.st_uid in owners
+        stat.S_ISREG(status.st_mode)
+        and status.st_uid in owners
         and folder.st_uid in owners
-        and not (found.st_mode | folder.st_mode) & others
+        and not (status.st_mode | folder.st_mode) & others
     )
 
 

@@ -128,6 +128,21 @@ def _silent(*_: object) -> None:
     """Print nothing."""
 
 
+def is_jvm_gone(wait_s: float = 0.0) -> bool:
+    """Return whether this process had a JVM, and it has ended, or ends within ``wait_s`` seconds.
+
+    A killed process closes its sockets a moment before it has ended.
+    """
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def wait_for_exit(seconds: float) -> None:
     """End this process's JVM, without a session, and wait for what it writes at exit."""
     gateway: Any = SparkContext._gateway

@@ -113,13 +113,13 @@ def check_worker_python(environment: Mapping[str, str]) -> None:
     program = environment.get(variable, "")
     if program in ("", sys.executable):
         return
-    found = shutil.which(program, path=environment.get("PATH"))
-    if found is None:
+    path = shutil.which(program, path=environment.get("PATH"))
+    if path is None:
         raise PeerError(
             f"{variable} is {program}, and there is no such program. {_use_this_python(variable)}"
         )
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
-    theirs, *missing = _version_and_missing(found)
+    theirs, *missing = _version_and_missing(path)
     if theirs != ours:
         what = f"is Python {theirs}" if theirs else "does not start"
         raise PeerError(
@@ -183,14 +183,14 @@ def _check_acknowledged(plan: Plan, ack_ports: tuple[tuple[str, int], ...]) -> N
     ]
     for name, port in ack_ports:
         if name not in names:
-            known = ", ".join(f"'{known}'" for known in names) or "none"
+            listed = ", ".join(f"'{listed}'" for listed in names) or "none"
             near = difflib.get_close_matches(name, names, 1)
             hint = f"Write --acknowledged {near[0] if near else 'NAME'}={port}."
             raise PipelineError(
                 Problem(
                     f"--acknowledged {name}={port}",
                     "",
-                    f"there is no TCP source '{name}'; this application's TCP sources: {known}.",
+                    f"there is no TCP source '{name}'; this application's TCP sources: {listed}.",
                     hint if names else "Only TCP sources acknowledge.",
                 )
             )

@@ -6,11 +6,13 @@ Where it runs: driver.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator
 
 from wallaroo.processes import console
 from wallaroo.processes.killed_workers import note_death, read_death
+from wallaroo.processes.log_entry import Entry
 
 NOISE = (
     b"WARNING: Using incubator modules",
@@ -27,6 +29,9 @@ HEAD = b"Traceback (most recent call last)"
 OF_SPARK = (b"pyspark/daemon.py", b"in local_connect_and_auth")
 # between the tracebacks of an error and of the one that it follows
 BETWEEN = (b"\n", b"During handling of the above", b"The above exception was the direct cause")
+
+_OF_LOG4J = re.compile(r"spark (\w+) ([\w$.]+): ")  # as the pattern in wallaroo.spark.jvm.settings
+_LEVELS = {"WARN": "warning", "FATAL": "critical", "TRACE": "debug"}  # log4j's: ours
 
 _is_closing = threading.Event()
 
@@ -93,4 +98,17 @@ def _is_of_spark(lines: list[bytes]) -> bool:
 
 def _pass_on(text: bytes) -> None:
     if not _is_closing.is_set():
-        console.write_lines(text.decode(errors="backslashreplace"), 2)
+        console.write(entry_of(text.decode(errors="backslashreplace").rstrip("\n")), 2)
+
+
+def entry_of(text: str) -> Entry:
+    """Return the log entry of a line of Spark's processes; the logger is a class of Spark.
+
+    >>> entry_of("spark WARN TaskSetManager: Lost task").logger
+    'spark.TaskSetManager'
+    """
+    found = _OF_LOG4J.match(text)
+    if found is None:
+        return Entry(text, logger="spark")
+    level = _LEVELS.get(found[1], found[1].lower())
+    return Entry(text, level, f"spark.{found[2]}")

@@ -29,18 +29,8 @@ from wallaroo.processes import table as processes
 from wallaroo.processes.table import Process
 from wallaroo.spark.local_cluster import state
 from wallaroo.spark.local_cluster.daemons import Daemons, PortTakenError
-from wallaroo.spark.local_cluster.hosts import (
-    Loopback,
-    Places,
-    free_ports,
-    is_free,
-)
-from wallaroo.spark.local_cluster.leaving import (
-    GRACE_S,
-    WorkerRemoval,
-    kill,
-    let_leave,
-)
+from wallaroo.spark.local_cluster.hosts import Loopback, Places, free_ports, is_free
+from wallaroo.spark.local_cluster.leaving import GRACE_S, WorkerRemoval, kill, let_leave
 from wallaroo.spark.local_cluster.master_api import ALIVE, ask_master
 from wallaroo.spark.local_cluster.secrets import new_secret, publish, withdraw
 from wallaroo.spark.local_cluster.state import ClusterRecord, WorkerRecord
@@ -365,13 +355,13 @@ class LocalCluster:
             record = state.read(self.folder)
         except PeerError:
             record = None  # damaged: only the marks identify processes
-        found = {
+        by_pid = {
             process.pid: process
             for process in processes.with_descendants(record.processes() if record else [])
         }
-        found.update((process.pid, process) for process in processes.marked(*self._daemons.marks))
-        processes.end(record.processes() if record else list(found.values()), GRACE_S)
-        processes.kill(list(found.values()))
+        by_pid.update((process.pid, process) for process in processes.marked(*self._daemons.marks))
+        processes.end(record.processes() if record else list(by_pid.values()), GRACE_S)
+        processes.kill(list(by_pid.values()))
         processes.kill(processes.marked(*self._daemons.marks))  # processes started meanwhile
         for child in self._children:
             child.poll()
@@ -386,7 +376,7 @@ class LocalCluster:
                 if record
                 else ClusterRecord(1, MEMORY_DEFAULT),
             )
-        return len(found)
+        return len(by_pid)
 
 
 def cores_here() -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.durable.whole_file import write_whole
-from wallaroo.errors import PeerError
+from wallaroo.errors import PeerError, install_command
 from wallaroo.spark.local_cluster.secrets import pages_with, settings_with
 
 # In the environment of daemons and of all their descendants.
@@ -72,7 +72,9 @@ def find_spark() -> Path:
     for place in filter(None, places):
         if (Path(place) / "bin" / "spark-class").exists() and (Path(place) / "jars").is_dir():
             return Path(place)
-    raise PeerError('Spark is not installed for this Python. Run: pip install "pyspark==4.3.*"')
+    raise PeerError(
+        f"Spark is not installed for this Python. Install it: {install_command('pyspark==4.3.*')}"
+    )
 
 
 Wrap = Callable[[tuple[str, ...]], tuple[str, ...]]
@@ -245,10 +247,10 @@ def _tail(log: Path, begin: int) -> str:
 
 def _reason(said: str) -> str:
     """Return the last error in a log, in parentheses, without the stack below it; "" if none."""
-    found = re.findall(
+    matches = re.findall(
         r"^(?:\S+ \S+ ERROR \w+: (.*)|Caused by: (.*)|Exception in thread .*?: (.*)|(Error: .*))$",
         said,
         re.MULTILINE,
     )
-    text = next(filter(None, found[-1]), "") if found else ""
+    text = next(filter(None, matches[-1]), "") if matches else ""
     return f" ({text[:200].rstrip('.')})" if text else ""

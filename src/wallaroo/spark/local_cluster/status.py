@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wallaroo.processes.table import is_running
-from wallaroo.spark.local_cluster.master_api import (
-    Executor,
-    MasterView,
-    ask_master,
-    ask_worker,
-)
+from wallaroo.spark.local_cluster.master_api import Executor, MasterView, ask_master, ask_worker
 from wallaroo.spark.local_cluster.state import ClusterRecord, WorkerRecord
 
 

@@ -51,12 +51,12 @@ def modules_in(folder: Path, bytes_max: int = BYTES_MAX) -> Iterator[Path]:
     total = 0
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if entry.suffix == ".py" and entry.is_file():
-            found: Iterable[Path] = (entry,)
+            files: Iterable[Path] = (entry,)
         elif entry.is_dir() and (entry / "__init__.py").exists() and entry != PACKAGE_ROOT:
-            found = _files_below(entry)
+            files = _files_below(entry)
         else:
             continue
-        for file in found:
+        for file in files:
             total += file.stat().st_size
             if total > bytes_max:
                 raise PeerError(

@@ -38,19 +38,19 @@ def reason_of(error: BaseException) -> str:
         if isinstance(error, Py4JJavaError)
         else f"{type(error).__name__}: {error}"
     )
-    if found := _MISSING.search(text):
+    if match := _MISSING.search(text):
         return (
-            f"its Python has no module named {found[1]!r}. Install wallaroo-spark's dependencies "
+            f"its Python has no module named {match[1]!r}. Install wallaroo-spark's dependencies "
             "(and the application's) on every host, or ship them: docs/scaling.md, 'Dependencies'."
         )
-    if found := _VERSIONS.search(text):
+    if match := _VERSIONS.search(text):
         return (
-            f"its Python is {found[1]}, the driver's is {found[2]}. Install the same version "
+            f"its Python is {match[1]}, the driver's is {match[2]}. Install the same version "
             "there, or name it with the environment variable PYSPARK_PYTHON."
         )
-    if found := _NO_PYTHON.search(text):
+    if match := _NO_PYTHON.search(text):
         return (
-            f"it has no program {found[1]}. Name its Python with the environment variable "
+            f"it has no program {match[1]}. Name its Python with the environment variable "
             f"PYSPARK_PYTHON."
         )
     causes = _CAUSE.findall(text)

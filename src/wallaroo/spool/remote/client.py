@@ -16,12 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.network.hmac_auth import (
-    CHALLENGE_BYTES,
-    PROOF_BYTES,
-    sign,
-    verify,
-)
+from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign, verify
 from wallaroo.network.tls_sockets import Address, pinned_context
 from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import Boundary, Chunk, folder_of
@@ -199,12 +194,17 @@ class _Link:
             raise self._protocol_error(
                 f"it says {magic!r}, version {version}, and not {MAGIC!r}, version {VERSION}"
             )
-        own = secrets.token_bytes(CHALLENGE_BYTES)
+        nonce = secrets.token_bytes(CHALLENGE_BYTES)
         self._socket.sendall(
-            CLIENT_HELLO.pack(MAGIC, VERSION, own, sign(b"client", secret, challenge, own))
+            CLIENT_HELLO.pack(
+                MAGIC,
+                VERSION,
+                nonce,
+                sign(b"client", secret, challenge, nonce),
+            )
         )
         self._answer(PROOF_BYTES)
-        if not verify(self._receive(PROOF_BYTES), b"server", secret, challenge, own):
+        if not verify(self._receive(PROOF_BYTES), b"server", secret, challenge, nonce):
             raise self._protocol_error("it cannot prove that it knows this run's secret")
 
     def _answer(self, length_expected: int) -> None:

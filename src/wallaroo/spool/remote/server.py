@@ -32,12 +32,7 @@ from wallaroo.processes.child import Parent, end_of, say
 from wallaroo.processes.open_files import allow_many_files, files_max
 from wallaroo.spool.format import Segment, corrupt
 from wallaroo.spool.reader import SpoolReader, open_segment
-from wallaroo.spool.remote.session import (
-    AUTHENTICATION_S_MAX,
-    ProtocolError,
-    RangeSession,
-    Waiting,
-)
+from wallaroo.spool.remote.session import AUTHENTICATION_S_MAX, ProtocolError, RangeSession, Waiting
 from wallaroo.spool.remote.wire import (
     ANSWER,
     CLIENT_HELLO,
@@ -290,7 +285,7 @@ def _log(what: str) -> None:
 
 def main(path: str) -> int:
     """Listen, report it, and serve until a stop is requested; return the exit code."""
-    parent = Parent()
+    parent = Parent.of_process()
 
     def work() -> None:
         server = RangeServer(read_range_config(Path(path)), parent)

@@ -1,4 +1,4 @@
-"""Layout of a checkpoint folder: folders, format version and identity.
+"""Layout of a checkpoint folder: folders, format version, identity, and the plan beside it.
 
 Where it runs: everywhere.
 """
@@ -6,6 +6,7 @@ Where it runs: everywhere.
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
@@ -21,6 +22,7 @@ OUTBOX = "outbox"
 VIEW = "view"
 PLAN = "plan.json"  # a file
 OWNERS = "owners"  # kept when a fresh start deletes everything else
+CRC = "crc32"  # the name, in a plan, of its own checksum; earlier versions wrote none
 FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, SPOOL, OUTBOX, VIEW)
 
 
@@ -50,6 +52,30 @@ def read_identity(root: Path) -> str:
     if version not in READABLE:
         check_version(str(root), version, VERSION)
     return identity
+
+
+def read_plan(root: Path) -> str:
+    """Return the JSON of the plan beside the checkpoint in ``root``.
+
+    Raises OSError if it cannot be read, ValueError if it is damaged.
+    """
+    plan = json.loads((root / PLAN).read_text(encoding="utf-8"))
+    if not isinstance(plan, dict):
+        raise ValueError(f"{PLAN} is no JSON object")
+    noted = plan.pop(CRC, None)
+    text = json.dumps(plan, indent=1, sort_keys=True)
+    if noted not in (None, _checksum(text)):
+        raise ValueError(f"the checksum of {PLAN} is wrong")
+    return text
+
+
+def plan_bytes(text: str) -> bytes:
+    """Return the content of the file for a plan's canonical JSON."""
+    return json.dumps({**json.loads(text), CRC: _checksum(text)}, indent=1, sort_keys=True).encode()
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def check_version(name: str, found: int, known: int) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from wallaroo.steps.kinds import STOP, Computation, Step
+from wallaroo.steps.kinds import STOP, Callback, Computation, Step
 from wallaroo.steps.windows.grid import Grid
 from wallaroo.steps.windows.spec import RangeWindowSpec
+from wallaroo.steps.windows.step import Aggregated
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -71,6 +72,10 @@ class JoinSpec:
 
     within_ns: int | None
     how: str = INNER
+    is_open: bool = False  # whether all events of a key meet, if there is no ``ttl_ns``
+    ttl_ns: int | None = None
+    until: Callback | None = None  # returns the last time of right events that a left one meets
+    over: Aggregated | None = None  # aggregates the right events that a left one meets
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,19 @@ class IntervalJoin(Matching, Generic[Out]):
     kind = "interval join"
     example = "def {name}(left, right): ..."
     arities = (2,)
+    spec: JoinSpec
+
+
+class OpenJoin(IntervalJoin[Out]):
+    """Join of all events of two sides, or of those that a time to live leaves together."""
+
+    kind = "open join"
+
+
+class JoinUntil(IntervalJoin[Out]):
+    """Join of left events with right ones from their own time until one that they name."""
+
+    kind = "join until"
 
 
 class LatestJoin(Matching, Generic[Out]):

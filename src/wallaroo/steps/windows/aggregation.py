@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps.windows.spec import Window
 from wallaroo.user_code.signatures import takes_third
+from wallaroo.user_code.user_frames import user_place
 
 In = TypeVar("In", contravariant=True)
 Acc = TypeVar("Acc")
@@ -68,6 +70,19 @@ class Aggregation(Generic[In, Acc, Out]):
         """
         raise NotImplementedError
 
+    def where(self, predicate: Callable[[Any], object]) -> Aggregation[In, Acc, Out]:
+        """Return the same aggregation over the events for which the predicate is true.
+
+        Windows are the same as without it: one in which no event counts has the result of an empty
+        accumulator.
+        """
+        given: Any = predicate
+        if not callable(given):
+            what = f"where() was given {given!r:.60}, not a function."
+            fix = "Give it a function of one event, such as lambda event: event.price > 9."
+            raise WallarooParameterError(Problem("an aggregation", user_place(), what, fix))
+        return Filtered(self, predicate)
+
 
 Output = Callable[[Any, Any, Window], Any]
 
@@ -107,3 +122,31 @@ def _initial(aggregation: Any) -> Callable[[], Any]:
 
 def _without_window(output: Callable[[Any, Any], Any]) -> Output:
     return lambda key, accumulator, window: output(key, accumulator)
+
+
+class Filtered(Aggregation[In, Acc, Out]):
+    """An aggregation of some of the events (``Aggregation.where``)."""
+
+    def __init__(self, whole: Aggregation[In, Acc, Out], predicate: Callable[[Any], object]):
+        self.whole = whole
+        self.predicate = predicate
+        self.adds_up_exactly = getattr(whole, "adds_up_exactly", False)
+        self._calls = calls_of(whole)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Filtered, (self.whole, self.predicate)
+
+    def name(self) -> str:
+        return self.whole.name()
+
+    def initial_accumulator(self) -> Any:
+        return self._calls.initial()
+
+    def update(self, event: Any, accumulator: Any, /) -> Any:
+        return self._calls.update(event, accumulator) if self.predicate(event) else None
+
+    def combine(self, left: Any, right: Any, /) -> Any:
+        return self._calls.combine(left, right)
+
+    def output(self, key: Any, accumulator: Any, window: Window | None = None, /) -> Any:
+        return self._calls.output(key, accumulator, window or Window(0, 0))

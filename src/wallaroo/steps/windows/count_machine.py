@@ -82,6 +82,7 @@ class CountMachine:
         try:
             output = self._context.calls.output(key, window[3], bounds)
         except BaseException as error:
+            bounds.note_on(error)
             self._context.failed(window[3], error, key)
             return
         if output is not None:

@@ -91,6 +91,10 @@ class Row(Protocol):
     def key(self) -> Any:
         """Return the key."""
 
+    @property
+    def sub(self) -> Any:
+        """Return the name that it was added under."""
+
 
 class Rows(Protocol):
     """Rows in the order of time."""
@@ -154,6 +158,10 @@ class Live:
                 self.get(slot, key)
                 slots.remove(slot)
 
+    def slots(self, key: Any) -> list[Slot]:
+        """Return the slots of a key's committed entries, in order."""
+        return [unpack_slot(sub) for sub in self._entries.subs(key)]
+
     def due(self, until: int, are_related: bool = False) -> dict[Slot, dict[Any, Any]]:
         """Return all entries whose slot's time has come, by slot, in order.
 
@@ -162,11 +170,11 @@ class Live:
         """
         for row in self._rows.take(until):
             if row.key not in self._unread:
-                self._unread[row.key] = [unpack_slot(sub) for sub in self._entries.subs(row.key)]
+                self._unread[row.key] = self.slots(row.key)
         if are_related:
             for key in self._touched(until):
                 if key not in self._unread:
-                    self._unread[key] = [unpack_slot(sub) for sub in self._entries.subs(key)]
+                    self._unread[key] = self.slots(key)
         for key, slots in self._unread.items():
             for slot in slots:
                 if slot.when <= until:
@@ -197,7 +205,13 @@ class Live:
 
 
 def order_of(key: Any) -> tuple[str, Any]:
-    """Return the sort key of a key, whatever its type."""
+    """Return the sort key of a key, whatever its type.
+
+    >>> sorted([("b", 1), 7, (2, "a"), "b", ("a", "a")], key=order_of)
+    [7, 'b', (2, 'a'), ('a', 'a'), ('b', 1)]
+    """
+    if isinstance(key, tuple):
+        return "tuple", tuple(map(order_of, key))
     return type(key).__name__, key
 
 

@@ -56,6 +56,8 @@ def no_late_events(spec: object) -> str:
     """Return why a step with this specification has no late events; empty if it has."""
     if isinstance(spec, CountWindowSpec):
         return "Count windows take every event: none is late."
+    if getattr(spec, "is_open", False):
+        return "Without a span, every event is joined: none is late."
     policy = getattr(spec, "policy", DROP)
     if policy != DROP:
         return f"Its late data policy is {policy!r}, so late events have a place already."

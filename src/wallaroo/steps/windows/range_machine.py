@@ -10,7 +10,10 @@ Invariants, from which it follows that no result depends on how input was cut in
   the first by its time.
 * A result holds the events whose partition's watermark was below the watermark at which it is due.
   So events that arrive between two early results, or between two corrections, have slots of
-  their own.
+  their own.  An early result that is out leaves nothing to distinguish in its slots: they are
+  added to their pane's *base*.  So a key has few entries, however long its window is.
+* The accumulators of a pane are combined in the order of their slots, and then those of panes: a
+  base may be combined at any time.
 * Results are emitted in the order of the watermark at which they are due; those of one window in
   the order of keys.
 """
@@ -18,6 +21,7 @@ Invariants, from which it follows that no result depends on how input was cut in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from wallaroo.steps.windows.entries import Slot, in_order
@@ -39,6 +43,12 @@ from wallaroo.steps.windows.spec import (
 SPANS = 0
 LATE = 2
 SPANS_SLOT = Slot(NO_WATERMARK, SPANS)  # each key's runs of windows that had events
+
+
+def base_of(slot: Slot) -> Slot:
+    """Return the slot of the events of a pane that early results have shown."""
+    return Slot(NO_WATERMARK, PANE, slot.last, slot.first, NO_WATERMARK)
+
 
 Contents = dict[Slot, dict[Any, Any]]
 
@@ -65,6 +75,9 @@ class RangeMachine:
         is_dropped = context.late is None and spec.policy == DROP
         self._count_late = counted_late(context.now, context.lost, is_dropped=is_dropped)
         self._late = self._late_policy()
+        # whether results need entries of a key that have nothing to do, and cannot be named
+        is_sliding = spec.range_ns > spec.slide_ns
+        self._are_related = bool(spec.lateness_ns or (spec.early_ns and is_sliding))
         self.process = self._build_process()
         self.merge: Callable[[Any, Any], None] = self._merge
 
@@ -229,12 +242,16 @@ class RangeMachine:
     def advance(self, watermark: int) -> None:
         """Fire the windows due at ``watermark``, in order; remove entries that no window needs."""
         self._forget()
-        is_shown_again = bool(self._spec.early_ns or self._spec.lateness_ns)
-        panes = self._context.live.due(watermark, are_related=is_shown_again)
+        panes = self._context.live.due(watermark, are_related=self._are_related)
         by_window = self._by_window(panes)
+        by_round = self._by_round(panes, watermark)
+        shown: dict[Slot, list[Any]] = {}
         spans = self._spans(panes)
         for firing in sorted(set(self._agenda(panes, spans, watermark))):
-            self._fire(firing, by_window.get(firing.window, []), panes, spans)
+            is_early = firing.why == Firing.EARLY.value
+            for slot in by_round.pop(firing.round, ()) if is_early else ():
+                shown[slot] = self._add_to_base(slot)
+            self._fire(firing, by_window.get(firing.window, []), shown, spans)
         self._fired_at = max(self._fired_at, watermark)
         self._remove(panes, watermark)
         self._narrow(spans)
@@ -263,32 +280,86 @@ class RangeMachine:
                 for window in range(max(first, oldest), stop):
                     yield _Firing(grid.due(window), window, 0, Firing.FINAL.value)
 
-    def _by_window(self, panes: Contents) -> dict[int, list[Slot]]:
-        """Return the slots of each window, in the order of time."""
+    def _by_window(self, panes: Contents) -> dict[int, list[list[Slot]]]:
+        """Return the slots of each window, by pane, in the order of time."""
+        slots = {slot for slot in panes if slot.kind != SPANS}
+        if self._spec.early_ns:
+            slots |= {base_of(slot) for slot in panes if slot.kind == PANE}
+        found: dict[int, list[list[Slot]]] = {}
+        ordered = sorted(slots, key=lambda slot: (slot.kind, slot.last, slot.first, slot.seen))
+        for (_, last, first), pane in groupby(ordered, key=lambda slot: slot[1:4]):
+            of_pane = list(pane)
+            for window in range(first, last + 1):
+                found.setdefault(window, []).append(of_pane)
+        return found
+
+    def _by_round(self, panes: Contents, watermark: int) -> dict[int, list[Slot]]:
+        """Return the slots whose events early results show now, by their round."""
         found: dict[int, list[Slot]] = {}
-        for slot in sorted(panes, key=lambda slot: (slot.kind, slot.last, slot.first, slot.seen)):
-            if slot.kind != SPANS:
-                for window in range(slot.first, slot.last + 1):
-                    found.setdefault(window, []).append(slot)
+        for slot in panes:
+            if (
+                self._spec.early_ns
+                and slot.kind == PANE
+                and self._fired_at < slot.seen <= watermark
+            ):
+                found.setdefault(slot.seen, []).append(slot)
+        return found
+
+    def _add_to_base(self, slot: Slot) -> list[Any]:
+        """Add the entries of a slot to those of its pane's base; return their keys."""
+        live = self._context.live
+        combine = self._context.calls.combine
+        base = base_of(slot)
+        keys = list(live.slot(slot))
+        for key in keys:
+            accumulator = live.slot(slot)[key]
+            so_far = live.get(base, key)
+            if so_far is None:
+                so_far = self._first_of_base(base, key)
+            try:
+                live.put(base, key, accumulator if so_far is None else combine(so_far, accumulator))
+            except BaseException as error:
+                self._context.failed(accumulator, error, key)
+            live.discard(slot, key)
+        return keys
+
+    def _first_of_base(self, base: Slot, key: Any) -> Any:
+        """Return what a checkpoint of an earlier version has in place of a base; None if nothing.
+
+        It has a slot for each early result.
+        """
+        live = self._context.live
+        parts = [
+            slot
+            for slot in live.slots(key)
+            if slot.kind == PANE and slot[2:4] == base[2:4] and slot.seen <= self._fired_at
+        ]
+        found = self._combined([{key: live.get(slot, key)} for slot in parts]).get(key)
+        for slot in parts:
+            live.discard(slot, key)
         return found
 
     def _fire(
         self,
         firing: _Firing,
-        slots: list[Slot],
-        panes: Contents,
+        panes: list[list[Slot]],
+        shown: dict[Slot, list[Any]],
         spans: dict[Any, list[tuple[int, int]]],
     ) -> None:
         why = Firing(firing.why)
-        parts = [panes[slot] for slot in slots if self._counts(slot, firing, why)]
-        contents = self._combined(parts)
-        wanted: Iterable[Any] = contents
+        live = self._context.live
+        wanted: Iterable[Any] | None = None
         if why is Firing.EARLY:
-            wanted = _keys(panes[slot] for slot in slots if slot.seen == firing.round)
+            fresh = (slot for pane in panes for slot in pane if slot.seen == firing.round)
+            wanted = {key for slot in fresh for key in shown.get(slot, ())}
         elif why is Firing.CORRECTED:
             late = Slot(firing.due, LATE, firing.window, firing.window, firing.round)
-            wanted = panes[late]
-        elif spans:
+            wanted = live.slot(late)
+        parts = [
+            [live.slot(slot) for slot in pane if self._counts(slot, firing, why)] for pane in panes
+        ]
+        contents = self._combined([self._combined(pane, wanted) for pane in parts], wanted)
+        if wanted is None:
             wanted = {**contents, **dict.fromkeys(self._empty(firing.window, spans))}
         window = self._window(firing.window, why)
         for key in in_order(wanted):
@@ -301,6 +372,7 @@ class RangeMachine:
             accumulator = contents[key] if key in contents else calls.initial()
             output = calls.output(key, accumulator, window)
         except BaseException as error:
+            window.note_on(error)
             self._context.failed(accumulator, error, key)
             return
         if output is not None:
@@ -313,15 +385,20 @@ class RangeMachine:
             return why is Firing.CORRECTED and slot.seen <= firing.round
         return why is not Firing.EARLY or slot.seen <= firing.round
 
-    def _combined(self, parts: list[dict[Any, Any]]) -> dict[Any, Any]:
-        """Return the accumulators of all parts together, by key."""
+    def _combined(
+        self, parts: list[dict[Any, Any]], wanted: Iterable[Any] | None = None
+    ) -> dict[Any, Any]:
+        """Return the accumulators of all parts together, by key: of all keys, or those wanted."""
         if len(parts) == 1:
             return parts[0]
         combine = self._context.calls.combine
         failed = self._context.failed
         contents: dict[Any, Any] = {}
         for part in parts:
-            for key, accumulator in part.items():
+            for key in part if wanted is None else wanted:
+                if key not in part:
+                    continue
+                accumulator = part[key]
                 if key not in contents:
                     contents[key] = accumulator
                     continue
@@ -335,11 +412,13 @@ class RangeMachine:
         return Window(self._grid.start(window), self._grid.end(window), why)
 
     def _remove(self, panes: Contents, watermark: int) -> None:
+        live = self._context.live
         closed = self._grid.oldest(watermark - self._spec.lateness_ns)
-        for slot, entries in panes.items():
+        for slot in panes:
             if slot.kind != SPANS and slot.last < closed:
-                for key in list(entries):
-                    self._context.live.discard(slot, key)
+                for each in {slot, base_of(slot)}:
+                    for key in list(live.slot(each)):
+                        live.discard(each, key)
 
     def next_due(self, slot: Slot, value: Any) -> int:
         """Return the watermark at which this entry has something to do next."""
@@ -391,7 +470,3 @@ def _merged(runs: list[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
         else:
             merged.append((first, last))
     return merged
-
-
-def _keys(parts: Iterable[dict[Any, Any]]) -> dict[Any, None]:
-    return {key: None for part in parts for key in part}

@@ -165,6 +165,7 @@ class SessionMachine:
         try:
             output = self._context.calls.output(key, session[2], window)
         except BaseException as error:
+            window.note_on(error)
             self._context.failed(session[2], error, key)
             return
         if output is not None:

@@ -6,7 +6,13 @@ Where it runs: pure.  All spans and times are whole nanoseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import Enum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from wallaroo.steps.times import date_of
+
+Out = TypeVar("Out")
 
 DROP = "drop"
 FIRE_PER_MESSAGE = "fire-per-message"
@@ -30,11 +36,54 @@ class Firing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The window of a result: [``start``, ``end``), in nanoseconds of event time."""
+    """The window of a result: [``start``, ``end``), in nanoseconds of event time.
+
+    >>> window = Window(0, 10_000_000_000)
+    >>> str(window), window.end_time.second
+    ('[1970-01-01 00:00:00+00:00, 1970-01-01 00:00:10+00:00)', 10)
+    """
 
     start: int
     end: int
     firing: Firing = Firing.FINAL
+
+    def note_on(self, error: BaseException) -> None:
+        """Let the text of an error of the window's result name the window."""
+        error.add_note(f"window from {_bound(self.start)} to {_bound(self.end)} UTC")
+
+    @property
+    def start_time(self) -> datetime:
+        """Return the start as a datetime in UTC, to the microsecond."""
+        return _EPOCH + timedelta(microseconds=self.start // 1000)
+
+    @property
+    def end_time(self) -> datetime:
+        """Return the end as a datetime in UTC, to the microsecond."""
+        return _EPOCH + timedelta(microseconds=self.end // 1000)
+
+    def __str__(self) -> str:
+        return f"[{self.start_time}, {self.end_time})"
+
+
+def _bound(time_ns: int) -> str:
+    """Return a time with its fraction of a second, unless that is 0.
+
+    >>> _bound(1_764_000_000_500_000_000)
+    '2025-11-24 16:00:00.5'
+    """
+    fraction = f"{time_ns % 1_000_000_000:09}".rstrip("0")
+    return date_of(time_ns) + (f".{fraction}" if fraction else "")
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class WindowResult(NamedTuple, Generic[Out]):
+    """A result of windows with its key and its window (``over(..., with_window=True)``)."""
+
+    key: Any
+    value: Out
+    window: Window
 
 
 @dataclass(frozen=True, slots=True)

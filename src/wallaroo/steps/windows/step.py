@@ -42,6 +42,7 @@ class WindowStep(Step, Generic[In, Out]):
         name: str | None = None,
         on_error: str = STOP,
         gives_late: bool = False,
+        with_window: bool = False,
     ):
         self.spec = spec
         self.kept_for = spec
@@ -50,6 +51,7 @@ class WindowStep(Step, Generic[In, Out]):
         self.state_class = given if inspect.isclass(given) else type(given)
         self.own_place = place
         self.gives_late = gives_late
+        self.with_window = with_window  # results are ``WindowResult``
         self.holds_ns = _delay_of(spec)
         # whether events may be added up before the shuffle
         is_exact = getattr(self.aggregation, "adds_up_exactly", False)
@@ -74,17 +76,34 @@ class WindowStep(Step, Generic[In, Out]):
         return rebuilt, (packed, self.spec, *self._options())
 
     def _options(self) -> tuple[Any, ...]:
-        return self.own_place, self.step_name, self.on_error, self.gives_late
+        return self.own_place, self.step_name, self.on_error, self.gives_late, self.with_window
 
     def giving_late(self) -> WindowStep[In, Any]:
         """Return the same step, which emits late events as well (``windows.late``)."""
-        place, name, on_error, _ = self._options()
-        return WindowStep(self.spec, self.given, place, name, on_error, True)
+        place, name, on_error, _, with_window = self._options()
+        return WindowStep(self.spec, self.given, place, name, on_error, True, with_window)
 
 
 def rebuilt(packed: Any, spec: WindowSpec, *options: Any) -> WindowStep[Any, Any]:
     """Rebuild the step in the process that unpickles it."""
     return WindowStep(spec, packed.unpack(), *options)
+
+
+class Aggregated:
+    """An aggregation that travels with its step."""
+
+    __slots__ = ("aggregation", "given")
+
+    def __init__(self, given: Any):
+        self.given = given
+        self.aggregation = made_of(given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _aggregated, (_packed(self.given),)
+
+
+def _aggregated(packed: Any) -> Aggregated:
+    return Aggregated(packed.unpack())
 
 
 def _delay_of(spec: WindowSpec) -> int:

@@ -104,7 +104,7 @@ class LocalRunner:
         plan = self.plan.sources[source]
         if isinstance(item, Wire):
             return bytes(item)
-        if plan.decoder is unpickled:
+        if plan.decoder.function is unpickled.function:
             item = _pickle(item)
         return framer(plan.config.wire_framing)(item)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from wallaroo.options import Latency
+from wallaroo.options import HostKind
 from wallaroo.testing.verify.disturbances.nemesis import SIGNALS, Nemesis
 from wallaroo.testing.verify.disturbances.orders import Orders
 from wallaroo.testing.verify.injectors import Injection
@@ -27,7 +27,7 @@ class Kills:
             course.say,
             Orders(course.folder / "orders"),
             course.flips,
-            is_low_latency=course.options.latency is Latency.LOW,
+            is_resident=course.options.host is HostKind.RESIDENT,
         )
 
     def disturb(self, began: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from wallaroo.options import Latency
+from wallaroo.options import HostKind
 from wallaroo.testing.verify.cases import Case
 from wallaroo.testing.verify.trial.processes import Kind
 from wallaroo.testing.verify.trial.schedule import Fault
@@ -31,9 +31,10 @@ class VerifyOptions:
     is_plain: bool = False  # whether the receiver is plain TCP, which cannot report what it has
     # fault points, such as commit.before:3: the first starts of the run kill themselves there
     faults: tuple[str, ...] = ()
-    host: str = "127.0.0.1"  # where senders reach the run
+    address: str = "127.0.0.1"  # where senders reach the run
     # number of events by source, unless the disturbances determine it
     events: tuple[tuple[str, int], ...] = ()
     run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
-    latency: Latency = Latency.NORMAL
+    host: HostKind | None = HostKind.RESIDENT  # None: no Spark
+    latency_ms: float | None = None  # the target; None: the host's own
     program: tuple[str, ...] = ("wallaroo", "run")  # the module that runs it, and what comes first

@@ -135,6 +135,32 @@ def test_get_takes_keys_of_every_type_plain_or_as_list_prints_them(
     assert shown in wallaroo("state", "get", *arguments, "--checkpoint", quotes.root)[1]
 
 
+def test_tuples_as_keys_are_listed_found_and_exported(
+    begin: Callable[..., Any], wallaroo: Command
+) -> None:
+    book = begin()
+    book.write({("count", ("A", 7)): {"n": 4}, ("count", ("B", b"x")): {"n": 5}})
+    at = ("--step", "count", "--checkpoint", book.root)
+
+    _, listed, _ = wallaroo("state", "list", "--prefix", "A", *at)
+    shown = [
+        wallaroo("state", "get", "('A', 7)", *more, *at)[1]
+        for more in ((), ("--key-type", "tuple"))
+    ]
+    _, exported, _ = wallaroo("state", "export", "--json", *at)
+
+    assert "('A', 7)" in listed
+    assert "('B'" not in listed
+    assert [text.splitlines()[0].partition(", commit")[0] for text in shown] == [
+        "step 'count', key ('A', 7) (tuple)"
+    ] * 2
+    rows = [json.loads(line) for line in exported.splitlines()]
+    assert sorted((row["key"][0], row["key"][1], row["key_type"]) for row in rows) == [
+        ("A", 7, "tuple"),
+        ("B", {"$bytes": "78"}, "tuple"),
+    ]
+
+
 def test_export_writes_every_entry_as_a_line_of_json(
     quotes: Any, wallaroo: Command, tmp_path: Path
 ) -> None:

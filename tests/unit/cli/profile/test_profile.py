@@ -93,12 +93,13 @@ def test_a_running_application_takes_no_options(capsys: pytest.CaptureFixture[st
 def test_without_py_spy_a_flame_graph_is_refused_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def missing() -> str:
-        raise PeerError(f"--flame needs py-spy. Install it: {flame.INSTALL}")
+    elsewhere = tmp_path / "python"
+    monkeypatch.setattr(sys, "executable", str(elsewhere))
+    monkeypatch.setattr(flame.metadata, "files", lambda _: None)
+    monkeypatch.setattr(flame.shutil, "which", lambda _: None)
 
-    monkeypatch.setattr(command, "find_program", missing)
     assert main.main(["profile", "--flame", str(tmp_path / "f.svg"), "no_application.py"]) == 1
-    assert "pip install 'wallaroo-spark[profile]'" in capsys.readouterr().err
+    assert f"{elsewhere} -m pip install py-spy" in capsys.readouterr().err
 
 
 def test_a_flame_graph_shows_the_functions_of_a_process(tmp_path: Path) -> None:

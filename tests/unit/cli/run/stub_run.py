@@ -2,7 +2,7 @@
 handle that runs nothing.
 
 Its first argument says how the handle behaves: ``stops``, ``deaf``, ``ends``, ``user-error``,
-``peer-error``, ``slow-start`` (until it is stopped), ``takes-signals`` or ``prints``.
+``peer-error``, ``slow-start`` (until it is stopped), ``takes-signals``, ``prints`` or ``logs``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from wallaroo.cli.run import command
 from wallaroo.errors import PeerError, UserCodeError
 from wallaroo.options import RunOptions
 from wallaroo.processes import console
+from wallaroo.processes.log_entry import Entry
+from wallaroo.spark.jvm.stderr import entry_of
 
 LINES = 12  # each redraws the table
 LONG = "x" * 200  # wider than any terminal of the tests
@@ -44,9 +46,24 @@ def launch(app: Any, options: RunOptions) -> FakeHandle:
         handle = FakeHandle()
         threading.Thread(target=print_much, args=(handle,), daemon=True).start()
         return handle
+    if behaviour == "logs":
+        handle = FakeHandle()
+        threading.Thread(target=log_everything, args=(handle,), daemon=True).start()
+        return handle
     handle = FakeHandle(ends_after=1 if behaviour == "ends" else None)
     handle.is_deaf = behaviour == "deaf"
     return handle
+
+
+def log_everything(handle: FakeHandle) -> None:
+    """Log in every way there is; then end."""
+    handle.has_been_seen.wait()
+    print("printed by the application", file=sys.stderr)
+    logging.getLogger("words").warning("two\nlines")
+    logging.getLogger("wallaroo.run").warning("worker process %d was killed", 1)
+    console.write(Entry("counted", "error", "app", "Count", 1, exception="ValueError: no count"))
+    console.write(entry_of("spark WARN TaskSetManager: Lost task"), 2)
+    handle.stop()
 
 
 def print_much(handle: FakeHandle) -> None:
@@ -59,7 +76,7 @@ def print_much(handle: FakeHandle) -> None:
         sys.stdout.flush()
         print(f"log {number}", file=sys.stderr)
         logging.warning("warning %d", number)
-        console.write_lines(f"step {number} {LONG}")
+        console.write(Entry(f"step {number} {LONG}"))
     handle.stop()
 
 

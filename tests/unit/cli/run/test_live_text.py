@@ -246,22 +246,19 @@ def test_the_line_view_prints_at_once_when_the_state_changes_and_else_only_every
     None
 ):
     stream = io.StringIO()
-    view = LineView(stream, every_s=3600)
-    for state in ("running", "running", "running", "stopping"):
-        view.show(replace(STATUS, state=state))
+    with LineView(stream, every_s=3600) as view:
+        for state in ("running", "running", "running", "stopping"):
+            view.show(replace(STATUS, state=RunState(state)))
     lines = stream.getvalue().splitlines()
-    assert [line.split(" | ")[0].split()[3] for line in lines] == ["running", "stopping"]
+    assert [line.split(" | ")[0].split()[2] for line in lines] == ["running", "stopping"]
 
 
 def test_the_line_view_says_at_once_and_once_what_the_cluster_moved() -> None:
     stream = io.StringIO()
-    view = LineView(stream, every_s=3600)
-    for moved in ("", MOVED, MOVED, "more"):
-        view.show(replace(STATUS, moved=moved))
-    assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()[1:]] == [
-        MOVED,
-        "more",
-    ]
+    with LineView(stream, every_s=3600) as view:
+        for moved in ("", MOVED, MOVED, "more"):
+            view.show(replace(STATUS, moved=moved))
+    assert stream.getvalue().splitlines()[1:] == [MOVED, "more"]
 
 
 @pytest.mark.parametrize(
@@ -284,9 +281,9 @@ def test_a_spread_names_the_least_and_the_most(counts: list[int], text: str) -> 
 
 def test_the_line_view_prints_again_when_its_time_has_passed() -> None:
     stream = io.StringIO()
-    view = LineView(stream, every_s=0.0)
-    view.show(STATUS)
-    view.show(STATUS)
+    with LineView(stream, every_s=0.0) as view:
+        view.show(STATUS)
+        view.show(STATUS)
     assert len(stream.getvalue().splitlines()) == 2
 
 

@@ -29,6 +29,7 @@ from wallaroo.cli.run.signals import StopSignals
 from wallaroo.cli.run.views import LineView, LiveView, QuietView, choose_view
 from wallaroo.errors import CheckpointError, PipelineError
 from wallaroo.monitoring.metrics.status import RunStatus
+from wallaroo.processes.log_entry import as_json
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 180.0
@@ -235,13 +236,83 @@ def test_a_run_whose_sources_end_exits_with_0_and_a_summary() -> None:
     ended = finished("ends")
     lines = ended.stderr.splitlines()
     assert ended.returncode == 0
-    assert (
-        lines[0]
-        == "starting words.py on local[*], temporary checkpoint (keep one with --checkpoint DIR)"
+    beginning = (
+        "starting words.py on local[*], temporary checkpoint (keep one with --checkpoint DIR)"
     )
-    assert "Market Spread running" in lines[1]
+    assert untimed(lines[0]) == beginning
+    assert untimed(lines[1]).startswith("Market Spread running")
     assert any(line.startswith("Market Spread: stopped after") for line in lines)
     assert ended.stdout == ""
+
+
+def untimed(line: str) -> str:
+    """A line of the log without its date and time, which it has to have."""
+    found = re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (.*)", line)
+    assert found, line
+    return found[1]
+
+
+def test_every_line_of_a_piped_log_has_its_time() -> None:
+    """Also those of Python's stderr, of loggers of the application, and each of several."""
+    ended = finished("logs", "--no-live")
+    log = ended.stderr.partition("Market Spread: stopped")[0]
+    lines = [untimed(line) for line in log.splitlines()]
+    for wanted in (
+        "printed by the application",
+        "WARNING:words:two",
+        "lines",
+        "worker process 1 was killed",
+        "[Count, worker 1] ERROR:app:counted",
+        "spark WARN TaskSetManager: Lost task",
+    ):
+        assert wanted in lines
+
+
+def test_a_log_of_json_is_json_in_every_line() -> None:
+    """The beginning, states, lines of all kinds, and the summary."""
+    ended = finished("logs", "--log", "json")
+    entries = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert all({"time", "level", "message"} <= set(entry) for entry in entries)
+    assert all(re.fullmatch(r"[\d-]{10}T[\d:.]{12}Z", entry["time"]) for entry in entries)
+    assert [entry["kind"] for entry in entries if "kind" in entry] == [
+        "start",
+        "status",
+        "summary",
+    ]
+    status, done = (entry["status"] for entry in entries if "status" in entry)
+    assert (status["state"], status["events_in"]) == ("running", done["events_in"])
+
+    def facts_of(message: str) -> dict[str, object]:
+        (entry,) = (entry for entry in entries if entry["message"] == message)
+        return {name: entry[name] for name in entry if name not in ("time", "message")}
+
+    assert facts_of("printed by the application") == {"level": "info"}
+    assert facts_of("two\nlines") == {"level": "warning", "logger": "words"}
+    assert facts_of("worker process 1 was killed") == {"level": "warning", "logger": "wallaroo.run"}
+    assert facts_of("counted") == {
+        "level": "error",
+        "logger": "app",
+        "step": "Count",
+        "worker": 1,
+        "exception": "ValueError: no count",
+    }
+    assert facts_of("spark WARN TaskSetManager: Lost task") == {
+        "level": "warning",
+        "logger": "spark.TaskSetManager",
+    }
+
+
+def test_an_error_of_a_json_log_is_json() -> None:
+    ended = finished("user-error", "--log", "json")
+    last = json.loads(ended.stderr.splitlines()[-1])
+    assert ended.returncode == 3
+    assert (last["level"], last["kind"]) == ("error", "error")
+    assert last["message"].startswith("wallaroo: error: step 'Count words' failed at words.py:12")
+
+
+def test_a_json_log_has_no_table_on_a_terminal() -> None:
+    options, _ = parsed("words.py", "--log", "json")
+    assert command._form(options) is as_json
 
 
 def test_quiet_prints_nothing() -> None:

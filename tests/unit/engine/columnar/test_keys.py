@@ -30,6 +30,7 @@ from wallaroo.vectorized.row_error import RowError
 GROUPS = 128
 TASKS = 5
 
+PAIR = pa.struct([("a", pa.string()), ("b", pa.int64())])
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=9)
 columns = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1)).map(lambda keys: np.array(keys, "i8")),
@@ -47,12 +48,20 @@ columns = st.one_of(
     st.lists(st.binary(max_size=5)).map(lambda keys: pa.array(keys, pa.binary())),
     st.lists(st.integers(-9, 9)).map(lambda keys: pa.array(keys, pa.int64())),
     st.lists(texts).map(lambda keys: pa.array(keys, pa.string()).dictionary_encode()),
+    st.lists(st.tuples(texts, st.integers(-9, 9))).map(list),
+    st.lists(st.tuples(st.binary(max_size=3), st.integers(-9, 9))).map(
+        lambda keys: np.array(keys, "S3,i4")
+    ),
+    st.lists(st.tuples(texts, st.integers(-9, 9))).map(
+        lambda keys: pa.array([{"a": a, "b": b} for a, b in keys], PAIR)
+    ),
 )
 
 
 def listed(column: Any) -> list[Any]:
     """The keys, as the per-event path has them."""
-    return [normalize_key(key) for key in column.tolist()]
+    keys = column if isinstance(column, list) else column.tolist()
+    return [normalize_key(tuple(key.values()) if type(key) is dict else key) for key in keys]
 
 
 def owner(key: Any) -> int:
@@ -130,7 +139,9 @@ def test_words_hold_all_bytes_of_a_strided_column() -> None:
         np.array([1.5]),
         [1.5],
         np.array([[1]]),
-        np.array([(1,)], [("a", "i4")]),
+        np.array([(1.5,)], [("a", "f4")]),
+        [(1, 1.5)],
+        pa.array([{"a": 1.5}]),
         "a",
         pa.array([None]),
     ],

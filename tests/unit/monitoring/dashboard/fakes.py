@@ -15,10 +15,12 @@ from wallaroo.monitoring.metrics.details import StateSize
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.monitoring.metrics.status import (
+    ProcessStatus,
     RunState,
     RunStatus,
     SinkLine,
     SourceStatus,
+    StepLosses,
     StepTime,
     TimeStatus,
 )
@@ -39,6 +41,7 @@ class BusyRun:
         self._events = 0
         self._outputs = 0
         self.waiting_for = ""
+        self.waits = ""  # of the whole run
         self.is_flowing = True
         self.meter = RunMeter(
             self.plan.application, self._began, checkpoint="/var/lib/counts", is_durable=True
@@ -53,6 +56,17 @@ class BusyRun:
         self.meter.set_moved(MOVED)
         behind = TimeStatus(self._began - 2.5, 2.5, "source 'words', partition 3", 4, 1)
         self.meter.set_step_times((StepTime("count", behind),))
+        self.meter.set_processes(
+            (
+                ProcessStatus("driver", 4711, 0.12, 96 << 20),
+                ProcessStatus("Spark's JVM", 4720, 0.31, 640 << 20),
+                ProcessStatus("worker", 4802, 0.87, 74 << 20),
+                ProcessStatus("worker", 4803, 0.84, 73 << 20),
+                ProcessStatus("ingress", 4790, 0.22, 41 << 20),
+            ),
+            {"driver": 71.0, "worker": 1021.0},
+        )
+        self.lags: dict[str, int] = {}
         self.meter.enter(RunState.RUNNING)
         for _ in range(seconds):
             self.tick()
@@ -64,6 +78,19 @@ class BusyRun:
         """Let event time follow the clock, as no source has events."""
         idle = TimeStatus(self._began, None, "", 4, 4, is_idle=True)
         self.meter.set_step_times((StepTime("count", idle),))
+
+    def lose_events(self) -> None:
+        """Let a quarter of a step's events be late."""
+        warning = (
+            "25% of the events of step 'count word' are late, by 40 s at most: a delay of 5 s is "
+            "too small, or times are in two units"
+        )
+        losses = StepLosses("count word", {"late": 1204, "filtered": 88}, 1204, 4816, warning)
+        self.meter.set_losses((losses,))
+
+    def lag(self) -> None:
+        """Let some partitions lag, as of a source that is a topic."""
+        self.lags = {"clicks-0": 12, "clicks-1": 48_000, "clicks-2": 0, "clicks-3": 930}
 
     def tick(self) -> None:
         """Let one second pass: a batch, if events flow, and a look at sources and sinks."""
@@ -77,11 +104,11 @@ class BusyRun:
         self._events += events
         source = SourceStatus(
             "Lines", "tcp 127.0.0.1:7010", self._events + backlog, self._events, backlog,
-            backlog * 61, 3, False, False,
+            backlog * 61, 3, False, False, None, self.lags, "wallaroo-Lines" if self.lags else "",
         )  # fmt: skip
         pending = 812_000 if self.waiting_for else 0
         sink = SinkLine("tcp", "tcp 127.0.0.1:7002", self._outputs, self.waiting_for, pending)
-        self.meter.observe([source], [sink], at)
+        self.meter.observe([source], [sink], at, self.waits)
 
     def _batch(self, at: float, events: int) -> None:
         number = 41 + self._second

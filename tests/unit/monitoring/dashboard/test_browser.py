@@ -117,7 +117,8 @@ def test_the_page_goes_on_when_nothing_flows_and_says_what_is_waited_for(
 ) -> None:
     busy.is_flowing = False
     busy.waiting_for = "127.0.0.1:7002 (connection refused)"
-    page.get_by_text("Waiting for tcp: 127.0.0.1:7002 (connection refused)").wait_for()
+    words = "Waiting for tcp: 127.0.0.1:7002 (connection refused)"
+    page.locator("#banner", has_text=words).wait_for()
     before = page.locator("#uptime").inner_text()
     page.wait_for_function(
         "before => document.getElementById('uptime').innerText !== before", arg=before
@@ -133,7 +134,7 @@ def test_the_page_says_when_the_application_is_gone(chromium: Any, server: Statu
     page.goto(f"http://127.0.0.1:{server.address[1]}/?token={server.token}")
     page.wait_for_selector("#link.live")
     server.close()
-    page.get_by_text("The application does not answer").wait_for(timeout=WAIT_MS)
+    page.locator("#banner", has_text="The application does not answer").wait_for(timeout=WAIT_MS)
     context.close()
 
 

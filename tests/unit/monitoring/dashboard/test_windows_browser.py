@@ -18,6 +18,7 @@ import pytest
 
 from tests.stored.accounts import SOURCES
 from tests.stored.runner import HALF, events
+from tests.unit.monitoring.dashboard.pages import assert_nothing_is_cut, serious_problems
 from wallaroo.cli.application.targets import target_of
 from wallaroo.spark.local_cluster.hosts import free_ports
 
@@ -78,10 +79,10 @@ def status_port(tmp_path: Path, eventually: Eventually) -> Iterator[int]:
 
 
 def test_windows_are_seen_in_pipeline_and_state(
-    chromium: Any, status_port: int, tmp_path: Path
+    chromium: Any, status_port: int, axe: str, save_screen: Callable[..., None]
 ) -> None:
     """Given windows, joins and timers, then steps have rates, and keys show their windows."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    context = chromium.new_context(viewport={"width": 1400, "height": 900})
     page = context.new_page()
     page.set_default_timeout(LIMIT_S * 1000)
     wrong: list[str] = []
@@ -94,7 +95,7 @@ def test_windows_are_seen_in_pipeline_and_state(
     for step in ("tumbling", "sessions", "timed", "interval", "latest"):
         steps.get_by_role("cell", name=step, exact=True).first.wait_for()
     node = page.get_by_role("button", name="state sessions").first
-    assert "events per second" in str(node.get_attribute("aria-label"))
+    assert "events per second" in node.locator("title").text_content()
     node.click()
     page.get_by_text("Hot keys of its stage").wait_for()
 
@@ -104,8 +105,14 @@ def test_windows_are_seen_in_pipeline_and_state(
     page.get_by_role("button", name="Search", exact=True).click()
     page.get_by_role("button", name="a tumbling").click()
     page.get_by_text('"fires": "2020-09-13T12:27:45Z"').wait_for()
-    shot = os.environ.get("WALLAROO_SCREENSHOT")
-    if shot:
-        page.screenshot(path=shot)
+    save_screen(page, "state-windows")
+    page.locator("nav a[data-view=pipeline]").click()
+    page.get_by_text("Where the time goes").wait_for()
+    save_screen(page, "pipeline-windows")
+    assert serious_problems(page, axe) == []
+    assert_nothing_is_cut(page)
+    page.set_viewport_size({"width": 390, "height": 844})
+    save_screen(page, "pipeline-windows-phone", is_whole=True)
+    assert_nothing_is_cut(page)
     context.close()
     assert wrong == []

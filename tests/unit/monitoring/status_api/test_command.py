@@ -69,7 +69,7 @@ def test_the_dashboards_address_is_the_last_line_without_the_token(
     start: Start, wallaroo: Command
 ) -> None:
     server = start()
-    last = wallaroo("status")[1].splitlines()[-1]
+    last = wallaroo("status")[1].splitlines()[-1].strip()
     assert last == f"dashboard {server.dashboard} (`wallaroo status --link`: with its token)"
     assert server.dashboard == f"http://{where(server)}/"
 
@@ -246,7 +246,11 @@ def test_a_run_that_does_not_answer_is_reported() -> None:
 def test_another_version_is_reported_with_the_way_to_read_it_anyway(wallaroo: Command) -> None:
     with stranger(b'HTTP/1.0 200 OK\r\n\r\n{"application": "x"}') as address:
         code, _, err = wallaroo("status", address)
-    assert (code, "runs in another version of wallaroo-spark. --json shows its status" in err) == (
+    assert (
+        code,
+        "runs in another version of wallaroo-spark. `wallaroo status --json` shows its status"
+        in err,
+    ) == (
         1,
         True,
     )

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -190,6 +191,18 @@ def test_keys_are_searched(book: Book, start: Start) -> None:
     _, found, headers = get(address, "/state-search?text=the&limit=1")
     assert (len(found), headers["X-Wallaroo-Truncated"]) == (1, "true")
     assert get(address, "/state-search?step=nothing")[1] == []
+
+
+def test_a_tuple_is_searched_and_shown_as_it_is_written(book: Book, start: Start) -> None:
+    book.write({(COUNTER, ("the", 7)): {"n": 3}})
+    address = start().address
+
+    [found] = get(address, "/state-search?text=the")[1]
+    query = urlencode({"step": COUNTER, "key": found["key"]})
+    [version] = get(address, f"/state-object?{query}")[1]["versions"]
+
+    assert found["key"] == "('the', 7)"
+    assert version["value"] == {"n": 3}
 
 
 def test_an_object_is_shown_after_each_commit_that_changed_it(book: Book, start: Start) -> None:

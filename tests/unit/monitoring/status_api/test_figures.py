@@ -9,8 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.monitoring.dashboard.fakes import BusyRun
-from wallaroo.cli.run.text import log_line, summary
-from wallaroo.monitoring.metrics.status import SinkLine, SourceStatus, StepLosses, TimeStatus
+from wallaroo.cli.run.text import lag_lines, log_line, process_lines, summary
+from wallaroo.monitoring.metrics.status import (
+    ProcessStatus,
+    SinkLine,
+    SourceStatus,
+    StepLosses,
+    TimeStatus,
+)
 from wallaroo.monitoring.status_api.figures import FIGURES, notes
 from wallaroo.monitoring.status_api.live import LiveView
 from wallaroo.monitoring.status_api.prometheus import exposition
@@ -23,6 +29,13 @@ VALUE = re.compile(r" [^ ]+$")
 WARNING = "25% of the events of step 'count' are late"
 
 
+PROCESSES = (
+    ProcessStatus("driver", 1, 0.1, 90 << 20),
+    ProcessStatus("worker", 7, 0.75, 200 << 20),
+    ProcessStatus("worker", 8, 0.5, 100 << 20),
+)
+
+
 def families(run: BusyRun) -> str:
     """The text that a rich run exposes, without its values and the driver's process."""
     status = run.status()
@@ -30,18 +43,20 @@ def families(run: BusyRun) -> str:
     rich = replace(
         status,
         sources=(
-            replace(status.sources[0], time=behind),
+            replace(status.sources[0], time=behind, lags={"t-0": 4}, group="wallaroo-words"),
             SourceStatus("Other", "file x", 5, 4, 1, 70, 0, True, True, TimeStatus(None, None)),
             SourceStatus("Plain", "file y", 1, 1, 0, 0, 0, False, True),
         ),
         sinks=(status.sinks[0], SinkLine("slow", "tcp x", 3, "tcp x", 9000, 1.0)),
         workers_killed=2,
+        processes=PROCESSES,
+        cpu_s={"driver": 3.5, "worker": 9.0},
         damaged=("deltas/7: too short",),
         losses=(StepLosses("count", {"filtered": 3, "late": 20}, 25, 100, WARNING),),
     )
     lines = exposition(run.plan, rich, run.meter.details()).decode().splitlines()
     kept = [line if line.startswith("#") else VALUE.sub("", line) for line in lines]
-    repeated = re.compile(r"process_|key_group=\"[1-9]|le=\"\d|version=")
+    repeated = re.compile(r"(?<!wallaroo_)process_|key_group=\"[1-9]|le=\"\d|version=")
     once = [line for line in kept if not repeated.search(line)]
     return "\n".join(once) + "\n"
 
@@ -117,6 +132,32 @@ def test_a_counter_at_zero_is_no_note(tmp_path: Path) -> None:
     run = BusyRun(tmp_path, seconds=2)
     run.meter.counts.note("Lines", {SKIPPED: 0})
     assert notes(run.status()) == []
+
+
+def test_lags_and_processes_are_wherever_the_status_is_shown(tmp_path: Path) -> None:
+    """Through JSON, as `wallaroo status` reads it; processes of one name are added up."""
+    run = BusyRun(tmp_path, seconds=2)
+    at = run.status()
+    lags = {"t-0": 0, "t-1": 12_000, "t-2": 70}
+    source = replace(at.sources[0], lags=lags, group="wallaroo-words")
+    rich = replace(at, sources=(source,), processes=PROCESSES, cpu_s={"worker": 9.0})
+
+    status = status_of(json.loads(json.dumps(status_json(rich))))
+    assert lag_lines(status, 6) == ["lag of Lines, group wallaroo-words: t-1 12,000, t-2 70"]
+    assert lag_lines(status, 1) == ["lag of Lines, group wallaroo-words: t-1 12,000, 1 more"]
+    assert lag_lines(at, 6) == []
+    assert process_lines(status) == [
+        "processes: driver 90.0 MiB, 0.1 cores; 2 workers 300.0 MiB, 1.2 cores"
+    ]
+    text = exposition(run.plan, status, run.meter.details()).decode()
+    for line in (
+        'wallaroo_source_info{at="tcp 127.0.0.1:7010",group="wallaroo-words",source="Lines"} 1.0',
+        'wallaroo_source_partition_lag_events{partition="t-1",source="Lines"} 12000.0',
+        'wallaroo_processes{process="worker"} 2.0',
+        'wallaroo_process_resident_bytes{process="worker"} 3.145728e+08',
+        'wallaroo_process_cpu_seconds_total{process="worker"} 9.0',
+    ):
+        assert line in text
 
 
 def text_of(run: BusyRun) -> str:

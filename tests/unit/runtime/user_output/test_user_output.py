@@ -4,6 +4,7 @@ order.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from wallaroo.processes import console
+from wallaroo.processes.log_entry import as_json, plain
 from wallaroo.runtime.user_output.collector import Collector
 
 ROOT = Path(__file__).parents[4]
@@ -45,14 +47,17 @@ def logged(event):
 def breaking(event):
     breakpoint()
 
-attach(UserOutput(sys.argv[1], sys.argv[2]), "plan", lambda: (printing, logged, breaking))
-attach(UserOutput(sys.argv[1], sys.argv[2]), "plan", lambda: (printing, logged, breaking))
+output = UserOutput(sys.argv[1], sys.argv[2], is_json=sys.argv[3] == "json")
+attach(output, "plan", lambda: (printing, logged, breaking))
+attach(output, "plan", lambda: (printing, logged, breaking))
 """
 
 
-def worker(address: str, script: str, level: str = "info") -> subprocess.CompletedProcess[str]:
+def worker(
+    address: str, script: str, level: str = "info", form: str = ""
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", WORKER + textwrap.dedent(script), address, level],
+        [sys.executable, "-c", WORKER + textwrap.dedent(script), address, level, form],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
@@ -95,6 +100,36 @@ def test_prints_and_log_records_come_as_whole_lines_with_their_step(folder: Path
         "[worker 1] at the top",
     ]
     assert (ended.stdout, ended.stderr) == ("", "")
+
+
+def test_a_record_of_several_lines_with_an_error_is_one_entry_of_json(folder: Path) -> None:
+    """The level, logger and traceback arrive beside the message, on this host as elsewhere."""
+    script = """
+    try:
+        raise ValueError("no count")
+    except ValueError:
+        logging.getLogger("app").exception("two\\nlines")
+    print("printed")
+    """
+    console.use_form(as_json)
+    try:
+        with collecting(folder) as (collector, lines):
+            worker(collector.address, script)
+        elsewhere = worker("", script, form="json").stderr.splitlines()
+    finally:
+        console.use_form(plain)
+    for written, origin in ((lines, {"worker": 1}), (elsewhere, {})):
+        record, printed = (json.loads(line) for line in written)
+        exception = record.pop("exception").splitlines()
+        assert (exception[0], exception[-1]) == (
+            "Traceback (most recent call last):",
+            "ValueError: no count",
+        )
+        for entry in (record, printed):
+            del entry["time"]
+        wanted = {"level": "error", "logger": "app", **origin, "message": "two\nlines"}
+        assert record == wanted
+        assert printed == {"level": "info", **origin, "message": "printed"}
 
 
 def test_the_log_level_decides_what_is_logged(folder: Path) -> None:

@@ -215,7 +215,7 @@ def test_a_free_port_that_another_takes_first_is_not_the_end(
 def test_without_spark_the_fix_is_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(PeerError, match='pip install "pyspark=='):
+    with pytest.raises(PeerError, match="pip install 'pyspark=="):
         daemons.find_spark()
 
 

@@ -5,6 +5,7 @@ tasks.
 from __future__ import annotations
 
 import functools
+import pickle
 from typing import Any
 
 import pytest
@@ -15,13 +16,20 @@ import wallaroo
 from tests.timed_events import Event, decode, key_of, time_of
 from tests.window_machine import WindowMachine
 from wallaroo.dataflow.plan.model import Plan
+from wallaroo.engine.operators import windows as operator
 from wallaroo.steps.windows.spec import NO_WATERMARK
+from wallaroo.testing import run_local
 from wallaroo.testing.local_runner.runner import Input, LocalRunner
 
 
 @wallaroo.encoder
 def encode(result: str) -> str:
     return result
+
+
+@wallaroo.encoder
+def pickled(result: Any) -> bytes:
+    return pickle.dumps(result)
 
 
 class Numbers(wallaroo.Aggregation[Event, list[int], str]):
@@ -94,6 +102,53 @@ def expected(step: Any, events: list[Event]) -> list[str]:
         machine.put(event[0], event, event[2], watermark)
         watermark = max(watermark, event[2])
     return sorted(each.value for each in machine.end())
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        wallaroo.range_windows(wallaroo.nanoseconds(10)),
+        wallaroo.range_windows(wallaroo.nanoseconds(10)).with_slide(wallaroo.nanoseconds(5)),
+        wallaroo.session_windows(wallaroo.nanoseconds(10)),
+        wallaroo.count_windows(2),
+    ],
+    ids=["range", "sliding", "sessions", "count"],
+)
+def test_windows_of_every_kind_give_the_key_and_the_window_if_wanted(windows: Any) -> None:
+    """``Numbers`` returns them as text, for comparison; late events stay as they are."""
+    events = [("a", 1, 3), ("b", 2, 4), ("a", 3, 14), ("a", 4, 40)]
+    step = windows.over(Numbers, with_window=True)
+    assert pickle.loads(pickle.dumps(step)).with_window
+
+    plain, with_window = (
+        wallaroo.source("in", wallaroo.TCPSourceConfig("in", "127.0.0.1", "7100", decode))
+        .with_event_time(time_of, allow_before_1980=True)
+        .key_by(key_of)
+        .to(each)
+        .to_sink(wallaroo.StdoutSinkConfig(pickled))
+        for each in (windows.over(Numbers), step)
+    )
+    lines = [f"{key} {number} {time}".encode() for key, number, time in events]
+    texts = run_local(wallaroo.build_application("plain", plain), {"in": lines}).outputs
+    results = run_local(wallaroo.build_application("window", with_window), {"in": lines}).outputs
+
+    found = [pickle.loads(result) for result in results]
+    assert texts
+    assert [each.value for each in found] == [pickle.loads(text) for text in texts]
+    for each in found:
+        bounds = f"{each.key} {each.window.start} {each.window.end} {each.window.firing.value} "
+        assert each.value.startswith(bounds)
+
+
+def test_none_is_no_result_with_a_window_either() -> None:
+    windows = wallaroo.range_windows(wallaroo.nanoseconds(10)).over(Nothing, with_window=True)
+    calls = operator._calls_of(windows)
+    assert calls.output("a", [], wallaroo.Window(0, 1)) is None
+
+
+class Nothing(Numbers):
+    def output(self, key: str, found: list[int], window: wallaroo.Window) -> Any:  # type: ignore[override]  # with the window
+        return None
 
 
 event_lists = st.lists(

@@ -48,14 +48,19 @@ def first_line(error: psycopg.Error) -> str:
 def complete_dsn(dsn: str) -> str:
     """Return ``dsn`` with our defaults below it.  Raises PeerError if it cannot be read."""
     try:
-        given = conninfo_to_dict(dsn)
+        parts = conninfo_to_dict(dsn)
     except psycopg.Error as error:
         raise PeerError(
             f"The dsn of PostgreSQL cannot be read: {first_line(error)}. Write it as "
             f"'host=db.example dbname=sales user=writer' or 'postgresql://writer@db.example/sales'."
         ) from error
     return make_conninfo(
-        **{**DEFAULTS, "fallback_application_name": "wallaroo", **given, "client_encoding": "utf8"}
+        **{
+            **DEFAULTS,
+            "fallback_application_name": "wallaroo",
+            **parts,
+            "client_encoding": "utf8",
+        }
     )
 
 

@@ -5,7 +5,9 @@ Where it runs: driver.  It imports psycopg, which is optional.
 A cluster has a system identifier since it was created; a database and a table have object ids,
 which are not used again after a drop.  ``TRUNCATE ... RESTART IDENTITY`` and ``ALTER SEQUENCE ...
 RESTART`` give the sequence another file, and a reset by `setval`, or an older copy of the cluster,
-shows in its last number, until it has grown beyond those that were read.
+shows in its last number, until it has grown beyond those that were read.  A standby that was
+promoted, and a server that was restored up to a moment, are on another timeline: rows that they
+lack may have numbers that were read.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from wallaroo.sources.identity import Facts
 
 SYSTEM = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
 SYSTEM_ID = "SELECT system_identifier::text FROM pg_control_system()"
+TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 FACTS = """
     SELECT pg_database.oid::text, own.oid::text, given.oid || '/' || given.relfilenode,
            CASE WHEN has_sequence_privilege(given.oid, 'USAGE, SELECT')
@@ -39,9 +42,18 @@ def facts_of(connection: psycopg.Connection[Any], table: str, column: str) -> Fa
     database, relation, sequence, number = row or (None, None, None, None)
     facts = {
         "system identifier": system,
+        "timeline": _timeline(connection),
         "database's object id": database,
         "table's object id": relation,
         "sequence's file": sequence,
         "sequence's last number": number,
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def _timeline(connection: psycopg.Connection[Any]) -> str | None:
+    try:
+        (timeline,) = connection.execute(TIMELINE).fetchone() or (None,)
+    except (psycopg.NotSupportedError, psycopg.ProgrammingError):  # a server without this log
+        return None
+    return timeline

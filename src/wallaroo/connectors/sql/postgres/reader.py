@@ -137,13 +137,13 @@ class PostgresTableSource(TableSource):
     def _check(self, connection: Any) -> None:
         rows = self._rows
         names = {"table": self._table, "column": rows.column}
-        found = connection.execute(COLUMN, names).fetchone()
-        if found is None:
+        row = connection.execute(COLUMN, names).fetchone()
+        if row is None:
             raise PeerError(
                 f"Source '{rows.source}': {self.place} has no table '{rows.table}' with a column "
                 f"'{rows.column}'. Create it, or correct the names, then run again."
             )
-        kind, is_table = found
+        kind, is_table = row
         if not is_table:
             raise PeerError(
                 f"Source '{rows.source}': '{rows.table}' is a view, a foreign table or one that "
@@ -169,8 +169,8 @@ class PostgresTableSource(TableSource):
 class WatchedTableLog(TableLog):
     """The log of a table whose writers are waited for."""
 
-    def __init__(self, source: PostgresTableSource):
-        super().__init__(source)
+    def __init__(self, source: PostgresTableSource, is_bounded: bool = False):
+        super().__init__(source, is_bounded)
         self._table = source
 
     def __reduce__(self) -> tuple[type[WatchedTableLog], tuple[PostgresTableSource]]:
@@ -217,4 +217,5 @@ def _connected(dsn: str) -> psycopg.Connection[Any]:
 def open_log(config: PostgresSourceConfig[Any], context: LogContext) -> WatchedTableLog:
     """Return the log of the source."""
     rows = config.rows(config.dsn)
-    return WatchedTableLog(PostgresTableSource(rows, config.start, config.poll_s))
+    source = PostgresTableSource(rows, config.start, config.poll_s)
+    return WatchedTableLog(source, context.until_now)

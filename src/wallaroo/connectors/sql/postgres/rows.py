@@ -10,6 +10,7 @@ carriage return are escaped by a backslash.  A raw tab or newline is therefore a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -94,3 +95,21 @@ def packed(row: Any, columns: tuple[str, ...]) -> bytes:
         f"an encoder for PostgreSQL must return a tuple of {len(columns)} value{plural}, for the "
         f"column{plural} {', '.join(columns)}, this one returned {got}"
     )
+
+
+def texts(row: bytes) -> list[str | None]:
+    r"""Return the texts of a staged row, without escapes; None for NULL.
+
+    >>> texts(copy_row(("tab\there", None, 3, "back\\slash")))
+    ['tab\there', None, '3', 'back\\slash']
+    """
+    values = row.decode().removesuffix("\n").split("\t")
+    return [None if value == NULL else _ESCAPED.sub(_unescaped, value) for value in values]
+
+
+_ESCAPED = re.compile(r"\\(.)")
+_UNESCAPES = {"t": "\t", "n": "\n", "r": "\r"}
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return _UNESCAPES.get(found[1], found[1])

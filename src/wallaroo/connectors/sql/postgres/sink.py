@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.connectors.sql.postgres.rows import packed
+from wallaroo.connectors.sql.postgres.rows import packed, texts
 from wallaroo.connectors.sql.sink_config import TableSinkConfig
 from wallaroo.sinks.addresses import without_secrets
 from wallaroo.steps.kinds import Encoder
@@ -28,12 +28,12 @@ class PostgresSinkConfig(TableSinkConfig):
 
     A batch is one transaction, with a line in the table ``ledger``, which is created if it is
     missing.  While the server is unavailable, rows wait in the outbox.  Needs psycopg 3 where the
-    driver runs: ``pip install 'wallaroo-spark[postgres]'``.
+    driver runs.
     """
 
     kind: ClassVar[str] = "postgres"
     system: ClassVar[str] = "wallaroo.connectors.sql.postgres.committer:PostgresSystem"
-    library: ClassVar[str] = "psycopg 3"
+    library: ClassVar[str] = "psycopg[binary]"
 
     dsn: str = field(repr=False)  # may hold a password
     table: str
@@ -50,7 +50,10 @@ class PostgresSinkConfig(TableSinkConfig):
                 )
         self._set_columns(packed)
 
+    def decoded(self, output: bytes) -> dict[str, str | None]:
+        """Return a staged output: a row by column, each value as the text that is sent."""
+        return dict(zip(self.columns, texts(output), strict=True))
+
     @property
     def address(self) -> str:
-        """Return the database of the table, without secrets."""
         return without_secrets(self.dsn)

@@ -29,12 +29,12 @@ class PostgresSourceConfig(TableSourceConfig[Event]):
     Events are dicts of ``columns`` (all, unless given), or the results of ``decoder`` for them
     (`wallaroo.serdes.row_decoder`).  ``start``: an application without a commit begins after this
     number; ``None``: with the first row.  ``dsn`` is libpq's, for the primary.  Needs
-    psycopg 3 on every host: ``pip install 'wallaroo-spark[postgres]'``.
+    psycopg 3 on every host.
     """
 
     kind: ClassVar[str] = "postgres"
     opener: ClassVar[str] = "wallaroo.connectors.sql.postgres.reader:open_log"
-    library: ClassVar[tuple[str, ...]] = ("psycopg 3", "postgres", "on every host")
+    library: ClassVar[tuple[str, ...]] = ("psycopg[binary]", "on every host")
 
     name: str
     dsn: str = field(repr=False)  # may hold a password

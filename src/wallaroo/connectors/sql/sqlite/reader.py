@@ -16,13 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.connectors.sql.source_table import TableSource
-from wallaroo.connectors.sql.sqlite.client import (
-    columns_of,
-    is_transient,
-    opened,
-    quoted,
-    sentence,
-)
+from wallaroo.connectors.sql.sqlite.client import columns_of, is_transient, opened, quoted, sentence
 from wallaroo.errors import PeerError
 from wallaroo.sources.identity import Facts
 
@@ -92,16 +86,16 @@ class SQLiteTableSource(TableSource):
 
     def _check(self, connection: Any) -> None:
         rows = self._rows
-        known = columns_of(connection, rows.table)
-        if not known:
+        columns = columns_of(connection, rows.table)
+        if not columns:
             raise self._unusable(
                 f"there is no table '{rows.table}'", "Create it, or correct the name"
             )
-        lower = {name.lower() for name in known}
+        lower = {name.lower() for name in columns}
         for name in (*rows.columns, rows.column):
             if name.lower() not in lower and (name not in ROWIDS or name in rows.columns):
                 what = f"table '{rows.table}' has no column '{name}'"
-                raise self._unusable(what, f"It has {', '.join(known)}: correct the name")
+                raise self._unusable(what, f"It has {', '.join(columns)}: correct the name")
 
     def _unusable(self, what: str, fix: str) -> PeerError:
         rows = self._rows

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.connectors.sql.sink_config import TableSinkConfig
-from wallaroo.connectors.sql.sqlite.rows import packed
+from wallaroo.connectors.sql.sqlite.rows import Value, packed, unpacked
 from wallaroo.steps.kinds import Encoder
 
 
@@ -44,6 +44,10 @@ class SQLiteSinkConfig(TableSinkConfig):
             if not getattr(self, option):
                 raise self._wrong(f"{option}='' is no name.", f"Name the {option}.")
         self._set_columns(packed)
+
+    def decoded(self, output: bytes) -> dict[str, Value]:
+        """Return a staged output: a row by column."""
+        return dict(zip(self.columns, unpacked(memoryview(output)), strict=True))
 
     @property
     def address(self) -> str:

@@ -53,4 +53,5 @@ class SQLiteSourceConfig(TableSourceConfig[Event]):
     def open_log(self, context: LogContext) -> SourceLog:
         # workers may run in another folder
         rows = self.rows(str(Path(self.path).absolute()))
-        return TableLog(SQLiteTableSource(rows, self.start, self.poll_s))
+        source = SQLiteTableSource(rows, self.start, self.poll_s)
+        return TableLog(source, context.until_now)

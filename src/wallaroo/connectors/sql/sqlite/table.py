@@ -91,5 +91,4 @@ class SQLiteTable(Table):
             self._connection.executemany(insert, map(unpacked, part.outputs()))
 
     def cancel(self) -> None:
-        """Interrupt the running statement."""
         self._connection.interrupt()

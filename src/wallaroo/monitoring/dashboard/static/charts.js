@@ -1,7 +1,15 @@
 // Time charts over the run's history: one y axis each, a crosshair with all values at a moment.
-import { h, css, clock } from "./dom.js";
+import { h, svg, css, clock, table } from "./dom.js";
 
 const WIDTH_MIN = 240;
+const TABLE_ROWS = 30;
+
+// A piece of the line as the chart draws it: colours alone do not tell lines apart.
+function sample({ color, dash, width }) {
+  return svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("line", {
+    x1: 0, x2: 22, y1: 4, y2: 4, stroke: `var(${color})`, "stroke-width": width ?? 2,
+    "stroke-dasharray": dash?.join(" ") }));
+}
 
 export class Chart {
   constructor(title, series, format) {
@@ -10,9 +18,12 @@ export class Chart {
     this.box = h("div", { class: "chart", role: "img", "aria-label": title });
     this.tip = h("div", { class: "tip", hidden: true });
     const keys = series.length < 2 ? [] : series.map((one) =>
-      h("span", { class: "key" }, h("i", { style: { background: `var(${one.color})` } }), one.label));
+      h("span", { class: "key" }, sample(one), one.label));
+    this.values = h("details", { class: "values", ontoggle: () => this.tabulate() },
+      h("summary", {}, "Values as a table"));
+    this.title = title;
     this.element = h("section", { class: "card" },
-      h("header", {}, h("h2", {}, title), h("span", { class: "grow" }), keys), this.box);
+      h("header", {}, h("h2", {}, title), h("span", { class: "grow" }), keys), this.box, this.values);
     this.rows = [];
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.box);
@@ -23,6 +34,7 @@ export class Chart {
       .map((name) => columns.indexOf(name));
     this.rows = places.map((place) => rows.map((row) => row[place]));
     this.box.setAttribute("aria-description", this.spoken());
+    this.tabulate();
     if (this.plot) this.plot.setData(this.rows);
     else this.build();
   }
@@ -31,6 +43,20 @@ export class Chart {
     const last = this.rows[0]?.length - 1;
     return this.series.map((one, i) => `${one.label} ${this.format(this.rows[i + 1]?.[last])}`)
       .join(", ");
+  }
+
+  // The same values for those who cannot see the chart, newest first; made when it is opened.
+  tabulate() {
+    if (!this.values.open) return;
+    const [moments, ...values] = this.rows;
+    const step = Math.max(1, Math.ceil(moments.length / TABLE_ROWS));
+    const rows = [];
+    for (let i = moments.length - 1; i >= 0; i -= step) {
+      rows.push([clock(moments[i]), ...values.map((one) => this.format(one[i]))]);
+    }
+    this.values.replaceChildren(this.values.firstElementChild, table(
+      [{ title: "time" }, ...this.series.map((one) => ({ title: one.label, num: true }))],
+      rows, "Nothing yet.", this.title));
   }
 
   build() {
@@ -53,7 +79,7 @@ export class Chart {
         { ...axis, size: 62, space: 36, values: (_, ticks) => ticks.map(this.format) },
       ],
       series: [{}, ...this.series.map((one) => ({
-        stroke: css(one.color), width: 1.8, points: { show: false }, spanGaps: one.bridges ?? false,
+        stroke: css(one.color), width: one.width ?? 1.8, dash: one.dash, points: { show: false }, spanGaps: one.bridges ?? false,
         fill: one.area ? css(one.color) + "22" : undefined,
       }))],
       hooks: { setCursor: [(plot) => this.point(plot)] },

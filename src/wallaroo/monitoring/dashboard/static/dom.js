@@ -32,15 +32,18 @@ export function card(title, ...children) {
   return h("section", { class: "card" }, h("header", {}, h("h2", {}, title)), ...children);
 }
 
-export function table(columns, rows, empty = "Nothing yet.") {
+export function table(columns, rows, empty = "Nothing yet.", label = "") {
   if (!rows.length) return h("p", { class: "empty" }, empty);
-  const cell = (tag, content, column) =>
-    h(tag, { class: column.num ? "num" : column.class, scope: tag === "th" ? "col" : null }, content);
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "table" },
-    h("table", {},
-      h("thead", {}, h("tr", {}, columns.map((column) => cell("th", column.title, column)))),
-      h("tbody", {}, rows.map((row) =>
-        h("tr", {}, row.map((content, place) => cell("td", content, columns[place])))))));
+  // The roles are those of the elements: a phone shows rows as blocks, which would take them away.
+  const cell = (content, column) => h("td", { class: column.num ? "num" : column.class, role: "cell",
+    "data-title": column.title }, content);
+  const head = (column) => column.title ? h("th", { class: column.num ? "num" : column.class,
+    scope: "col", role: "columnheader" }, column.title) : h("td", { role: "cell" });
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label || columns.map((column) => column.title).filter(Boolean).join(", ") },
+    h("table", { role: "table", class: columns.length > 4 ? "wide" : null },
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(head))),
+      h("tbody", { role: "rowgroup" }, rows.map((row) =>
+        h("tr", { role: "row" }, row.map((content, place) => cell(content, columns[place])))))));
 }
 
 export function bar(share, color) {
@@ -90,7 +93,15 @@ export function duration(seconds) {
 }
 
 export const percent = (share) => `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
+// All times are those of the browser's time zone, which the page names, in one form.
 export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
+export const stamp = (seconds) => new Date(seconds * 1000).toLocaleString("sv-SE");
+export function zone() {
+  const ahead = -new Date().getTimezoneOffset();
+  const [hours, minutes] = [Math.floor(Math.abs(ahead) / 60), Math.abs(ahead) % 60];
+  const two = (number) => String(number).padStart(2, "0");
+  return ahead ? `UTC${ahead < 0 ? "−" : "+"}${two(hours)}:${two(minutes)}` : "UTC";
+}
 
 export function ranges(numbers) {
   const parts = [];

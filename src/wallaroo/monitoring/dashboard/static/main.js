@@ -1,5 +1,5 @@
 // The page: a stream of messages from the application, and one view at a time.
-import { h, draw, duration } from "./dom.js";
+import { h, draw, duration, zone } from "./dom.js";
 import { Rates } from "./rates.js";
 import { Overview } from "./overview.js";
 import { Pipeline } from "./pipeline.js";
@@ -39,13 +39,23 @@ function open() {
   page.view?.close?.();
   page.view = new View(page, get);
   $("view").replaceChildren(page.view.element);
-  document.title = `${page.message?.status.application ?? "Wallaroo"} · ${title}`;
+  page.title = title;
+  entitle();
   if (page.message) page.view.update(page.message);
   window.scrollTo(0, 0);
 }
 
+// Several dashboards are several tabs: each names its application, and a state that is not usual.
+function entitle() {
+  const status = page.message?.status;
+  const state = page.isLost ? "no answer" : status?.waiting_for ? "waiting"
+    : status && status.state !== "running" ? status.state : "";
+  document.title = `${state ? `(${state}) ` : ""}${status?.application ?? "Wallaroo"} · ${page.title}`;
+}
+
 function frame(message) {
   const { status, details } = message;
+  entitle();
   $("application").textContent = status.application;
   $("state").textContent = status.state;
   $("state").className = `badge ${BADGES[status.state] ?? ""}`;
@@ -70,6 +80,8 @@ function banner(status) {
   $("banner").hidden = !text;
   $("banner").textContent = text;
   $("banner").className = `banner ${lost ? "bad" : ""}`;
+  // read out again only if the cause changes, not each second with its duration
+  draw($("announced"), text.replace(/[0-9]+/g, ""), () => text);
 }
 
 function received(message) {
@@ -89,6 +101,7 @@ function lost() {
   page.isLost = true;
   $("link").textContent = "no answer";
   $("link").className = "quiet lost";
+  entitle();
   banner(page.message?.status);
 }
 
@@ -121,6 +134,7 @@ function switchTheme() {
 async function begin() {
   $("views").append(...VIEWS.map(([id, title]) =>
     h("a", { href: `#${id}`, "data-view": id }, title)));
+  $("zone").textContent = `Times are in ${zone()}.`;
   $("theme").addEventListener("click", switchTheme);
   window.addEventListener("hashchange", open);
   await loadGraph();

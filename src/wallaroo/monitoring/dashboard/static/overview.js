@@ -1,9 +1,10 @@
 // Rates, latency, backlog and batch time; sources and sinks.
-import { h, draw, card, table, count, whole, bytes, ms } from "./dom.js";
+import { h, draw, card, table, count, whole, bytes, ms, stamp, bar } from "./dom.js";
 import { Chart } from "./charts.js";
 
 const SPANS = [["10m", "10 minutes", 0], ["4h", "4 hours", 15000], ["24h", "24 hours", 60000]];
 const POINTS_MAX = 600;
+const LAGS_SHOWN = 8;
 let span = "10m";
 
 export class Overview {
@@ -14,14 +15,14 @@ export class Overview {
     this.spans = h("div", { class: "seg", role: "group", "aria-label": "Time shown" });
     this.charts = [
       new Chart("Events per second", [
-        { label: "received", column: "in_per_s", color: "--c2" },
-        { label: "processed", column: "done_per_s", color: "--c1" },
+        { label: "processed", column: "done_per_s", color: "--c1", width: 3 },
+        { label: "received", column: "in_per_s", color: "--c2", dash: [5, 4] },
         { label: "output", column: "out_per_s", color: "--c3" },
       ], count),
       new Chart("Latency, receipt to output", [
-        { label: "p50", column: "p50_ms", color: "--lat1", bridges: true },
-        { label: "p99", column: "p99_ms", color: "--lat2", bridges: true },
-        { label: "p99.9", column: "p999_ms", color: "--lat3", bridges: true },
+        { label: "p50", column: "p50_ms", color: "--c2", bridges: true },
+        { label: "p99", column: "p99_ms", color: "--c1", dash: [8, 4], bridges: true },
+        { label: "p99.9", column: "p999_ms", color: "--c5", dash: [2, 3], bridges: true },
       ], ms),
       new Chart("Backlog, events", [
         { label: "events", column: "backlog_events", color: "--c1", area: true },
@@ -80,7 +81,7 @@ export class Overview {
     }
     draw(this.tiles, [status, sample], () => this.makeTiles(status, sample));
     draw(this.sources, [status.sources, details.notes], () => card("Sources",
-      this.sourceTable(status.sources),
+      this.sourceTable(status.sources), this.lagTable(status.sources),
       ...details.notes.map((note) => h("div", { class: "small" },
         h("span", { class: "badge warn wrap" }, note)))));
     draw(this.sinks, status.sinks, () => card("Sinks", this.sinkTable(status.sinks)));
@@ -129,6 +130,20 @@ export class Overview {
     ]));
   }
 
+  // The partitions that lag most, of all sources whose partitions are known.
+  lagTable(sources) {
+    const lags = sources.flatMap((one) => Object.entries(one.lags ?? {})
+      .map(([partition, lag]) => ({ one, partition, lag })));
+    if (!lags.length) return null;
+    const most = Math.max(1, ...lags.map(({ lag }) => lag));
+    const shown = lags.toSorted((a, b) => b.lag - a.lag).slice(0, LAGS_SHOWN);
+    const left = lags.length - shown.length;
+    return h("div", {}, table([{ title: "partition" }, { title: "lag", num: true }, { title: "" }, { title: "group" }],
+      shown.map(({ one, partition, lag }) => [h("span", { class: "wrap" }, partition), whole(lag), bar(lag / most),
+        h("span", { class: "wrap quiet" }, one.group || "none")]), "", "Lag by partition"),
+    left ? h("p", { class: "quiet small" }, `${left} more partitions lag no more than these.`) : null);
+  }
+
   sinkTable(sinks) {
     return table([{ title: "sink" }, { title: "outputs", num: true },
       { title: "not sent yet", num: true }, { title: "waits for" }],
@@ -145,7 +160,7 @@ export class Overview {
       { title: "held back by" }],
     times.map(({ kind, name, time }) => [
       h("div", {}, name, h("div", { class: "quiet small" }, kind)),
-      time.watermark === null ? "none yet" : new Date(time.watermark * 1000).toLocaleString(),
+      time.watermark === null ? "none yet" : stamp(time.watermark),
       time.is_idle ? "idle" : time.lag_s === null ? "" : ms(Math.max(0, time.lag_s) * 1000),
       h("span", { class: "wrap" }, time.held_by
         || (time.is_idle ? `no events in ${time.partitions || "any"} partitions` : "")),

@@ -2,8 +2,11 @@
 import { h, svg, draw, card, table, count, percent, ms, bar, bytes } from "./dom.js";
 
 const NODE = { width: 186, height: 70 };
-const GAP = { along: 92, across: 26, stackedAlong: 52 };
-const NARROW_PX = 760;
+const GAP = { along: 84, alongMax: 210, across: 26, stackedAlong: 46 };
+const SCALE_MIN = 0.8; // smaller, and names cannot be read
+const INDENT = 14; // of nodes side by side, where there is room for one only
+const INDENTS_MAX = 4;
+const NAME_LENGTH = 22;
 const KINDS = { source: "source", step: "computation", state: "state", sink: "sink" };
 
 export class Pipeline {
@@ -30,10 +33,10 @@ export class Pipeline {
   update(message) {
     const { graph } = this.page;
     if (!graph) return;
-    const isNarrow = window.innerWidth < NARROW_PX;
-    if (this.drawnFor !== graph || this.wasNarrow !== isNarrow) this.build(graph, isNarrow);
+    const width = Math.max(NODE.width + 8, this.canvas.clientWidth || window.innerWidth - 60);
+    if (this.drawnFor !== graph || this.width !== width) this.build(graph, width);
     this.drawnFor = graph;
-    this.wasNarrow = isNarrow;
+    this.width = width;
     const loads = this.loads(message);
     this.refresh(graph, message, loads);
     draw(this.steps, loads, () => card("Where the time goes", this.stepTable(loads),
@@ -63,16 +66,18 @@ export class Pipeline {
     return loads.find((load) => load.stage === node.stage && load.place === node.place);
   }
 
-  build(graph, isNarrow) {
-    const placed = layout(graph, isNarrow);
-    const root = svg("svg", { width: placed.width, height: placed.height, role: "group",
+  build(graph, width) {
+    const placed = layout(graph, width);
+    const scale = Math.min(1, width / placed.width);
+    const root = svg("svg", { width: placed.width * scale, height: placed.height * scale,
+      viewBox: `0 0 ${placed.width} ${placed.height}`, role: "group",
       "aria-label": `Pipeline of ${graph.application}` });
     root.append(svg("defs", {}, svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4,
       markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" },
     svg("path", { d: "M0 0L8 4L0 8z", fill: "currentColor", opacity: ".5" }))));
     this.labels = graph.edges.map((edge) => {
       const a = placed.at.get(edge.from), b = placed.at.get(edge.to);
-      const { path, x, y } = curve(a, b, isNarrow);
+      const { path, x, y } = curve(a, b, placed.isStacked);
       root.append(svg("path", { d: path, class: `edge ${edge.kind}`, "marker-end": "url(#arrow)" }));
       const label = svg("text", { x, y, class: "edge-label", "text-anchor": "middle" });
       return { edge, label };
@@ -88,21 +93,23 @@ export class Pipeline {
     const rate = svg("text", { x: 14, y: 51, class: "rate" });
     const share = svg("text", { x: width - 12, y: 51, class: "rate", "text-anchor": "end" });
     const fill = svg("rect", { x: 14, y: height - 12, width: 0, height: 4, rx: 2, class: "fill" });
-    const name = svg("text", { x: 14, y: 20, class: "name" }, cut(node.name, 22));
+    const [name, rest] = lines(node.name);
+    const title = svg("title"); // a tooltip, and the name for those who cannot see the node
     const element = svg("g", { class: `node ${node.kind}`, transform: `translate(${x} ${y})`,
       tabindex: "0", role: "button", "aria-pressed": "false",
       onclick: () => this.select(node.id),
       onkeydown: (event) => {
         if (event.key === "Enter" || event.key === " ") { event.preventDefault(); this.select(node.id); }
       } },
-    svg("title", {}, `${node.name}: ${node.label}`),
+    title,
     svg("rect", { class: "box", width, height, rx: 9 }),
     svg("rect", { class: "mark", width: 4, height: height - 18, x: 4, y: 9, rx: 2 }),
-    name, svg("text", { x: 14, y: 35, class: "sub" }, cut(node.kind === "source" || node.kind === "sink" ? node.label : node.label, 27)),
+    svg("text", { x: 14, y: 20, class: "name" }, name),
+    svg("text", { x: 14, y: 35, class: rest ? "name" : "sub" }, rest || cut(node.label.replaceAll("_", " "), 27)),
     rate, share,
     node.kind === "sink" ? null : svg("rect", { x: 14, y: height - 12, width: width - 26, height: 4, rx: 2, class: "track" }),
     node.kind === "sink" ? null : fill);
-    this.nodes.set(node.id, { element, rate, share, fill });
+    this.nodes.set(node.id, { element, title, rate, share, fill });
     return element;
   }
 
@@ -128,8 +135,8 @@ export class Pipeline {
       drawn.fill.setAttribute("width", (NODE.width - 26) * (load?.share ?? 0));
       const waits = (sink && sink.waiting_for) || (source && source.is_paused);
       drawn.element.setAttribute("class", `node ${node.kind}${waits ? " waiting" : ""}`);
-      drawn.element.setAttribute("aria-label",
-        `${KINDS[node.kind]} ${node.name}, ${rate === null ? "not sampled yet" : `${count(rate)} events per second`}`);
+      const measured = rate === null ? "not sampled yet" : `${count(rate)} events per second`;
+      drawn.title.textContent = `${KINDS[node.kind]} ${node.name}: ${node.label}, ${measured}`;
     }
     const isSampled = ({ stage, place }) => loads.some((load) => load.stage === stage && load.place === place);
     for (const { edge, label } of this.labels) {
@@ -168,10 +175,18 @@ export class Pipeline {
 
 const micros = (seconds) => seconds >= 1e-3 ? ms(seconds * 1e3) : `${(seconds * 1e6).toFixed(2)} µs`;
 const perSecond = (rate) => (rate === null ? "–" : `${count(rate)}/s`); // not measured is not 0
+// A name in two lines at most, broken between words if there are any.
+function lines(name) {
+  if (name.length <= NAME_LENGTH) return [name, ""];
+  const [last] = [...name.slice(0, NAME_LENGTH).matchAll(/[ _.-]/g)].slice(-1);
+  const at = last && last.index > 5 ? last.index + (last[0] === " " ? 0 : 1) : NAME_LENGTH;
+  return [name.slice(0, at), cut(name.slice(at).trim(), NAME_LENGTH + 2)];
+}
+
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
 // Layers by the longest way from a source; within a layer by what comes before.
-function layout(graph, isNarrow) {
+function layout(graph, width) {
   const layer = new Map(graph.nodes.map((node) => [node.id, 0]));
   for (let pass = 0; pass < graph.nodes.length; pass += 1) {
     for (const { from, to } of graph.edges) {
@@ -189,25 +204,50 @@ function layout(graph, isNarrow) {
     if (depth) ids.sort((a, b) => weight(a) - weight(b));
     ids.forEach((id, place) => order.set(id, place - (ids.length - 1) / 2));
   });
+  return placed(layers, order, width);
+}
+
+// From left to right, stretched to the width; from top to bottom if that is too long; one node a
+// line if there is no room for several.
+function placed(layers, order, width) {
   const most = Math.max(...layers.map((ids) => ids.length));
-  const along = isNarrow ? NODE.height + GAP.stackedAlong : NODE.width + GAP.along;
-  const across = isNarrow ? NODE.width + GAP.across : NODE.height + GAP.across;
+  const least = layers.length * (NODE.width + GAP.along) - GAP.along + 8;
+  const isStacked = least * SCALE_MIN > width;
+  const isSingle = isStacked && (most * (NODE.width + GAP.across) - GAP.across + 8) * SCALE_MIN > width;
+  if (isSingle) return inOneColumn(layers);
+  const stretched = (width - 8 - NODE.width) / Math.max(1, layers.length - 1) - NODE.width;
+  const gap = Math.max(GAP.along, Math.min(GAP.alongMax, stretched));
+  const along = isStacked ? NODE.height + GAP.stackedAlong : NODE.width + gap;
+  const across = isStacked ? NODE.width + GAP.across : NODE.height + GAP.across;
   const at = new Map();
   layers.forEach((ids, depth) => ids.forEach((id) => {
     const side = (order.get(id) + (most - 1) / 2) * across + 4, forward = depth * along + 4;
-    at.set(id, isNarrow ? { x: side, y: forward } : { x: forward, y: side });
+    at.set(id, isStacked ? { x: side, y: forward } : { x: forward, y: side });
   }));
-  const length = layers.length * along - (along - (isNarrow ? NODE.height : NODE.width)) + 8;
+  const length = layers.length * along - (along - (isStacked ? NODE.height : NODE.width)) + 8;
   const breadth = most * across - GAP.across + 8;
-  return { at, width: isNarrow ? breadth : length, height: isNarrow ? length : breadth };
+  return { at, isStacked, width: isStacked ? breadth : length, height: isStacked ? length : breadth };
 }
 
-function curve(a, b, isNarrow) {
+function inOneColumn(layers) {
+  const at = new Map();
+  const most = Math.max(...layers.map((ids) => Math.min(ids.length, INDENTS_MAX + 1)));
+  let y = 4;
+  for (const ids of layers) {
+    ids.forEach((id, place) => {
+      at.set(id, { x: 4 + (place % (INDENTS_MAX + 1)) * INDENT, y });
+      y += NODE.height + GAP.stackedAlong;
+    });
+  }
+  return { at, isStacked: true, width: NODE.width + (most - 1) * INDENT + 60, height: y - GAP.stackedAlong + 8 };
+}
+
+function curve(a, b, isStacked) {
   const { width, height } = NODE;
-  const [x1, y1] = isNarrow ? [a.x + width / 2, a.y + height] : [a.x + width, a.y + height / 2];
-  const [x2, y2] = isNarrow ? [b.x + width / 2, b.y - 3] : [b.x - 3, b.y + height / 2];
-  const bend = isNarrow ? (y2 - y1) / 2 : (x2 - x1) / 2;
-  const path = isNarrow ? `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`
+  const [x1, y1] = isStacked ? [a.x + width / 2, a.y + height] : [a.x + width, a.y + height / 2];
+  const [x2, y2] = isStacked ? [b.x + width / 2, b.y - 3] : [b.x - 3, b.y + height / 2];
+  const bend = isStacked ? (y2 - y1) / 2 : (x2 - x1) / 2;
+  const path = isStacked ? `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`
     : `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
-  return { path, x: (x1 + x2) / 2, y: (y1 + y2) / 2 + (isNarrow ? 4 : -6) };
+  return { path, x: (x1 + x2) / 2, y: (y1 + y2) / 2 + (isStacked ? 4 : -6) };
 }

@@ -1,5 +1,5 @@
 // The state explorer: search a key, see its object after each commit that changed it.
-import { h, card, bytes } from "./dom.js";
+import { h, bytes, stamp } from "./dom.js";
 
 const LIMIT = 50;
 
@@ -70,7 +70,7 @@ export class State {
         h("p", { class: "quiet small" }, `Retained commits ${found.commits[0]} to ${found.commits.at(-1)}; shown are those that changed it.`),
         found.versions.map((version, place) => h("details", { open: place === 0 },
           h("summary", {}, `commit ${version.batch}`, h("span", { class: "quiet" },
-            ` ${new Date(version.time_ms).toLocaleString("en-GB")} · ${version.class || "removed"} · ${bytes(version.bytes)}`)),
+            ` ${stamp(version.time_ms / 1000)} · ${version.class || "removed"} · ${bytes(version.bytes)}`)),
           h("pre", { class: "mono" }, version.is_there ? JSON.stringify(version.value, null, 2) : "not there"))));
     });
   }

@@ -9,9 +9,10 @@ export class Workers {
     this.workers = h("div");
     this.groups = h("div");
     this.moves = h("div");
+    this.processes = h("div");
     this.hot = h("div");
-    this.element = h("div", { class: "stack" }, this.workers, this.groups,
-      h("div", { class: "grid2" }, this.hot, this.moves));
+    this.element = h("div", { class: "stack" }, this.workers, this.processes,
+      this.groups, h("div", { class: "grid2" }, this.hot, this.moves));
   }
 
   update({ status, details }) {
@@ -20,6 +21,8 @@ export class Workers {
       ...worker, busy: rates.workerTime(worker.name), events: rates.workerEvents(worker.name),
     }));
     draw(this.workers, rows, () => card("Workers", this.workerTable(rows)));
+    draw(this.processes, status.processes ?? [], () => card("Processes on the driver's machine",
+      this.processTable(status.processes ?? [])));
     const groups = this.groupRows(status, details);
     draw(this.groups, groups, () => card("Key groups", this.groupGrid(status, details, groups)));
     draw(this.moves, details.moves, () => card("Moves", table(
@@ -41,6 +44,14 @@ export class Workers {
     ]), "No worker yet.");
   }
 
+  processTable(processes) {
+    const most = Math.max(1, ...processes.map((one) => one.resident_bytes));
+    return table([{ title: "process" }, { title: "number", num: true },
+      { title: "cores in use", num: true }, { title: "memory", num: true }, { title: "" }],
+    processes.map((one) => [one.name, one.pid, one.cpu.toFixed(2), bytes(one.resident_bytes),
+      bar(one.resident_bytes / most)]), "Not sampled yet.");
+  }
+
   groupRows(status, details) {
     const owners = new Map();
     status.workers.forEach((worker, place) => worker.key_groups.forEach((group) => owners.set(group, place)));
@@ -56,8 +67,8 @@ export class Workers {
       rows.map(([group, owner, rate, size]) => h("span", {
         title: `key group ${group}: ${owner < 0 ? "not worked on yet" : status.workers[owner].name}, `
           + `${count(rate)} events/s, ${bytes(size)} in its last snapshot`,
-        style: { background: owner < 0 ? "var(--line)" : color(owner),
-          opacity: String(0.45 + 0.55 * Math.sqrt(rate / most)) },
+        style: { background: owner < 0 ? "var(--line)" // mixed, so that the number can be read on it
+          : `color-mix(in srgb, ${color(owner)} ${Math.round(14 + 36 * Math.sqrt(rate / most))}%, var(--card))` },
       }, String(group))));
     return [h("p", { class: "quiet small" }, "Colour: worker. Strength: events per second, from samples. "
       + `Snapshots: ${bytes(details.state.snapshot_bytes)}.`), grid].reduce((box, part) => (box.append(part), box), h("div", { class: "stack" }));

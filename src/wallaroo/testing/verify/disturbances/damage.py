@@ -94,12 +94,18 @@ class BitFlips:
             self._flipped.add(flipped.kind)
         return flipped
 
-    def undo_named(self, said: str) -> bool:
-        """Flip back the bits whose files an ended run named; return whether there are any.
+    @property
+    def left(self) -> int:
+        """Return how many bits no reader named: rewritten with their files, or never read."""
+        return len(self._there)
 
-        ``said`` is the run's output; such bits explain its end.
+    def undo_named(self, said: str) -> bool:
+        """Flip back the bits whose files a reader named; return whether there are any.
+
+        ``said`` is an ended run's output, whose end such bits explain, or an error's text.
         """
-        named = [one for one in self._there if _names(said, one.file)]
+        # the last one first: a bit beside it is known by what was around it before
+        named = [one for one in reversed(self._there) if _names(said, one.file)]
         for one in named:
             one.undo()
             self._there.remove(one)

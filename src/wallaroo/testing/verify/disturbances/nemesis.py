@@ -24,7 +24,7 @@ from wallaroo.errors import PeerError
 from wallaroo.processes.roles import run_processes
 from wallaroo.testing.verify.disturbances.damage import BitFlips
 from wallaroo.testing.verify.disturbances.orders import (
-    LOW_LATENCY,
+    RESIDENT,
     SYNCS,
     WRITES,
     Orders,
@@ -74,7 +74,7 @@ class Nemesis:
     say: Callable[[str], None]
     orders: Orders
     flips: BitFlips
-    is_low_latency: bool = False
+    is_resident: bool = False
     _chance: random.Random = field(init=False)
     _tried: Counter[tuple[Fault, str]] = field(default_factory=Counter)  # points that were chosen
 
@@ -133,18 +133,17 @@ class Nemesis:
         chosen = self._point(deed)
         every = [point for point in self._points(deed) if point != chosen]
         self.scene.expect_end(self.orders.chosen_s + self.orders.every_s + FAILED_S_MAX)
-        taken = self._order([chosen], action, self.orders.chosen_s)
-        taken = taken or self._order(every, action, self.orders.every_s)
-        for point in taken:
-            self.result.note_deed(deed, point)
-            self.say(f"{deed.value} {number}: {action} at {point}")
-        return bool(taken)
+        point = self._order([chosen], action, self.orders.chosen_s)
+        point = point or self._order(every, action, self.orders.every_s)
+        if point is None:
+            return False
+        self.result.note_deed(deed, point)
+        self.say(f"{deed.value} {number}: {action} at {point}")
+        return True
 
     def _points(self, deed: Fault) -> list[str]:
         points = POINTS[deed]
-        return sorted(
-            {LOW_LATENCY.get(each, each) if self.is_low_latency else each for each in points}
-        )
+        return sorted({RESIDENT.get(each, each) if self.is_resident else each for each in points})
 
     def _point(self, deed: Fault) -> str:
         """Choose a point at which this was done least often, so that all have their turn."""
@@ -155,17 +154,13 @@ class Nemesis:
         self._tried[deed, point] += 1
         return point
 
-    def _order(self, points: list[str], action: str, seconds: float) -> list[str]:
-        """Order an action from the first process that passes one of the points.
-
-        Return the points at which it was done: rarely two, if processes were quick.
-        """
-        for point in points:
-            self.orders.place(point, action)
+    def _order(self, points: list[str], action: str, seconds: float) -> str | None:
+        """Order an action from the first process that passes one of the points; return that."""
+        self.orders.place(points, action)
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not any(map(self.orders.is_taken, points)):
+        while time.monotonic() < until and not self.orders.is_taken:
             self.scene.pause(POLL_S)
-        return [point for point in points if not self.orders.withdraw(point)]
+        return self.orders.withdraw(points)
 
     def _step_clock(self, number: int) -> bool:
         seconds = self._chance.uniform(-CLOCK_STEP_S, CLOCK_STEP_S)

@@ -1,19 +1,22 @@
 """Faults of disk and clock, ordered from a run's processes.
 
-Where it runs: the verifier, while the processes run.  An order is a file named after a fault point;
-the process that passes the point takes the order and carries it out
+Where it runs: the verifier, while the processes run.  An order names fault points; the first
+process that passes one of them takes the order and carries it out
 (`wallaroo.instrumentation.faults`).
+
+Invariant: an order is carried out once, by one process at one point, or withdrawn; the
+one that renames its file has it.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from wallaroo.instrumentation.fault_actions import OFFSET
-from wallaroo.instrumentation.faults import TAKEN
+from wallaroo.instrumentation.faults import ORDER, TAKEN
 
 # The points right before a write, a sync or a rename of the protocol.
 WRITES = (
@@ -34,8 +37,8 @@ SYNCS = (
     "outbox.pending.rename",
     "outbox.pending.sync_folder",
 )
-# points that batches at low latency pass instead
-LOW_LATENCY: Mapping[str, str] = {
+# points that batches of resident tasks pass instead
+RESIDENT: Mapping[str, str] = {
     "storage.write": "storage.append",
     "storage.fsync": "storage.append_sync",
     "storage.rename": "storage.append",
@@ -58,6 +61,7 @@ class Orders:
         self.chosen_s = chosen_s
         self.every_s = every_s
         self.folder = folder
+        self._order = folder / ORDER
         self._ahead_ns = 0
         clock = folder / "clock"
         clock.write_bytes(OFFSET.pack(0))
@@ -69,24 +73,30 @@ class Orders:
         """Return the environment variables that the run's processes need."""
         return {"WALLAROO_FAULT_ORDERS": str(self.folder)}
 
-    def place(self, point: str, action: str) -> None:
-        """Order ``action`` from the next process that passes ``point``."""
-        unfinished = self.folder / ".order"
-        unfinished.write_text(action, encoding="ascii")
-        (self.folder / f"{point}{TAKEN}").unlink(missing_ok=True)
-        os.rename(unfinished, self.folder / point)
+    def place(self, points: Iterable[str], action: str) -> None:
+        """Order ``action`` from the first process that passes one of ``points``."""
+        for taken in self.folder.glob(f"*{TAKEN}"):
+            taken.unlink()
+        self._order.write_text(action, encoding="ascii")
+        for point in points:
+            (self.folder / point).touch()
 
-    def is_taken(self, point: str) -> bool:
-        """Return whether a process took the last order at this point."""
-        return (self.folder / f"{point}{TAKEN}").exists()
+    @property
+    def is_taken(self) -> bool:
+        """Return whether a process took the last order."""
+        return not self._order.exists()
 
-    def withdraw(self, point: str) -> bool:
-        """Withdraw an order; return False if it was taken meanwhile."""
+    def withdraw(self, points: Iterable[str]) -> str | None:
+        """Withdraw the order; return the point at which it was taken meanwhile, None if nowhere."""
         try:
-            os.unlink(self.folder / point)
+            os.rename(self._order, self.folder / ".withdrawn")
         except FileNotFoundError:
-            return False
-        return True
+            taken: str | None = next(self.folder.glob(f"*{TAKEN}")).name.removesuffix(TAKEN)
+        else:
+            taken = None
+        for point in points:
+            (self.folder / point).unlink(missing_ok=True)
+        return taken
 
     def step_clock(self, seconds: float) -> None:
         """Step the clock of all the run's processes."""

@@ -30,7 +30,9 @@ class Result:
     outputs: int = 0
     deeds: dict[Fault, int] = field(default_factory=dict)
     places: Counter[tuple[Fault, str]] = field(default_factory=Counter)  # all deeds except signals
-    refused: Counter[str] = field(default_factory=Counter)  # flips that a start named, by kind
+    refused: Counter[str] = field(default_factory=Counter)  # flips that a reader named, by kind
+    unread: int = 0  # flips that no reader named: rewritten with their files, or never read
+    changes: Counter[str] = field(default_factory=Counter)  # by name: changes of a cluster
     repeated: int = 0  # outputs that a plain receiver got more than once
     letters: int = 0  # events that failed and became dead letters
     faults: Faults = field(default_factory=Faults)
@@ -76,7 +78,9 @@ class Result:
             "deeds": {deed.value: count for deed, count in self.deeds.items()},
             "processes": {kind.value: count for kind, count in self.kills.items() if count},
             "places": [[deed.value, at, count] for (deed, at), count in self.places.items()],
+            "changes": dict(self.changes),
             "refused": sum(self.refused.values()),
+            "unread": self.unread,
             "starts": self.starts,
             "events": self.events,
             "outputs": self.outputs,
@@ -120,7 +124,8 @@ class Result:
 
     def _deeds_text(self) -> str:
         named = [f"{deed.value} {count}" for deed, count in self.deeds.items()]
-        others = self.disturbances - sum(self.deeds.values())
+        named += [f"{change} {count}" for change, count in self.changes.items()]
+        others = self.disturbances - sum(self.deeds.values()) - self.changes.total()
         return ", ".join([*named, *([f"other {others}"] if others else [])])
 
     def _places_lines(self) -> list[str]:

@@ -1,0 +1,131 @@
+"""Nexmark: events per second and CPU time per event of its 24 queries, run by `wallaroo run` with a
+checkpoint, from JSON lines to JSON lines.
+
+    python -m benchmarks.nexmark [--events N] [--queries q0 q5] [--hosts resident micro-batch]
+    python -m benchmarks.nexmark --from-kafka
+
+The rows of every run are compared with those that DuckDB computes from the same file.  CPU time is
+that of all processes of the run, the broker's excluded, after its first three tenths.
+
+Where it runs: the benchmark's process; each run is a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from benchmarks.engine.event_cost import Cost
+from benchmarks.lib import loads
+from benchmarks.lib.machine import Report, median, options, settings_of
+from benchmarks.nexmark import oracle
+from benchmarks.nexmark.generator import lines
+from benchmarks.nexmark.lines import lines_of
+from benchmarks.nexmark.process import ROWS, measured
+from benchmarks.nexmark.queries import QUERIES
+from tests.connectors.kafka.broker import running_broker
+
+HOSTS = ("resident", "micro-batch")
+TOPIC, PARTITIONS = "nexmark", 2
+STATELESS = ("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22")
+STATELESS_US, STATEFUL_RATE = 3.5, 200_000.0
+WANTED_RATE = {"q16": 60_000.0}
+
+
+def main() -> int:
+    """Measure and report."""
+    args = _options()
+    loads.prepare()
+    report = Report("nexmark_kafka" if args.from_kafka else "nexmark", settings_of(args))
+    costs: dict[tuple[str, str], list[Cost]] = {}
+    differing: set[str] = set()
+    with loads.scratch(args.scratch) as folder:
+        events = folder / "events.jsonl"
+        with events.open("wb") as file:
+            file.writelines(lines(args.events))
+        tables = oracle.opened(events)
+        with _source(args, folder, events) as source:
+            for number in range(args.rounds):
+                for query in args.queries:
+                    wanted = oracle.expected(tables, query)
+                    for host in args.hosts:
+                        place = folder / f"{number}-{host}-{query}"
+                        place.mkdir()
+                        cost = measured(query, args.events, source, host, place, ())
+                        costs.setdefault((query, host), []).append(cost)
+                        rows = (json.loads(row) for row in (place / ROWS).open())
+                        if oracle.final(query, rows) != wanted:
+                            differing.add(f"{query} on {host}")
+                        (place / ROWS).unlink()
+                        _say(query, host, cost)
+    for query in args.queries:
+        _conclude(report, query, {host: costs[query, host] for host in args.hosts})
+    report.notes.append(f"rows that differ from DuckDB's: {', '.join(sorted(differing)) or 'none'}")
+    return report.finish(args.json) or int(bool(differing))
+
+
+def _options() -> argparse.Namespace:
+    parser = options(__doc__)
+    add = parser.add_argument
+    add("--events", type=int, default=1_000_000, help="per run (default %(default)d)")
+    add("--rounds", type=int, default=1, help="default %(default)d")
+    add("--queries", nargs="+", choices=list(QUERIES), default=list(QUERIES), metavar="QUERY")
+    add("--hosts", nargs="+", choices=HOSTS, default=HOSTS)
+    add("--from-kafka", action="store_true", help="a topic in place of a file")
+    return parser.parse_args()
+
+
+@contextmanager
+def _source(args: argparse.Namespace, folder: Path, events: Path) -> Iterator[Sequence[str]]:
+    """Give the application's options for its input."""
+    if not args.from_kafka:
+        yield ("--events", str(events))
+        return
+    with running_broker(folder / "broker") as broker:
+        broker.create(TOPIC, PARTITIONS)
+        producer: Any = Producer(
+            {"bootstrap.servers": broker.address, "linger.ms": 50, "batch.num.messages": 10_000}
+        )
+        with events.open("rb") as file:
+            for number, line in enumerate(file):
+                produced = {"value": line.rstrip(b"\n"), "partition": number % PARTITIONS}
+                while True:
+                    try:
+                        producer.produce(TOPIC, **produced)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+        assert producer.flush(120) == 0
+        yield ("--events", TOPIC, "--brokers", broker.address)
+
+
+def _say(query: str, host: str, cost: Cost) -> None:
+    kinds = ", ".join(f"{name} {us:.2f}" for name, us in cost.cpu_us.items() if us >= 0.005)
+    print(
+        f"{query}, {host}: {cost.events_per_s:,.0f} events/s, {cost.total_us:.2f} us CPU per "
+        f"event ({kinds})",
+        flush=True,
+    )
+
+
+def _conclude(report: Report, query: str, costs: dict[str, list[Cost]]) -> None:
+    is_stateless = query in STATELESS
+    rate_wanted = None if is_stateless else WANTED_RATE.get(query, STATEFUL_RATE)
+    for host, found in costs.items():
+        rate = median(cost.events_per_s for cost in found)
+        report.add(f"{query}, {host}: events/s", rate, "", at_least=rate_wanted)
+        spent_us = median(cost.total_us for cost in found)
+        us_wanted = STATELESS_US if is_stateless else None
+        report.add(f"{query}, {host}: CPU per event", spent_us, "us", at_most=us_wanted)
+    report.add(f"{query}: lines of code", lines_of(query), "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

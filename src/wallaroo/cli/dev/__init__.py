@@ -1,0 +1,1 @@
+"""``wallaroo dev``: an application in one process, again at each save."""

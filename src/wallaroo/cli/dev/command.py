@@ -1,0 +1,188 @@
+"""``wallaroo dev APP``: a run in one process, reloaded when files change.
+
+Where it runs: a terminal.  No Spark and no other process: breakpoints, prints and debuggers work.
+
+It is a run like any other, of which tasks and feeders are threads of this process.  Outputs of all
+sinks are printed, not sent; state lives in a temporary folder and starts empty at each reload.  A
+reload replaces the process's program (exec), so nothing of the old modules is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import os
+import selectors
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from wallaroo.api.application import Application
+from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
+from wallaroo.cli.application.hints import call_chain
+from wallaroo.cli.application.loading import load_application
+from wallaroo.cli.dev.feeders import ThreadFeeders
+from wallaroo.cli.dev.trial import trial
+from wallaroo.cli.run.arguments import UNTIL_NOW, check_until_now, status_address
+from wallaroo.errors import WallarooError
+from wallaroo.options import RunHandle, RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+
+POLL_S = 0.3  # between two checks of the files
+PAUSE_S = 0.01  # between two batches, so that one takes what came together
+STOP_S = 2.0  # for the batch under way, at a reload and Ctrl-C; it may sit at a breakpoint
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``dev`` to the commands."""
+    parser = subparsers.add_parser(
+        "dev",
+        allow_abbrev=False,
+        help="run an application in one process, without Spark; reload it when it is saved",
+        description=(
+            "Run an application in one process, without Spark, and again whenever its files "
+            "change. Breakpoints work; outputs are printed; state begins empty."
+        ),
+        epilog=EPILOG,
+    )
+    add_app(parser, _add_options)
+    parser.set_defaults(handler=dev_command)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--once", action="store_true", help="end when the input ends; do not reload"
+    )
+    parser.add_argument("--until-now", action="store_true", help=UNTIL_NOW)
+    parser.add_argument(
+        "--status",
+        type=status_address,
+        metavar="HOST:PORT",
+        help="serve the dashboard there, and answer `wallaroo top` and `wallaroo status`",
+    )
+
+
+def dev_command(arguments: argparse.Namespace) -> int:
+    """Run until Ctrl-C, or until the input ends with --once."""
+    options, args = split_args(trailing_parser("dev", arguments.app, _add_options), arguments)
+    sys.dont_write_bytecode = True  # two saves within a second would count as one
+    watch = FileWatch(Path(options.app))
+    try:
+        try:
+            application = load_application(options.app, args)
+            if options.until_now:
+                check_until_now(application)
+            watch.add_loaded()
+            with _log_on_stderr(options):
+                serve(begin(application, options), watch)
+        except WallarooError as error:
+            if options.once:
+                raise
+            _say(f"{error}{call_chain(error)}")
+        if options.once:
+            return 0
+        if not watch.has_changed():
+            _say("waiting for a change of the application's files (Ctrl-C ends)")
+        while not watch.has_changed():
+            watch.pause()
+    except KeyboardInterrupt:
+        return 0
+    return _reload()
+
+
+def begin(application: Application, options: argparse.Namespace) -> RunHandle:
+    """Start a run of the application in this process; its outputs are printed."""
+    chosen = RunOptions(
+        until_now=options.until_now,
+        status_address=options.status,
+        overdue_s=math.inf,  # a batch may sit at a breakpoint
+        stop_s=STOP_S,
+        module_paths=(str(Path(options.app).resolve().parent),),
+    )
+    run = Run(trial(application), chosen, InProcessHost(1, PAUSE_S), feeders=ThreadFeeders())
+    run.begin()
+    return run
+
+
+def serve(run: RunHandle, watch: FileWatch) -> None:
+    """Let the run go on until it ends or a file is saved; raise the error that ended it."""
+    try:
+        run.wait_started()
+        for name, (host, port) in run.addresses.items():
+            _say(f"source '{name}' listens on {host}:{port}")
+        while not run.wait(POLL_S):
+            if watch.has_changed():
+                return
+    finally:
+        run.stop()
+        run.wait(2 * STOP_S)
+    if run.exception is not None:
+        raise run.exception
+
+
+@contextmanager
+def _log_on_stderr(options: argparse.Namespace) -> Iterator[None]:
+    """Print the run's warnings; with a status server its address, too."""
+    log = logging.getLogger("wallaroo")
+    level = log.level
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("wallaroo: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.WARNING if options.status is None else logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = True
+
+
+def _reload() -> NoReturn:
+    _say("reloading")
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+class FileWatch:
+    """A watch on the application's file and modules from its folder."""
+
+    def __init__(self, app: Path) -> None:
+        self._folder = app.resolve().parent
+        self._seen = dict(_times([app.resolve()] if app.is_file() else []))
+        self._selector = selectors.DefaultSelector()  # for sleeping only
+
+    def add_loaded(self) -> None:
+        """Watch all modules imported so far."""
+        files = [getattr(module, "__file__", None) for module in sys.modules.values()]
+        self._seen.update(
+            _times(
+                path
+                for file in files
+                if file and self._folder in (path := Path(file).resolve()).parents
+            )
+        )
+
+    def has_changed(self) -> bool:
+        """Return whether a file was saved since the watch on it began."""
+        return dict(_times(self._seen)) != self._seen
+
+    def pause(self) -> None:
+        """Wait for one polling interval."""
+        self._selector.select(POLL_S)
+
+
+def _times(files: Any) -> Iterator[tuple[Path, int]]:
+    for file in files:
+        try:
+            yield file, file.stat().st_mtime_ns
+        except OSError:  # an editor is replacing it
+            yield file, 0
+
+
+def _say(text: str) -> None:
+    print(f"wallaroo: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,189 @@
+"""``wallaroo top``: a live table of a running application, from another terminal.
+
+Where it runs: a terminal, beside the running application.  It shows the run's own table, and below
+it the steps and keys that take most time, and the processes if they are on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from wallaroo.cli.application.targets import Target, only_one, target_of
+from wallaroo.cli.profile.figures import Details, KeyFigures, StepFigures, figures_between
+from wallaroo.cli.profile.processes import ProcessFigures, cpu_s, processes
+from wallaroo.cli.run.text import empty_table, live_table
+from wallaroo.cli.terminal.formatting import size
+from wallaroo.errors import PeerError
+from wallaroo.monitoring.metrics.status import RunStatus
+
+EVERY_S = 1.0
+OVER_S = 5.0  # shares and rates of steps are those of the last seconds: they are sampled
+STEPS_SHOWN = 8
+KEYS_SHOWN = 6
+PROCESSES_SHOWN = 8
+SEVERAL = 2  # exit code if the command line does not identify one application
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``top`` to the commands."""
+    parser = subparsers.add_parser(
+        "top",
+        allow_abbrev=False,
+        help="watch a running application: rates, lag, latency, hot steps and keys, processes",
+        description="Watch a running application from another terminal, until Ctrl-C or its end.",
+    )
+    parser.add_argument(
+        "where",
+        nargs="?",
+        metavar="WHERE",
+        help=(
+            "HOST:PORT, or https://HOST:PORT, or the checkpoint folder of the application "
+            "(default: the one that runs here)"
+        ),
+    )
+    parser.add_argument(
+        "--every",
+        type=_seconds,
+        default=EVERY_S,
+        metavar="SECONDS",
+        help="between two looks (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--count", type=int, metavar="N", help="look N times, then end; for scripts and tests"
+    )
+    parser.set_defaults(handler=top_command)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds above 0")
+    return seconds
+
+
+def top_command(options: argparse.Namespace) -> int:
+    """Show the application until Ctrl-C or its end; return the exit code."""
+    target = target_of(options.where) if options.where else only_one("top")
+    if target is None:
+        return SEVERAL
+    console = Console(file=sys.stdout, highlight=False)
+    try:
+        _watch(target, console, options)
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _watch(target: Target, console: Console, options: argparse.Namespace) -> None:
+    looks = Looks(target)
+    first = looks.look()  # whatever is wrong with the target is an error of the command
+    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        live.update(first, refresh=True)
+        for _ in _numbers(options.count):
+            time.sleep(options.every)
+            try:
+                shown = looks.look()
+            except PeerError:
+                break  # it has ended
+            live.update(shown, refresh=True)
+    if console.is_terminal:
+        console.print(looks.last)
+
+
+def _numbers(count: int | None) -> Iterator[int]:
+    """Yield the numbers of the looks after the first one."""
+    number = 1
+    while count is None or number < count:
+        yield number
+        number += 1
+
+
+@dataclass(slots=True)
+class Sample:
+    """Figures of one moment."""
+
+    at: float  # monotonic
+    details: Details
+    cpu: dict[int, float]
+
+
+@dataclass(slots=True)
+class Looks:
+    """Looks at an application; rates are those since the oldest look of the last seconds."""
+
+    target: Target
+    clock: Callable[[], float] = time.monotonic
+    samples: list[Sample] = field(default_factory=list)
+    last: RenderableType = ""
+
+    def look(self) -> RenderableType:
+        """Ask the application, and return what to show.  Raises PeerError if it is gone."""
+        status = self.target.status()
+        details: Details = json.loads(self.target.ask("/details").body)
+        pid = self.target.pid
+        now = Sample(self.clock(), details, cpu_s(pid) if pid else {})
+        self.samples.append(now)
+        while len(self.samples) > 2 and now.at - self.samples[1].at >= OVER_S:
+            del self.samples[0]
+        self.last = self._shown(status, self.samples[0], now)
+        return self.last
+
+    def _shown(self, status: RunStatus, before: Sample, now: Sample) -> RenderableType:
+        parts: list[RenderableType] = [
+            live_table(replace(status, dashboard=self.target.dashboard), workers_from=1)
+        ]
+        seconds = now.at - before.at
+        if seconds > 0:
+            figures = figures_between(before.details, now.details, seconds)
+            busy = sorted(figures.steps, key=lambda step: -step.share)[:STEPS_SHOWN]
+            parts += _steps([step for step in busy if step.events_per_s], seconds)
+            parts += _keys(figures.keys[:KEYS_SHOWN])
+            if self.target.pid:
+                found = processes(self.target.pid, before.cpu, seconds)
+                parts += _processes(sorted(found, key=lambda one: -one.cpu)[:PROCESSES_SHOWN])
+        return Group(*parts)
+
+
+def _steps(steps: list[StepFigures], seconds: float) -> list[RenderableType]:
+    if not steps:
+        return [Text(f" no step was sampled in the last {seconds:.0f} s", style="dim")]
+    shown = empty_table("step", "of the time", "events/s", "us/event", words=(0,))
+    for step in steps:
+        shown.add_row(
+            Text(step.step),
+            f"{step.share:.1%}",
+            f"{step.events_per_s:,.0f}",
+            f"{step.us_per_event:.1f}",
+        )
+    return [shown]
+
+
+def _keys(keys: tuple[KeyFigures, ...]) -> list[RenderableType]:
+    if not keys:
+        return []
+    shown = empty_table("key", "stage", "of its events", "of its time", words=(0,))
+    for key in keys:
+        shown.add_row(Text(key.key), str(key.stage), _share(key.of_events), _share(key.of_time))
+    return [shown]
+
+
+def _share(share: float) -> str:
+    """Format a share, "–" if it is not known; only the greatest are."""
+    return f"{share:.1%}" if share else "–"
+
+
+def _processes(found: list[ProcessFigures]) -> list[RenderableType]:
+    shown = empty_table("process", "pid", "cores", "memory", words=(0,))
+    for one in found:
+        shown.add_row(one.name, str(one.pid), f"{one.cpu:.2f}", size(one.resident_bytes))
+    return [shown]

@@ -1,0 +1,1 @@
+"""Table formats of lakehouses, Delta Lake and Apache Iceberg, as sinks."""

@@ -1,0 +1,178 @@
+"""Delivery of groups of committed batches to a Delta table.
+
+Where it runs: driver.
+
+The identity of a group rides in the table's own transactions: Delta keeps a version for each
+application id (``txn`` actions of its protocol), and two concurrent commits of one id conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from wallaroo.connectors.lake.columns import schema_of
+from wallaroo.connectors.lake.delta.sink import DeltaSinkConfig
+from wallaroo.connectors.lake.rows import Changes
+from wallaroo.connectors.lake.table_session import WAYS_ON, TableSession, check_columns
+from wallaroo.durable.commit_id import CommitId
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.sinks.queued.group_committer import GroupSystem
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
+
+HALF = 64  # bits of a commit's id in one version, which is a number of 64 bits with a sign
+DENIED = (
+    "AccessDenied",
+    "NoSuchBucket",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "403 Forbidden",
+    "401 Unauthorized",
+)
+PASSES_ON_DISK = ("No space left", "Disk quota", "Stale file handle")
+DELETED = "__wallaroo_deleted"
+
+
+class DeltaSystem(GroupSystem[DeltaSinkConfig]):
+    """One Delta table."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (DeltaError, OSError, ValueError)
+    ways_on: ClassVar[str] = WAYS_ON
+    stalled_s = ENDLESS_S  # requests to a store have bounds of their own
+    is_fencing = True
+
+    def __init__(self, config: DeltaSinkConfig, context: CommitContext):
+        """Raise PeerError if the table exists and cannot take the columns."""
+        super().__init__(config, context)
+        self.group_bytes = config.group_bytes
+        self.group_s = config.group_s
+        try:
+            table = DeltaTable(config.path, storage_options=dict(config.options))
+        except (DeltaError, OSError, ValueError):
+            return  # the session creates what is missing, and waits for what is unavailable
+        _check(config, context, table)
+
+    def connect(self, checkpoint: str) -> Session:
+        return DeltaSession(self._config, self._context, checkpoint)
+
+    def waiting_for(self, error: Exception) -> str:
+        words = _sentence(error)
+        if isinstance(error, CommitFailedError):  # another writer was first: read, and try again
+            return f"{self.target} ({words})"
+        if not isinstance(error, OSError):
+            return ""
+        if "://" not in self.target:
+            return f"{self.target} ({words})" if any(e in words for e in PASSES_ON_DISK) else ""
+        return "" if any(denied in words for denied in DENIED) else f"{self.target} ({words})"
+
+    def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
+        return PeerError(
+            f"Sink '{self._context.sink}' cannot write to the Delta table {self.target}: "
+            f"{_sentence(error)}. Nothing is lost: committed rows wait in {self._context.staging}. "
+            f"Correct the table, the path or the options, then run again."
+        )
+
+
+class DeltaSession(TableSession):
+    """A Delta table that is open for one checkpoint."""
+
+    _config: DeltaSinkConfig
+
+    def __init__(self, config: DeltaSinkConfig, context: CommitContext, checkpoint: str):
+        """Open the table; create it if it is missing."""
+        super().__init__(config, context, checkpoint)
+        options = dict(config.options)
+        try:
+            self._table = DeltaTable(config.path, storage_options=options)
+        except TableNotFoundError:
+            self._table = DeltaTable.create(
+                config.path,
+                schema_of(config.columns),
+                mode="ignore",
+                partition_by=list(config.partition_by) or None,
+                storage_options=options,
+            )
+        _check(config, context, self._table)
+        base = f"wallaroo/{checkpoint}/{context.sink}"
+        self._applications = (base, f"{base}/id-1", f"{base}/id-2")
+
+    def _recorded(self) -> CommitId:
+        self._table.update_incremental()
+        batch, *id_halves = map(self._table.transaction_version, self._applications)
+        if batch is None:
+            return CommitId(self._checkpoint)
+        return CommitId(self._checkpoint, batch, _id_of(id_halves))
+
+    def _put(self, changes: Changes, last: PendingBatch) -> None:
+        versions = (last.batch, *_halves(last.commit.id))
+        summary = {"wallaroo.sink": self._context.sink, "wallaroo.commit": last.commit.id}
+        properties = CommitProperties(
+            custom_metadata=summary,
+            app_transactions=[
+                Transaction(application, version)
+                for application, version in zip(self._applications, versions, strict=True)
+            ],
+        )
+        if self._config.key:
+            self._merge(changes, properties)
+        else:
+            write_deltalake(
+                self._table,
+                changes.rows,
+                mode="append",
+                schema_mode="merge",
+                commit_properties=properties,
+            )
+
+    def _merge(self, changes: Changes, properties: CommitProperties) -> None:
+        deleted = pa.array([False] * len(changes.rows) + [True] * len(changes.deleted))
+        rows = pa.concat_tables([changes.rows, changes.deleted]).append_column(DELETED, deleted)
+        updates = {_quoted(name): f"s.{_quoted(name)}" for name in self._config.columns}
+        on_key = (f"t.{name} = s.{name}" for name in map(_quoted, self._config.key))
+        merge = self._table.merge(
+            rows,
+            " AND ".join(on_key),
+            source_alias="s",
+            target_alias="t",
+            merge_schema=self._config.evolve,
+            commit_properties=properties,
+        )
+        (
+            merge.when_matched_delete(f"s.{DELETED}")
+            .when_matched_update(updates)
+            .when_not_matched_insert(updates, f"NOT s.{DELETED}")
+            .execute()
+        )
+
+
+def _check(config: DeltaSinkConfig, context: CommitContext, table: DeltaTable) -> None:
+    schema = pa.schema(table.schema().to_arrow())
+    check_columns(config, context.sink, f"the Delta table {config.target}", schema)
+
+
+def _halves(commit: str) -> tuple[int, int]:
+    """Return a commit's id, 32 hexadecimal digits, as two numbers of 64 bits with a sign."""
+    whole = bytes.fromhex(commit)
+    half = HALF // 8
+    return tuple(  # type: ignore[return-value]
+        int.from_bytes(part, signed=True) for part in (whole[:half], whole[half:])
+    )
+
+
+def _id_of(halves: Sequence[int | None]) -> str:
+    return b"".join((half or 0).to_bytes(HALF // 8, signed=True) for half in halves).hex()
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def _sentence(error: Exception) -> str:
+    """Return the words of a client's error without its drawing of causes."""
+    lines = (line.strip().strip("↳│ ").rstrip(",") for line in str(error).splitlines())
+    return " ".join(line for line in lines if line)[:400]

@@ -1,0 +1,187 @@
+"""Delivery of groups of committed batches to an Iceberg table.
+
+Where it runs: driver.
+
+The identity of a group is a property of the table, set by the transaction that adds the group's
+snapshot; unlike the snapshot's summary, which names it, too, it survives the expiry of snapshots.
+The catalog accepts a transaction only if it is based on the newest snapshot.  pyiceberg would
+repeat one that is not, without reading the property again: so its own retries are switched off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    ServerError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, Or, Reference
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.transforms import IdentityTransform, parse_transform
+
+from wallaroo.connectors.lake.columns import schema_of
+from wallaroo.connectors.lake.iceberg.sink import PARTITION, IcebergSinkConfig
+from wallaroo.connectors.lake.rows import Changes
+from wallaroo.connectors.lake.table_session import WAYS_ON, TableSession, check_columns
+from wallaroo.durable.commit_id import CommitId
+from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.sinks.queued.group_committer import GroupSystem
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
+
+# a key that is new has no row to replace
+warnings.filterwarnings("ignore", message="Delete operation did not match any records")
+PASSES = ("No space left", "Disk quota", "database is locked", "Connection", "timed out", "Timeout")
+
+
+class IcebergSystem(GroupSystem[IcebergSinkConfig]):
+    """One Iceberg table."""
+
+    # pyiceberg, its catalogs and its file systems raise what they like; see `waiting_for`
+    errors: ClassVar[tuple[type[Exception], ...]] = (Exception,)
+    ways_on: ClassVar[str] = WAYS_ON
+    stalled_s = ENDLESS_S  # requests to a store have bounds of their own
+    is_fencing = True
+
+    def __init__(self, config: IcebergSinkConfig, context: CommitContext):
+        """Raise PeerError if the table exists and cannot take the columns."""
+        super().__init__(config, context)
+        self.group_bytes = config.group_bytes
+        self.group_s = config.group_s
+        try:
+            table = load_catalog(config.catalog, **config.options).load_table(config.table)
+        except Exception:  # noqa: BLE001  # the session creates what is missing, and names what fails
+            return
+        _check(config, context, table)
+
+    def connect(self, checkpoint: str) -> Session:
+        return IcebergSession(self._config, self._context, checkpoint)
+
+    def waiting_for(self, error: Exception) -> str:
+        passes = isinstance(error, CommitFailedException | ServerError)
+        if passes or any(words in str(error) for words in PASSES):
+            return f"{self.target} ({_sentence(error)})"
+        return ""
+
+    def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
+        if isinstance(error, WallarooError):
+            return error
+        return PeerError(
+            f"Sink '{self._context.sink}' cannot write to the Iceberg table {self.target}: "
+            f"{_sentence(error)}. Nothing is lost: committed rows wait in {self._context.staging}. "
+            f"Correct the table, the catalog or its options, then run again."
+        )
+
+
+class IcebergSession(TableSession):
+    """An Iceberg table that is open for one checkpoint."""
+
+    _config: IcebergSinkConfig
+
+    def __init__(self, config: IcebergSinkConfig, context: CommitContext, checkpoint: str):
+        """Open the catalog and the table; create it if it is missing."""
+        super().__init__(config, context, checkpoint)
+        self._catalog = load_catalog(config.catalog, **config.options)
+        self._table = _opened(self._catalog, config)
+        self._property = f"wallaroo.{checkpoint}.{context.sink}"
+        _check(config, context, self._table)
+
+    def _recorded(self) -> CommitId:
+        self._table = self._catalog.load_table(self._config.table)
+        text = self._table.properties.get(self._property)
+        if text is None:
+            return CommitId(self._checkpoint)
+        try:
+            return CommitId.from_json(json.loads(text))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"Property {self._property} of the Iceberg table {self._config.table} is "
+                f"{text!r}, which names no commit: which output is in the table is unknown. "
+                f"Restore it, or write to another table."
+            ) from error
+
+    def _put(self, changes: Changes, last: PendingBatch) -> None:
+        table = self._table
+        table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"  # kept in memory only
+        transaction = table.transaction()
+        if self._config.evolve and set(self._config.columns) - set(table.schema().column_names):
+            with transaction.update_schema() as update:
+                update.union_by_name(schema_of(self._config.columns))
+        summary = {"wallaroo.sink": self._context.sink, "wallaroo.commit": last.commit.id}
+        if self._config.key:
+            _remove(transaction, changes, tuple(self._config.key), summary)
+        if len(changes.rows):
+            transaction.append(changes.rows, snapshot_properties=summary)
+        transaction.set_properties({self._property: json.dumps(last.commit.to_json())})
+        self._table = transaction.commit_transaction()
+
+
+def _check(config: IcebergSinkConfig, context: CommitContext, table: Table) -> None:
+    place = f"the Iceberg table {config.target}"
+    check_columns(config, context.sink, place, table.schema().as_arrow())
+
+
+def _opened(catalog: Catalog, config: IcebergSinkConfig) -> Table:
+    """Return the table, created if it is missing."""
+    try:
+        return catalog.load_table(config.table)
+    except NoSuchTableError:
+        namespace = config.table.rpartition(".")[0]
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(namespace)
+        try:
+            return _created(catalog, config)
+        except TableAlreadyExistsError:
+            return catalog.load_table(config.table)
+
+
+def _created(catalog: Catalog, config: IcebergSinkConfig) -> Table:
+    with catalog.create_table_transaction(config.table, schema_of(config.columns)) as transaction:
+        with transaction.update_spec() as spec:
+            for field in config.partition_by:
+                parsed = PARTITION.fullmatch(field)
+                assert parsed is not None
+                if parsed["plain"]:
+                    spec.add_field(parsed["plain"], IdentityTransform(), parsed["plain"])
+                else:
+                    name = f"{parsed['of']}_{parsed['transform'].partition('[')[0]}"
+                    spec.add_field(parsed["of"], parse_transform(parsed["transform"]), name)
+    return catalog.load_table(config.table)
+
+
+def _remove(
+    transaction: Transaction, changes: Changes, key: tuple[str, ...], summary: dict[str, str]
+) -> None:
+    """Delete the rows that are replaced, and those that are deleted."""
+    keys = pa.concat_tables([changes.rows, changes.deleted]).select(list(key))
+    if len(keys):
+        transaction.delete(_with_keys(keys), snapshot_properties=summary)
+
+
+def _with_keys(keys: pa.Table) -> BooleanExpression:
+    """Return the expression for the rows with these keys."""
+    if keys.num_columns == 1:
+        return In(term=Reference(keys.column_names[0]), values=keys.column(0).to_pylist())
+    each = [_all([_equal(name, value) for name, value in row.items()]) for row in keys.to_pylist()]
+    return each[0] if len(each) == 1 else Or(*each)
+
+
+def _all(conditions: list[BooleanExpression]) -> BooleanExpression:
+    return And(*conditions)
+
+
+def _equal(name: str, value: Any) -> BooleanExpression:
+    return EqualTo(term=Reference(name), value=value)
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split())[:400] or type(error).__name__

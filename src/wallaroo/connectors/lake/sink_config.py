@@ -1,0 +1,69 @@
+"""LakeSinkConfig: the options that sinks of table formats have in common.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from wallaroo.connectors.lake.columns import columns_of
+from wallaroo.connectors.lake.rows import ChangePack
+from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
+from wallaroo.sinks.wrapped_encoder import wrapped
+
+GROUP_BYTES = 64 << 20
+GROUP_S = 60.0
+
+
+class LakeSinkConfig(QueuedSinkConfig):
+    """A sink whose commits are written in groups, each as one transaction of a table."""
+
+    queue: ClassVar[str] = "wallaroo.sinks.queued.group_committer:GroupCommitter"
+
+    columns: Any
+    key: Sequence[str]
+    partition_by: Sequence[str]
+    evolve: bool
+    group_bytes: int
+    group_s: float
+    options: Mapping[str, Any]
+
+    def _set_columns(self) -> None:
+        """Check the options in common; let the encoder pack rows of the columns."""
+        if self.group_bytes < 1 or self.group_s < 0:
+            raise self._wrong(
+                f"group_bytes={self.group_bytes!r}, group_s={self.group_s!r} cannot be kept.",
+                "Give a size of 1 byte or more, and seconds.",
+            )
+        try:
+            columns = columns_of(self.columns)
+        except ValueError as error:
+            raise self._wrong(
+                f"{error}.",
+                "Give columns={'word': 'string', 'total': 'int64'}, a pyarrow.schema, or a "
+                "dataclass of str, int, float, bool, bytes, date, datetime and lists of them.",
+            ) from None
+        key = self._names("key", columns)
+        partition_by = self._partition_names(columns)
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "partition_by", partition_by)
+        object.__setattr__(self, "options", dict(self.options))
+        object.__setattr__(self, "encoder", wrapped(self.encoder, ChangePack(columns, key)))
+
+    def _names(self, option: str, columns: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return an option's names of columns, given as one name or several."""
+        value = getattr(self, option)
+        names = (value,) if isinstance(value, str) else tuple(value)
+        for name in names:
+            if name not in columns:
+                raise self._wrong(
+                    f"{option}={value!r} names {name!r}, which is no column.",
+                    f"Name some of {', '.join(columns)}.",
+                )
+        return names
+
+    def _partition_names(self, columns: Mapping[str, Any]) -> tuple[str, ...]:
+        return self._names("partition_by", columns)

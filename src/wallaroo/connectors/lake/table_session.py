@@ -1,0 +1,103 @@
+"""A session that writes groups of commits into a table, each group in one transaction.
+
+Where it runs: driver, in the committer's thread.
+
+The invariant: the transaction that adds a group's rows also records, in the table, the commit that
+the group ends with.  A session reads that record when it is opened, and skips what it covers; a
+transaction that is based on an older record fails.  So a group is in the table once, even if the
+answer to its transaction was lost, or another driver wrote it meanwhile.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from wallaroo.connectors.lake.rows import Changes, changes_of
+from wallaroo.connectors.lake.sink_config import LakeSinkConfig
+from wallaroo.durable.commit_id import CommitId
+from wallaroo.errors import PeerError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import CommitContext, Session
+from wallaroo.sinks.staging import Staged
+
+WAYS_ON = (
+    "Go on with the checkpoint that wrote the table; or begin with another --checkpoint folder and "
+    "another table."
+)
+
+
+class TableSession(Session):
+    """A table for one checkpoint; subclasses know the format."""
+
+    def __init__(self, config: LakeSinkConfig, context: CommitContext, checkpoint: str):
+        self._config = config
+        self._context = context
+        self._checkpoint = checkpoint
+        self._last = CommitId(checkpoint)
+
+    @abstractmethod
+    def _recorded(self) -> CommitId:
+        """Return the commit that the table records for this checkpoint and sink."""
+
+    @abstractmethod
+    def _put(self, changes: Changes, last: PendingBatch) -> None:
+        """Write changes and the commit of the last batch in one transaction."""
+
+    def last(self) -> CommitId:
+        """Return the last commit of this checkpoint that is in the table."""
+        self._last = self._recorded()
+        return self._last
+
+    def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        (is_new,) = self.write_several([(batch, parts)])
+        return is_new
+
+    def write_several(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> list[bool]:
+        """Write batches in one transaction; return for each whether it was new."""
+        recorded = self._last.batch
+        new = [(batch, parts) for batch, parts in batches if batch.batch > recorded]
+        if new:
+            staged = (part for _, parts in new for part in parts)
+            changes = changes_of(staged, dict(self._config.columns), tuple(self._config.key))
+            last, _ = new[-1]
+            fault_point("lake.begin")
+            self._put(changes, last)
+            fault_point("lake.committed")
+            self._last = last.commit
+        return [batch.batch > recorded for batch, _ in batches]
+
+
+def check_columns(config: LakeSinkConfig, sink: str, place: str, table: pa.Schema) -> None:
+    """Raise PeerError if a table cannot take the sink's columns.
+
+    A column that the table lacks is added if the sink may (``evolve``).
+    """
+    lacking = [name for name in config.columns if name not in table.names]
+    if lacking and not config.evolve:
+        raise PeerError(
+            f"Sink '{sink}': {place} has no column {', '.join(lacking)}; it has "
+            f"{', '.join(table.names)}. Add it there, correct columns=, or let the sink add "
+            f"columns with evolve=True."
+        )
+    for name, kind in config.columns.items():
+        if name in lacking or _is_same(kind, table.field(name).type):
+            continue
+        raise PeerError(
+            f"Sink '{sink}': column '{name}' of {place} is {table.field(name).type}, the sink "
+            f"writes {kind}. Correct columns=, or write to another table."
+        )
+
+
+def _is_same(ours: pa.DataType, theirs: pa.DataType) -> bool:
+    """Return whether a table stores a type as it is; sizes of offsets are no difference."""
+    return ours == theirs or _plain(ours) == _plain(theirs)
+
+
+def _plain(kind: pa.DataType) -> str:
+    words = str(kind).replace("large_", "").replace("_view", "")
+    # Arrow calls the field of a list `item`, Parquet `element`
+    return words.replace("<element: ", "<item: ").replace(" not null", "")

@@ -1,0 +1,1 @@
+"""Spark's own sources: streams and tables that Spark can read."""

@@ -1,0 +1,35 @@
+"""The errors of another system's client, and their meaning for a run.
+
+Where it runs: driver and feeder processes; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from wallaroo.errors import PeerError
+
+
+def sentence_of(error: Exception) -> str:
+    """Return an error's text on one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class ClientErrors:
+    """The exceptions of a client; one is transient if the same call may succeed later by itself."""
+
+    types: tuple[type[Exception], ...]
+    is_transient: Callable[[Exception], bool]
+    sentence: Callable[[Exception], str] = sentence_of
+
+
+@contextmanager
+def readable_address(user: str) -> Iterator[None]:
+    """Turn the ValueError for an address into a PeerError that names its source or sink."""
+    try:
+        yield
+    except ValueError as error:
+        raise PeerError(f"{user}: the address cannot be read: {error}.") from None

@@ -1,0 +1,44 @@
+"""The common part of sources that serve clients over HTTP: a path, a token, a bound.
+
+Where it runs: the configuration travels; the server is a feeder process.
+"""
+
+from __future__ import annotations
+
+import hmac
+from http import HTTPStatus
+from typing import ClassVar
+
+from wallaroo.network.tls import TLS
+from wallaroo.sources.interface import Event, SourceConfig
+
+MAX_SIZE = 1 << 20
+
+
+class ServerSourceConfig(SourceConfig[Event]):
+    """A source on a port for clients that know its path, and its token if it has one."""
+
+    label_form: ClassVar[str] = "{0.kind} {0.host}:{0.port}{0.path}"
+    host: str
+    port: int
+    path: str
+    token: str
+    max_size: int
+    tls: TLS | None
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/"):
+            raise self._wrong(f"path={self.path!r} does not begin with /.", "Write '/events', say.")
+        if self.max_size < 1:
+            raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
+        if not self.token.isascii():
+            raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
+
+    def refusal(self, path: str, authorization: str | None) -> HTTPStatus | None:
+        """Return the status that refuses a request for its path or token, if one does."""
+        if path.partition("?")[0] != self.path:
+            return HTTPStatus.NOT_FOUND
+        given = (authorization or "").encode("latin-1", "replace")
+        if self.token and not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+            return HTTPStatus.UNAUTHORIZED
+        return None

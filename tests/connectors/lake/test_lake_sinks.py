@@ -1,0 +1,394 @@
+"""The sinks of Delta and Iceberg tables, read by the formats' own libraries: each row once, whole
+groups, also if the driver is killed, an answer is lost, or two drivers write.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.connectors.lake.child import COLUMNS, TASKS, rows_of
+from tests.connectors.lake.tables import (
+    FORMATS,
+    NAME,
+    append,
+    catalog_of,
+    content,
+    options_of,
+    rows,
+    sink,
+    versions,
+)
+from tests.forks import Forks
+from tests.unit.sinks.broken import error_of
+from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
+from tests.unit.sinks.killed_driver import stage
+from wallaroo.errors import PeerError, WallarooParameterError
+from wallaroo.sinks import Delete, DeltaSinkConfig, IcebergSinkConfig, SinkCommitter
+from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.system import CommitContext
+from wallaroo.sinks.staging import read_staged
+
+Eventually = Callable[..., None]
+DRAIN_S = 180.0
+KEYED = {"key": "string", "value": "int64"}
+
+form = pytest.mark.parametrize("form", FORMATS)
+
+
+@dataclass(frozen=True)
+class Trade:
+    symbol: str
+    size: int
+    price: float | None
+    at: datetime
+    day: date
+    tags: list[str]
+    is_open: bool
+    raw: bytes
+
+
+def opened(config: Any, folder: Path, last: int = -1) -> SinkCommitter:
+    committer = config.committer("s", folder, True)
+    committer.recover(history_to(last), [])
+    return committer
+
+
+def tokens_of(config: Any, folder: Path, batch: int, *outputs: Any) -> list[Any]:
+    folder.mkdir(exist_ok=True)
+    return stage(config, folder, batch, 1, lambda *_: list(outputs))
+
+
+def put(config: Any, folder: Path, *batches: list[Any], last: int = -1) -> SinkCommitter:
+    """Commit batches and let them leave."""
+    committer = opened(config, folder, last)
+    for number, outputs in enumerate(batches, last + 1):
+        committer.commit(commit_of(number), tokens_of(config, folder, number, *outputs))
+    committer.close(DRAIN_S)
+    return committer
+
+
+@form
+def test_a_table_is_created_from_a_dataclass_and_keeps_its_values(
+    form: str, tmp_path: Path
+) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+    trades = [
+        Trade("A", 1, 1.5, moment, moment.date(), ["x", "y"], True, b"\x00"),
+        Trade("B", -(2**63), None, moment, moment.date(), [], False, b""),
+    ]
+    committer = put(sink(form, tmp_path, Trade, partition_by="day"), tmp_path / "s", trades)
+    found = content(form, tmp_path).to_pylist()
+    wanted = [{name: getattr(trade, name) for name in Trade.__annotations__} for trade in trades]
+    assert sorted(found, key=lambda row: row["symbol"]) == wanted
+    assert committer.status().outputs == 2
+
+
+@form
+@pytest.mark.parametrize("point", ["lake.begin", "lake.committed", "left", "commit.after"])
+def test_a_killed_driver_puts_each_row_once(
+    tmp_path: Path, child_of: Callable[..., Forks], form: str, point: str
+) -> None:
+    driver = child_of("tests.connectors.lake.child")
+    arguments = (form, tmp_path, tmp_path / "driver", 3)
+    point = f"{form}.left" if point == "left" else point
+    assert driver.run(*arguments, WALLAROO_FAULT=f"{point}:1")[0] == -signal.SIGKILL
+    assert driver.run(*arguments)[0] == 0
+    wanted = [row for batch in range(3) for task in range(TASKS) for row in rows_of(batch, task)]
+    assert rows(form, tmp_path) == sorted(wanted)
+
+
+@form
+def test_no_version_of_the_table_has_a_part_of_a_commit(form: str, tmp_path: Path) -> None:
+    """Groups of different sizes: the first is written alone, what came meanwhile together."""
+    config = sink(form, tmp_path, COLUMNS, group_s=0.0)
+    committer = opened(config, tmp_path / "s")
+    for batch in range(12):
+        tokens = stage(config, tmp_path / "s", batch, TASKS, rows_of)
+        committer.commit(commit_of(batch), tokens)
+    committer.close(DRAIN_S)
+    seen = versions(form, tmp_path)
+    assert len(rows(form, tmp_path)) == 12 * TASKS * 4
+    for version in seen:
+        batches = [batch for _, batch, _ in version]
+        assert all(batches.count(batch) == TASKS * 4 for batch in set(batches))
+        assert set(batches) == set(range(len(set(batches))))
+
+
+@form
+def test_commits_wait_for_their_group(form: str, tmp_path: Path, eventually: Eventually) -> None:
+    config = sink(form, tmp_path, KEYED, group_s=3600.0, group_bytes=200)
+    committer = opened(config, tmp_path / "s")
+    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 0)))
+    assert committer.status().is_gathering
+    assert committer.backlog() == 0
+    for batch in range(1, 12):
+        committer.commit(commit_of(batch), tokens_of(config, tmp_path / "s", batch, ("a", batch)))
+    eventually(lambda: committer.status().outputs > 1, "a group was large enough")
+    committer.close(DRAIN_S)
+    assert rows(form, tmp_path) == [("a", batch) for batch in range(12)]
+    assert len([version for version in versions(form, tmp_path) if version]) < 12
+
+
+@form
+def test_an_output_replaces_the_row_with_its_key(form: str, tmp_path: Path) -> None:
+    config = sink(form, tmp_path, KEYED, key="key")
+    put(config, tmp_path / "s", [("a", 1), ("b", 2), ("a", 3)])
+    put(config, tmp_path / "s", [("b", 4), ("c", 5), Delete("a"), Delete("none")], last=0)
+    assert rows(form, tmp_path) == [("b", 4), ("c", 5)]
+    put(config, tmp_path / "s", [Delete("b"), ("b", 6), ("c", 7), Delete({"key": "c"})], last=1)
+    assert rows(form, tmp_path) == [("b", 6)]
+
+
+@form
+def test_a_key_may_have_several_columns(form: str, tmp_path: Path) -> None:
+    config = sink(form, tmp_path, COLUMNS, key=("key", "batch"))
+    put(config, tmp_path / "s", [("a", 1, 10), ("a", 2, 20), ("b", 1, 30)])
+    put(config, tmp_path / "s", [("a", 2, 21), Delete(("b", 1)), Delete(("a", 3))], last=0)
+    assert rows(form, tmp_path) == [("a", 1, 10), ("a", 2, 21)]
+
+
+@form
+def test_a_key_that_is_no_column_name_of_sql_works(form: str, tmp_path: Path) -> None:
+    config = sink(form, tmp_path, {"select from": "string", "value": "int64"}, key="select from")
+    put(config, tmp_path / "s", [("it's", 1), ('a "b" `c`', 2)])
+    put(config, tmp_path / "s", [("it's", 3), Delete('a "b" `c`')], last=0)
+    assert rows(form, tmp_path) == [("it's", 3)]
+
+
+def session_of(config: Any, folder: Path) -> Any:
+    session = system_of(config, folder).connect(CHECKPOINT)
+    session.last()
+    return session
+
+
+def system_of(config: Any, folder: Path) -> Any:
+    return config.open_system(CommitContext("s", folder, True))
+
+
+def written(session: Any, config: Any, folder: Path, batch: int, *outputs: Any) -> bool:
+    tokens = tokens_of(config, folder, batch, *outputs)
+    pending = PendingBatch.of(commit_of(batch), 0, tokens)
+    assert pending is not None
+    return bool(session.write(pending, (read_staged(folder, token) for token in tokens)))
+
+
+@form
+@pytest.mark.parametrize("key", [(), ("key",)])
+def test_of_two_drivers_one_writes_a_commit(
+    form: str, tmp_path: Path, key: tuple[str, ...]
+) -> None:
+    """The older one was paused between its look at the table and its transaction."""
+    config = sink(form, tmp_path, KEYED, key=key)
+    put(config, tmp_path / "s", [("a", 0)])
+    paused, newer = (session_of(config, tmp_path / "s") for _ in range(2))
+    assert written(newer, config, tmp_path / "s", 1, ("b", 1))
+    system = system_of(config, tmp_path / "s")
+    with pytest.raises(system.errors) as raised:
+        written(paused, config, tmp_path / "s", 1, ("b", 1))
+    assert system.waiting_for(raised.value)  # it looks again
+    assert not written(session_of(config, tmp_path / "s"), config, tmp_path / "s", 1, ("b", 1))
+    assert rows(form, tmp_path) == [("a", 0), ("b", 1)]
+
+
+@form
+def test_rows_of_another_writer_in_between_delay_nothing(form: str, tmp_path: Path) -> None:
+    config = sink(form, tmp_path, KEYED, group_s=0.0)
+    put(config, tmp_path / "s", [("a", 0)])
+    committer = opened(config, tmp_path / "s", 0)
+    for batch in range(1, 5):
+        append(form, tmp_path, pa.table({"key": ["other"], "value": [batch]}))
+        committer.commit(commit_of(batch), tokens_of(config, tmp_path / "s", batch, ("a", batch)))
+    committer.close(DRAIN_S)
+    wanted = [("a", batch) for batch in range(5)] + [("other", batch) for batch in range(1, 5)]
+    assert rows(form, tmp_path) == wanted
+
+
+@form
+def test_output_of_a_checkpoint_that_was_rolled_back_is_refused(
+    form: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    config = sink(form, tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)])
+    behind = opened(config, tmp_path / "older")
+    assert "rolled back or is an older copy" in error_of(behind, eventually)
+    other = config.committer("s", tmp_path / "other", True)
+    other.recover(history_to(0, line="b"), [])
+    assert "rolled back or is an older copy" in error_of(other, eventually)
+    assert rows(form, tmp_path) == [("a", 1)]
+
+
+@form
+def test_two_sinks_and_two_checkpoints_share_a_table(form: str, tmp_path: Path) -> None:
+    config = sink(form, tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)])
+    for name, checkpoint in (("t", CHECKPOINT), ("s", "f" * 32)):
+        committer = config.committer(name, tmp_path / name / checkpoint, True)
+        committer.recover(history_to(checkpoint=checkpoint), [])
+        tokens = tokens_of(config, tmp_path / name / checkpoint, 0, (name, 2))
+        committer.commit(commit_of(0, checkpoint=checkpoint), tokens)
+        committer.close(DRAIN_S)
+    assert rows(form, tmp_path) == [("a", 1), ("s", 2), ("t", 2)]
+
+
+@form
+def test_a_table_that_does_not_fit_is_refused_when_the_sink_is_opened(
+    form: str, tmp_path: Path
+) -> None:
+    put(sink(form, tmp_path, KEYED), tmp_path / "s", [("a", 1)])
+    with pytest.raises(PeerError, match=r"has no column more; it has key, value\. .*evolve=True"):
+        opened(sink(form, tmp_path, {**KEYED, "more": "double"}), tmp_path / "t")
+    with pytest.raises(PeerError, match=r"column 'value' of .* is int64, the sink writes string"):
+        opened(sink(form, tmp_path, {"key": "string", "value": "string"}), tmp_path / "t")
+
+
+@form
+def test_evolve_adds_columns_and_columns_left_out_are_null(form: str, tmp_path: Path) -> None:
+    put(sink(form, tmp_path, KEYED), tmp_path / "s", [("a", 1)])
+    wider = sink(form, tmp_path, {**KEYED, "more": "double"}, evolve=True)
+    put(wider, tmp_path / "s", [("b", 2, 2.5)], last=0)
+    put(sink(form, tmp_path, {"key": "string"}), tmp_path / "s", [("c",)], last=1)
+    found = sorted(content(form, tmp_path).to_pylist(), key=lambda row: row["key"])
+    assert found == [
+        {"key": "a", "value": 1, "more": None},
+        {"key": "b", "value": 2, "more": 2.5},
+        {"key": "c", "value": None, "more": None},
+    ]
+
+
+@form
+def test_evolve_works_with_a_key(form: str, tmp_path: Path) -> None:
+    put(sink(form, tmp_path, KEYED, key="key"), tmp_path / "s", [("a", 1), ("b", 1)])
+    wider = sink(form, tmp_path, {**KEYED, "more": "double"}, evolve=True, key="key")
+    put(wider, tmp_path / "s", [("b", 2, 2.5)], last=0)
+    found = sorted(content(form, tmp_path).to_pylist(), key=lambda row: row["key"])
+    assert found == [
+        {"key": "a", "value": 1, "more": None},
+        {"key": "b", "value": 2, "more": 2.5},
+    ]
+
+
+@form
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (("a",), "a tuple of 2 values"),
+        (("a", "b"), "column 'value': 'b'"),
+        (("a", 2**63), "column 'value'"),
+        ((None, 1), "column 'key' is of the key, and is None"),
+        (Delete(("a", 1)), r"is no key of \(key\)"),
+        (Delete({"value": 1}), r"is no key of \(key\)"),
+        (Delete(1), "column 'key': 1"),
+    ],
+)
+def test_an_output_that_is_no_row_is_an_error_of_the_encoder(
+    form: str, tmp_path: Path, output: Any, words: str
+) -> None:
+    encoder = sink(form, tmp_path, KEYED, key="key").encoder
+    with pytest.raises(ValueError, match=words):
+        encoder.function(output)
+
+
+@form
+def test_a_deletion_needs_a_key(form: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs a sink with key="):
+        sink(form, tmp_path, KEYED).encoder.function(Delete("a"))
+
+
+@form
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"columns": {}}, "are neither names and types"),
+        ({"columns": {"key": "text"}}, "column 'key' has the type 'text', which Arrow"),
+        ({"columns": int}, "are neither names and types"),
+        ({"key": "none"}, "names 'none', which is no column. Name some of key, value"),
+        ({"partition_by": ("none",)}, "'none'.* is no column"),
+        ({"group_s": -1}, "cannot be kept"),
+        ({"group_bytes": 0}, "cannot be kept"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(
+    form: str, tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(WallarooParameterError, match=words):
+        sink(form, tmp_path, **{"columns": KEYED, **options})
+
+
+def test_a_field_without_a_column_names_the_way_out() -> None:
+    @dataclass
+    class Odd:
+        of: complex
+
+    with pytest.raises(WallarooParameterError, match="field 'of' has the type complex"):
+        DeltaSinkConfig("x", Odd)
+
+
+@form
+def test_a_configuration_travels(form: str, tmp_path: Path) -> None:
+    travelled = pickle.loads(pickle.dumps(sink(form, tmp_path, KEYED, key="key")))
+    assert pickle.loads(travelled.encoder.function(("a", 1))) == ("a", 1)
+    assert travelled.label == (f"delta {tmp_path}/table" if form == "delta" else f"iceberg {NAME}")
+
+
+def test_iceberg_partitions_by_transforms(tmp_path: Path) -> None:
+    config = IcebergSinkConfig(
+        NAME,
+        {"key": "string", "at": pa.timestamp("us", tz="UTC")},
+        partition_by=("day(at)", "bucket[4](key)"),
+        options=options_of(tmp_path),
+    )
+    put(config, tmp_path / "s", [("a", datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2, 2)])
+    table = catalog_of(tmp_path).load_table(NAME)
+    assert [str(field.transform) for field in table.spec().fields] == ["day", "bucket[4]"]
+    with pytest.raises(WallarooParameterError, match=r"'week\(at\)' is no column, nor a transform"):
+        IcebergSinkConfig(NAME, {"at": "date32"}, partition_by="week(at)")
+    with pytest.raises(WallarooParameterError, match="names no namespace"):
+        IcebergSinkConfig("counts", {"at": "date32"})
+
+
+def test_a_damaged_record_in_an_iceberg_table_is_named(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    config = sink("iceberg", tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)])
+    table = catalog_of(tmp_path).load_table(NAME)
+    with table.transaction() as transaction:
+        transaction.set_properties({f"wallaroo.{CHECKPOINT}.s": "gone"})
+    words = error_of(opened(config, tmp_path / "s", 0), eventually)
+    assert "'gone', which names no commit" in words
+
+
+def test_the_identity_in_an_iceberg_table_outlives_its_snapshots(tmp_path: Path) -> None:
+    config = sink("iceberg", tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)])
+    append("iceberg", tmp_path, pa.table({"key": ["other"], "value": [1]}))
+    table = catalog_of(tmp_path).load_table(NAME)
+    first, _ = table.snapshots()
+    table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+    assert session_of(config, tmp_path / "s").last() == commit_of(0)
+
+
+def test_a_path_that_is_no_folder_ends_the_run_and_keeps_the_rows(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    (tmp_path / "table").write_text("in the way")
+    words = error_of(opened(sink("delta", tmp_path, KEYED), tmp_path / "s"), eventually)
+    assert f"Sink 's' cannot write to the Delta table {tmp_path}/table" in words
+    assert "Nothing is lost" in words
+
+
+def test_an_unknown_catalog_ends_the_run_and_keeps_the_rows(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    config = IcebergSinkConfig(NAME, KEYED, options={"type": "none"})
+    words = error_of(opened(config, tmp_path / "s"), eventually)
+    assert f"Sink 's' cannot write to the Iceberg table {NAME}: 'none' is not a valid" in words

@@ -1,0 +1,34 @@
+"""What is checked of every page of the dashboard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+GRAVE = ("serious", "critical")
+# the right edges of what is shown, but for the parts of tables that scroll and say so
+_CUT = """() => [...document.querySelectorAll("main *, header *")]
+    .filter((one) => one.checkVisibility() && !one.closest(".unseen, .u-over, thead"))
+    .filter((one) => one.getBoundingClientRect().right > innerWidth + 1)
+    .map((one) => `${one.tagName} ${one.getAttribute("class")}: ${one.textContent.slice(0, 60)}`)"""
+# names of the pipeline that end in an ellipsis
+_SHORTENED = """() => [...document.querySelectorAll(".node text.name")]
+    .map((one) => one.textContent).filter((text) => text.endsWith("…"))"""
+
+
+def serious_problems(page: Any, axe: str) -> list[str]:
+    """What axe-core finds that is serious or critical, each with its first element."""
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run(document)).violations")
+    return [
+        f"{one['id']} ({one['impact']}): {one['help']}: {one['nodes'][0]['html'][:200]} "
+        f"{one['nodes'][0].get('failureSummary', '')}"
+        for one in found
+        if one["impact"] in GRAVE
+    ]
+
+
+def assert_nothing_is_cut(page: Any) -> None:
+    """Nothing reaches beyond the right edge of the window."""
+    assert page.evaluate(_CUT) == []
+    assert page.evaluate(_SHORTENED) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

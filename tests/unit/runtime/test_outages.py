@@ -1,0 +1,100 @@
+"""Outages of sources: what the status and the log say, and the processes of a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from wallaroo.connectors.kafka.brokers import TopicsQuery
+from wallaroo.connectors.kafka.log import KafkaLog
+from wallaroo.errors import PeerError
+from wallaroo.runtime.lifecycle import observer
+from wallaroo.runtime.lifecycle.outages import Outage
+from wallaroo.runtime.lifecycle.process_usage import SAMPLE_S, ProcessUsage
+
+BEGAN = 1_700_000_000.0  # 22:13:20 UTC
+AWAY = "source 'clicks': Kafka at k:9092 is unavailable (Broker transport failure)"
+
+
+class Clock:
+    def __init__(self, now: float):
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_outage_is_named_with_its_beginning_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock(BEGAN)
+    outage = Outage("clicks", clock)
+    caplog.set_level(logging.INFO, "wallaroo")
+
+    assert outage.note("") == ""
+    assert outage.note(f"{AWAY}.") == f"{AWAY}, since 22:13:20 UTC"
+    assert caplog.messages == []
+    for clock.now in (BEGAN + 5, BEGAN + 90):
+        assert outage.note(AWAY) == f"{AWAY}, since 22:13:20 UTC"
+    clock.now = BEGAN + 150
+    assert outage.note("") == ""
+
+    assert caplog.messages == [
+        f"{AWAY}, since 22:13:20 UTC",
+        "source 'clicks' is available again after 150 s",
+    ]
+
+
+def test_a_moment_without_an_answer_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage("clicks", Clock(BEGAN))
+    outage.note(AWAY)
+    outage.note("")
+    assert caplog.messages == []
+
+
+def test_brokers_that_are_not_there_at_the_start_are_an_error_with_a_way_out() -> None:
+    """It has given up: it must not say that it keeps trying."""
+    query = TopicsQuery(
+        "clicks", "127.0.0.1:1", ("t",), "earliest", "", "read_committed", "stop", False, False,
+        request_s=0.2, patience_s=0.0,
+    )  # fmt: skip
+    with pytest.raises(PeerError) as raised:
+        KafkaLog(query).beginning()
+    text = str(raised.value)
+    assert text.startswith("source 'clicks': Kafka at 127.0.0.1:1 is unavailable (")
+    assert text.endswith("Is it running? Start it, or correct brokers=; then run again.")
+
+
+def test_the_largest_lags_are_kept_in_the_order_of_partitions() -> None:
+    lags = {"t-0": 5, "t-1": 1, "t-2": 9}
+    assert list(observer._largest(lags, most=2).items()) == [("t-0", 5), ("t-2", 9)]
+    assert observer._largest(lags, most=3) == lags
+
+
+def test_processes_are_sampled_with_those_that_ended() -> None:
+    """Processor time is added up by name: a counter does not fall when a process ends."""
+    clock = Clock(0.0)
+    usage = ProcessUsage(clock)
+    script = "import sys; sum(range(3_000_000)); print(1, flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()  # it has used time
+        first = usage.sample()
+        assert first is not None
+        assert (first[0].name, first[0].pid) == ("driver", os.getpid())
+        assert child.pid in {process.pid for process in first if process.name == "other"}
+        assert all(process.resident_bytes > 0 for process in first)
+        assert usage.sample() is None  # too early
+        child.kill()
+    used_s = usage.cpu_s["other"]
+    assert used_s > 0
+    clock.now = SAMPLE_S
+    then = usage.sample()
+    assert then is not None
+    assert child.pid not in {process.pid for process in then}
+    assert usage.cpu_s["other"] >= used_s
