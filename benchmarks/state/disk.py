@@ -157,7 +157,7 @@ def _held(folder: Path) -> Held:
 
 def _last_commit(folder: Path) -> int:
     return max(
-        (int(name) for name in os.listdir(folder / CHECKPOINT / "commits") if name.isdigit()),
+        (int(name.partition(".")[0]) for name in os.listdir(folder / CHECKPOINT / "commits")),
         default=-1,
     )
 

@@ -43,6 +43,12 @@ class HostKind(StrEnum):
 HostName = Literal["micro-batch", "resident"]
 
 
+FRESH_OR_TAKEN_OVER = (
+    "A run that takes a checkpoint over continues it, a fresh one deletes what it holds. Give one "
+    "of the two: take it over, stop, then begin afresh."
+)
+
+
 class Latency(StrEnum):
     """Former modes: the micro-batch host, and resident tasks that commit as often as they can."""
 
@@ -64,6 +70,8 @@ class RunOptions:
     """Folder for state and progress; None: a temporary one, and nothing survives the run."""
     is_fresh: bool = False
     """Delete what the checkpoint holds first."""
+    is_taking_over: bool = False
+    """Continue in place of a run that holds the checkpoint: it commits and sends nothing more."""
     tasks: int | None = None
     """Tasks per stage at most; None: one per core."""
     min_workers: int = 1
@@ -133,6 +141,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "latency", _latency_of(self.latency))
+        if self.is_fresh and self.is_taking_over:
+            raise ValueError(FRESH_OR_TAKEN_OVER)
         if self.host is None:
             return
         if self.host not in tuple(HostKind):
@@ -207,6 +217,7 @@ class RunChanges(TypedDict, total=False):
     master: str
     checkpoint: Path | None
     is_fresh: bool
+    is_taking_over: bool
     tasks: int | None
     min_workers: int
     batch_time_s: float

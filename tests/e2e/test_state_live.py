@@ -154,7 +154,7 @@ class Looks:
 
 def newest(folder: Path) -> int:
     names = LocalStorage(str(folder / "state"), False).names("commits")
-    return int(names[-1]) if names else -1
+    return int(names[-1].partition(".")[0]) if names else -1
 
 
 def changes_of(text: str) -> dict[str, tuple[int, int]]:

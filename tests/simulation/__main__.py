@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
     add("--at", action="append", default=[], metavar="STEP=FAULT", help="with --seed: this fault")
     add("--lasting", type=int, default=0, metavar="N", help="with --at: steps that fail after it")
     add("--damage", action="store_true", help="writes that get lost or go astray on the disk")
+    add("--drivers", type=int, default=1, metavar="N", help="that take over from each other")
     add("--points", action="store_true", help="every system call failed in every way")
     add("--every", type=int, default=1, metavar="N", help="with --points: one of so many")
     add("--seconds", type=float, default=float("inf"), metavar="S", help="begin no more after this")
@@ -44,7 +45,7 @@ def main(arguments: list[str]) -> int:
         if options.at:
             pairs = (text.split("=") for text in options.at)
             plan = Plan({int(step): Fault[name] for step, name in pairs}, options.lasting)
-        one = Options(options.seed, plan, options.damage)
+        one = Options(options.seed, plan, options.damage, options.drivers)
         verdict = Simulation(one, place()).run()
         for number, (call, path, process) in enumerate(verdict.log, 1):
             print(f"{number:5} {process:8} {call:9} {path}")
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
     planned = (
         of_points(options.every, options.first)
         if options.points
-        else (Options(seed, None, options.damage) for seed in seeds)
+        else (Options(seed, None, options.damage, options.drivers) for seed in seeds)
     )
     totals = run_all(planned, options.jobs, options.seconds)
     print(totals.text(time.monotonic() - began))

@@ -36,6 +36,7 @@ class Totals:
     runs: int = 0
     steps: int = 0
     lives: int = 0
+    taken_over: int = 0
     batches: int = 0
     refused: int = 0
     injected: Counter[str] = field(default_factory=Counter)
@@ -46,6 +47,7 @@ class Totals:
         self.runs += 1
         self.steps += verdict.steps
         self.lives += verdict.lives
+        self.taken_over += verdict.taken_over
         self.batches += verdict.batches
         self.refused += verdict.is_refused
         self.injected += verdict.injected
@@ -54,7 +56,7 @@ class Totals:
 
     def join(self, other: Totals) -> None:
         """Add up."""
-        for name in ("runs", "steps", "lives", "batches", "refused"):
+        for name in ("runs", "steps", "lives", "taken_over", "batches", "refused"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.injected += other.injected
         self.problems += other.problems
@@ -72,6 +74,7 @@ class Totals:
         return {
             "runs": self.runs,
             "starts": self.lives,
+            "taken over": self.taken_over,
             "batches": self.batches,
             "calls": self.steps,
             "refused": self.refused,
@@ -84,8 +87,8 @@ class Totals:
         kinds = self.kinds
         lines = [
             f"{self.runs:,} histories in {seconds:.0f} s ({self.runs / seconds * 60:,.0f} a "
-            f"minute): {self.lives:,} starts, {self.batches:,} batches, {self.steps:,} system "
-            f"calls",
+            f"minute): {self.lives:,} starts, {self.taken_over:,} take-overs, {self.batches:,} "
+            f"batches, {self.steps:,} system calls",
             "faults injected: "
             + (", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common()) or "none"),
         ]
@@ -101,7 +104,8 @@ def replay(options: Options) -> str:
     faults = "".join(f" --at {step}={fault.name}" for step, fault in _planned(options.plan))
     lasting = f" --lasting {options.plan.lasting}" if options.plan and options.plan.lasting else ""
     damage = " --damage" if options.corruptions else ""
-    return f"python -m tests.simulation --seed {options.seed}{faults}{lasting}{damage}"
+    drivers = f" --drivers {options.drivers}" if options.drivers > 1 else ""
+    return f"python -m tests.simulation --seed {options.seed}{faults}{lasting}{damage}{drivers}"
 
 
 def _planned(plan: Plan | None) -> Iterable[tuple[int, Fault]]:

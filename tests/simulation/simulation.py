@@ -13,6 +13,12 @@ that the history has to come to its end, and then:
 * a start was refused, or a process ended with an error, only where a fault had been injected since
   the start before, and with an error that blames the outside, not this program.
 
+With ``drivers`` above 1 another driver may take over inside of any system call of one, run for some
+turns, and be taken over itself; the one that was held up goes on later, in the middle of that call,
+and does not know.  The processes around it have left by then: they ask for themselves, and hold
+locks that the next ones need.  A pause between the question and a call on the users' own files is
+left out: plain files cannot be fenced (docs/exactly-once.md).
+
 Damage that no file system does by itself (a write that never reached the disk, or went to another
 place) strikes the checkpoint only, as the users' files have no checksums of ours.  It may be
 answered by a refusal; what came out until then is checked.
@@ -48,14 +54,25 @@ from tests.simulation.world import (
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.dataflow.plan.model import Plan as WallarooPlan
 from wallaroo.durable.disk_errors import disk_error_of
-from wallaroo.errors import CheckpointError, InternalError, WallarooError
+from wallaroo.errors import (
+    CheckpointError,
+    InternalError,
+    PeerError,
+    TakenOverError,
+    WallarooError,
+)
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
 from wallaroo.monitoring.metrics.task_tally import TaskTally
 from wallaroo.state.checkpoint import Checkpoint
+from wallaroo.state.views.environments import close_environments
 
 FAULTY_LIVES_MAX = 4
 MESSAGES = (4, 16)  # per source
 REFUSALS = 3  # starts that damage may end before the history ends with that
+# a driver that was held up before its claim owns the checkpoint with it, and finds this out
+OTHERS_HELD = ("its ports, spools and outboxes are held by processes of the other run",)
+HELD_UP_IN = ("checkpoint", "checkpoint", "checkpoint/commits/", "checkpoint/owners/")
+MOST_FORMER = 3  # drivers that were taken over and have not noticed
 TURNS_MAX = 3000  # of one history: more is a hang
 BEGAN_NS = 1_700_000_000_000_000_000
 CLOCK_STEP_NS = 3_600_000_000_000
@@ -72,6 +89,7 @@ class Options:
     seed: int
     plan: Plan | None = None  # of faults; None: drawn from the seed
     corruptions: bool = False
+    drivers: int = 1  # at a time, at most
 
 
 @dataclass(slots=True)
@@ -82,6 +100,7 @@ class Verdict:
     is_refused: bool = False
     steps: int = 0
     lives: int = 0
+    taken_over: int = 0
     batches: int = 0
     injected: Counter[str] = field(default_factory=Counter)
     trace: str = ""  # digest of all steps: the same for the same seed
@@ -141,6 +160,11 @@ class Simulation:
         self._looks = 0
         self._boot = 0
         self._nested = False
+        self._depth = 0  # drivers that are held up in a system call
+        self._former: list[Driver] = []  # were taken over; some have not noticed yet
+        self._take_over_at = 0  # step
+        self._take_over_in = ""  # folder of that step
+        self._run_max = 0
         self._injected_before = 0
         self._refusals = 0
         self._checkpoint = ""
@@ -183,6 +207,7 @@ class Simulation:
             snapshot_every=chance.choice((1, 2, 5)),
             sweep_every=chance.choice((1, 3)),
         )
+        self._run_max = chance.choice((0, 1, 3))
         clock = SimpleNamespace(monotonic=self._monotonic)
         source_clock = SimpleNamespace(monotonic=clock.monotonic, time_ns=self._now)
         with (
@@ -204,6 +229,8 @@ class Simulation:
                 self._verdict.problem = str(problem)
             finally:
                 self._end_driver()
+                for former in [*self._former]:
+                    self._bury_former(former)
                 self._system.remove()
         verdict = self._verdict
         verdict.steps = self._system.steps
@@ -223,29 +250,47 @@ class Simulation:
 
     def _turn(self) -> None:
         chance = self._chance
+        driver = self._driver
         try:
-            if self._driver is None:
-                self._start()
+            if driver is None:
+                driver = self._new_driver()
+                driver.start()
+                return
             luck = chance.random()
             if luck < 0.35:
                 self._ingress_step()
             elif luck < 0.7:
-                assert self._driver is not None
-                self._driver.step()
+                driver.step()
+            elif luck < 0.75 and self._former and not self._depth:
+                driver = chance.choice(self._former)
+                if driver.batches is not None and driver.step():
+                    raise Problem("a driver that was taken over has committed")
             elif luck < 0.97:
                 self._egress_step()
             else:
                 self._clock_ns += chance.randint(-CLOCK_STEP_NS, CLOCK_STEP_NS)
         except Crashed:
-            self._after_crash()
+            if driver in self._former and self._system.has_power:
+                self._bury_former(driver)
+            else:
+                self._after_crash()
         except LostError as error:
             raise Problem(str(error)) from error
         except (WallarooError, OSError) as error:
-            self._after_error(error)
+            if driver not in self._former:
+                self._after_error(error)
+            elif driver.is_taken_over or error.args == OTHERS_HELD:
+                self._bury_former(driver)
+            else:
+                raise Problem(f"taken over, and ended with another error: {error}") from error
 
-    def _start(self) -> None:
+    def _new_driver(self) -> Driver:
         self._verdict.lives += 1
         self._draw_fault()
+        steps = self._system.steps
+        luck = self._chance.uniform(0, 260 if self._options.drivers > 1 else 0)
+        self._take_over_at = steps + int(1.03**luck)
+        self._take_over_in = self._chance.choice(HELD_UP_IN)
         self._driver = Driver(
             self._system,
             self._place / "checkpoint",
@@ -254,10 +299,24 @@ class Simulation:
             self._chance.choice((0.0, 0.3)),
             self._begin_ingress,
             self._tuning,
+            self._run_max,
+            is_taking_over=bool(self._former),
         )
-        self._driver.start()
+        return self._driver
+
+    def _bury_former(self, driver: Driver) -> None:
+        driver.end()
+        self._system.bury(driver.process)
+        self._former.remove(driver)
+
+    @property
+    def _is_former(self) -> bool:
+        """Whether the process that makes a step now is a driver that was taken over."""
+        return any(self._system.current is former.process for former in self._former)
 
     def _begin_ingress(self, checkpoint: Checkpoint) -> None:
+        if self._is_former:
+            raise PeerError(*OTHERS_HELD)
         if self._checkpoint not in ("", checkpoint.id) and self._has_commits(checkpoint):
             raise Problem("the checkpoint is another one")
         self._checkpoint = checkpoint.id
@@ -287,6 +346,9 @@ class Simulation:
         driver = self._driver
         if self._nested or driver is None or self._system.current is not driver.process:
             return
+        if self._is_to_be_taken_over():
+            self._take_over(driver)
+            return
         luck = self._chance.random()
         if luck > 0.06 or self._ingress is None or driver.batches is None:
             return
@@ -298,6 +360,34 @@ class Simulation:
                 self._egress_step()
         finally:
             self._nested = False
+
+    def _is_to_be_taken_over(self) -> bool:
+        return (
+            self._options.drivers > 1
+            and self._depth + 1 < self._options.drivers
+            and len(self._former) < MOST_FORMER
+            and self._verdict.lives <= self._faulty_lives
+            and self._system.steps >= self._take_over_at
+            and self._system.place.startswith(self._take_over_in)
+            and (self._place / "checkpoint" / "format.json").exists()
+        )
+
+    def _take_over(self, former: Driver) -> None:
+        """Hold a driver up in the middle of a call; another one takes over meanwhile."""
+        self._verdict.taken_over += 1
+        for one in (self._ingress, self._egress):
+            if one is not None:
+                self._system.bury(one.process)
+        self._former.append(former)
+        self._driver = self._ingress = self._egress = None
+        self._depth += 1
+        try:
+            for _ in range(self._chance.randint(1, 60)):
+                self._turn()
+                if not self._system.has_power:
+                    raise Crashed
+        finally:
+            self._depth -= 1
 
     def _ingress_step(self) -> None:
         """A turn of the ingress; where it dies alone, it is started again."""
@@ -354,6 +444,8 @@ class Simulation:
                 self._system.bury(egress.process)
 
     def _new_egress(self, *arguments: object) -> SimulatedEgress:
+        if self._is_former:
+            raise PeerError(*OTHERS_HELD)
         config, *hooks = arguments
         self._egress = SimulatedEgress(
             self._system,
@@ -372,6 +464,8 @@ class Simulation:
             driver.end()
         for process in self._processes():
             self._system.bury(process)
+        if not self._depth:
+            close_environments()
         self._driver = None
         self._ingress = None
         self._egress = None
@@ -382,7 +476,9 @@ class Simulation:
     def _after_crash(self) -> None:
         """The driver died, or everything did."""
         self._end_driver()
-        if not self._system.has_power:
+        if not self._system.has_power and not self._depth:
+            for former in [*self._former]:
+                self._bury_former(former)
             self._boot += 1
             self._system.lose_power()
 
@@ -423,7 +519,9 @@ class Simulation:
             raise Problem(f"blames this program: {error!r}, at {' '.join(ours[-6:])}") from error
 
     def _check_cause(self, error: Exception) -> None:
-        injected = sum(self._system.injected.values())
+        if isinstance(error, TakenOverError) and self._verdict.taken_over:
+            return  # by a driver that was held up before its claim
+        injected = sum(self._system.injected.values()) + self._verdict.taken_over
         if injected == self._injected_before:
             raise Problem(f"ended without a fault: {error}") from error
         self._injected_before = injected

@@ -102,6 +102,7 @@ class System:
         self.current = Process("none")
         self.has_power = True
         self.between: Callable[[], None] = lambda: None  # called between two steps
+        self.place = ""  # of the step that is about to be made: a path below the root
         self._chance = chance
         self._disk = Folder()
         self._prefix = f"{root}{os.sep}"
@@ -152,7 +153,10 @@ class System:
         """
         if self.current.is_dead or not self.has_power:
             raise Crashed
+        self.place = path[len(self._prefix) :]
         self.between()
+        if self.current.is_dead or not self.has_power:
+            raise Crashed
         self.steps += 1
         self.log.append(Step(call, path[len(self._prefix) :], self.current.name))
         if (planned := self.plan.at.get(self.steps)) is not None:
@@ -249,6 +253,8 @@ class System:
         is_cutting = bool(flags & os.O_TRUNC) and known is not None
         if flags & os.O_CREAT and (known is None or is_cutting):
             fault = self._step("create", name)
+            known = self._known(name)  # another driver may have renamed it meanwhile
+            is_cutting = bool(flags & os.O_TRUNC) and known is not None
         descriptor: int = REAL["open"](path, flags, mode)
         if known is None:
             known = File()

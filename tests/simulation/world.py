@@ -1,5 +1,7 @@
 """Simulated processes around one checkpoint: clients, ingress, driver with its tasks, egress.
 
+There are several drivers at a time if one takes the checkpoint over from another.
+
 Where it runs: the simulation's process, one thread.  Only what a scheduler decides is simulated;
 spool, state, tasks, sinks, commit protocol and recovery are the product's own.
 """
@@ -47,7 +49,6 @@ from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import LogContext, SourceLog, from_stored
 from wallaroo.spool import folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.views.environments import close_environments
 
 FRAME = struct.Struct(">I")
 STREAM = b"client"
@@ -359,8 +360,12 @@ class Driver:
         again: float,
         begin_ingress: Callable[[Checkpoint], None],
         tuning: Tuning,
+        run_max: int = 0,
+        is_taking_over: bool = False,
     ):
         self._tuning = tuning
+        self._run_max = run_max
+        self._is_taking_over = is_taking_over
         self.process = Process("driver")
         self.checkpoint: Checkpoint | None = None
         self._system = system
@@ -377,7 +382,9 @@ class Driver:
         """Recover, as ``runtime.lifecycle.start`` does."""
         plan, root = self._plan, self._root
         with self._system.running(self.process):
-            checkpoint = self.checkpoint = open_checkpoint(root, is_durable=True)
+            checkpoint = self.checkpoint = open_checkpoint(
+                root, is_durable=True, is_taking_over=self._is_taking_over
+            )
             committed = from_stored(checkpoint.last.offsets) if checkpoint.last else {}
             context = LogContext(root / "spool", checkpoint.id)
             configs = [source.config for source in plan.sources]
@@ -392,6 +399,8 @@ class Driver:
             housekeeping = Housekeeping(
                 checkpoint, plan.key_groups, RETAIN, FOREVER_S, tuning=self._tuning
             )
+            if self._run_max:
+                checkpoint.commits.append_from_here(run_max=self._run_max)
             steps = step_table(checkpoint.last, plan.step_names, frozenset())
             protocol = BatchProtocol(
                 plan, checkpoint, self.committers, housekeeping, self.logs, steps
@@ -437,9 +446,14 @@ class Driver:
         """What is left when the process is gone."""
         self.process.is_dead = True
         self.runner.close()
-        close_environments()
         if self.checkpoint is not None:
             self.checkpoint.lock.close()
+            self.checkpoint.claim.release()
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether another driver owns the checkpoint, as far as this one could know."""
+        return self.checkpoint is None or not self.checkpoint.owner.is_held
 
 
 def _ignore(line: str) -> None:

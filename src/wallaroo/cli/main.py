@@ -3,8 +3,8 @@
 It calls the subcommand's handler, and turns every error into one clear text and an exit code.
 
 Exit codes: 0 done; 1 something outside is missing or wrong; 2 the command line or the pipeline is
-wrong; 3 a function of the application failed; 70 a bug in this package; 130 Ctrl-C.  Python's
-traceback is shown only if WALLAROO_TRACE is set.
+wrong; 3 a function of the application failed; 4 another run took the checkpoint over; 70 a bug in
+this package; 130 Ctrl-C.  Python's traceback is shown only if WALLAROO_TRACE is set.
 """
 
 from __future__ import annotations
@@ -21,13 +21,20 @@ from importlib import metadata
 
 from wallaroo.cli.application.arguments import CommandParser
 from wallaroo.cli.application.hints import call_chain
-from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
+from wallaroo.errors import (
+    InternalError,
+    PipelineError,
+    TakenOverError,
+    UserCodeError,
+    WallarooError,
+)
 from wallaroo.processes import console
 from wallaroo.processes.log_entry import Entry, as_json, plain
 
 EXIT_FAILED = 1
 EXIT_PIPELINE = 2
 EXIT_USER_CODE = 3
+EXIT_TAKEN_OVER = 4
 EXIT_OUR_MISTAKE = 70
 EXIT_INTERRUPTED = 130
 # A command's module is imported when it is asked for: each would wait for the imports of all.
@@ -132,6 +139,8 @@ def exit_code(error: WallarooError) -> int:
         return EXIT_USER_CODE
     if isinstance(error, PipelineError):
         return EXIT_PIPELINE
+    if isinstance(error, TakenOverError):
+        return EXIT_TAKEN_OVER
     return EXIT_OUR_MISTAKE if isinstance(error, InternalError) else EXIT_FAILED
 
 

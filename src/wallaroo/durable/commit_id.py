@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wallaroo.durable.ownership import UNOWNED, Ownership
+
 NO_BATCH = -1
 
 
@@ -50,6 +52,8 @@ class CommitHistory:
     checkpoint: str
     retained: tuple[CommitId, ...] = ()
     tokens: tuple[Sequence[Any], ...] = field(default=(), compare=False)
+    # asked before output leaves that was committed a while ago, and before anything is removed
+    owner: Ownership = field(default=UNOWNED, compare=False)
 
     @property
     def last(self) -> CommitId:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.durable.folders import make_private
+from wallaroo.durable.ownership import UNOWNED, Ownership
+from wallaroo.durable.ownership import VARIABLE as OWNER
 from wallaroo.errors import (
     CheckpointError,
     InternalError,
@@ -89,6 +91,9 @@ class Feeding:
     is_stopping: Callable[[], bool] = lambda: False  # ends the waiting for processes to be ready
     # a Unix socket that gets a datagram after each publication (``spool.waking``); empty: none does
     wake: str = ""
+    owner: Ownership = UNOWNED  # the run's claim to its checkpoint
+    # how long ports and spools may be held by the processes of a run that was taken over
+    patience_s: float = 0.0
     until_now: bool = False  # feeders end once what their sources held at the beginning is read
 
 
@@ -240,16 +245,25 @@ class Feeders:
     ) -> dict[str, Any]:
         """Start a process, or use a started one; return the content of its READY message.
 
-        Wait until it is ready; start it again if it is killed meanwhile.
+        Wait until it is ready; start it again if it is killed meanwhile, or if what it needs may
+        still be held by a run that was taken over.
         """
         child = started or self._spawn(name, command)
-        for _ in range(START_TRIES - 1):
+        tries = START_TRIES
+        until = time.monotonic() + self._options.patience_s
+        while True:
             try:
                 return self._await_ready(child)
             except KilledAtStartError:
-                self._children.remove(child)
-                child = self._spawn(name, command)
-        return self._await_ready(child)
+                tries -= 1
+                if not tries:
+                    raise
+            except PeerError:
+                if self._options.is_stopping() or time.monotonic() > until:
+                    raise
+            self._children.remove(child)
+            child.release()
+            child = self._spawn(name, command)
 
     def _start_ingress(self) -> None:
         assert self._ingress is not None
@@ -299,7 +313,8 @@ class Feeders:
                     raise
 
     def _spawn(self, name: str, arguments: list[str]) -> Child:
-        environment = {WAKE: self._options.wake} if self._options.wake else {}
+        environment = {WAKE: self._options.wake, OWNER: self._options.owner.to_text()}
+        environment = {name: value for name, value in environment.items() if value}
         child = Child(name, arguments, self._options.log, environment)
         self._children.append(child)
         return child

@@ -10,6 +10,8 @@ The invariants:
 * ``READY {json}`` (before it, in the ingress, ``ACKS {json}``) on stdout reports that the process
   listens or feeds, ``ERROR {json}`` reports why it ends; ``BODY text`` is an answer that the parent
   passes on unchanged.
+* A run that was taken over is as good as gone, and its children end as if it had: what they hold
+  (ports, the lock of a spool) the next run needs.
 * A byte on the descriptor in ``HEARTBEAT`` reports that the process is alive; the process never
   waits for the parent to read it.
 """
@@ -25,6 +27,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from wallaroo.durable.ownership import UNOWNED, VARIABLE, Ownership
 from wallaroo.errors import CheckpointError, WallarooError
 
 # an external failure; an exception in the user's code
@@ -60,9 +63,10 @@ def end_of(name: str, work: Callable[[], None]) -> int:
 class Parent:
     """Connection to the parent: its request to stop, and this process's heartbeat."""
 
-    def __init__(self, heartbeat: int) -> None:
+    def __init__(self, heartbeat: int, owner: Ownership = UNOWNED) -> None:
         self.is_stopping = False
         self._heartbeat = heartbeat  # a descriptor; below 0: none
+        self.owner = owner  # the claim of its run
         self._beat_at = 0.0
 
     @classmethod
@@ -70,7 +74,8 @@ class Parent:
         """Return the connection of a child process; leave signals to the parent."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        return cls(int(os.environ.pop(HEARTBEAT, "-1")))
+        owner = Ownership.from_text(os.environ.pop(VARIABLE, ""))
+        return cls(int(os.environ.pop(HEARTBEAT, "-1")), owner)
 
     @property
     def filenos(self) -> tuple[int, ...]:
@@ -80,9 +85,13 @@ class Parent:
     def beat(self) -> None:
         """Report to the parent that this process is alive; to be called about every second."""
         now = time.monotonic()
-        if self._heartbeat < 0 or now - self._beat_at < BEAT_S:
+        if now - self._beat_at < BEAT_S:
             return
         self._beat_at = now
+        if not self.owner.is_held:
+            self.is_stopping = True
+        if self._heartbeat < 0:
+            return
         try:
             os.write(self._heartbeat, b".")
         except BlockingIOError:

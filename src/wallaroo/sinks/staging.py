@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import quote
 
+from wallaroo.durable.ownership import UNOWNED, Ownership
 from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder, write_all
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
@@ -238,9 +239,14 @@ def remove_staged(folder: Path, tokens: Sequence[Any]) -> None:
             (folder / token["file"]).unlink(missing_ok=True)
 
 
-def remove_orphans(folder: Path, kept: set[str]) -> None:
-    """Remove staged files that are not in ``kept``; call only while no task is running."""
-    for path in folder.glob(f"*{SUFFIX}"):
+def remove_orphans(folder: Path, kept: set[str], owner: Ownership = UNOWNED) -> None:
+    """Remove staged files that are not in ``kept``; call only while no task is running.
+
+    ``owner`` is asked between listing and removal: what another run stages is on no list.
+    """
+    there = list(folder.glob(f"*{SUFFIX}"))
+    owner.require()
+    for path in there:
         if path.name not in kept:
             fault_point("outbox.orphan")
             path.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ Layout::
     emptying             there while a fresh start deletes everything; the next start continues that
     rollback.json        there while a rollback is under way; no run starts until it is finished
     lock                 held (flock) by the one run that uses the folder; its death releases it
+    owners/              claims of the runs, one for each start (state.log.owners)
     commits/ deltas/ snapshots/          state (state.commits explains how they fit together)
     spool/<source>/  outbox/<sink>/      input not yet committed, output not yet sent
     view/                this host's LMDB copy of the state: may be deleted at any time between runs
@@ -20,10 +21,16 @@ content; a folder of another user is refused.
 Another one: files that a start finds are on disk before anything is built on them.  A run may have
 died between the rename of a commit and the sync of its folder; without a sync at the next start,
 output of that commit could be delivered and a power cut undo the commit.
+
+And a third: the lock decides who begins, the claim who may go on.  The lock keeps a second run out
+as long as it is asked for; a run that takes the checkpoint over replaces the lock's file.  Nothing
+is changed before the claim, and nothing is deleted after it but what was listed before asking
+whether the claim is still held.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -35,6 +42,7 @@ from typing import IO
 from wallaroo.durable.commit_id import CommitHistory
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
+from wallaroo.durable.ownership import Ownership
 from wallaroo.durable.whole_file import sync_folder
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
@@ -43,11 +51,14 @@ from wallaroo.state.log.layout import (
     COMMITS,
     FOLDERS,
     FORMAT,
+    OWNERS,
     VERSION,
     VIEW,
     read_identity,
     with_checksum,
 )
+from wallaroo.state.log.line import read_line
+from wallaroo.state.log.owners import Claim, make_claim, owner_words
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.views.view_folders import remove_other_views, view_name
 
@@ -55,7 +66,8 @@ EMPTYING = "emptying"  # there while a fresh start deletes; the start that finds
 ROLLBACK = "rollback.json"
 LOCK = "lock"
 # files that a run that died at its very start may have left
-BEFORE_FORMAT = frozenset({LOCK, f".{FORMAT}.tmp", EMPTYING})
+BEFORE_FORMAT = frozenset({LOCK, OWNERS, f".{FORMAT}.tmp", EMPTYING})
+READ_TRIES = 20  # while a run that does not know yet that it was taken over deletes old commits
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,46 +78,44 @@ class Checkpoint:
     commits: CommitLog
     last: Commit | None
     lock: IO[bytes]
+    claim: Claim
+    view: str  # the name under which hosts keep their views
 
     @property
     def view_root(self) -> Path:
         """Return the view's folder on this host."""
-        return self.root / VIEW / view_name(self.id)
+        return self.root / VIEW / view_name(self.view)
+
+    @property
+    def owner(self) -> Ownership:
+        """Return what to ask before a commit is reported, and before deleting."""
+        return self.claim.ownership
 
     @property
     def history(self) -> CommitHistory:
         """Return the identities of the retained batches, with which a sink compares its own."""
         return self.commits.history(self.id)
 
-    def require_lock(self) -> None:
-        """Raise CheckpointError if the lock's file is not the one that is held.
-
-        It was removed then, and another run may have locked the next one.
-        """
-        try:
-            is_held = os.path.samestat(os.stat(self.root / LOCK), os.fstat(self.lock.fileno()))
-        except FileNotFoundError:
-            is_held = False
-        if not is_held:
-            raise CheckpointError(
-                f"the lock of checkpoint {self.root} was removed while this run held it, so "
-                "another run may be using the checkpoint. This run ends; nothing was committed "
-                "since. See that no other one runs there, then run again."
-            )
-
     def release(self) -> None:
         """Release the lock; calling it again does nothing."""
         self.commits.close()
+        self.claim.release()
         self.lock.close()
 
 
 def open_checkpoint(
-    root: Path, is_durable: bool, is_fresh: bool = False, *, up_to: int | None = None
+    root: Path,
+    is_durable: bool,
+    is_fresh: bool = False,
+    *,
+    up_to: int | None = None,
+    is_taking_over: bool = False,
 ) -> Checkpoint:
-    """Open (or begin) the checkpoint in ``root`` and lock it.
+    """Open (or begin) the checkpoint in ``root``, lock it, and own it from here on.
 
     ``up_to`` is for a rollback to that commit: newer ones may be damaged, and the rollback may have
-    been interrupted before.
+    been interrupted before.  With ``is_taking_over`` a run that holds the lock is no reason to
+    refuse: it commits nothing from here on, and ends when it next asks.
 
     Raises CheckpointError if another run holds it, or if it was made by another format or is
     damaged; PeerError if the disk cannot be written or the folder belongs to another user.
@@ -114,47 +124,120 @@ def open_checkpoint(
         if root.is_dir():
             _reject_foreign(root)  # before its mode is changed: it may be any folder
         make_private(root, is_durable=is_durable)
-        lock = os.fdopen(lock_file(root / LOCK, f"process {os.getpid()}"), "rb")
+        lock, is_replaced = _locked(root, is_taking_over)
     except LockedError as error:
         raise CheckpointError(
             f"checkpoint {root} is in use by {error.holder or 'another process'}. Stop that run, "
-            f"or give this one a folder of its own."
+            f"or give this one a folder of its own. If it hangs, or its host is out of reach, "
+            f"`wallaroo run --take-over` continues in its place."
         ) from error
     except OSError as error:
         raise PeerError(
             f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder."
         ) from error
+    claim: Claim | None = None
     try:
         if up_to is None and not is_fresh:
             _reject_half_rolled_back(root)
-        identity = _prepared(root, is_durable, is_fresh)
+        if (root / FORMAT).exists() and not (is_fresh or (root / EMPTYING).exists()):
+            read_identity(root)  # what cannot be read here is not taken over
+        claim = _claimed(root, is_durable)
+        identity = _prepared(root, is_durable, is_fresh, claim.ownership)
         storage = LocalStorage(str(root), is_durable)
-        commits = CommitLog(storage)
-        commits.drop_unfinished()
-        commits.check(identity, up_to)
-        return Checkpoint(root, identity, storage, commits, commits.last(up_to), lock)
+        return _fenced(root, identity, storage, up_to, lock, claim, is_replaced)
     except BaseException:
         lock.close()  # an exception that is kept must not keep the lock with it
+        if claim is not None:
+            claim.release()
         raise
 
 
-def _prepared(root: Path, is_durable: bool, is_fresh: bool) -> str:
+def _locked(root: Path, is_taking_over: bool) -> tuple[IO[bytes], bool]:
+    """Return the lock, and whether its file took the place of one that another run holds."""
+    while True:
+        path = root / LOCK
+        is_replaced = False
+        try:
+            descriptor = lock_file(path, owner_words())
+        except LockedError:
+            if not is_taking_over or not (root / FORMAT).exists():
+                raise
+            is_replaced = True
+            unnamed = root / f".{LOCK}.{uuid.uuid4().hex}.tmp"
+            descriptor = lock_file(unnamed, owner_words())
+            os.rename(unnamed, path)
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return os.fdopen(descriptor, "rb"), is_replaced
+        os.close(descriptor)  # replaced meanwhile
+
+
+def _claimed(root: Path, is_durable: bool) -> Claim:
+    try:
+        return make_claim(root, is_durable)
+    except OSError as error:
+        raise _unwritable(root, error) from error
+
+
+def _fenced(
+    root: Path,
+    identity: str,
+    storage: LocalStorage,
+    up_to: int | None,
+    lock: IO[bytes],
+    claim: Claim,
+    is_replaced: bool,
+) -> Checkpoint:
+    """Read the log, and fence it: what other runs write from here on does not count."""
+    commits = _read_log(storage, identity, up_to, claim.epoch)
+    last = commits.last(up_to)
+    try:
+        line = commits.continue_as(claim.epoch, claim.epoch if is_replaced else None)
+        if storage.is_durable:  # a run may have died between a commit's rename and its sync
+            sync_folder(root / COMMITS)
+        claim.fence(line)
+        view = line.view_of(identity)
+        remove_other_views(root / VIEW, view, claim.ownership.require)
+    except OSError as error:
+        raise _unwritable(root, error) from error
+    return Checkpoint(root, identity, storage, commits, last, lock, claim, view)
+
+
+def _read_log(storage: LocalStorage, identity: str, up_to: int | None, epoch: int) -> CommitLog:
+    """Return the log after its check.  Who is being taken over may delete old commits meanwhile."""
+    tries = READ_TRIES
+    while True:
+        tries -= 1
+        commits = CommitLog(storage, read_line(storage, below=epoch))
+        try:
+            commits.check(identity, up_to)
+            commits.last(up_to)
+        except CheckpointError as error:
+            if not tries or not isinstance(error.__cause__, FileNotFoundError):
+                raise
+        else:
+            return commits
+
+
+def _unwritable(root: Path, error: OSError) -> PeerError:
+    return PeerError(
+        f"checkpoint folder {root} cannot be written: {error.strerror or error}. Free or mount "
+        f"the disk and run again."
+    )
+
+
+def _prepared(root: Path, is_durable: bool, is_fresh: bool, owner: Ownership) -> str:
     try:
         if is_fresh or (root / EMPTYING).exists():
             _reject_links(root)
-            _empty(root)
+            _empty(root, owner)
         identity = _identify(root, is_durable)
         for folder in FOLDERS:
             make_private(root / folder, is_durable=is_durable)
         if is_durable:  # a run that died may have made files and had no time to sync them
             sync_folder(root)
-            sync_folder(root / COMMITS)
-        remove_other_views(root / VIEW, identity)
     except OSError as error:
-        raise PeerError(
-            f"checkpoint folder {root} cannot be written: {error.strerror or error}. Free or mount "
-            f"the disk and run again."
-        ) from error
+        raise _unwritable(root, error) from error
     return identity
 
 
@@ -188,17 +271,18 @@ def _reject_links(root: Path) -> None:
             )
 
 
-def _empty(root: Path) -> None:
-    """Remove everything but the lock.
+def _empty(root: Path, owner: Ownership) -> None:
+    """Remove everything but the lock and the claims.
 
     The file that makes the folder ours is deleted last but one, so that a crash in between leaves
     it ours; the mark is deleted last, so that the next start, fresh or not, finishes the work: half
     a checkpoint is none.
     """
     (root / EMPTYING).touch()
-    kept = (LOCK, EMPTYING)
+    kept = (LOCK, EMPTYING, OWNERS)
     for entry in sorted(root.iterdir(), key=lambda entry: entry.name == FORMAT):
         if entry.name not in kept:
+            owner.require()
             fault_point("checkpoint.empty")
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     fault_point("checkpoint.emptied")
@@ -206,10 +290,12 @@ def _empty(root: Path) -> None:
 
 
 def _identify(root: Path, is_durable: bool) -> str:
-    if not (root / FORMAT).exists():
-        identity = uuid.uuid4().hex
+    """Return the checkpoint's id; one of the format before is of this one from here on."""
+    file = root / FORMAT
+    is_new = not file.exists()
+    identity = uuid.uuid4().hex if is_new else read_identity(root)
+    if is_new or json.loads(file.read_text())["version"] != VERSION:
         LocalStorage(str(root), is_durable).publish(
             FORMAT, with_checksum(json.dumps({"version": VERSION, "id": identity}))
         )
-        return identity
-    return read_identity(root)
+    return identity

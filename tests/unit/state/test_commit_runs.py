@@ -19,6 +19,7 @@ from wallaroo.state.log.commits import (
     DeltaRef,
     SnapshotRef,
 )
+from wallaroo.state.log.line import commit_file
 
 ONE = (SnapshotRef("snapshots/1", 0, 1, 1, 10, "d"),)
 
@@ -48,7 +49,9 @@ def publish(to: Checkpoint, *batches: int) -> None:
 
 
 def run_of(checkpoint: Checkpoint) -> Path:
-    return next((checkpoint.root / "commits").glob("*.run"))
+    """Return the newest one: its copy, after a run was taken up by the next one."""
+    files = map(commit_file, checkpoint.storage.names("commits"))
+    return checkpoint.root / max(file for file in files if file and file.is_segment).name
 
 
 def again(checkpoint: Checkpoint) -> Checkpoint:
@@ -101,7 +104,7 @@ def test_a_run_gets_no_more_commits_than_it_may_have(checkpoint: Checkpoint) -> 
     publish(checkpoint, *range(7))
 
     runs = sorted(path.name for path in (checkpoint.root / "commits").glob("*.run"))
-    assert runs == [f"{first:020d}.run" for first in (0, 3, 6)]
+    assert runs == [f"{first:020d}.1.run" for first in (0, 3, 6)]
     assert again(checkpoint).commits.batches() == list(range(7))
 
 
@@ -213,7 +216,7 @@ def test_every_damaged_byte_is_refused_or_belongs_to_no_commit(checkpoint: Check
 
         with pytest.raises(CheckpointError, match=r"corrupt|format version"):
             open_checkpoint(checkpoint.root, is_durable=True)
-        _, wrong = read_commits(checkpoint.root)
+        _, wrong, _ = read_commits(checkpoint.root)
         assert wrong
 
 
@@ -276,7 +279,7 @@ def test_snapshots_that_a_commit_is_about_to_name_survive_a_sweep(checkpoint: Ch
     assert checkpoint.storage.names("snapshots") == ["4.0.a.snapshot", "9.1.c.snapshot"]
 
 
-def test_a_crash_before_an_unfinished_record_is_cut_off_leaves_it_to_the_next_start(
+def test_a_start_that_dies_before_its_line_leaves_an_unfinished_record_to_the_next_one(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(checkpoint, 0)
@@ -285,10 +288,10 @@ def test_a_crash_before_an_unfinished_record_is_cut_off_leaves_it_to_the_next_st
     run_of(checkpoint).write_bytes(whole + whole[:50])
 
     def die(point: str) -> None:
-        if point == "storage.cut":
+        if point == "owner.line":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("wallaroo.state.log.storage.fault_point", die)
+    monkeypatch.setattr("wallaroo.state.log.owners.fault_point", die)
     with pytest.raises(KeyboardInterrupt):
         open_checkpoint(checkpoint.root, is_durable=True)
     monkeypatch.undo()
@@ -330,6 +333,6 @@ def test_a_commit_is_found_without_reading_other_runs(
     assert [log.read(batch).id for batch in (5, 3)] == ["id 5", "id 3"]
 
     assert [name for name in read if name.endswith(".run")] == [
-        f"{5:020d}.run",
-        f"{3:020d}.run",
+        f"{5:020d}.1.run",
+        f"{3:020d}.1.run",
     ]

@@ -15,7 +15,7 @@ import pytest
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import FOLDERS, open_checkpoint
 from wallaroo.state.log.commits import Commit
-from wallaroo.state.log.layout import VERSION, read_identity
+from wallaroo.state.log.layout import READABLE, VERSION, read_identity
 
 HOLD = """
 import pathlib, sys
@@ -56,7 +56,7 @@ def content_of(root: Path) -> list[str]:
 def test_a_new_folder_becomes_a_checkpoint_with_an_identity_that_lasts(tmp_path: Path) -> None:
     first = open_checkpoint(tmp_path / "deep" / "state", is_durable=True)
     assert first.last is None
-    assert content_of(first.root) == sorted([*FOLDERS, "format.json", "lock"])
+    assert content_of(first.root) == sorted([*FOLDERS, "format.json", "lock", "owners"])
     commit = Commit(3, {"in": [7, 1]}, checkpoint=first.id, id="a")
     first.commits.publish(commit)
     first.release()
@@ -74,7 +74,7 @@ def test_a_checkpoint_held_by_another_process_is_refused_and_its_holder_named(
     holder = hold(tmp_path)
     try:
         with pytest.raises(
-            CheckpointError, match=f"is in use by process {holder.pid}. Stop that run"
+            CheckpointError, match=f"is in use by process {holder.pid} on .*. Stop that run"
         ):
             open_checkpoint(tmp_path, is_durable=False)
         with pytest.raises(CheckpointError, match="is in use"):
@@ -89,7 +89,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
 
     opened = open_checkpoint(tmp_path, is_durable=False)
 
-    assert (tmp_path / "lock").read_text() == f"process {os.getpid()}"
+    assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
     opened.release()
 
 
@@ -139,11 +139,12 @@ def test_a_checkpoint_of_a_newer_version_asks_for_a_newer_program(tmp_path: Path
 
 
 def test_a_checkpoint_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "format.json").write_text(json.dumps({"version": VERSION - 1, "id": "x"}))
+    early = READABLE[0] - 1
+    (tmp_path / "format.json").write_text(json.dumps({"version": early, "id": "x"}))
 
     with pytest.raises(
         CheckpointError,
-        match=rf"version {VERSION - 1}, of an earlier wallaroo-spark.*Go on with the wallaroo",
+        match=rf"version {early}, of an earlier wallaroo-spark.*Go on with the wallaroo",
     ):
         open_checkpoint(tmp_path, is_durable=False)
 
@@ -213,11 +214,11 @@ COMMITS = {batch: ("own", f"{batch}", f"{batch - 1}") for batch in (3, 4, 5)}
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({4: None}, r"commits/0+4 is missing: the log has commits 3 and 5"),
-        ({4: ("own", "x", "3")}, r"commits/0+5 was not made after commits/0+4"),
-        ({5: ("own", "5", "x")}, r"commits/0+5 was not made after commits/0+4"),
-        ({3: ("other", "3", "2")}, r"commits/0+3 belongs to checkpoint other"),
-        ({5: ("own", "", "4")}, r"commits/0+5 belongs to"),
+        ({4: None}, r"commits/0+4.1 is missing: the log has commits 3 and 5"),
+        ({4: ("own", "x", "3")}, r"commits/0+5.1 was not made after commits/0+4.1"),
+        ({5: ("own", "5", "x")}, r"commits/0+5.1 was not made after commits/0+4.1"),
+        ({3: ("other", "3", "2")}, r"commits/0+3.1 belongs to checkpoint other"),
+        ({5: ("own", "", "4")}, r"commits/0+5.1 belongs to"),
     ],
     ids=["gap", "replaced", "of another line", "foreign", "without an id"],
 )
@@ -241,9 +242,9 @@ def test_a_commit_under_another_number_is_refused(tmp_path: Path) -> None:
     opened.commits.publish(Commit(3, {}, checkpoint=opened.id, id="a"))
     opened.release()
     file = next((tmp_path / "commits").iterdir())
-    file.rename(file.with_name(f"{4:020d}"))
+    file.rename(file.with_name(f"{4:020d}.1"))
 
-    with pytest.raises(CheckpointError, match=r"commits/0+4 holds commit 3"):
+    with pytest.raises(CheckpointError, match=r"commits/0+4.1 holds commit 3"):
         open_checkpoint(tmp_path, is_durable=False)
 
 
@@ -339,7 +340,7 @@ def test_a_damaged_last_commit_is_said_and_the_lock_given_back(tmp_path: Path) -
     whole = commit.read_bytes()
     commit.write_bytes(whole[:-1])
 
-    with pytest.raises(CheckpointError, match=r"commits/0+ is corrupt or truncated") as caught:
+    with pytest.raises(CheckpointError, match=r"commits/0+.1 is corrupt or truncated") as caught:
         open_checkpoint(tmp_path, is_durable=False)
 
     commit.write_bytes(whole)
@@ -380,7 +381,7 @@ def test_a_fresh_start_that_was_killed_is_finished_by_the_next_start(
     assert new.id != old.id
     assert new.last is None
     assert list((tmp_path / "outbox").iterdir()) == []
-    assert content_of(tmp_path) == sorted([*FOLDERS, "format.json", "lock"])
+    assert content_of(tmp_path) == sorted([*FOLDERS, "format.json", "lock", "owners"])
     new.release()
 
 

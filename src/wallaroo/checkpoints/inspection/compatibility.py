@@ -27,7 +27,7 @@ from wallaroo.dataflow.plan.schemas import (
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import CommitLog
-from wallaroo.state.log.layout import OUTBOX, PLAN, with_checksum, read_plan
+from wallaroo.state.log.layout import FORMAT, OUTBOX, PLAN, read_plan, with_checksum
 from wallaroo.state.log.storage import LocalStorage
 
 NO_COMMIT = "Nothing is committed yet, so any application may begin here."
@@ -71,6 +71,12 @@ def look(root: Path, plan: Plan) -> PlanFinding:
     return _compared(root, CommitLog(LocalStorage(str(root), False)), identity, plan)
 
 
+def require_compatible(root: Path, plan: Plan, allow_incompatible: bool) -> None:
+    """Raise CheckpointError if a run of ``plan`` would be refused; touch nothing."""
+    if (root / FORMAT).exists():
+        _consequence(root, look(root, plan), allow_incompatible)
+
+
 def check_compatibility(
     checkpoint: Checkpoint, plan: Plan, allow_incompatible: bool
 ) -> Compatibility:
@@ -81,6 +87,7 @@ def check_compatibility(
     """
     finding = _compared(checkpoint.root, checkpoint.commits, checkpoint.id, plan)
     compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
+    checkpoint.owner.require()
     checkpoint.storage.publish(PLAN, with_checksum(finding.text))
     return compatibility
 

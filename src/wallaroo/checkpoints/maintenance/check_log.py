@@ -22,36 +22,39 @@ from wallaroo.checkpoints.maintenance.survey import (
     sentence,
 )
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.state.log.commit_segments import SUFFIX, CommitSegment
-from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef, broken_link, decode, name_of
+from wallaroo.state.log.commit_segments import CommitSegment
+from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef, broken_link, decode
 from wallaroo.state.log.delta import DeltaFile
 from wallaroo.state.log.layout import COMMITS
+from wallaroo.state.log.line import Line, commit_file, read_line
 from wallaroo.state.log.storage import LocalStorage
 
 RESTORE = "Restore the file from a backup of the checkpoint"
 
 
-def read_commits(root: Path) -> tuple[dict[int, Commit], dict[str, str]]:
-    """Return the commits that can be read, and the damage of the others, by file."""
+def read_commits(root: Path) -> tuple[dict[int, Commit], dict[str, str], Line]:
+    """Return the commits that can be read, the damage of the others by file, and their line."""
     storage = LocalStorage(str(root), is_durable=False)
+    line = read_line(storage)
     commits: dict[int, Commit] = {}
     wrong: dict[str, str] = {}
-    for name in storage.names(COMMITS):
-        file = f"{COMMITS}/{name}"
-        if name.endswith(SUFFIX):
-            _read_run(storage, CommitSegment(int(name.removesuffix(SUFFIX))), commits, wrong)
+    for file in filter(None, map(commit_file, storage.names(COMMITS))):
+        if not line.counts(file):
+            continue
+        if file.is_segment:
+            _read_run(storage, CommitSegment(file), commits, wrong)
             continue
         try:
-            commit = decode(storage.read(file), file)
+            commit = decode(storage.read(file.name), file.name)
         except (CheckpointError, PeerError) as error:
             if not isinstance(error.__cause__, FileNotFoundError):  # else it was just deleted
-                wrong[file] = sentence(error)
+                wrong[file.name] = sentence(error)
             continue
-        if name_of(commit.batch) == file:
+        if commit.batch == file.first:
             commits[commit.batch] = commit
         else:
-            wrong[file] = f"It holds commit {commit.batch}."
-    return commits, wrong
+            wrong[file.name] = f"It holds commit {commit.batch}."
+    return commits, wrong, line
 
 
 def _read_run(
@@ -70,8 +73,9 @@ def _read_run(
 
 def check_log(survey: Survey) -> Iterator[Damage]:
     """Read all commits, deltas and snapshots; note in ``survey.whole`` those with whole state."""
-    commits, wrong = read_commits(survey.root)
+    commits, wrong, line = read_commits(survey.root)
     survey.commits = commits
+    survey.line = line
     wrong |= _broken_links(survey, commits, wrong)
     groups: dict[str, Iterable[int]] = {}
     missing: set[str] = set()
@@ -87,9 +91,10 @@ def check_log(survey: Survey) -> Iterator[Damage]:
             if damaged:
                 wrong[file] = f"The checksum of key groups {ranges_text(damaged)} is wrong."
                 groups[file] = damaged
-    needs = {batch: needs_of(commit, commits) for batch, commit in commits.items()}
+    needs = {batch: needs_of(commit, commits, line) for batch, commit in commits.items()}
     newest = max(needs, default=None)
-    wrong |= _missing_now(needs.get(newest, {}) if newest is not None else {}, missing, commits)
+    names = {line.name_of(batch) for batch in commits}
+    wrong |= _missing_now(needs.get(newest, {}) if newest is not None else {}, missing, names)
     released = {batch for batch in needs if batch != newest and missing & needs[batch].keys()}
     kept = {batch: files for batch, files in needs.items() if batch not in released}
     survey.whole = tuple(batch for batch, files in kept.items() if not wrong.keys() & files.keys())
@@ -101,13 +106,14 @@ def _broken_links(
     survey: Survey, commits: Mapping[int, Commit], wrong: Mapping[str, str]
 ) -> dict[str, str]:
     broken: dict[str, str] = {}
+    line = survey.line
     before: Commit | None = None
     for batch, commit in commits.items():
         survey.note("commits", 0)
-        if before is not None and name_of(before.batch + 1) in wrong:
+        if before is not None and line.name_of(before.batch + 1) in wrong:
             before = None  # reported already
-        if problem := broken_link(before, commit, survey.id):
-            broken[name_of(batch)] = problem
+        if problem := broken_link(before, commit, survey.id, line):
+            broken[line.name_of(batch)] = problem
         before = commit
     return broken
 
@@ -132,9 +138,8 @@ def damaged_groups(content: bytes, ref: DeltaRef | SnapshotRef) -> list[int]:
     return damaged
 
 
-def _missing_now(needs: Needs, missing: set[str], commits: Mapping[int, Commit]) -> dict[str, str]:
-    """Return the files that the newest commit needs and that are missing."""
-    names = {name_of(batch) for batch in commits}
+def _missing_now(needs: Needs, missing: set[str], names: set[str]) -> dict[str, str]:
+    """Return the files that the newest commit needs and that are missing; ``names``: commits'."""
     return {
         file: "It is missing, and the newest commit needs it."
         for file in needs

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef, name_of
+from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef
+from wallaroo.state.log.line import Line
 from wallaroo.state.log.storage import WAYS_OUT
 
 SNAPSHOT_TURN = 64  # batches: state.snapshots
@@ -32,6 +33,7 @@ class Survey:
     root: Path
     id: str
     commits: Mapping[int, Commit]
+    line: Line = field(default_factory=Line)
     read: Counter[str] = field(default_factory=Counter)  # number of things read, by their kind
     bytes: int = 0
     whole: tuple[int, ...] = ()  # commits whose state was read in full
@@ -50,7 +52,7 @@ Checker = Callable[[Survey], Iterator[Damage]]
 Needs = dict[str, range]  # file -> the key groups that need it
 
 
-def needs_of(commit: Commit, commits: Mapping[int, Commit]) -> Needs:
+def needs_of(commit: Commit, commits: Mapping[int, Commit], line: Line) -> Needs:
     """Return the files that the state after ``commit`` is built of, and the commits between."""
     groups = range(max((ref.end for ref in refs_of(commits).values()), default=0))
     bases: dict[int, int] = {}
@@ -60,7 +62,7 @@ def needs_of(commit: Commit, commits: Mapping[int, Commit]) -> Needs:
         needs[snapshot.file] = range(snapshot.first, snapshot.end)
     first = 1 + min((bases.get(group, -1) for group in groups), default=commit.batch - 1)
     for batch in range(first, commit.batch + 1):
-        needs[name_of(batch)] = groups
+        needs[line.name_of(batch)] = groups
         for delta in commits[batch].deltas if batch in commits else ():
             if not delta.inline and any(
                 bases.get(group, -1) < batch for group in range(delta.first, delta.end)

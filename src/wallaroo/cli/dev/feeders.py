@@ -57,6 +57,7 @@ class ThreadFeeders(Feeders):
         self, sources: Sequence[SourceConfig], spool_root: Path, options: Feeding = FEEDING
     ) -> dict[str, Address]:
         self._options = options
+        self._parent.owner = options.owner
         wake_at(options.wake)
         make_private(spool_root, is_durable=options.is_durable)
         listening = self._listening(sources, spool_root)

@@ -17,7 +17,7 @@ from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
 from wallaroo.network.tls import TLS
-from wallaroo.options import LATENCY_MS, HostKind, Latency, RunOptions
+from wallaroo.options import FRESH_OR_TAKEN_OVER, LATENCY_MS, HostKind, Latency, RunOptions
 from wallaroo.sources.interface import FedBy
 
 UNTIL_NOW = (
@@ -62,6 +62,12 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         help="where state and progress are kept (default: a temporary directory)",
     )
     add("--fresh", action="store_true", help="delete what the checkpoint holds and begin empty")
+    add(
+        "--take-over",
+        action="store_true",
+        help="continue in place of a run that holds the checkpoint and hangs or is out of reach; "
+        "it commits and sends nothing more",
+    )
     add(
         "--allow-incompatible",
         action="store_true",
@@ -294,10 +300,14 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         what = f"--latency {options.latency} names a host, and --host {options.host} does, too."
         problem = Problem("wallaroo run", "", what, "Give --latency in milliseconds, such as 50.")
         raise PipelineError(problem)
+    if options.fresh and options.take_over:
+        problem = Problem("wallaroo run", "", "--fresh and --take-over:", FRESH_OR_TAKEN_OVER)
+        raise PipelineError(problem)
     return RunOptions(
         master=options.master,
         checkpoint=options.checkpoint,
         is_fresh=options.fresh,
+        is_taking_over=options.take_over,
         tasks=options.tasks,
         min_workers=options.min_workers,
         batch_time_s=options.batch_time,

@@ -20,6 +20,7 @@ from typing import Any
 
 from wallaroo.durable.commit_id import CommitHistory, CommitId
 from wallaroo.durable.folders import make_private
+from wallaroo.durable.ownership import UNOWNED
 from wallaroo.durable.whole_file import sync_folder
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
@@ -53,6 +54,7 @@ class FileCommitter(SinkCommitter):
         self._place = place
         self._status = SinkStatus()
         self._record: TargetRecord | None = None  # the target of output until now
+        self._owner = UNOWNED
 
     @property
     @abstractmethod
@@ -94,21 +96,25 @@ class FileCommitter(SinkCommitter):
         """Publish the last commit if that was not finished; remove what was not committed."""
         place = self._place
         last = history.last
+        self._owner = history.owner
         staged: list[StagedToken] = [token for token in tokens if token is not None]
         with self._disk_errors():
             self._record = record = read_target(place.staging, history, tokens)
             if place.is_overwriting and not last.exists:
+                self._owner.require()
                 self._wipe()
             self._inspect(history, staged)
             begin_target(place.staging, record, self._target_name, last, place.is_durable)
+            self._owner.require()  # what is cut off may be another run's output by now
             self._begin()
             if place.is_durable:  # a run may have died between rename and sync
                 sync_folder(place.staging)
                 sync_folder(self._folder)
         if staged and not self._holds(last) and not has_left(place.staging, last):
+            self._owner.require()
             self.commit(last, staged)
         self._status.committed_batch = last.batch
-        remove_orphans(place.staging, set())
+        remove_orphans(place.staging, set(), history.owner)
 
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         if commit.batch <= self._status.committed_batch:

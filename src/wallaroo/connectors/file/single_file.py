@@ -163,6 +163,7 @@ class SingleFileCommitter(FileCommitter):
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        self._owner.require()  # another run's sidecar is not to go back to this one
         extended = self._sidecar.extended(End(commit.batch, commit.id, length, tail_digest(tail)))
         write_sidecar(self._place.target, extended, self._place.is_durable)
         self._sidecar = extended
@@ -181,7 +182,8 @@ class SingleFileCommitter(FileCommitter):
             os.close(descriptor)
             raise self._changed(f"it has {size} bytes instead of {length}")
         self._is_unfinished = True
-        os.ftruncate(descriptor, length)
+        if size != length:  # else there is nothing to cut, and another run may write there
+            os.ftruncate(descriptor, length)
         os.lseek(descriptor, length, os.SEEK_SET)
         return descriptor
 

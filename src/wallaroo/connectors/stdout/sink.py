@@ -40,7 +40,7 @@ class StdoutCommitter(SinkCommitter):
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
         """Drop what was staged, and never print the last batch twice."""
-        remove_orphans(self._staging, set())
+        remove_orphans(self._staging, set(), history.owner)
         self._status.committed_batch = history.last.batch
 
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:

@@ -89,9 +89,11 @@ class OutboxCommitter(SinkCommitter):
             self._left = outbox.progress.acked
             self._status.committed_batch = self._backlog.committed
             self._backlog.start_again()
-        remove_orphans(self._staging, {token["file"] for token in outbox.tokens})
+        kept = {token["file"] for token in outbox.tokens}
+        remove_orphans(self._staging, kept, history.owner)
+        config = replace(self._config, owner=history.owner.to_text())
         self._egress = EgressProcess(
-            self._config, self._receive, self._pull, self._start_again, self._patience
+            config, self._receive, self._pull, self._start_again, self._patience
         )
         self._await_start()
 

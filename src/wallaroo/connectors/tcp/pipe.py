@@ -47,6 +47,7 @@ class EgressConfig:
     inherited_start: int = 0
     inherited_base: int = 0
     tls: TLS | None = None
+    owner: str = ""  # the run's claim to its checkpoint (durable.ownership)
 
     @property
     def address(self) -> str:

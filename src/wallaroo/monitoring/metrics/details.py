@@ -25,6 +25,7 @@ class Identity:
     started_at: float
     checkpoint: str
     is_durable: bool
+    epoch: int = 0  # the claim to the checkpoint; 0 before it
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 
 from wallaroo.engine.failures.policies import Sample, Tally
@@ -84,6 +85,11 @@ class RunMeter:
         """Note the task of a starting or stopping run; "": nothing in particular."""
         with self._lock:
             self._progress.begin_phase(Phase(doing, time.time()))
+
+    def own(self, epoch: int) -> None:
+        """Note the epoch in which the run owns its checkpoint."""
+        with self._lock:
+            self._identity = replace(self._identity, epoch=epoch)
 
     def begin_running(self, now: float) -> None:
         """Note that input is processed from now on: rates do not count the start."""
@@ -243,6 +249,7 @@ class RunMeter:
                 waiting_for=self._flow.waiting_for,
                 checkpoint=self._identity.checkpoint,
                 is_durable=self._identity.is_durable,
+                epoch=self._identity.epoch,
                 recovered_batch=self._progress.recovery.batch,
                 errors=self._errors.counts,
                 losses=self._losses,

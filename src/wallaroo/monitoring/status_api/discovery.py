@@ -65,12 +65,14 @@ class Registration:
     """The files of one run."""
 
     files: tuple[Path, ...]
+    content: bytes
 
     def withdraw(self) -> None:
-        """Remove the files; safe to repeat."""
+        """Remove the files, unless another run wrote its own in place of them; safe to repeat."""
         for file in self.files:
             with contextlib.suppress(OSError):
-                file.unlink(missing_ok=True)
+                if file.read_bytes() == self.content:
+                    file.unlink()
 
 
 def register(root: Path, record: RunRecord) -> Registration:
@@ -89,7 +91,7 @@ def register(root: Path, record: RunRecord) -> Registration:
         if _is_private(folder):
             files.append(folder / f"{record.pid}-{record.address[1]}.json")
             _write(files[1], content)
-    return Registration(tuple(files))
+    return Registration(tuple(files), content)
 
 
 def folders() -> list[Path]:

@@ -1,7 +1,11 @@
 """The order of calls in a batch: attempt, accept, commit, release.
 
-Where it runs: driver.  The invariants are at the head of ``state.commits``; this is the one place
-that keeps them, whatever runs the tasks.
+Where it runs: driver.  The invariants are at the head of ``state.log.commits``; this is the one
+place that keeps them, whatever runs the tasks.
+
+A commit counts if it is written while its run owns the checkpoint.  Whether it was is asked after
+it is written: then either the run that takes over finds it, or this one learns that it is too late
+(`state.log.owners`).  A run that has learnt it does not know the commit's fate and reports nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from wallaroo.dataflow.plan.model import Plan
@@ -31,7 +36,7 @@ Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
 
 def history_of(checkpoint: Checkpoint, sink: str) -> CommitHistory:
     """Return the commits that ``checkpoint`` retains, as one sink sees them."""
-    return checkpoint.commits.history(checkpoint.id, sink)
+    return replace(checkpoint.commits.history(checkpoint.id, sink), owner=checkpoint.owner)
 
 
 class BatchProtocol:
@@ -110,9 +115,9 @@ class BatchProtocol:
         """
         commit = self._made(batch, offsets, reports, watermarks)
         fault_point("commit.before")
-        self._checkpoint.require_lock()
         self._commits.publish(commit)
         fault_point("commit.after")
+        self._checkpoint.owner.require()  # after it is written, and before it is reported
         self.last = commit
         end_phase("commit")
         for name, tokens in commit.sinks.items():
@@ -121,6 +126,7 @@ class BatchProtocol:
             committer.retain_from(self._housekeeping.oldest_after(commit))
         fault_point("commit.sinks")
         self._housekeeping.committed(commit)
+        self._checkpoint.owner.require()
         # a retained commit keeps the input after it
         kept_from = from_stored(self._housekeeping.oldest.offsets)
         positions = from_stored(commit.offsets)

@@ -6,6 +6,10 @@ The invariant: a file is deleted only when no retained commit, nothing that a re
 built on, and no batch to come refers to it: if tasks write snapshots beside the batches, those that
 are newer than the ones in force stay.  Commits are deleted oldest first, before their files.  So a
 crash between two deletions leaves garbage, never a gap.
+
+Another one: what is deleted, and what is needed, was listed first, and the checkpoint was owned
+after that.  So what the
+run that takes over writes is on no list of ours, however late we delete.
 """
 
 from __future__ import annotations
@@ -106,19 +110,29 @@ class Housekeeping:
         fault_point("housekeeping.swept")
 
     def _remove_unneeded(self, are_snapshots_awaited: bool) -> None:
-        if not self._retained:
-            self._remove_all_but(DELTAS, frozenset())
-            self._remove_all_but(SNAPSHOTS, frozenset())
-            return
         commits = self._checkpoint.commits
-        oldest = oldest_needed(self._retained[0], self._key_groups)
+        storage = self._checkpoint.storage
+        deltas = storage.names(DELTAS)
+        snapshots = storage.names(SNAPSHOTS)
+        uncounted = commits.uncounted(self._checkpoint.claim.epoch)
+        oldest = oldest_needed(self._retained[0], self._key_groups) if self._retained else 0
+        # before asking, too: the next run removes the files of ours that it has copied
+        needed = commits.delta_files(oldest) if self._retained else frozenset()
+        self._checkpoint.owner.require()
+        for name in uncounted:
+            storage.delete(name)
+        if not self._retained:
+            self._remove_all_but(DELTAS, deltas, needed)
+            self._remove_all_but(SNAPSHOTS, snapshots, frozenset())
+            return
         bound = min(oldest, self._retained[0].batch)
         commits.remove_before(bound)
-        self._remove_all_but(DELTAS, commits.delta_files(oldest))
+        self._remove_all_but(DELTAS, deltas, needed)
         # most commits have the very snapshots of the one before
         in_force = {id(commit.snapshots): commit.snapshots for commit in self._retained}
         self._remove_all_but(
             SNAPSHOTS,
+            snapshots,
             frozenset(ref.file for refs in in_force.values() for ref in refs),
             self._is_awaited if are_snapshots_awaited else _never,
         )
@@ -134,12 +148,15 @@ class Housekeeping:
         return batch > newest.get(group, -1)
 
     def _remove_all_but(
-        self, folder: str, needed: frozenset[str], is_kept: Callable[[str], bool] = _never
+        self,
+        folder: str,
+        names: list[str],
+        needed: frozenset[str],
+        is_kept: Callable[[str], bool] = _never,
     ) -> None:
-        storage = self._checkpoint.storage
-        for name in storage.names(folder):
+        for name in names:
             if f"{folder}/{name}" not in needed and not is_kept(name):
-                storage.delete(f"{folder}/{name}")
+                self._checkpoint.storage.delete(f"{folder}/{name}")
 
 
 def _ignore(line: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from wallaroo.api.application import Application
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.disk_errors import unexpected_error
+from wallaroo.durable.ownership import UNOWNED
 from wallaroo.durable.scratch import Scratch, make_scratch, sweep_dead
 from wallaroo.errors import WallarooError
 from wallaroo.ingress.process import Feeders
@@ -77,6 +78,7 @@ class Run(RunHandle):
         )
         site = RunFolders(root, self._scratch.path)
         self._spec = RunSpec(self.plan, options, host, site, meter, feeders or Feeders())
+        self._owner = UNOWNED
         self._signals = Signals()
         self._dashboard = ""
         self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
@@ -147,6 +149,7 @@ class Run(RunHandle):
         phases = Phases(spec.meter, stop)
         stack.add(spec.host.discard)
         opened = open_state(spec, phases, stack)
+        self._owner = opened.checkpoint.owner
         self.plan = opened.plan
         self._answer_queries(stack)
         beginnings = open_sources(opened, phases, stop.is_set)
@@ -195,7 +198,15 @@ class Run(RunHandle):
         )
 
     def _fail(self, error: WallarooError) -> None:
-        """Keep the error that ended the run, unless it follows from a stop during the start."""
+        """Keep the error that ended the run, unless it follows from a stop during the start.
+
+        A run that was taken over fails in many ways: its ports and files are another one's.
+        """
+        try:
+            self._owner.require()
+        except WallarooError as reason:
+            self.exception = reason
+            return
         if self._signals.stop.is_set() and not self._signals.up.is_set():
             return
         self.exception = error

@@ -10,20 +10,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from wallaroo.durable.ownership import Ownership
 from wallaroo.ingress.process import Feeding
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.tasks.replay import tuned
 from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
 
+# for the processes of a run that was taken over: they ask twice a second, and have to publish
+TAKE_OVER_S = 15.0
 _log = logging.getLogger("wallaroo.run")
 
 
 class RunSources:
     """The sources of one run; ``checkpoint`` is the checkpoint's id."""
 
-    def __init__(self, spec: RunSpec, checkpoint: str):
+    def __init__(self, spec: RunSpec, checkpoint: str, owner: Ownership):
         tuning = spec.options.tuning if spec.options.speed is None else tuned(spec.options.tuning)
         self._spec = spec
+        self._owner = owner
         self._configs = [source.config for source in spec.plan.sources]
         self._names = tuple(config.name for config in self._configs)
         self._context = LogContext(
@@ -75,6 +79,8 @@ class RunSources:
                 hung_s=options.hung_s,
                 is_stopping=is_stopping,
                 wake=str(self._spec.site.wake),
+                owner=self._owner,
+                patience_s=TAKE_OVER_S if options.is_taking_over else 0.0,
                 until_now=options.until_now,
             ),
         )

@@ -12,7 +12,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from wallaroo.checkpoints.inspection.compatibility import Compatibility, check_compatibility
+from wallaroo.checkpoints.inspection.compatibility import (
+    Compatibility,
+    check_compatibility,
+    require_compatible,
+)
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.processes import console
@@ -85,9 +89,17 @@ def open_state(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> OpenedChe
     """Open the checkpoint; raise if the application cannot continue from it."""
     phases.enter("opening the checkpoint")
     options = spec.options
-    checkpoint = open_checkpoint(spec.site.root, spec.is_durable, options.is_fresh)
+    if options.is_taking_over:
+        require_compatible(spec.site.root, spec.plan, options.allow_incompatible)
+    checkpoint = open_checkpoint(
+        spec.site.root,
+        spec.is_durable,
+        options.is_fresh,
+        is_taking_over=options.is_taking_over,
+    )
     stack.add(checkpoint.release)
-    sources = RunSources(spec, checkpoint.id)
+    spec.meter.own(checkpoint.claim.epoch)
+    sources = RunSources(spec, checkpoint.id, checkpoint.owner)
     stack.add(sources.close)
     sources.require(_committed(checkpoint))
     compatibility = check_compatibility(checkpoint, spec.plan, options.allow_incompatible)
@@ -147,7 +159,12 @@ def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput
         spec.is_durable,
         str(spec.site.stacks) if is_local else "",
     )
-    return replace(deployment, tuning=spec.options.tuning, user_output=user_output)
+    return replace(
+        deployment,
+        tuning=spec.options.tuning,
+        user_output=user_output,
+        view=checkpoint.view,
+    )
 
 
 def _module_folders(own: tuple[str, ...]) -> tuple[str, ...]:

@@ -64,6 +64,7 @@ class Deployment:
     stacks: str = ""  # the folder for tasks' stacks on request; "": none
     tuning: Tuning = DEFAULT
     user_output: UserOutput | None = None  # destination of user code's output; None: unchanged
+    view: str = ""  # the name of hosts' views, if it is not the checkpoint's id
     session: bytes = b""  # classes of an interactive session (``wallaroo.user_code.session``)
 
     @staticmethod
@@ -108,7 +109,8 @@ class Deployment:
         if not base:
             base = os.path.join(tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}")
             make_private(Path(base))
-        return use_view(Path(base), worker_name().replace("/", "_"), self.checkpoint_id)
+        view = self.view or self.checkpoint_id
+        return use_view(Path(base), worker_name().replace("/", "_"), view)
 
 
 # variables in a worker's environment: its name, and the folder for its views

@@ -15,6 +15,7 @@ from typing import Any
 
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.durable.folders import make_private
+from wallaroo.durable.ownership import Ownership
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import Staged, read_staged, remove_orphans
 from wallaroo.sinks.target_record import has_left, note_left
@@ -51,7 +52,11 @@ class WaitingBatches:
         return list(self._list.batches())
 
     def take_up(
-        self, listed: Sequence[PendingBatch], last: CommitId, tokens: Sequence[Any]
+        self,
+        listed: Sequence[PendingBatch],
+        last: CommitId,
+        tokens: Sequence[Any],
+        owner: Ownership,
     ) -> None:
         """Begin with what an earlier run left; remove what was staged and not committed.
 
@@ -63,7 +68,7 @@ class WaitingBatches:
             self.add(unlisted)
             self.record(unlisted)
         committed = (token for batch in self._batches.values() for token in batch.tokens)
-        remove_orphans(self.staging, {token["file"] for token in committed})
+        remove_orphans(self.staging, {token["file"] for token in committed}, owner)
 
     def add(self, batch: PendingBatch) -> None:
         """Add a committed batch."""

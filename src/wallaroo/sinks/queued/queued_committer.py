@@ -16,6 +16,8 @@ The invariants:
 * What the system and the pending list remember they remember by commit.  A commit there that is not
   in the checkpoint's history means that the checkpoint was rolled back or is an older copy: output
   cannot be taken back, so the run is refused.
+* Nothing is written once another run has taken the checkpoint over: it is asked before each
+  transaction.  A pause after the question is the system's to fence, as after a crash.
 * What is transient (the system is unavailable, restarting, full) is retried without end.  What is
   not (no such table, a value that does not fit) ends the run; the batch stays in the list, and the
   next run continues with it.
@@ -32,6 +34,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -91,7 +94,7 @@ class QueuedCommitter(SinkCommitter):
         with disk_errors(staging):
             target = self._system.target
             begin_target(staging, record, target, history.last, self._waiting.is_durable)
-            self._waiting.take_up(listed, history.last, tokens)
+            self._waiting.take_up(listed, history.last, tokens, history.owner)
         self._note_committed()
         self._thread.start()
 
@@ -115,7 +118,7 @@ class QueuedCommitter(SinkCommitter):
             if commit.batch <= self._history.last.batch:
                 return
             retained = (*self._history.retained, commit)[-HISTORY_KEPT:]
-            self._history = CommitHistory(commit.checkpoint, retained)
+            self._history = replace(self._history, retained=retained, tokens=())
             if batch is not None:
                 self._waiting.add(batch)
             self._note_committed()
@@ -263,6 +266,7 @@ class QueuedCommitter(SinkCommitter):
     def _serve(self) -> None:
         """Open a session, write what waits and what comes, and close it."""
         self._begin()
+        self._history.owner.require()  # a new session may end another run's
         session = self._system.connect(self._history.checkpoint)
         try:
             self._take_over(session)
@@ -321,6 +325,7 @@ class QueuedCommitter(SinkCommitter):
         return together[: max(1, fitting)]
 
     def _write(self, session: Session, batches: list[PendingBatch]) -> list[bool]:
+        self._history.owner.require()  # they were committed a while ago
         return session.write_several([(batch, self._waiting.parts(batch)) for batch in batches])
 
     def _left(self, batch: PendingBatch, is_new: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError
-from wallaroo.state.log.layout import COMMITS, check_version
+from wallaroo.state.log.layout import check_version
 from wallaroo.state.log.storage import WAYS_OUT
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
@@ -89,11 +89,6 @@ class Commit:
 _COMMIT = tuple(each.name for each in fields(Commit))
 _DELTA = tuple(each.name for each in fields(DeltaRef))
 _SNAPSHOT = tuple(each.name for each in fields(SnapshotRef))
-
-
-def name_of(batch: int) -> str:
-    """Return the commit's name in the storage."""
-    return f"{COMMITS}/{batch:020d}"
 
 
 def body_of(commit: Commit, *, has_snapshots: bool = True) -> bytes:

@@ -4,9 +4,9 @@ They are for commits every few milliseconds.
 
 Where it runs: pure (bytes in, bytes out).
 
-A run is the file ``commits/<number of its first commit>.run``.  Each record is a line of facts
-(version, length and crc32 of the body, crc32 of these three), then the body: the commit as JSON,
-whose snapshots are null if they are those of the record before it.
+A run is the file ``commits/<number of its first commit>.<epoch>.run``.  Each record is a line of
+facts (version, length and crc32 of the body, crc32 of these three), then the body: the commit as
+JSON, whose snapshots are null if they are those of the record before it.
 
 The invariants:
 
@@ -17,6 +17,8 @@ The invariants:
   never committed.  Zeros with anything else behind them are damage.
 * The line of facts has a checksum of its own, so damage is never mistaken for an unfinished record.
 * The first record of a run states its snapshots.
+* A run to which another process may still write is no part of the line: who takes the checkpoint
+  over copies it (`CommitLog.continue_as`).
 """
 
 from __future__ import annotations
@@ -33,16 +35,11 @@ from wallaroo.state.log.commit_record import (
     body_of,
     commit_of,
 )
-from wallaroo.state.log.layout import COMMITS, check_version
+from wallaroo.state.log.layout import check_version
+from wallaroo.state.log.line import CommitFile
 from wallaroo.state.log.storage import WAYS_OUT
 
-SUFFIX = ".run"
 HEAD_BYTES_MAX = 64
-
-
-def segment_name(first: int) -> str:
-    """Return the name in the storage of the run that begins with commit ``first``."""
-    return f"{COMMITS}/{first:020d}{SUFFIX}"
 
 
 def encode_record(commit: Commit, before: tuple[SnapshotRef, ...] | None) -> bytes:
@@ -56,7 +53,7 @@ def encode_record(commit: Commit, before: tuple[SnapshotRef, ...] | None) -> byt
 class CommitSegment:
     """A run, as far as it was read.  ``ends``: the end of each of its records."""
 
-    first: int
+    file: CommitFile
     ends: list[int] = field(default_factory=list)
     snapshots: tuple[SnapshotRef, ...] | None = None  # the last record's
     damage: str = ""  # the damage after the last record
@@ -64,7 +61,12 @@ class CommitSegment:
     @property
     def name(self) -> str:
         """Return its name in the storage."""
-        return segment_name(self.first)
+        return self.file.name
+
+    @property
+    def first(self) -> int:
+        """Return the number of its first commit."""
+        return self.file.first
 
     @property
     def next(self) -> int:

@@ -9,9 +9,11 @@ The invariants of a commit (batch n):
 1. Tasks stage: one delta file per task under a fresh name, sink output under fresh names.  Nothing
    they write is ever overwritten.
 2. The driver checks that all tasks read the same attempt of each producer, then publishes
-   ``commits/<n>`` atomically, or appends it to a run (``state.records.runs``), where a record that
-   is not whole does not exist.  Before that file or record exists batch n has not happened: its
-   staged files are garbage.  After it exists batch n is never processed again.
+   ``commits/<n>.<epoch>`` atomically, or appends it to a run (``state.log.commit_segments``), where
+   a record that is not whole does not exist; then it asks whether it still owns the checkpoint
+   (``durable.ownership``).  Before that file or record exists batch n has not happened: its staged
+   files are garbage.  After it exists, and is on the line of commits (``state.log.line``), batch n
+   is never processed again.
 3. Sinks are asked to commit batch n: again after a restart, therefore idempotently.
 4. Views apply ``commits/<n>``'s deltas at the start of the next batch that needs their key groups.
    A view never holds anything uncommitted, so nothing in it is ever rolled back.
@@ -33,6 +35,7 @@ A command that edits state (`wallaroo state drop`) publishes a commit without in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from wallaroo.durable.appended_file import AppendedFile
 from wallaroo.durable.commit_id import CommitHistory
@@ -45,16 +48,11 @@ from wallaroo.state.log.commit_record import (
     content_of,
     decode,
     encode,
-    name_of,
     packed_inline,
 )
-from wallaroo.state.log.commit_segments import (
-    SUFFIX,
-    CommitSegment,
-    encode_record,
-    segment_name,
-)
+from wallaroo.state.log.commit_segments import CommitSegment, encode_record
 from wallaroo.state.log.layout import COMMITS
+from wallaroo.state.log.line import CommitFile, Line, commit_file, read_line
 from wallaroo.state.log.storage import WAYS_OUT, Storage
 
 __all__ = [
@@ -66,16 +64,21 @@ __all__ = [
     "content_of",
     "decode",
     "encode",
-    "name_of",
     "packed_inline",
 ]
 
 
 class CommitLog:
-    """The commits of a checkpoint.  Commits that were read are kept (they never change)."""
+    """The commits of a checkpoint that are on its line: by default, on the one that counts now.
 
-    def __init__(self, storage: Storage):
+    Commits that were read are kept (they never change).
+    """
+
+    def __init__(self, storage: Storage, line: Line | None = None):
         self._storage = storage
+        self._is_followed = line is None
+        self._line = Line() if line is None else line
+        self._has_line = line is not None
         self._known: dict[int, Commit] = {}
         self._delta_files: dict[int, tuple[str, ...]] = {}  # by commit
         self._runs: dict[int, CommitSegment] = {}
@@ -89,17 +92,38 @@ class CommitLog:
 
     def batches(self) -> list[int]:
         """Return the numbers of the commits that are there, rising."""
-        names = self._storage.names(COMMITS)
-        self._look_at_runs(names)
-        found = {int(name) for name in names if name.isdigit()}
+        files = self._files()
+        self._look_at_runs(files)
+        found = {file.first for file in files if not file.is_segment}
         for run in self._runs.values():
             found.update(range(run.first, run.next))
         return sorted(found)
 
-    def _look_at_runs(self, names: Iterable[str]) -> None:
+    def _files(self) -> list[CommitFile]:
+        """Return the files on the line that counts now, in their order."""
+        if self._is_followed:
+            line = read_line(self._storage)
+            if line.pieces != self._line.pieces and self._has_line:
+                self._forget()
+            self._line = line
+            self._has_line = True
+        found = map(commit_file, self._storage.names(COMMITS))
+        return sorted(file for file in found if file is not None and self._line.counts(file))
+
+    def _forget(self) -> None:
+        """Forget what was read, as another line counts now."""
+        self._known.clear()
+        self._delta_files.clear()
+        self._runs.clear()
+        self._read_from = 0
+
+    def _look_at_runs(self, files: Iterable[CommitFile]) -> None:
         """Read the records added to runs; forget runs that were deleted."""
-        there = sorted(_starts(names))
-        self._runs = {first: self._runs.get(first) or CommitSegment(first) for first in there}
+        segments = {file.first: file for file in files if file.is_segment}
+        there = list(segments)
+        self._runs = {
+            first: self._runs.get(first) or CommitSegment(file) for first, file in segments.items()
+        }
         for first in there:
             if first >= self._read_from:
                 self._read_run(self._runs[first])
@@ -118,7 +142,9 @@ class CommitLog:
         """Return commit ``batch``.  Raises CheckpointError: absent, damaged or another commit."""
         if batch in self._known:
             return self._known[batch]
-        name = name_of(batch)
+        if not self._has_line:
+            self._files()
+        name = self._line.name_of(batch)
         try:
             commit = decode(self._storage.read(name), name)
         except CheckpointError as error:
@@ -135,10 +161,9 @@ class CommitLog:
 
     def _in_a_run(self, batch: int) -> Commit | None:
         """Read only the run that holds the commit, as a starting task needs few."""
-        starts = (start for start in _starts(self._storage.names(COMMITS)) if start <= batch)
-        first = max(starts, default=None)
-        if first is not None:
-            self._read_run(CommitSegment(first))
+        segments = [file for file in self._files() if file.is_segment and file.first <= batch]
+        if segments:
+            self._read_run(CommitSegment(segments[-1]))
         return self._known.get(batch)
 
     def _run_of(self, batch: int) -> CommitSegment | None:
@@ -165,7 +190,7 @@ class CommitLog:
                 raise CheckpointError(run.damage)
         for batch in batches:
             commit = self.read(batch)
-            if problem := broken_link(before, commit, checkpoint):
+            if problem := broken_link(before, commit, checkpoint, self._line):
                 raise CheckpointError(f"{problem} {WAYS_OUT}")
             before = commit
 
@@ -208,14 +233,15 @@ class CommitLog:
         if self._is_appending:
             self._append(commit)
         else:
-            self._storage.publish(name_of(commit.batch), encode(commit))
+            self._storage.publish(self._line.name_of(commit.batch), encode(commit))
         self._known[commit.batch] = commit
 
     def _append(self, commit: Commit) -> None:
         if self._growing is None or self._is_full(self._growing):
             self.close()
-            self._growing = self._storage.open_log(segment_name(commit.batch))
-            self._runs[commit.batch] = CommitSegment(commit.batch)
+            file = self._line.file_of(commit.batch, is_segment=True)
+            self._growing = self._storage.open_log(file.name)
+            self._runs[commit.batch] = CommitSegment(file)
             self._read_from = commit.batch + 1  # its content is known here
         run = self._runs[self._read_from - 1]
         self._storage.append(self._growing, encode_record(commit, run.snapshots))
@@ -233,25 +259,39 @@ class CommitLog:
             self._growing.close()
             self._growing = None
 
-    def drop_unfinished(self) -> None:
-        """Remove the remains of a commit that a crash interrupted.
+    def continue_as(self, epoch: int, view: int | None = None) -> Line:
+        """Write as ``epoch`` from here on; return the line, which its claim has to hold first.
 
-        The other commits of its run are synced to disk: they count from here on.
+        The newest run is copied as far as it is whole: who wrote it may still add to it, or take
+        back what was not synced.  ``view``: the epoch whose views are used, if it is another one.
         """
-        self.batches()
-        newest = self._runs.get(max(self._runs, default=-1))
-        if newest is None or newest.damage:
-            return
-        if newest.ends:
-            self._storage.cut(newest.name, newest.end)
-        else:
-            self._storage.delete(newest.name)
-            del self._runs[newest.first]
+        batches = self.batches()
+        oldest = batches[0] if batches else 0
+        first = batches[-1] + 1 if batches else 0
+        newest = self._run_of(first - 1)
+        line = self._line if view is None else replace(self._line, view=view)
+        if newest is not None and not newest.damage:
+            first = newest.first
+            copy = CommitFile(first, epoch, is_segment=True)
+            whole = self._storage.read(newest.name)[: newest.end]
+            self._storage.publish(copy.name, whole)
+            self._runs[first] = replace(newest, file=copy, ends=[*newest.ends])
+        self._line = line.continued(first, epoch, oldest)
+        return self._line
 
     def delete(self, batch: int) -> None:
         """Remove a commit that has a file of its own."""
         self._known.pop(batch, None)
-        self._storage.delete(name_of(batch))
+        self._storage.delete(self._line.name_of(batch))
+
+    def uncounted(self, epoch: int) -> list[str]:
+        """Return the names of files that earlier epochs wrote and that are on no line any more."""
+        found = map(commit_file, self._storage.names(COMMITS))
+        return [
+            file.name
+            for file in found
+            if file is not None and file.epoch < epoch and not self._line.counts(file)
+        ]
 
     def remove_before(self, bound: int) -> None:
         """Remove commits older than ``bound``, oldest first; those of a run all or none."""
@@ -296,9 +336,7 @@ class CommitLog:
 
     def _newer(self, to: int) -> set[int]:
         """Return the files and runs that begin after ``to``, by their first commit."""
-        names = self._storage.names(COMMITS)
-        found = {int(name.removesuffix(SUFFIX)) for name in names}
-        return {first for first in found if first > to}
+        return {file.first for file in self._files() if file.first > to}
 
     def forget_before(self, batch: int) -> None:
         """Drop cached commits older than ``batch`` from memory."""
@@ -306,25 +344,20 @@ class CommitLog:
             del self._known[old]
 
 
-def _starts(names: Iterable[str]) -> list[int]:
-    """Return the first commit of each run among these names."""
-    return [int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)]
-
-
-def broken_link(before: Commit | None, commit: Commit, checkpoint: str) -> str:
+def broken_link(before: Commit | None, commit: Commit, checkpoint: str, line: Line) -> str:
     """Return the reason why ``commit`` is not the one after ``before``; "" if it is."""
-    name = name_of(commit.batch)
+    name = line.name_of(commit.batch)
     if not commit.id or commit.checkpoint != checkpoint:
         owner = f"checkpoint {commit.checkpoint}" if commit.checkpoint else "no checkpoint"
         return f"{name} belongs to {owner}, not to this one ({checkpoint})."
     if before is None:
         return ""
     if before.batch + 1 != commit.batch:
-        gap = f"{name_of(before.batch + 1)} is missing"
+        gap = f"{line.name_of(before.batch + 1)} is missing"
         return f"{gap}: the log has commits {before.batch} and {commit.batch}."
     if before.id != commit.parent:
         return (
-            f"{name} was not made after {name_of(before.batch)}: one of the two is of another "
+            f"{name} was not made after {line.name_of(before.batch)}: one of the two is of another "
             f"history, such as of before a rollback."
         )
     return ""

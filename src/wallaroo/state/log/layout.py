@@ -11,7 +11,8 @@ from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
 
-VERSION = 5
+VERSION = 6
+READABLE = (5, VERSION)  # 5 had no owners: its commits are those of epoch 0
 FORMAT = "format.json"
 COMMITS = "commits"
 DELTAS = "deltas"
@@ -20,6 +21,7 @@ SPOOL = "spool"
 OUTBOX = "outbox"
 VIEW = "view"
 PLAN = "plan.json"  # a file
+OWNERS = "owners"  # kept when a fresh start deletes everything else
 CRC = "crc32"  # the name, in such a file, of its own checksum; earlier versions wrote none
 FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, SPOOL, OUTBOX, VIEW)
 
@@ -47,7 +49,8 @@ def read_identity(root: Path) -> str:
         raise CheckpointError(
             f"{file} is damaged. Restore it from a backup of the checkpoint."
         ) from error
-    check_version(str(root), version, VERSION)
+    if version not in READABLE:
+        check_version(str(root), version, VERSION)
     return identity
 
 

@@ -14,6 +14,7 @@ import re
 import shutil
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from wallaroo.durable.boot import boot_id
@@ -115,9 +116,11 @@ def _remove_unused(root: Path) -> None:
         os.close(descriptor)
 
 
-def remove_other_views(parent: Path, checkpoint: str) -> None:
-    """Remove all views but this boot's of ``checkpoint``, whose lock must be held."""
-    for root in list(parent.iterdir()):
+def remove_other_views(parent: Path, checkpoint: str, require_owner: Callable[[], None]) -> None:
+    """Remove all views but this boot's of ``checkpoint``, which must be owned after the listing."""
+    there = list(parent.iterdir())
+    require_owner()
+    for root in there:
         if root.name != view_name(checkpoint) and _is_own_view(root):
             fault_point("view.remove")
             shutil.rmtree(root, ignore_errors=True)

@@ -87,7 +87,7 @@ def test_list_commits_shows_what_each_batch_did(quotes: Any, wallaroo: Command) 
 
 
 def _commit(root: Path, batch: int) -> Any:
-    head, _, body = (root / "commits" / f"{batch:020d}").read_bytes().partition(b"\n")
+    head, _, body = (root / "commits" / f"{batch:020d}.1").read_bytes().partition(b"\n")
     assert int(head.split()[2], 16) == zlib.crc32(body)
     return json.loads(body)
 

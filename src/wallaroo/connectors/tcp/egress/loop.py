@@ -13,6 +13,8 @@ These are the loop's:
   the receiver has read everything, resets it and loses what is on its way.
 * A release is synced before the committer learns of it, which then removes the output.
 * The outbox's lock is held to the end, so the next run's first byte follows this connection's last.
+* If another run takes the checkpoint over, the committer is treated as gone: nothing that it says
+  is read any more, and what it had passed on, which is committed, leaves first.
 """
 
 from __future__ import annotations
@@ -42,12 +44,14 @@ from wallaroo.connectors.tcp.egress.states import ReceiverState, State
 from wallaroo.connectors.tcp.outbox import skip_command
 from wallaroo.connectors.tcp.pipe import EgressConfig, Pipe
 from wallaroo.connectors.tcp.progress import ProgressFile
+from wallaroo.durable.ownership import Ownership
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.sinks.staging import Staged, StagedToken, read_staged
 
 READ_BYTES = 1 << 16
+ASK_S = 0.5  # between two questions whether another run has taken over
 
 
 class Egress:
@@ -59,6 +63,9 @@ class Egress:
         self._record = record
         self._pipe = pipe
         self._reports = Reports(pipe, lock, config.address)
+        self._owner = Ownership.from_text(config.owner)
+        self._ask_at = 0.0  # whether the run still owns its checkpoint
+        self._is_taken_over = False
         self._attempt: socket.socket | None = None
         self._connection: Connection | None = None
         if config.inherited_fd >= 0:
@@ -77,7 +84,7 @@ class Egress:
 
     def _poll(self) -> list[tuple[int, int]]:
         poll = select.poll()
-        if self._pipe.is_open:
+        if self._pipe.is_open and not self._is_taken_over:
             poll.register(0, select.POLLIN)
         if self._pipe.has_output:
             poll.register(1, select.POLLOUT)
@@ -145,9 +152,13 @@ class Egress:
         self.execute(self.machine.lose(reason, connection.acked(), time.monotonic()))
 
     def _settle(self) -> None:
-        if not self._pipe.is_open:
+        now = time.monotonic()
+        if now >= self._ask_at and not self._is_taken_over:
+            self._ask_at = now + ASK_S
+            self._is_taken_over = not self._owner.is_held
+        if self._is_taken_over or not self._pipe.is_open:
             self.machine.close()
-        self.settle(time.monotonic())
+        self.settle(now)
 
     def settle(self, now: float) -> None:
         """Let the machine do what is due."""

@@ -1,0 +1,88 @@
+"""The question whether this run still owns its checkpoint.
+
+Where it runs: everywhere that writes to disk or to another system.
+
+A run holds a claim: a file of its own, ``owners/<epoch>`` in the checkpoint.  The run that comes
+after it takes that name away (`state.log.owners`).  So the answer is one open file away, in every
+process of the run, at the cost of some microseconds.
+
+The invariant: a process that is about to report a commit, or to delete, asks after what it relies
+on was written, or listed.  So the run that takes over has read everything that this one reported,
+and nothing of its own was on the list.
+
+The file is opened, not looked up by ``stat``: a network file system promises to ask its server when
+a file is opened, and may answer everything else from a cache.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallaroo.errors import PeerError, TakenOverError
+
+VARIABLE = "WALLAROO_OWNER"  # in a child's environment: its run's claim
+OVER = ".over"  # after the name of a claim that counts no longer
+_GONE = {errno.ENOENT, errno.ESTALE, errno.ENOTDIR}
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The claim of a run; an empty ``path``: no other run can take it over."""
+
+    path: str = ""
+    inode: int = 0
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the run still owns the checkpoint.  Raises PeerError: no answer."""
+        if not self.path:
+            return True
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in _GONE:
+                return False
+            raise PeerError(
+                f"{self.path} cannot be opened: {error.strerror}. A run that cannot see whether "
+                f"it owns its checkpoint ends. Repair the disk and run again."
+            ) from error
+        try:
+            return os.fstat(descriptor).st_ino == self.inode
+        finally:
+            os.close(descriptor)
+
+    def require(self) -> None:
+        """Raise TakenOverError unless the run still owns the checkpoint."""
+        if not self.is_held:
+            raise TakenOverError(
+                f"checkpoint {Path(self.path).parents[1]} was taken over by "
+                f"{_newest_owner(Path(self.path).parent)}. This run ends. What it had not "
+                f"committed by then, the other run processes; it sent and deleted nothing since. "
+                f"Do not start it again beside the other one."
+            )
+
+    def to_text(self) -> str:
+        """Return the claim in the form that a child is given; empty if there is none."""
+        return f"{self.inode}:{self.path}" if self.path else ""
+
+    @staticmethod
+    def from_text(text: str) -> Ownership:
+        """Undo ``to_text``."""
+        inode, _, path = text.partition(":")
+        return Ownership(path, int(inode)) if path else UNOWNED
+
+
+UNOWNED = Ownership()
+
+
+def _newest_owner(folder: Path) -> str:
+    """Return the words of the newest claim about its owner."""
+    try:
+        newest = max(name for name in os.listdir(folder) if name[:1].isdigit())
+        words, _, _ = (folder / newest).read_text(encoding="utf-8").partition("\n")
+    except (OSError, ValueError):
+        return "another run"
+    return f"epoch {int(newest.partition('.')[0])}, {words}" if words else "another run"

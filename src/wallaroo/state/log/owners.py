@@ -1,0 +1,129 @@
+"""Claims: each run owns the checkpoint from its claim on, until the next one's.
+
+Where it runs: driver, at the start of a run or command.
+
+A claim is the file ``owners/<epoch>``, created exclusively with a number above all others.  Then
+the names of all earlier claims get the suffix ``.over``, by which their runs learn that they are
+(`durable.ownership`).  After that the log is read, and the line that the run continues is added to
+its claim (`state.log.line`); with that line on disk, and the claim still held, the run begins to
+act.
+
+The invariants:
+
+* Nothing is reported to others, and nothing deleted, between the claim and a line that is on disk
+  while the claim is held.
+* What an earlier run reported it had written before, and it asked in between; so its commit was
+  there when the claim came, and is on the line.  What it writes after the claim has a name of its
+  own, and is on no line: it learns that when it asks, and reports nothing.
+* A claim is read under whatever name it has, and deleted only by a run whose own line is on disk.
+  So a line that a run acted on is never lost, however many runs begin at once and die.
+* A number is used once: who created a claim below another one, because it was held up between the
+  two, takes a new one.  Its inode is compared, and its later name is its alone, as its first name
+  could come again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.ownership import OVER, Ownership
+from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder, write_all
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.state.log.layout import OWNERS
+from wallaroo.state.log.line import Line, claim_files, encode_line
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run's claim to a checkpoint, open as long as the run lasts: no other file has its inode."""
+
+    epoch: int
+    ownership: Ownership
+    file: IO[bytes]
+    is_durable: bool
+
+    def fence(self, line: Line) -> None:
+        """Make ``line`` the one that counts; raise TakenOverError if it cannot be any more.
+
+        The claims before this one are removed.
+        """
+        fault_point("owner.line")
+        write_all(self.file.fileno(), encode_line(line))
+        if self.is_durable:
+            os.fsync(self.file.fileno())
+        folder = Path(self.ownership.path).parent
+        claims = claim_files(os.listdir(folder))
+        self.ownership.require()
+        for claim in claims:
+            if claim.epoch < self.epoch and not claim.name.isdigit():
+                fault_point("owner.forget")
+                (folder / claim.name).unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Close the file; the claim stays until the next run's."""
+        self.file.close()
+
+
+def owner_words() -> str:
+    """Return the words by which a run names itself to others."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def make_claim(root: Path, is_durable: bool) -> Claim:
+    """Claim the checkpoint in ``root``: no other run owns it from here on.  Raises OSError."""
+    folder = root / OWNERS
+    make_private(folder, is_durable=is_durable)
+    while True:
+        epoch = _newest(folder) + 1
+        path = folder / f"{epoch:012d}"
+        fault_point("owner.claim")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        try:
+            file = os.fdopen(os.open(path, flags, PRIVATE_FILE), "rb", buffering=0)
+        except FileExistsError:
+            continue
+        try:
+            _describe(file, is_durable)
+            if is_durable:
+                sync_folder(folder)
+            if _newest(folder) > epoch:
+                file.close()
+                continue
+            _end_earlier(folder, epoch, is_durable)
+        except BaseException:
+            file.close()
+            raise
+        ownership = Ownership(str(path), os.fstat(file.fileno()).st_ino)
+        return Claim(epoch, ownership, file, is_durable)
+
+
+def _describe(file: IO[bytes], is_durable: bool) -> None:
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(time.time_ns() // 10**9))
+    write_all(file.fileno(), f"{owner_words()}, since {since}\n".encode())
+    if is_durable:
+        os.fsync(file.fileno())
+
+
+def _newest(folder: Path) -> int:
+    claims = claim_files(os.listdir(folder))
+    return claims[0].epoch if claims else 0
+
+
+def _end_earlier(folder: Path, epoch: int, is_durable: bool) -> None:
+    """Take the names of all earlier claims away: their runs own nothing from here on."""
+    for claim in claim_files(os.listdir(folder)):
+        if claim.epoch < epoch and claim.name.isdigit():
+            fault_point("owner.end")
+            with contextlib.suppress(FileNotFoundError):  # another run took it away
+                over = f"{claim.name}.{uuid.uuid4().hex[:12]}{OVER}"
+                os.rename(folder / claim.name, folder / over)
+    if is_durable:
+        sync_folder(folder)
