@@ -397,10 +397,14 @@ def test_every_flipped_bit_of_the_identity_is_harmless_or_refused_with_its_file(
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         file.write_bytes(damaged)
-        try:
-            assert read_identity(tmp_path) == begun.id
-        except CheckpointError as error:
-            assert f"{file} is damaged" in str(error)
+        assert _identity_or_refusal(tmp_path) in (begun.id, f"{file} is damaged")
+
+
+def _identity_or_refusal(root: Path) -> str:
+    try:
+        return read_identity(root)
+    except CheckpointError as error:
+        return str(error).split(". ")[0]
 
 
 def test_an_identity_without_a_checksum_of_earlier_versions_is_read(tmp_path: Path) -> None:

@@ -39,12 +39,11 @@ def times_of(plan: Plan, marks: Watermarks, now_ns: int) -> RunTimes:
         watermark_lag_ns = holds[stage.id]
         for step in stage.steps:
             if step.is_stateful:
-                own = replace(
-                    _status(marks.watermark_ns, now_ns, watermark_lag_ns), held_by=held_by
-                )
+                status = _status(marks.watermark_ns, now_ns, watermark_lag_ns)
+                status = replace(status, held_by=held_by)
                 if is_idle:
-                    own = _idle(own)
-                steps.append(StepTime(step.step_name, own))
+                    status = _idle(status)
+                steps.append(StepTime(step.step_name, status))
             watermark_lag_ns += step.watermark_lag_ns
     return RunTimes(sources, tuple(steps))
 
