@@ -38,6 +38,7 @@ from wallaroo.sources import (
     KafkaSourceConfig,
     MQTTSourceConfig,
     NATSSourceConfig,
+    PostgresChangesConfig,
     PostgresSourceConfig,
     RabbitMQSourceConfig,
     RedisSourceConfig,
@@ -48,6 +49,7 @@ from wallaroo.spark.local_cluster.hosts import free_ports
 
 __all__ = ["broker", "topic"]
 
+ROW: Any = wallaroo.decoder()(lambda change: change.row)
 TEXT = Json(str).decoder
 Printed = Callable[[], list[str]]
 
@@ -198,6 +200,21 @@ def test_dev_reads_a_table_of_postgresql_to_its_present_end(printed: Printed) ->
         server.ask("INSERT INTO orders (item) VALUES ('a'), ('b')")
         source: Any = PostgresSourceConfig("orders", server.dsn, "orders", "id", columns=("item",))
         assert until_now(source, printed) == shown("{'item': 'a'}", "{'item': 'b'}")
+
+
+@pytest.mark.postgres
+def test_dev_shows_what_a_slot_keeps_and_moves_it_not(printed: Printed) -> None:
+    with running_server("wal_level=logical") as server:
+        server.ask("CREATE TABLE orders (id int PRIMARY KEY)")
+        server.ask("CREATE PUBLICATION p FOR TABLE orders")
+        server.ask("SELECT pg_create_logical_replication_slot('mine', 'pgoutput')")
+        server.ask("INSERT INTO orders VALUES (1), (2)")
+        place = "SELECT confirmed_flush_lsn FROM pg_replication_slots"
+        before = server.ask(place)
+        source: Any = PostgresChangesConfig("c", server.dsn, "p", ROW, slot="mine")
+        for _ in range(2):
+            assert until_now(source, printed) == shown("{'id': 1}", "{'id': 2}")
+        assert server.ask(place) == before
 
 
 def test_dev_reads_a_table_of_sqlite_to_its_present_end(tmp_path: Path, printed: Printed) -> None:

@@ -10,6 +10,7 @@ from wallaroo.connectors.rabbitmq.source import RabbitMQSourceConfig as RabbitMQ
 from wallaroo.connectors.redis.entry import RedisEntry as RedisEntry
 from wallaroo.connectors.redis.source import RedisSourceConfig as RedisSourceConfig
 from wallaroo.connectors.spark.source import SparkSourceConfig as SparkSourceConfig
+from wallaroo.connectors.sql.postgres.changes_source import PostgresChangesConfig as PostgresChangesConfig
 from wallaroo.connectors.sql.postgres.source import PostgresSourceConfig as PostgresSourceConfig
 from wallaroo.connectors.sql.sqlite.source import SQLiteSourceConfig as SQLiteSourceConfig
 from wallaroo.connectors.udp.source import UDPSourceConfig as UDPSourceConfig

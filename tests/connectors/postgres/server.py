@@ -36,7 +36,8 @@ def programs() -> Path:
 class Server:
     """A cluster in ``folder``; runs between ``start`` and ``stop``."""
 
-    def __init__(self, folder: Path, port: int):
+    def __init__(self, folder: Path, port: int, *settings: str):
+        self._settings = settings
         self.folder, self.port = folder, port
         self.dsn = f"host=127.0.0.1 port={port} user={OWNER} dbname=postgres"
         self._as = (
@@ -64,6 +65,7 @@ class Server:
             f"unix_socket_directories={self.folder}",
             "fsync=off",
             "max_prepared_transactions=10",
+            *self._settings,
         )
         command = [
             str(programs() / "postgres"),
@@ -112,11 +114,11 @@ class Server:
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
+def running_server(*settings: str) -> Iterator[Server]:
     """A server for as long as the context lasts."""
     folder = Path(tempfile.mkdtemp(prefix="wallaroo-postgres-"))
     (port,) = free_ports(1)
-    server = Server(folder, port)
+    server = Server(folder, port, *settings)
     try:
         server.create()
         server.start()

@@ -74,7 +74,7 @@ def test_the_named_opener_exists_and_takes_the_configuration(config: Any) -> Non
 
 
 def test_every_configuration_with_an_opener_is_checked() -> None:
-    assert len(OPENED) == 14
+    assert len(OPENED) == 15
 
 
 def test_an_opener_gets_the_configuration_and_the_argument() -> None:

@@ -36,18 +36,23 @@ def facts_of(connection: psycopg.Connection[Any], table: str, column: str) -> Fa
 
     The last number of a sequence that has assigned none is 0.
     """
-    (may,) = connection.execute(SYSTEM).fetchone() or (False,)
-    (system,) = (connection.execute(SYSTEM_ID).fetchone() if may else None) or (None,)
     row = connection.execute(FACTS, {"table": table, "column": column}).fetchone()
     database, relation, sequence, number = row or (None, None, None, None)
     facts = {
-        "system identifier": system,
-        "timeline": _timeline(connection),
+        **cluster_facts(connection),
         "database's object id": database,
         "table's object id": relation,
         "sequence's file": sequence,
         "sequence's last number": number,
     }
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def cluster_facts(connection: psycopg.Connection[Any]) -> dict[str, str]:
+    """Return the known facts of a server's cluster and its history."""
+    (may,) = connection.execute(SYSTEM).fetchone() or (False,)
+    (system,) = (connection.execute(SYSTEM_ID).fetchone() if may else None) or (None,)
+    facts = {"system identifier": system, "timeline": _timeline(connection)}
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 

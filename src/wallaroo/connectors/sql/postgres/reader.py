@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -97,7 +97,7 @@ class PostgresTableSource(TableSource):
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
         dsn = self._rows.database
         try:
-            with _pools[dsn].connection(dsn) as connection:
+            with lent(dsn) as connection:
                 yield connection
         except psycopg.Error as error:
             words = f"{self.place}: {first_line(error)}"
@@ -208,6 +208,11 @@ class _Pool:
 
 
 _pools: defaultdict[str, _Pool] = defaultdict(_Pool)  # by dsn
+
+
+def lent(dsn: str) -> AbstractContextManager[psycopg.Connection[Any]]:
+    """Lend one of this process's connections to a server."""
+    return _pools[dsn].connection(dsn)
 
 
 def _connected(dsn: str) -> psycopg.Connection[Any]:

@@ -1,0 +1,285 @@
+"""The changes of PostgreSQL tables as a log: a replication slot, peeked at.
+
+Where it runs: the driver queries the slot and moves it, workers read it.
+It imports psycopg, which is optional.
+
+The invariant: an offset is a place in the write-ahead log (LSN).  A transaction is at the place at
+which its commit begins, so a range holds whole transactions, in the order of their commits, and the
+same ones whenever it is read.  The slot is only peeked at, over ordinary connections, and moved
+when the run has committed what is before: a slot at place n keeps all transactions from n on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Format
+
+from wallaroo.connectors.sql.postgres.changes_source import PostgresChangesConfig
+from wallaroo.connectors.sql.postgres.client import complete_dsn, first_line, is_transient
+from wallaroo.connectors.sql.postgres.identity import cluster_facts
+from wallaroo.connectors.sql.postgres.pgoutput import Messages, lsn_of, lsn_text
+from wallaroo.connectors.sql.postgres.reader import lent
+from wallaroo.connectors.sql.source_table import READ_S_MAX, UnavailableError
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.serdes.changes import Change
+from wallaroo.sources.identity import Facts
+from wallaroo.sources.log import Head, LogContext, Position, Range
+from wallaroo.sources.replayable import OwnLog, ReplayableSource
+
+PARTITION = "0"
+# The log that a batch covers, at least: each batch reads it from the slot's place on.
+STEP_BYTES = 16 << 20
+RETRY_S = 0.25
+FETCHED = 2000  # messages
+
+SLOT = """
+    SELECT confirmed_flush_lsn::text, wal_status,
+           pg_size_pretty(pg_current_wal_flush_lsn() - restart_lsn),
+           plugin = 'pgoutput' AND database = current_database()
+    FROM pg_replication_slots WHERE slot_name = %s
+"""
+PEEK = (
+    "SELECT data FROM pg_logical_slot_peek_binary_changes"
+    "(%s, %s, NULL, 'proto_version', '1', 'publication_names', %s)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The state of a slot at the last look."""
+
+    first: int  # the place from which on it keeps changes
+    status: str  # PostgreSQL's `wal_status`
+    kept: str  # the amount of the log that is kept for it, in words
+
+
+class PostgresChanges(ReplayableSource[Any]):
+    """The tables of a publication."""
+
+    kind: ClassVar[str] = "postgres changes"
+
+    def __init__(self, config: PostgresChangesConfig[Any]):
+        super().__init__(config.name)
+        self.look_s = config.poll_s  # type: ignore[misc]  # one for each source
+        self._config = config
+        self.slot: Slot | None = None
+        self._facts: Facts = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PostgresChanges, (self._config,)
+
+    @property
+    def label(self) -> str:
+        return f"publication '{self._config.publication}' of {self._place}"
+
+    @property
+    def _place(self) -> str:
+        parameters = conninfo_to_dict(complete_dsn(self._config.dsn))
+        return f"PostgreSQL at {parameters.get('host', 'the default host')}"
+
+    def start(self, partition: str) -> int:
+        """Check publication and slot; create the slot if it is missing; return its place."""
+        config = self._config
+        with self._connection() as connection:
+            self._check_server(connection)
+            self._read_slot(connection)
+            if self.slot is None and config.is_trial:
+                raise PeerError(
+                    f"Source '{self.name}': {self._place} has no slot '{config.slot}', and a trial "
+                    f"creates none. Run the application once, or create it: SELECT "
+                    f"pg_create_logical_replication_slot('{config.slot}', 'pgoutput');"
+                )
+            if self.slot is None:
+                connection.execute(
+                    "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (config.slot,)
+                )
+                self._read_slot(connection)
+            assert self.slot is not None
+            return self.slot.first
+
+    def end(self, partition: str) -> int:
+        """Return the end of the log on disk; note the slot's state and the server's identity."""
+        with self._connection() as connection:
+            self._require_primary(connection)
+            (end,) = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+            self._read_slot(connection)
+            self._facts = {**cluster_facts(connection), "log's end": lsn_of(end)}
+        return lsn_of(end)
+
+    def identity(self) -> Facts:
+        return self._facts
+
+    def read(self, partition: str, start: int, end: int) -> Iterator[Change[Any]]:
+        """Yield the changes of the transactions in a range; wait for an unavailable server."""
+        until = time.monotonic() + READ_S_MAX
+        done = (start, 0)  # a transaction's place, and the number of its last change
+        while True:
+            try:
+                for place, change in self._peeked(end):
+                    at = (place, change.order or 0)
+                    if start <= place < end and at > done:
+                        done = at
+                        yield change
+                return
+            except UnavailableError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(RETRY_S)
+
+    def move(self, place: int) -> None:
+        """Let the server forget what is before a place; later, if it cannot at the moment."""
+        if self._config.is_trial or self.slot is None or place <= self.slot.first:
+            return
+        fault_point("postgres_changes.move")
+        with suppress(UnavailableError), self._connection() as connection:
+            connection.execute(
+                "SELECT pg_replication_slot_advance(%s, %s)", (self._config.slot, lsn_text(place))
+            )
+        fault_point("postgres_changes.moved")
+
+    def problem(self, place: int) -> str:
+        """Return, in words, why changes after a place cannot be read; empty if they can."""
+        slot = self.slot
+        if not self._facts:
+            return ""  # the server was not seen yet
+        if slot is None:
+            return "does not exist any more"
+        if slot.status == "lost":
+            return "is lost: the server has removed changes that were not read"
+        if slot.first > place:
+            return (
+                f"begins at {lsn_text(slot.first)}, after the last commit's {lsn_text(place)}: it "
+                f"was moved or created again"
+            )
+        return ""
+
+    def warning(self) -> str:
+        """Return, in words, what will end badly if nothing is done; empty if all is well."""
+        slot = self.slot
+        if slot is None or slot.status != "unreserved":
+            return ""
+        return (
+            f"slot '{self._config.slot}' is about to be lost: {slot.kept} are kept for it, more "
+            f"than max_slot_wal_keep_size"
+        )
+
+    def _peeked(self, end: int) -> Iterator[tuple[int, Change[Any]]]:
+        config = self._config
+        doubled = config.publication.replace('"', '""')
+        with (
+            self._connection() as connection,
+            connection.transaction(),
+            connection.cursor("changes") as cursor,
+        ):
+            types = Transformer.from_context(connection)
+            messages = Messages(lambda kind: types.get_loader(kind, Format.TEXT).load)
+            cursor.itersize = FETCHED
+            cursor.execute(PEEK, (config.slot, lsn_text(end), f'"{doubled}"'), binary=True)
+            for (message,) in cursor:
+                for change in messages.changes(message):
+                    yield messages.commit, change
+
+    @contextmanager
+    def _connection(self) -> Iterator[Any]:
+        try:
+            with lent(self._config.dsn) as connection:
+                yield connection
+        except psycopg.Error as error:
+            words = f"{self._place}: {first_line(error)}"
+            is_refused = isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState)
+            if is_transient(error) and not is_refused:
+                raise UnavailableError(words) from error
+            raise PeerError(
+                f"Source '{self.name}' cannot read slot '{self._config.slot}' of {words}. Correct "
+                f"the names, the rights (REPLICATION) or the server's settings, then run again."
+            ) from error
+
+    def _read_slot(self, connection: Any) -> None:
+        row = connection.execute(SLOT, (self._config.slot,)).fetchone()
+        if row is None:
+            self.slot = None
+            return
+        first, status, kept, is_ours = row
+        if not is_ours:
+            raise PeerError(
+                f"Source '{self.name}': slot '{self._config.slot}' of {self._place} is of another "
+                f"plugin or database. Name another one with slot=."
+            )
+        self.slot = Slot(lsn_of(first), status or "lost", kept or "nothing")
+
+    def _check_server(self, connection: Any) -> None:
+        self._require_primary(connection)
+        (level,) = connection.execute("SHOW wal_level").fetchone()
+        if level != "logical":
+            raise PeerError(
+                f"Source '{self.name}': {self._place} has wal_level={level}. Set "
+                f"wal_level=logical in postgresql.conf and restart the server."
+            )
+        query = "SELECT 1 FROM pg_publication WHERE pubname = %s"
+        if connection.execute(query, (self._config.publication,)).fetchone() is None:
+            raise PeerError(
+                f"Source '{self.name}': {self._place} has no publication "
+                f"'{self._config.publication}'. Create it before the first run: CREATE PUBLICATION "
+                f'"{self._config.publication}" FOR TABLE ...;'
+            )
+
+    def _require_primary(self, connection: Any) -> None:
+        (is_standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+        if is_standby:
+            raise PeerError(
+                f"Source '{self.name}': {self._place} is a standby, whose slots do not outlive a "
+                f"failover. Name the primary."
+            )
+
+
+class ChangesLog(OwnLog):
+    """The log of a slot, read by one task at a time and moved after commits."""
+
+    def __init__(self, source: PostgresChanges, is_bounded: bool = False):
+        super().__init__(source, is_bounded)
+        self._changes = source
+
+    def __reduce__(self) -> tuple[type[ChangesLog], tuple[PostgresChanges]]:
+        return ChangesLog, (self._changes,)
+
+    def head(self) -> Head:
+        head = super().head()
+        return head if head.error else replace(head, error=self._changes.warning())
+
+    def advance(self, start: Position, events_max: int) -> Position:
+        return super().advance(start, max(events_max, STEP_BYTES))
+
+    def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
+        return super().split(start, end, 1)  # a slot serves one connection
+
+    def committed(self, position: Position, released: Position | None) -> None:
+        if released is not None:
+            self._changes.move(released.events)
+
+    def backlog_bytes(self, position: Position, head: Head) -> int:
+        return max(0, head.position.events - position.events)
+
+    def _compare(self, position: Position) -> None:
+        super()._compare(position)
+        problem = self._changes.problem(position.events)
+        if problem:
+            config = self._changes
+            raise CheckpointError(
+                f"Source '{config.name}' ({config.label}): slot {problem}. Begin again with "
+                f"another --checkpoint folder and a copy of the tables, or give the source another "
+                f"name and slot= to continue with the changes from now on."
+            )
+
+
+def open_log(config: PostgresChangesConfig[Any], context: LogContext) -> ChangesLog:
+    """Return the log of the source."""
+    return ChangesLog(PostgresChanges(config), context.until_now)

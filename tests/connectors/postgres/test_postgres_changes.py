@@ -1,0 +1,323 @@
+"""Changes of PostgreSQL tables by logical replication, from a real server: whole transactions, in
+the order of their commits, each once, whatever is killed.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import wallaroo
+from tests.connectors.postgres.server import Server, running_server
+from tests.forks import Forks
+from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
+from wallaroo.options import RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.serdes import Change, change_decoder
+from wallaroo.sources import LogContext, PostgresChangesConfig
+from wallaroo.sources.log import SourceLog
+
+Eventually = Callable[..., None]
+pytestmark = pytest.mark.postgres
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class Order:
+    id: int
+    item: str | None
+
+
+@dataclass(frozen=True)
+class OrderKey:
+    id: int
+
+
+@wallaroo.encoder
+def as_line(change: Change[Order]) -> str:
+    return f"{change.op} {change.row.id}\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running_server("wal_level=logical", "max_replication_slots=40") as started:
+        yield started
+
+
+@dataclass
+class Table:
+    """A table with a publication, and the source of its changes."""
+
+    server: Server
+    name: str
+
+    def ask(self, statement: str) -> list[Any]:
+        return self.server.ask(statement.replace("orders", self.name))
+
+    def config(self, **options: Any) -> PostgresChangesConfig[Any]:
+        options = {"poll_s": 0.01, "slot": self.name, **options}
+        return PostgresChangesConfig("changes", self.server.dsn, self.name, **options)
+
+    def log(self, **options: Any) -> SourceLog:
+        return self.config(**options).open_log(LogContext(Path()))
+
+    def copying(self, out: Path) -> wallaroo.Application:
+        decoder = change_decoder(Order, before=OrderKey)
+        changes = wallaroo.source("changes", self.config(decoder=decoder))
+        sink = wallaroo.FileSinkConfig(out, as_line)
+        return wallaroo.build_application("copy", changes.to_sink(sink))
+
+
+@pytest.fixture
+def table(server: Server) -> Iterator[Table]:
+    made = Table(server, f"orders_{next(_numbers)}")
+    made.ask("CREATE TABLE orders (id int PRIMARY KEY, item text)")
+    made.ask("CREATE PUBLICATION orders FOR TABLE orders")
+    yield made
+    slots = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name"
+    made.ask(f"{slots} = 'orders'")
+
+
+def read(log: SourceLog, start: Any, end: Any = None) -> list[Change[Any]]:
+    """All changes up to the head, read as a task does."""
+    end = log.advance(start, 1 << 40) if end is None else end
+    parts = log.split(start, end, 4) if end.place != start.place else []
+    assert len(parts) <= 1
+    log = pickle.loads(pickle.dumps(log))
+    return [
+        row for part in parts for each in part for run in log.read(each) for row in run.payloads
+    ]
+
+
+def test_changes_have_rows_before_and_after_with_values_of_their_types(table: Table) -> None:
+    table.ask("ALTER TABLE orders ADD price numeric, ADD at timestamptz, ADD is_new bool")
+    table.ask("ALTER TABLE orders ADD tags text[], ADD facts jsonb, ADD raw bytea")
+    start = table.log().beginning()
+    table.ask(
+        "INSERT INTO orders VALUES (1, 'tea', 2.50, '2026-01-02 03:04:05+00', true, '{a,b}', "
+        """'{"n": [1]}', '\\x0001')"""
+    )
+    table.ask("UPDATE orders SET item = NULL, price = 3")
+    table.ask("UPDATE orders SET id = 2")
+    table.ask("DELETE FROM orders")
+    table.ask("TRUNCATE orders")
+    inserted, updated, moved, deleted, truncated = read(table.log(), start)
+    moment = datetime.fromisoformat("2026-01-02T03:04:05+00:00")
+    row = {
+        "id": 1,
+        "item": "tea",
+        "price": Decimal("2.50"),
+        "at": moment,
+        "is_new": True,
+        "tags": ["a", "b"],
+        "facts": {"n": [1]},
+        "raw": b"\x00\x01",
+    }
+    assert (inserted.op, inserted.before, inserted.after) == ("insert", None, row)
+    assert (updated.op, updated.before) == ("update", None)
+    assert updated.after == {**row, "item": None, "price": Decimal(3)}
+    assert (moved.op, moved.before, moved.after and moved.after["id"]) == ("update", {"id": 1}, 2)
+    assert (deleted.op, deleted.before, deleted.after) == ("delete", {"id": 2}, None)
+    assert (truncated.op, truncated.before, truncated.after) == ("truncate", None, None)
+    assert inserted.table == f"public.{table.name}"
+    assert inserted.source.keys() == {"lsn", "time", "transaction"}
+
+
+def test_a_large_value_that_is_not_changed_comes_with_full_identity(table: Table) -> None:
+    start = table.log().beginning()
+    table.ask("ALTER TABLE orders ADD n int, ALTER item SET STORAGE EXTERNAL")
+    large = "x" * 20_000
+    table.ask(f"INSERT INTO orders VALUES (1, '{large}', 1)")
+    table.ask("UPDATE orders SET n = 2")
+    table.ask("ALTER TABLE orders REPLICA IDENTITY FULL")
+    table.ask("UPDATE orders SET n = 3")
+    _, without, full = read(table.log(), start)
+    assert without.after == {"id": 1, "n": 2}
+    assert full.before == {"id": 1, "item": large, "n": 2}
+    assert full.after == {"id": 1, "item": large, "n": 3}
+
+
+def test_transactions_are_whole_and_in_the_order_of_their_commits(table: Table) -> None:
+    log = table.log()
+    start = log.beginning()
+    insert = f"INSERT INTO {table.name} VALUES (%s)".encode()
+    with psycopg.connect(table.server.dsn) as late, psycopg.connect(table.server.dsn) as early:
+        late.execute(insert, (1,))
+        early.execute(insert, (2,))
+        late.execute(insert, (3,))
+        early.commit()
+        middle = table.log().advance(start, 1 << 40)
+        assert [change.row["id"] for change in read(table.log(), start, middle)] == [2]
+        late.execute(insert, (4,))
+        late.commit()
+        late.execute(insert, (5,))
+        late.rollback()
+    found = read(table.log(), middle)
+    assert [(change.row["id"], change.order) for change in found] == [(1, 1), (3, 2), (4, 3)]
+    assert len({change.transaction for change in found}) == 1
+    assert [change.row["id"] for change in read(table.log(), start)] == [2, 1, 3, 4]
+
+
+def test_every_cut_of_the_log_gives_each_transaction_once(table: Table) -> None:
+    log = table.log()
+    start = log.beginning()
+    for number in range(6):
+        table.ask(f"INSERT INTO orders SELECT n FROM generate_series({number}0, {number}2) n")
+    end = log.advance(start, 1 << 40)
+    wanted = [change.row["id"] for change in read(table.log(), start, end)]
+    first, last = start.events, end.events
+    for cut in range(first, last + 1, max(1, (last - first) // 40)):
+        source = table.log()._source  # type: ignore[attr-defined]
+        parts = [[*source.read("0", first, cut)], [*source.read("0", cut, last)]]
+        assert [change.row["id"] for part in parts for change in part] == wanted
+        assert all(len(part) % 3 == 0 for part in parts)
+
+
+def test_the_slot_moves_with_what_is_released(table: Table) -> None:
+    log = table.log()
+    start = log.beginning()
+    table.ask("INSERT INTO orders VALUES (1)")
+    middle = log.advance(start, 1 << 40)
+    table.ask("INSERT INTO orders VALUES (2)")
+    log = table.log()
+    end = log.advance(middle, 1 << 40)
+    log.committed(end, None)
+    assert [change.row["id"] for change in read(table.log(), start)] == [1, 2]
+    log.committed(end, middle)
+    assert [change.row["id"] for change in read(table.log(), middle)] == [2]
+    with pytest.raises(CheckpointError, match=r"slot begins at .* it was moved or created again"):
+        read(table.log(), start)
+    trial = table.log(is_trial=True)
+    trial.head()
+    trial.committed(end, end)
+    assert [change.row["id"] for change in read(table.log(), middle)] == [2]
+
+
+def test_each_change_comes_once_while_the_server_is_killed(
+    table: Table, tmp_path: Path, eventually: Eventually
+) -> None:
+    out = tmp_path / "out.txt"
+    options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
+
+    def add(first: int, last: int) -> None:
+        table.ask(f"INSERT INTO orders SELECT n FROM generate_series({first}, {last}) n")
+
+    def came(wanted: list[str]) -> bool:
+        return out.exists() and out.read_text().splitlines() == wanted
+
+    run = Run(table.copying(out), options, InProcessHost(2))
+    run.begin()
+    name = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{table.name}'"
+    eventually(lambda: bool(table.server.ask(name)), "the slot is there", 60)
+    add(1, 3000)
+    wanted = [f"insert {n}" for n in range(1, 3001)]
+    eventually(lambda: came(wanted), "the first changes", 60)
+    table.server.stop(signal.SIGQUIT)
+    eventually(lambda: "PostgreSQL at 127.0.0.1" in run.status().waiting_for, "it says so", 60)
+    table.server.start()
+    table.ask("DELETE FROM orders WHERE id <= 2")
+    wanted += ["delete 1", "delete 2"]
+    eventually(lambda: came(wanted), "the changes after the crash", 60)
+    run.stop()
+    assert run.wait(180)
+    assert run.exception is None
+    add(3001, 3010)
+    again = Run(table.copying(out), options, InProcessHost(2))
+    again.begin()
+    wanted += [f"insert {n}" for n in range(3001, 3011)]
+    eventually(lambda: came(wanted), "the changes that came in between", 60)
+    again.stop()
+    assert again.wait(180)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["postgres_changes.move:1", "postgres_changes.moved:1", "commit.before:2", "commit.after:1"],
+)
+def test_a_killed_driver_copies_each_change_once(
+    table: Table, tmp_path: Path, child_of: Callable[..., Forks], fault: str
+) -> None:
+    child = child_of("tests.connectors.postgres.changes_child")
+    arguments = (table.server.dsn, table.name, tmp_path)
+    child_lines = [f"insert {n}" for n in range(1, 21)]
+    table.log().beginning()
+    for number in range(1, 11):
+        table.ask(f"INSERT INTO orders VALUES ({number})")
+    killed = child.run(*arguments, 10_000, WALLAROO_FAULT=fault)
+    assert killed[0] == -signal.SIGKILL
+    for number in range(11, 21):
+        table.ask(f"INSERT INTO orders VALUES ({number})")
+    assert child.run(*arguments, 20)[0] == 0
+    assert (tmp_path / "out.txt").read_text().splitlines() == child_lines
+
+
+def test_a_slot_that_is_gone_ends_the_run_with_the_ways_on(table: Table) -> None:
+    start = table.log().beginning()
+    table.ask("SELECT pg_drop_replication_slot('orders')")
+    with pytest.raises(CheckpointError, match=r"slot does not exist any more\. Begin again"):
+        table.log().reconcile(start)
+    table.ask("INSERT INTO orders VALUES (1)")
+    table.log().beginning()
+    with pytest.raises(CheckpointError, match="it was moved or created again"):
+        table.log().reconcile(start)
+
+
+def test_a_slot_that_the_server_gave_up_ends_the_run(table: Table) -> None:
+    start = table.log().beginning()
+    table.ask("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+    table.ask("SELECT pg_reload_conf()")
+    try:
+        state = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'orders'"
+        for _ in range(4):
+            table.ask("SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000))")
+            table.ask("SELECT pg_switch_wal()")
+        lost = table.ask(state)[0][0]
+        if lost == "unreserved":
+            words = table.log().head().error
+            assert f"slot '{table.name}' is about to be lost: " in words
+        table.ask("CHECKPOINT")
+        assert table.ask(state) == [("lost",)]
+        with pytest.raises(CheckpointError, match="slot is lost: the server has removed changes"):
+            table.log().reconcile(start)
+    finally:
+        table.ask("ALTER SYSTEM RESET max_slot_wal_keep_size")
+        table.ask("SELECT pg_reload_conf()")
+
+
+def test_what_is_missing_is_named_before_the_first_run(table: Table, server: Server) -> None:
+    table.ask("DROP PUBLICATION orders")
+    with pytest.raises(PeerError, match=r'CREATE PUBLICATION "orders_\d+" FOR TABLE'):
+        table.log().beginning()
+    table.ask("CREATE PUBLICATION orders FOR TABLE orders")
+    with pytest.raises(PeerError, match=r"a trial creates none\. Run the application once"):
+        table.log(is_trial=True).beginning()
+    table.ask("SELECT pg_create_logical_replication_slot('orders', 'test_decoding')")
+    with pytest.raises(PeerError, match="is of another plugin or database"):
+        table.log().beginning()
+    with running_server() as plain, pytest.raises(PeerError, match="Set wal_level=logical"):
+        Table(plain, "t").log().beginning()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"publication": ""}, "publication='' is no name"),
+        ({"slot": "A b"}, "slot='A b' is no name of a slot"),
+        ({"poll_s": 0}, "poll_s=0 is no time"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(WallarooParameterError, match=words):
+        PostgresChangesConfig(**{"name": "a", "dsn": "", "publication": "p", **options})
+    assert PostgresChangesConfig("My orders", "", "p").slot == "wallaroo_my_orders"
