@@ -18,7 +18,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from wallaroo.cli.application.targets import Target, only_one, target_of
+from wallaroo.cli.application.targets import SEVERAL, Target, only_one, target_of
 from wallaroo.cli.profile.figures import Details, KeyFigures, StepFigures, figures_between
 from wallaroo.cli.profile.processes import ProcessFigures, cpu_s, processes
 from wallaroo.cli.run.text import empty_table, live_table
@@ -31,7 +31,6 @@ OVER_S = 5.0  # shares and rates of steps are those of the last seconds: they ar
 STEPS_SHOWN = 8
 KEYS_SHOWN = 6
 PROCESSES_SHOWN = 8
-SEVERAL = 2  # exit code if the command line does not identify one application
 
 
 def add_parser(subparsers: Any) -> None:

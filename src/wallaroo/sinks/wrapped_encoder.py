@@ -6,20 +6,18 @@ Where it runs: the configuration travels; encoders run in workers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import update_wrapper
 from typing import Any
 
-from wallaroo.steps.kinds import Encoder
+from wallaroo.steps.kinds import Encoder, WrappedStep
 
 # Returns the staged form of an output; raises TypeError or ValueError, in words, if it has none.
 Pack = Callable[[Any], bytes]
 
 
-class WrappedEncoder(Encoder[Any]):
-    """The user's encoder ``inner``, whose outputs are packed by ``pack``.
+class WrappedEncoder(WrappedStep, Encoder[Any]):
+    """The user's encoder ``inner``, whose outputs are packed by ``pack``, which can be pickled."""
 
-    Name and place are the user's.  ``pack`` has to be picklable.
-    """
+    inner: Encoder[Any]
 
     def __init__(self, inner: Encoder[Any], pack: Pack):
         function = inner.function
@@ -28,27 +26,9 @@ class WrappedEncoder(Encoder[Any]):
             output = function(event)
             return None if output is None else pack(output)
 
-        update_wrapper(encode, function, updated=())  # checks see the user's parameters
         super().__init__(encode, inner.step_name, inner.on_error)
-        self.inner = inner
+        self._take_over(inner, pack)
         self.pack = pack
-        self.__wrapped__ = function
-        self.__module__ = inner.__module__
-        self.__qualname__ = inner.__qualname__
-        self.__doc__ = inner.__doc__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        used = ({"used_at": self.used_at},) if self.used_at else ()
-        return WrappedEncoder, (self.inner, self.pack), *used
-
-    @property
-    def place(self) -> str:
-        return self.used_at or self.inner.place
-
-    @property
-    def is_users(self) -> bool:
-        """Return whether the encoder that is wrapped is the user's."""
-        return self.inner.is_users
 
 
 def wrapped(inner: Any, pack: Pack) -> Any:

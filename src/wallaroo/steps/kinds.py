@@ -10,6 +10,7 @@ import pickle
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import update_wrapper
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from wallaroo.steps.context import Context
@@ -136,6 +137,37 @@ class Step:
             module = importable_module(self.__module__)
             return _of_function, (type(self), module, self.__qualname__, self.options()), *used
         return _by_value, (type(self), pickle_by_value(self.function), self.options()), *used
+
+
+class WrappedStep(Step):
+    """A step of this package around one of the user's, ``inner``: name and place are the user's.
+
+    A subclass is created with ``inner`` and what else it gives to `_take_over`.
+    """
+
+    inner: Step
+
+    def _take_over(self, inner: Step, *arguments: Any) -> None:
+        """Let checks see the user's function and its parameters."""
+        update_wrapper(self.function, inner.function, updated=())
+        self.inner = inner
+        self._arguments = (inner, *arguments)
+        self.__wrapped__ = inner.function
+        self.__module__ = inner.__module__
+        self.__qualname__ = inner.__qualname__
+        self.__doc__ = inner.__doc__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        used = ({"used_at": self.used_at},) if self.used_at else ()
+        return type(self), self._arguments, *used
+
+    @property
+    def place(self) -> str:
+        return self.used_at or self.inner.place
+
+    @property
+    def is_users(self) -> bool:
+        return self.inner.is_users
 
 
 class Computation(Step, Generic[In, Out]):

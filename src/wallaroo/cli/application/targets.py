@@ -24,6 +24,7 @@ from wallaroo.monitoring.status_api.queries import STATUS_PATH, status_of
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address, client_context, pinned_context
 
+SEVERAL = 2  # exit code if the command line does not identify one application
 _ADDRESS = re.compile(r"(?P<tls>https://)?(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
 
 

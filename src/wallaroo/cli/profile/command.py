@@ -20,6 +20,7 @@ from typing import Any
 
 from wallaroo.cli.application.arguments import trailing_parser
 from wallaroo.cli.application.targets import (
+    SEVERAL,
     Target,
     as_target,
     is_place,
@@ -37,7 +38,6 @@ from wallaroo.monitoring.status_api.discovery import running
 POLL_S = 0.25
 START_S_MAX = 300.0
 STOP_S_MAX = 90.0
-SEVERAL = 2  # exit code if the command line does not identify one application
 
 
 def add_parser(subparsers: Any) -> None:

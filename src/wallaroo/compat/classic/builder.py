@@ -21,16 +21,7 @@ from wallaroo.compat.classic import functions
 from wallaroo.compat.classic.codecs import with_encoder, with_name
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.wrapped_encoder import WrappedEncoder
-from wallaroo.steps.kinds import (
-    SKIP,
-    Computation,
-    ComputationMulti,
-    Encoder,
-    Filter,
-    KeyExtractor,
-    StateComputationMulti,
-    Step,
-)
+from wallaroo.steps import kinds
 from wallaroo.user_code.user_frames import user_place
 
 _OF_2018 = (OldStateComputation, OldStateComputationMulti)
@@ -185,14 +176,14 @@ class ApplicationBuilder:
         return self._lines[-1]
 
     def _made(self, method: str, computation: Any) -> Any:
-        if isinstance(computation, Computation | ComputationMulti):
+        if isinstance(computation, kinds.Computation | kinds.ComputationMulti):
             return computation
         if not inspect.isclass(computation):
             raise _wrong(f"{method}()", "Expecting a Computation class. Got an instance instead.")
         return computation()
 
     def _check_instances(self, method: str, computation: Any, state_builder: Any) -> None:
-        is_decorated = isinstance(computation, Step)
+        is_decorated = isinstance(computation, kinds.Step)
         if is_decorated and not isinstance(computation, _OF_2018):
             what = f"The {computation.kind} '{computation.step_name}' is not one for a state here."
             fix = "Decorate it with @wallaroo.state_computation(name='...'), without a state."
@@ -227,11 +218,11 @@ class _GraphBuilder:
         }
         if len(with_sink) < len(self._lines):
             keep = functions.is_kept(frozenset(with_sink))
-            pipeline = pipeline.to(Filter(keep, self._name("done")))  # type: ignore[call-overload]  # a step like others
+            pipeline = pipeline.to(kinds.Filter(keep, self._name("done")))  # type: ignore[call-overload]  # a step like others
         return pipeline.to_sinks([_own(number, sink) for number, sink in with_sink.items()])
 
     def _entered(self, number: int, line: _Line) -> Pipeline[Any]:
-        enter: Computation[Any, Any] = Computation(
+        enter: kinds.Computation[Any, Any] = kinds.Computation(
             functions.tagged(number), self._name(f"enter {line.name}")
         )
         return source(line.name, line.config).to(enter)
@@ -243,7 +234,7 @@ class _GraphBuilder:
             step = line.steps[stream.done[number]]
             if isinstance(step, _Stateful):
                 return
-            made: ComputationMulti[Any, Any] = ComputationMulti(
+            made: kinds.ComputationMulti[Any, Any] = kinds.ComputationMulti(
                 functions.stateless(number, step.computation),
                 self._name(_name_of(step.computation), line.name),
             )
@@ -284,15 +275,15 @@ class _GraphBuilder:
             if any(keys is None for keys in key_lists)
             else frozenset[Any]().union(*(keys for keys in key_lists if keys is not None))
         )
-        find: Computation[Any, Any] = Computation(
-            functions.keyed(partitions, listed), self._name(f"key of {state}"), SKIP
+        find: kinds.Computation[Any, Any] = kinds.Computation(
+            functions.keyed(partitions, listed), self._name(f"key of {state}"), kinds.SKIP
         )
-        extract: KeyExtractor[Any, Any] = KeyExtractor(
+        extract: kinds.KeyExtractor[Any, Any] = kinds.KeyExtractor(
             functions.key_of, self._name(f"partition of {state}")
         )
         builder = next(iter(users.values())).builder
         computations = {number: step.computation for number, step in users.items()}
-        compute: StateComputationMulti[Any, Any, Any] = StateComputationMulti(
+        compute: kinds.StateComputationMulti[Any, Any, Any] = kinds.StateComputationMulti(
             functions.stateful(computations, builder), self._name(state), functions.ClassicState
         )
         return pipeline.to(find).key_by(extract).to(compute)
@@ -342,9 +333,9 @@ def _own(number: int, sink: Any) -> Any:
     encoder = getattr(sink, "encoder", None)
     if isinstance(encoder, WrappedEncoder):
         encoder = encoder.inner  # `replace` wraps its argument
-    encode = encoder.function if isinstance(encoder, Encoder) else None
-    name = encoder.step_name if isinstance(encoder, Encoder) else "encode"
-    made: Encoder[Any] = Encoder(functions.encoded(number, encode), name)
+    encode = encoder.function if isinstance(encoder, kinds.Encoder) else None
+    name = encoder.step_name if isinstance(encoder, kinds.Encoder) else "encode"
+    made: kinds.Encoder[Any] = kinds.Encoder(functions.encoded(number, encode), name)
     return replace(sink, encoder=made)
 
 

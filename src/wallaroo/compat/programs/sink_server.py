@@ -13,22 +13,7 @@ import socket
 import threading
 import time
 
-from wallaroo.protocols.connector.frames import (
-    VERSIONS,
-    Ack,
-    EndOfStream,
-    Error,
-    Frame,
-    FrameSplitter,
-    Hello,
-    MalformedFrameError,
-    Message,
-    Notify,
-    NotifyAck,
-    Ok,
-    decode,
-    encode,
-)
+from wallaroo.protocols.connector import frames
 from wallaroo.protocols.connector.two_phase import (
     CONTROL_STREAM,
     ListUncommitted,
@@ -95,41 +80,41 @@ class SinkServer:
             data = client.socket.recv(READ_BYTES)
             contents = client.splitter.feed(data)
             answers = [answer for content in contents for answer in self._take(client, content)]
-            client.socket.sendall(b"".join(map(encode, answers)))
-        except (OSError, MalformedFrameError):
+            client.socket.sendall(b"".join(map(frames.encode, answers)))
+        except (OSError, frames.MalformedFrameError):
             return False
         except Exception:  # noqa: BLE001  # the server's one error boundary: others are served on
             _LOG.exception("A client of the sink connector is dropped:")
             return False
-        return bool(data) and not any(isinstance(answer, Error) for answer in answers)
+        return bool(data) and not any(isinstance(answer, frames.Error) for answer in answers)
 
     def _drop(self, client: _Client) -> None:
         self._selector.unregister(client.socket)
         with contextlib.suppress(OSError):
             client.socket.close()
 
-    def _take(self, client: _Client, content: bytes) -> list[Frame]:
-        frame = decode(content)
-        if isinstance(frame, Hello):
-            if frame.version not in VERSIONS or frame.cookie != self._cookie:
-                return [Error(b"the version or the cookie is not this sink's")]
+    def _take(self, client: _Client, content: bytes) -> list[frames.Frame]:
+        frame = frames.decode(content)
+        if isinstance(frame, frames.Hello):
+            if frame.version not in frames.VERSIONS or frame.cookie != self._cookie:
+                return [frames.Error(b"the version or the cookie is not this sink's")]
             client.output = self._instances.setdefault(frame.instance, _Output())
             client.output.waiting.clear()
-            return [Ok(CREDITS)]
+            return [frames.Ok(CREDITS)]
         output = client.output
         if output is None:
-            return [Error(b"HELLO comes first")]
-        if isinstance(frame, Notify):
-            return [NotifyAck(True, frame.stream, output.end)]
-        if isinstance(frame, EndOfStream):
-            return [Ack(1, ((frame.stream, output.end),))]
-        if isinstance(frame, Message) and frame.stream == CONTROL_STREAM:
+            return [frames.Error(b"HELLO comes first")]
+        if isinstance(frame, frames.Notify):
+            return [frames.NotifyAck(True, frame.stream, output.end)]
+        if isinstance(frame, frames.EndOfStream):
+            return [frames.Ack(1, ((frame.stream, output.end),))]
+        if isinstance(frame, frames.Message) and frame.stream == CONTROL_STREAM:
             return self._transact(output, frame.payload)
-        if isinstance(frame, Message):
+        if isinstance(frame, frames.Message):
             output.waiting.append(frame)
         return []
 
-    def _transact(self, output: _Output, content: bytes) -> list[Frame]:
+    def _transact(self, output: _Output, content: bytes) -> list[frames.Frame]:
         request = unpack(content)
         if isinstance(request, ListUncommitted):
             return [framed(ReplyUncommitted(request.tag, tuple(output.voted)))]
@@ -151,8 +136,8 @@ class _Output:
 
     def __init__(self) -> None:
         self.end = 0  # end of the committed bytes
-        self.waiting: list[Message] = []  # not in a transaction yet
-        self.voted: dict[bytes, list[Message]] = {}
+        self.waiting: list[frames.Message] = []  # not in a transaction yet
+        self.voted: dict[bytes, list[frames.Message]] = {}
 
     def holds(self, start: int, end: int) -> bool:
         """Return whether exactly these bytes are waiting."""
@@ -169,5 +154,5 @@ class _Client:
 
     def __init__(self, sock: socket.socket):
         self.socket = sock
-        self.splitter = FrameSplitter()
+        self.splitter = frames.FrameSplitter()
         self.output: _Output | None = None

@@ -6,14 +6,13 @@ Where it runs: the feeder packs, workers unpack; pure.
 from __future__ import annotations
 
 import pickle
-from functools import update_wrapper
 from typing import Any
 
-from wallaroo.steps.kinds import Decoder
+from wallaroo.steps.kinds import Decoder, WrappedStep
 from wallaroo.vectorized.steps import BatchDecoder
 
 
-class PackedRowDecoder(Decoder[Any]):
+class PackedRowDecoder(WrappedStep, Decoder[Any]):
     """The user's decoder ``inner`` of rows, as a decoder of packed rows."""
 
     def __init__(self, inner: Decoder[Any]):
@@ -22,26 +21,8 @@ class PackedRowDecoder(Decoder[Any]):
         def decode(payload: Any) -> Any:
             return function(pickle.loads(payload))
 
-        update_wrapper(decode, function, updated=())  # checks see the user's parameters
         super().__init__(decode, inner.step_name, on_error=inner.on_error, is_pure=inner.is_pure)
-        self.inner = inner
-        self.__wrapped__ = function
-        self.__module__ = inner.__module__
-        self.__qualname__ = inner.__qualname__
-        self.__doc__ = inner.__doc__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        used = ({"used_at": self.used_at},) if self.used_at else ()
-        return PackedRowDecoder, (self.inner,), *used
-
-    @property
-    def place(self) -> str:
-        return self.used_at or self.inner.place
-
-    @property
-    def is_users(self) -> bool:
-        """Return whether the decoder of rows is the user's."""
-        return self.inner.is_users
+        self._take_over(inner)
 
 
 def row_decoder_of(decoder: Any) -> Any:

@@ -12,18 +12,7 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from wallaroo.dataflow.graph.nodes import (
-    BranchNode,
-    CollectNode,
-    EndsNode,
-    KeyByNode,
-    MergeNode,
-    Node,
-    SideNode,
-    SinkNode,
-    SourceNode,
-    StepNode,
-)
+from wallaroo.dataflow.graph import nodes
 from wallaroo.dataflow.graph.render import label_of
 from wallaroo.dataflow.graph.walk import (
     idle_key_bys,
@@ -70,7 +59,7 @@ class _Arrow:
     bends: tuple[_Box, ...]  # its places in the layers between, each that of a box
 
 
-def svg(root: Node, name: str = "pipeline") -> str:
+def svg(root: nodes.Node, name: str = "pipeline") -> str:
     """Draw the graph up to a node."""
     boxes, arrows = _boxes_and_arrows(root)
     places = _places(boxes, arrows)
@@ -90,16 +79,16 @@ def svg(root: Node, name: str = "pipeline") -> str:
     return "".join(parts)
 
 
-def _boxes_and_arrows(root: Node) -> tuple[list[_Box], list[_Arrow]]:
+def _boxes_and_arrows(root: nodes.Node) -> tuple[list[_Box], list[_Arrow]]:
     idle = idle_key_bys(root)
     meeting = meetings(root)
     boxes: list[_Box] = []
     arrows: list[_Arrow] = []
-    of_node: dict[Node, _Box] = {}
+    of_node: dict[nodes.Node, _Box] = {}
     for node in walk(root):
-        if isinstance(node, EndsNode):
+        if isinstance(node, nodes.EndsNode):
             continue
-        if isinstance(node, SideNode):
+        if isinstance(node, nodes.SideNode):
             of_node[node] = of_node[node.upstream]
             continue
         above = upstreams(node)
@@ -109,7 +98,7 @@ def _boxes_and_arrows(root: Node) -> tuple[list[_Box], list[_Arrow]]:
             boxes.append(box)
             of_node[node] = box
             for each in above:
-                label = str(each.is_true).lower() if isinstance(each, SideNode) else ""
+                label = str(each.is_true).lower() if isinstance(each, nodes.SideNode) else ""
                 before = of_node[each]
                 between = range(before.layer + 1, layer)
                 bends = tuple(_Box("bend", "", "", passed) for passed in between)
@@ -118,23 +107,23 @@ def _boxes_and_arrows(root: Node) -> tuple[list[_Box], list[_Arrow]]:
     return boxes, arrows
 
 
-def _titles(node: Node) -> list[tuple[str, str, str]]:
+def _titles(node: nodes.Node) -> list[tuple[str, str, str]]:
     """Return kind, name and text of a node's boxes: one, or one for each sink."""
     match node:
-        case SourceNode():
+        case nodes.SourceNode():
             return [("source", node.name, label_of(node.config))]
-        case SinkNode():
+        case nodes.SinkNode():
             return [("sink", label_of(config), _name(config, "encoder")) for config in node.sinks]
-        case StepNode():
+        case nodes.StepNode():
             kind = "state" if is_state_step(node) else "step"
             return [(kind, _name(node, "step"), str(getattr(node.step, "kind", "step")))]
-        case KeyByNode():
+        case nodes.KeyByNode():
             return [("key", _name(node, "extractor"), "key_by")]
-        case BranchNode():
+        case nodes.BranchNode():
             return [("step", _name(node, "step"), "branch")]
-        case CollectNode():
+        case nodes.CollectNode():
             return [("key", "collect", "one key for all")]
-        case MergeNode():
+        case nodes.MergeNode():
             return [("step", "merge", "")]
     raise TypeError(f"a {type(node).__name__} has no box")
 

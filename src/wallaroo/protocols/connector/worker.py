@@ -27,24 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from wallaroo.protocols.connector.frames import (
-    NO_POINT,
-    VERSIONS,
-    Ack,
-    EndOfStream,
-    Error,
-    Frame,
-    FrameSplitter,
-    Hello,
-    MalformedFrameError,
-    Message,
-    Notify,
-    NotifyAck,
-    Ok,
-    Restart,
-    decode,
-    encode,
-)
+from wallaroo.protocols.connector import frames
 
 
 class State(Enum):
@@ -61,7 +44,7 @@ class Stream:
     """The state of a stream, across connections and runs."""
 
     name: bytes
-    last: int = NO_POINT  # id of the last message accepted; NO_POINT: none yet
+    last: int = frames.NO_POINT  # id of the last message accepted; NO_POINT: none yet
     owner: object | None = None  # the session that may send it
     is_ended: bool = False
 
@@ -160,7 +143,7 @@ class SourceSession:
         self._cookie = cookie
         self._credits = Credits(credits_max, refill)
         self._is_refused = False  # whether the client waits for an ACK to try a stream again
-        self._splitter = FrameSplitter()
+        self._splitter = frames.FrameSplitter()
         self._out: list[bytes] = []
         self._points: dict[int, int] = {}  # to be acknowledged with the next ACK
         self.state = State.CONNECTED
@@ -172,10 +155,10 @@ class SourceSession:
         events: list[Event] = []
         try:
             for content in self._splitter.feed(data) if self._is_live else ():
-                events += self._take(decode(content))
+                events += self._take(frames.decode(content))
                 if not self._is_live:
                     return events
-        except MalformedFrameError as error:
+        except frames.MalformedFrameError as error:
             self._fail(str(error))
         self._refill_low()
         return events
@@ -216,7 +199,7 @@ class SourceSession:
     def restart(self, address: bytes = b"") -> None:
         """Ask the client to connect again, elsewhere if an address is given, and to rewind."""
         if self.state is State.STREAMING:
-            self._send(Restart(address))
+            self._send(frames.Restart(address))
         self.state = State.CLOSED
         self._streams.leave(self)
 
@@ -234,52 +217,52 @@ class SourceSession:
 
     # -- one frame --------------------------------------------------------------------------------
 
-    def _take(self, frame: Frame) -> Iterator[Event]:
+    def _take(self, frame: frames.Frame) -> Iterator[Event]:
         handler = _HANDLERS.get((self.state, type(frame)))
         if handler is None:
             wanted = "HELLO first" if self.state is State.CONNECTED else "not a worker's frame"
             self._fail(f"unexpected {type(frame).__name__} frame: {wanted}")
             return
-        is_message = type(frame) is Message
+        is_message = type(frame) is frames.Message
         if self.state is State.STREAMING and not self._credits.spend(is_message=is_message):
             self._fail("a message was sent without a credit")
             return
         yield from handler(self, frame)
 
-    def _hello(self, frame: Hello) -> Iterator[Event]:
-        if frame.version not in VERSIONS:
+    def _hello(self, frame: frames.Hello) -> Iterator[Event]:
+        if frame.version not in frames.VERSIONS:
             self._fail(f"unknown protocol version {frame.version.decode('utf-8', 'replace')!r}")
         elif frame.cookie != self._cookie:
             self._fail("the cookie is not this source's")
         else:
             self.program = f"{_text(frame.program)} {_text(frame.instance)}".strip()
             self.state = State.STREAMING
-            self._send(Ok(self._credits.begin()))
+            self._send(frames.Ok(self._credits.begin()))
         yield from ()
 
-    def _notify(self, frame: Notify) -> Iterator[Event]:
+    def _notify(self, frame: frames.Notify) -> Iterator[Event]:
         stream = self._streams.claim(frame.stream, frame.name, self)
         if stream is None:
             self._is_refused = True
-            self._send(NotifyAck(False, frame.stream, frame.point))
+            self._send(frames.NotifyAck(False, frame.stream, frame.point))
         else:
-            self._send(NotifyAck(True, frame.stream, stream.last))
+            self._send(frames.NotifyAck(True, frame.stream, stream.last))
         yield from ()
 
-    def _message(self, frame: Message) -> Iterator[Event]:
+    def _message(self, frame: frames.Message) -> Iterator[Event]:
         stream = self._open_stream(frame.stream)
         if stream is None:
             self._fail(f"a message of stream {frame.stream}, which is not open on this connection")
             return
-        if frame.id == NO_POINT:
-            self._fail(f"message id {NO_POINT} is reserved")
+        if frame.id == frames.NO_POINT:
+            self._fail(f"message id {frames.NO_POINT} is reserved")
             return
-        if stream.last != NO_POINT and frame.id <= stream.last:
+        if stream.last != frames.NO_POINT and frame.id <= stream.last:
             return
         stream.last = frame.id
         yield Taken(frame.stream, frame.id, frame.event_time, frame.key, frame.payload)
 
-    def _end_of_stream(self, frame: EndOfStream) -> Iterator[Event]:
+    def _end_of_stream(self, frame: frames.EndOfStream) -> Iterator[Event]:
         stream = self._open_stream(frame.stream)
         if stream is None:
             self._fail(f"the end of stream {frame.stream}, which is not open on this connection")
@@ -294,7 +277,7 @@ class SourceSession:
         is_open = stream is not None and stream.owner is self and not stream.is_ended
         return stream if is_open else None
 
-    def _client_failed(self, frame: Error) -> Iterator[Event]:
+    def _client_failed(self, frame: frames.Error) -> Iterator[Event]:
         self.state = State.FAILED
         self.failure = f"the client reports: {_text(frame.reason)}"
         self._streams.leave(self)
@@ -305,7 +288,7 @@ class SourceSession:
     def _answer(self) -> None:
         given = self._credits.give()
         self._is_refused = False
-        self._send(Ack(given, tuple(self._points.items())))
+        self._send(frames.Ack(given, tuple(self._points.items())))
         for stream, point in self._points.items():
             known = self._streams.by_id[stream]
             if known.is_ended and known.last == point:
@@ -313,13 +296,13 @@ class SourceSession:
         self._points.clear()
 
     def _fail(self, reason: str) -> None:
-        self._send(Error(reason.encode()))
+        self._send(frames.Error(reason.encode()))
         self.failure = reason
         self.state = State.FAILED
         self._streams.leave(self)
 
-    def _send(self, frame: Frame) -> None:
-        self._out.append(encode(frame))
+    def _send(self, frame: frames.Frame) -> None:
+        self._out.append(frames.encode(frame))
 
 
 def _text(raw: bytes) -> str:
@@ -328,10 +311,10 @@ def _text(raw: bytes) -> str:
 
 _Handler = Callable[..., Iterator[Event]]
 _HANDLERS: dict[tuple[State, type], _Handler] = {
-    (State.CONNECTED, Hello): SourceSession._hello,
-    (State.CONNECTED, Error): SourceSession._client_failed,
-    (State.STREAMING, Notify): SourceSession._notify,
-    (State.STREAMING, Message): SourceSession._message,
-    (State.STREAMING, EndOfStream): SourceSession._end_of_stream,
-    (State.STREAMING, Error): SourceSession._client_failed,
+    (State.CONNECTED, frames.Hello): SourceSession._hello,
+    (State.CONNECTED, frames.Error): SourceSession._client_failed,
+    (State.STREAMING, frames.Notify): SourceSession._notify,
+    (State.STREAMING, frames.Message): SourceSession._message,
+    (State.STREAMING, frames.EndOfStream): SourceSession._end_of_stream,
+    (State.STREAMING, frames.Error): SourceSession._client_failed,
 }

@@ -138,16 +138,16 @@ class ResidentTasks:
             threading.Thread(target=self._identify, args=(connection,), daemon=True).start()
 
     def _identify(self, connection: socket.socket) -> None:
-        identity = self._listener.identified(connection, IDENTIFY_S)
-        if identity is None:
+        peer = self._listener.identified(connection, IDENTIFY_S)
+        if peer is None:
             return
-        identity.settimeout(IDENTIFY_S)
+        peer.settimeout(IDENTIFY_S)
         try:
-            hello: Hello = pickle.loads(receive(identity))
+            hello: Hello = pickle.loads(receive(peer))
         except (EOFError, OSError):  # the task has ended; Spark's second attempt at it reports that
-            identity.close()
+            peer.close()
         else:
-            self._arrived.put(Arrival(hello, identity))
+            self._arrived.put(Arrival(hello, peer))
 
     def run(
         self, epoch: Epoch, plan_ahead: Callable[[Epoch], Ahead | None] = _nothing_ahead

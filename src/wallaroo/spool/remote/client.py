@@ -20,17 +20,7 @@ from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign, verif
 from wallaroo.network.tls_sockets import Address, pinned_context
 from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import Boundary, Chunk, folder_of
-from wallaroo.spool.remote.wire import (
-    ANSWER,
-    CLIENT_HELLO,
-    LOST,
-    MAGIC,
-    OK,
-    REQUEST,
-    SERVER_HELLO,
-    TEXT_BYTES_MAX,
-    VERSION,
-)
+from wallaroo.spool.remote import wire
 
 RETRY_S_MAX = 15.0  # without a new chunk: a restart of the server is slow on a busy machine
 RECEIVE_S_MAX = 30.0  # for the next bytes of a range: readers take turns at the server
@@ -171,7 +161,7 @@ class _Link:
         self._piece = b""
         self.byte = low
         name = folder.encode()
-        self._socket.sendall(REQUEST.pack(len(name), low, high) + name)
+        self._socket.sendall(wire.REQUEST.pack(len(name), low, high) + name)
         self._answer(high - low)
 
     def window(self, byte: int, count: int) -> bytes:
@@ -189,16 +179,17 @@ class _Link:
         return self._piece
 
     def _authenticate(self, secret: bytes) -> None:
-        magic, version, challenge = SERVER_HELLO.unpack(self._receive(SERVER_HELLO.size))
-        if magic != MAGIC or version != VERSION:
+        magic, version, challenge = wire.SERVER_HELLO.unpack(self._receive(wire.SERVER_HELLO.size))
+        if magic != wire.MAGIC or version != wire.VERSION:
             raise self._protocol_error(
-                f"it says {magic!r}, version {version}, and not {MAGIC!r}, version {VERSION}"
+                f"it says {magic!r}, version {version}, "
+                f"and not {wire.MAGIC!r}, version {wire.VERSION}"
             )
         nonce = secrets.token_bytes(CHALLENGE_BYTES)
         self._socket.sendall(
-            CLIENT_HELLO.pack(
-                MAGIC,
-                VERSION,
+            wire.CLIENT_HELLO.pack(
+                wire.MAGIC,
+                wire.VERSION,
                 nonce,
                 sign(b"client", secret, challenge, nonce),
             )
@@ -209,15 +200,15 @@ class _Link:
 
     def _answer(self, length_expected: int) -> None:
         """Receive the header of an answer of a known length; raise the error it reports."""
-        status, length = ANSWER.unpack(self._receive(ANSWER.size))
-        if status == OK and length == length_expected:
+        status, length = wire.ANSWER.unpack(self._receive(wire.ANSWER.size))
+        if status == wire.OK and length == length_expected:
             return
-        if status == OK or length > TEXT_BYTES_MAX:
+        if status == wire.OK or length > wire.TEXT_BYTES_MAX:
             raise self._protocol_error(
                 f"it answers with {length} bytes where {length_expected} are asked for"
             )
         words = self._receive(length).decode("utf-8", "replace")
-        raise CheckpointError(words) if status == LOST else self._protocol_error(words)
+        raise CheckpointError(words) if status == wire.LOST else self._protocol_error(words)
 
     def _protocol_error(self, what: str) -> PeerError:
         host, port = self._address

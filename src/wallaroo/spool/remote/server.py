@@ -32,19 +32,8 @@ from wallaroo.processes.child import Parent, end_of, say
 from wallaroo.processes.open_files import allow_many_files, files_max
 from wallaroo.spool.format import Segment, corrupt
 from wallaroo.spool.reader import SpoolReader, open_segment
+from wallaroo.spool.remote import wire
 from wallaroo.spool.remote.session import AUTHENTICATION_S_MAX, ProtocolError, RangeSession, Waiting
-from wallaroo.spool.remote.wire import (
-    ANSWER,
-    CLIENT_HELLO,
-    LOST,
-    MAGIC,
-    NAME_BYTES_MAX,
-    OK,
-    REFUSED,
-    REQUEST,
-    SERVER_HELLO,
-    VERSION,
-)
 
 # one per Python worker of the cluster, with room; a quarter of the files this process may have, if
 # less
@@ -207,35 +196,35 @@ class RangeServer:
             # the last in line to make room
             self._sessions[number] = self._sessions.pop(number)
             session.is_idle = True
-            yield from session.receive(REQUEST.size)
+            yield from session.receive(wire.REQUEST.size)
             session.is_idle = False
-            name_bytes, low, high = REQUEST.unpack(session.received)
-            if not 0 < name_bytes <= NAME_BYTES_MAX:
+            name_bytes, low, high = wire.REQUEST.unpack(session.received)
+            if not 0 < name_bytes <= wire.NAME_BYTES_MAX:
                 raise ProtocolError(f"it asked for a name of {name_bytes} bytes")
             yield from session.receive(name_bytes)
             yield from self._serve(session, session.received.decode("utf-8", "replace"), low, high)
 
     def _authenticate(self, session: RangeSession) -> Waiting:
         challenge = secrets.token_bytes(CHALLENGE_BYTES)
-        yield from session.send(SERVER_HELLO.pack(MAGIC, VERSION, challenge))
+        yield from session.send(wire.SERVER_HELLO.pack(wire.MAGIC, wire.VERSION, challenge))
         try:
-            yield from session.receive(CLIENT_HELLO.size)
+            yield from session.receive(wire.CLIENT_HELLO.size)
         except OSError:
             if session.received:
                 raise ProtocolError(_not_hello(session)) from None
             raise  # a port scan, or a probe of the port
-        magic, version, other, proof = CLIENT_HELLO.unpack(session.received)
-        if magic != MAGIC or version != VERSION:
+        magic, version, other, proof = wire.CLIENT_HELLO.unpack(session.received)
+        if magic != wire.MAGIC or version != wire.VERSION:
             raise ProtocolError(_not_hello(session))
         if not verify(proof, b"client", self._secret, challenge, other):
-            yield from session.answer(REFUSED, b"it refused this run's secret")
+            yield from session.answer(wire.REFUSED, b"it refused this run's secret")
             raise ProtocolError("it does not know this run's secret")
-        yield from session.answer(OK, sign(b"server", self._secret, challenge, other))
+        yield from session.answer(wire.OK, sign(b"server", self._secret, challenge, other))
 
     def _serve(self, session: RangeSession, name: str, low: int, high: int) -> Waiting:
         if not name.endswith(".spool") or "/" in name or "\0" in name or low >= high:
             yield from session.answer(
-                REFUSED, f"it has no range {low} to {high} of {name!r}".encode()
+                wire.REFUSED, f"it has no range {low} to {high} of {name!r}".encode()
             )
             raise ProtocolError(
                 f"it asked for {low} to {high} of {name!r}, which is no range of a spool"
@@ -243,9 +232,9 @@ class RangeServer:
         try:
             parts = _checked_parts(self._root / name, low, high)
         except CheckpointError as error:
-            yield from session.answer(LOST, str(error).encode())
+            yield from session.answer(wire.LOST, str(error).encode())
             return
-        yield from session.send(ANSWER.pack(OK, high - low))
+        yield from session.send(wire.ANSWER.pack(wire.OK, high - low))
         for segment, first, last in parts:
             fd = open_segment(segment)
             try:
