@@ -39,20 +39,11 @@ def times_of(plan: Plan, marks: Watermarks, now_ns: int) -> RunTimes:
         lag_ns = holds[stage.id]
         for step in stage.steps:
             if step.is_stateful:
-<<<<<<< HEAD
-                status = _status(marks.watermark_ns, now_ns, watermark_lag_ns)
-                status = replace(status, held_by=held_by)
-                if is_idle:
-                    status = _idle(status)
-                steps.append(StepTime(step.step_name, status))
-            watermark_lag_ns += step.watermark_lag_ns
-=======
                 time = replace(_status(marks.watermark_ns, now_ns, lag_ns), held_by=held_by)
                 if is_idle:
                     time = _idle(time)
                 steps.append(StepTime(step.step_name, time))
             lag_ns += step.watermark_lag_ns
->>>>>>> h/house
     return RunTimes(sources, tuple(steps))
 
 
