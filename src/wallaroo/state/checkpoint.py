@@ -24,7 +24,6 @@ output of that commit could be delivered and a power cut undo the commit.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import uuid
@@ -43,8 +42,8 @@ from wallaroo.state.log.layout import (
     COMMITS,
     FOLDERS,
     FORMAT,
-    VERSION,
     VIEW,
+    identity_bytes,
     read_identity,
 )
 from wallaroo.state.log.storage import LocalStorage
@@ -207,8 +206,6 @@ def _empty(root: Path) -> None:
 def _identify(root: Path, is_durable: bool) -> str:
     if not (root / FORMAT).exists():
         identity = uuid.uuid4().hex
-        LocalStorage(str(root), is_durable).publish(
-            FORMAT, json.dumps({"version": VERSION, "id": identity}).encode()
-        )
+        LocalStorage(str(root), is_durable).publish(FORMAT, identity_bytes(identity))
         return identity
     return read_identity(root)

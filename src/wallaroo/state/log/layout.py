@@ -20,7 +20,7 @@ SPOOL = "spool"
 OUTBOX = "outbox"
 VIEW = "view"
 PLAN = "plan.json"  # a file
-CRC = "crc32"  # the name, in a plan, of its own checksum; earlier versions wrote none
+CRC = "crc32"  # the name, in plan and format, of their own checksum; earlier versions wrote none
 FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, SPOOL, OUTBOX, VIEW)
 
 
@@ -35,6 +35,8 @@ def read_identity(root: Path) -> str:
         content = json.loads(file.read_text())
         version = int(content["version"])
         identity = str(content["id"])
+        if content.get(CRC) not in (None, _checksum(f"{version} {identity}")):
+            raise ValueError("the checksum is wrong")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(
             f"{root} is no checkpoint. Give the folder that `wallaroo run --checkpoint` was given."
@@ -49,6 +51,12 @@ def read_identity(root: Path) -> str:
         ) from error
     check_version(str(root), version, VERSION)
     return identity
+
+
+def identity_bytes(identity: str) -> bytes:
+    """Return the content of the file for a checkpoint's id."""
+    checksum = _checksum(f"{VERSION} {identity}")
+    return json.dumps({"version": VERSION, "id": identity, CRC: checksum}).encode()
 
 
 def read_plan(root: Path) -> str:
