@@ -336,9 +336,18 @@ class TestOnAServer:
         config = NATSSinkConfig(server.url, subject, stream=expected)
         committer = opened(config, tmp_path)
         committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, "m"))
-        with pytest.raises(PeerError, match=f"refuses batch 0 for .*{words}.*Nothing is lost"):
+        with pytest.raises(
+            PeerError, match=f"refuses (batch 0|output) for .*{words}.*Nothing is lost"
+        ):
             committer.close(DRAIN_S)
         assert committer.status().pending_bytes > 0
+
+    def test_a_subject_that_no_stream_takes_is_found_before_anything_is_committed(
+        self, tmp_path: Path, server: NATSServer
+    ) -> None:
+        committer = opened(NATSSinkConfig(server.url, "nowhere"), tmp_path)
+        with pytest.raises(PeerError, match="no stream takes subject 'nowhere'"):
+            committer.check(60)
 
     @pytest.mark.parametrize(
         "fault", [pytest.param("nats.publish:2", marks=pytest.mark.long), "nats.confirmed:2"]

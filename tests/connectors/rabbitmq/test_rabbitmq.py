@@ -143,9 +143,18 @@ class TestOnAServer:
         committer = opened(config, tmp_path)
         tokens = staged(config, tmp_path, 0, packed(config, "m"))  # type: ignore[arg-type]
         committer.commit(commit_of(0), tokens)
-        with pytest.raises(PeerError, match=f"refuses batch 0 for .*{words}.*Nothing is lost"):
+        with pytest.raises(
+            PeerError, match=f"refuses (batch 0|output) for .*{words}.*Nothing is lost"
+        ):
             committer.close(DRAIN_S)
         assert committer.status().pending_bytes > 0
+
+    def test_an_exchange_that_is_missing_is_found_before_anything_is_committed(
+        self, tmp_path: Path, server: RabbitMQ
+    ) -> None:
+        committer = opened(RabbitMQSinkConfig(server.url, None, "missing", "q"), tmp_path)
+        with pytest.raises(PeerError, match="NOT_FOUND - no exchange 'missing'"):
+            committer.check(60)
 
     def test_a_server_that_takes_messages_again_is_not_called_full_later(
         self, server: RabbitMQ, queue: str

@@ -101,6 +101,17 @@ def test_a_checkpoint_is_held_once_within_a_process_too(tmp_path: Path) -> None:
     held.release()
 
 
+def test_a_flipped_bit_of_the_identity_is_reported_with_its_file(tmp_path: Path) -> None:
+    open_checkpoint(tmp_path, is_durable=False).release()
+    file = tmp_path / "format.json"
+    content = file.read_bytes()
+    place = content.index(b'"id": "') + 10
+    file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+
+    with pytest.raises(CheckpointError, match=r"format\.json is damaged. Restore it"):
+        open_checkpoint(tmp_path, is_durable=False)
+
+
 @pytest.mark.parametrize(
     "damaged",
     [

@@ -33,6 +33,9 @@ DOUBT_S = 0.5  # the same, while something does not fit
 # started do not know all of them for a moment
 CONFIRM_S = 10.0
 PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
+# A client that no broker answers for so long is closed and opened again: some were seen that never
+# connected again, while the broker answered others.
+REOPEN_S = 30.0
 Answer = TypeVar("Answer")
 
 
@@ -63,6 +66,7 @@ class Brokers:
     def __init__(self, subscription: TopicsQuery):
         self._subscription = subscription
         self._opened: Inquiry | None = None
+        self._answered_at = time.monotonic()  # or when the client was opened
         self._asked_at = float("-inf")  # the last query for topics
         self._first: Flat = {}
         self._ids: dict[str, str] = {}
@@ -137,6 +141,7 @@ class Brokers:
     def _inquiry(self) -> Inquiry:
         if self._opened is None:
             query = self._subscription
+            self._answered_at = time.monotonic()
             self._opened = Inquiry(
                 query.brokers,
                 dict(query.options),
@@ -148,14 +153,24 @@ class Brokers:
 
     def _ask(self, ask: Callable[[Inquiry], Answer]) -> Answer:
         try:
-            return ask(self._inquiry())
+            answer = ask(self._inquiry())
+            self._answered_at = time.monotonic()
+            return answer
         except KafkaException as raised:
             error = error_of(raised)
+            if is_transient(error) and time.monotonic() - self._answered_at > REOPEN_S:
+                self._close()
             own = self._subscription
             where = f"source '{own.source}': Kafka at {own.brokers}"
             if is_transient(error):
                 raise PeerError(f"{where} is unavailable ({sentence(error)})") from raised
             raise PeerError(f"{where}: {sentence(error)}; correct the configuration.") from raised
+
+    def _close(self) -> None:
+        """Close the client; the next query opens another one."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     def _no_topic(self, wanted: str, there: list[str]) -> PeerError:
         own = self._subscription

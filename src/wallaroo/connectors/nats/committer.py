@@ -46,6 +46,13 @@ class StreamPublisher:
         """Subscribe to the answers."""
         await self._client.subscribe(f"{self._inbox}.*", cb=self._note)
 
+    async def require_stream(self) -> None:
+        """Raise DeliveryError if no stream takes the subject, as far as the server says so."""
+        if self._config.subject:
+            refusal = await self._unanswered(self._config.subject, LOOK_S)
+            if not refusal.is_transient:
+                raise refusal
+
     async def publish(self, part: Slice) -> None:
         """Publish; return when all are confirmed.  Raises a client's error or DeliveryError."""
         expected = {EXPECTED_STREAM: self._config.stream} if self._config.stream else {}
@@ -92,10 +99,10 @@ class StreamPublisher:
         self._error = self._error or error
         self._changed.set()
 
-    async def _unanswered(self, subject: str) -> DeliveryError:
+    async def _unanswered(self, subject: str, timeout_s: float = TIMEOUT_S) -> DeliveryError:
         """Return why no stream answered: there may be none."""
         try:
-            await self._client.jetstream(timeout=TIMEOUT_S).find_stream_name_by_subject(subject)
+            await self._client.jetstream(timeout=timeout_s).find_stream_name_by_subject(subject)
         except NotFoundError:
             return DeliveryError(f"no stream takes subject '{subject}'", False)
         except ERRORS.types as error:
@@ -154,4 +161,5 @@ class NATSSystem(AckingSystem[NATSSinkConfig]):
         """Connect; return what publishes."""
         publisher = StreamPublisher(await connected(self._server), self._context.sink, self._config)
         await publisher.open()
+        await publisher.require_stream()
         return publisher

@@ -27,7 +27,9 @@ class RabbitMQSession(SlicedSession):
         super().__init__(checkpoint, progress, SLICE)
         self._config = config
         parameters = parameters_of(config.url, has_heartbeats=False)
-        self._publisher = ChannelPublisher(parameters, is_mandatory=config.mandatory)
+        self._publisher = ChannelPublisher(
+            parameters, is_mandatory=config.mandatory, exchange=config.exchange
+        )
 
     def deliver(self, part: Slice) -> None:
         fault_point("rabbitmq.publish")

@@ -37,8 +37,12 @@ class Message(NamedTuple):
 class ChannelPublisher:
     """One connection with one channel."""
 
-    def __init__(self, parameters: Any, *, is_mandatory: bool):
-        """Connect; raise one of pika's errors, or DeliveryError if nothing answers."""
+    def __init__(self, parameters: Any, *, is_mandatory: bool, exchange: str = ""):
+        """Connect; raise one of pika's errors, or DeliveryError if nothing answers.
+
+        An ``exchange`` that is not there is an error.
+        """
+        self._exchange = exchange
         self.confirm_s_max = CONFIRM_S_MAX
         self._is_mandatory = is_mandatory
         self._error: Exception | None = None
@@ -129,7 +133,13 @@ class ChannelPublisher:
         self._channel = channel
         channel.add_on_close_callback(self._failed)
         channel.add_on_return_callback(self._returned)
-        channel.confirm_delivery(self._confirmed, callback=self._confirming)
+        if self._exchange:
+            channel.exchange_declare(self._exchange, passive=True, callback=self._found)
+        else:
+            self._found(None)
+
+    def _found(self, _: Any) -> None:
+        self._channel.confirm_delivery(self._confirmed, callback=self._confirming)
 
     def _confirming(self, _: Any) -> None:
         self._is_confirming = True
