@@ -384,6 +384,13 @@ def test_a_fresh_start_that_was_killed_is_finished_by_the_next_start(
     new.release()
 
 
+def identity_or_error(root: Path) -> str:
+    try:
+        return read_identity(root)
+    except CheckpointError as error:
+        return str(error)
+
+
 def test_every_flipped_bit_of_the_identity_is_harmless_or_refused_with_its_file(
     tmp_path: Path,
 ) -> None:
@@ -391,15 +398,13 @@ def test_every_flipped_bit_of_the_identity_is_harmless_or_refused_with_its_file(
     begun.release()
     file = tmp_path / "format.json"
     content = file.read_bytes()
+    refusal = f"{file} is damaged. Restore it from a backup of the checkpoint."
 
     for bit in range(8 * len(content)):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         file.write_bytes(damaged)
-        try:
-            assert read_identity(tmp_path) == begun.id
-        except CheckpointError as error:
-            assert f"{file} is damaged" in str(error)
+        assert identity_or_error(tmp_path) in (begun.id, refusal)
 
 
 def test_an_identity_without_a_checksum_of_earlier_versions_is_read(tmp_path: Path) -> None:
