@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
 ]
 START_S_MAX = 300.0
-STRANGERS = 200  # at each port
+STRANGERS = 60  # at each port
 MARKER = "marked-event"
 NO_SECRET = "Unknown challenge message"  # Spark's words
 APPLICATION = """
