@@ -27,7 +27,7 @@ from wallaroo.dataflow.plan.schemas import (
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import CommitLog
-from wallaroo.state.log.layout import OUTBOX, PLAN, with_checksum, read_plan
+from wallaroo.state.log.layout import OUTBOX, PLAN, read_plan, with_checksum
 from wallaroo.state.log.storage import LocalStorage
 
 NO_COMMIT = "Nothing is committed yet, so any application may begin here."

@@ -25,7 +25,7 @@ from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit, DeltaRef
 from wallaroo.state.log.delta import Entry, Origin, encode
-from wallaroo.state.log.layout import DELTAS, PLAN, with_checksum, read_identity, read_plan
+from wallaroo.state.log.layout import DELTAS, PLAN, read_identity, read_plan, with_checksum
 
 # returns the entries to remove, by key group, from the current state
 Choose = Callable[[StateAt], dict[int, list[Entry]]]
