@@ -26,6 +26,7 @@ SHARED = {
     "tests/e2e/test_applications.py": KAFKA,
     "tests/e2e/test_kafka.py": KAFKA,
     "tests/unit/cli/test_kafka_commands.py": KAFKA,
+    "tests/unit/cli/test_templates.py": KAFKA,
     "tests/connectors/kafka/test_kafka_sink.py": KAFKA,
     "tests/connectors/kafka/test_kafka_rights.py": KAFKA,
     "tests/connectors/test_dev.py": KAFKA,

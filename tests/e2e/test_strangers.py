@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import socket
 import subprocess
 import sys
 import time
@@ -31,6 +33,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
 ]
 START_S_MAX = 300.0
+STRANGERS = 60  # at each port
 MARKER = "marked-event"
 NO_SECRET = "Unknown challenge message"  # Spark's words
 APPLICATION = """
@@ -159,6 +162,25 @@ def test_another_user_gets_no_block_no_event_and_no_deserialization(victim: Vict
             assert "Authentication error" in text, place
     assert "StreamCorrupted" not in victim.log.read_text()
     assert as_stranger(lambda: strangers.reached(sorted(paths))) == []
+
+
+def test_strangers_who_hold_connections_to_sparks_ports_do_not_stop_the_run(
+    victim: Victim, eventually: Callable[..., None]
+) -> None:
+    """They say nothing, half a frame, or anything, before and after they have been refused."""
+    ports, _ = listening(victim.roots)
+    chance = random.Random(7)
+    with ExitStack() as held:
+        for host, port in sorted(ports):
+            for number in range(STRANGERS):
+                stranger = socket.create_connection((host or "127.0.0.1", port), START_S_MAX)
+                held.enter_context(stranger)
+                beginnings = b"", strangers.REQUESTS["a chunk"][:5], chance.randbytes(200)
+                with suppress(OSError):
+                    stranger.sendall(beginnings[number % len(beginnings)])
+        done = victim.status()["events_done"]
+        eventually(lambda: victim.status()["events_done"] > done, "it goes on")
+        assert victim.process.is_running(), victim.log.read_text()
 
 
 def _workers(run: psutil.Process) -> list[psutil.Process]:

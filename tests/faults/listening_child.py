@@ -11,11 +11,12 @@ import wallaroo
 from tests.unit.sources.own import line
 from wallaroo.compat.source import SourceConnectorConfig
 from wallaroo.connectors.tcp.source import TCPSourceConfig
+from wallaroo.network.tls import TLS
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Json
-from wallaroo.sources import HTTPSourceConfig, WebSocketServerSourceConfig
+from wallaroo.sources import HTTPSourceConfig, UDPSourceConfig, WebSocketServerSourceConfig
 
 HOST = "127.0.0.1"
 TOKEN = "the senders' token"
@@ -24,12 +25,16 @@ TOKEN = "the senders' token"
 def application(out: Path, ports: list[int]) -> wallaroo.Application:
     """Return one that copies what comes, from whatever port."""
     text = Json(str, on_error="skip").decoder  # strangers send what is no text of JSON
-    tcp, connector, http, websocket = ports
+    tcp, connector, http, websocket, tls, https, udp = ports
+    encrypted = TLS(str(out.with_name("server.pem")), str(out.with_name("server.key")))
     sources = [
         TCPSourceConfig("tcp", HOST, tcp, text, framing="lines"),
         SourceConnectorConfig("connector", None, text, connector, "cookie", 10, 2),
         HTTPSourceConfig("http", HOST, http, text, token=TOKEN),
         WebSocketServerSourceConfig("websocket", HOST, websocket, text, token=TOKEN),
+        TCPSourceConfig("tls", HOST, tls, text, framing="lines", tls=encrypted),
+        HTTPSourceConfig("https", HOST, https, text, token=TOKEN, tls=encrypted),
+        UDPSourceConfig("udp", HOST, udp, text),
     ]
     first, *others = [wallaroo.source(source.name, source) for source in sources]
     for other in others:

@@ -9,6 +9,7 @@ import http.client
 import random
 import resource
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,13 +20,16 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.faults.listening_child import HOST, TOKEN
+from tests.unit.ingress.test_tls import make_certificate
 from wallaroo.ingress.acks import COUNT, hello
 from wallaroo.processes.environment import python_environment
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
 OWN_FILES = 1000  # that this process needs beside its strangers
-NAMES = ("acknowledged", "status", "tcp", "connector", "http", "websocket")
+STREAMS = ("acknowledged", "status", "tcp", "connector", "http", "websocket", "tls", "https")
+NAMES = (*STREAMS, "udp")
+DATAGRAM_BYTES_MAX = 65507
 WAIT_S = 180.0
 
 
@@ -61,6 +65,7 @@ def run(
 ) -> Iterator[Listens]:
     """A run whose processes may have so many files each."""
     ports = free_ports(len(NAMES))
+    make_certificate(tmp_path, "server")
     module = "tests.faults.listening_child"
     command = [sys.executable, "-m", module, str(tmp_path), str(request.param)]
     with (tmp_path / "log").open("w") as log:
@@ -85,6 +90,22 @@ def run(
         process.kill()
 
 
+# the head of a TLS handshake of 512 bytes, most of which do not come
+CLIENT_HELLO = bytes.fromhex("16030102000100 01fc0303") + bytes(range(40))
+
+
+def datagrams(port: int, chance: random.Random) -> None:
+    """Send nothing, anything, and as much as a datagram holds."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for size in (0, chance.randrange(1, 300), DATAGRAM_BYTES_MAX):
+            sock.sendto(chance.randbytes(size), (HOST, port))
+
+
+def trusting(run: Listens) -> ssl.SSLContext:
+    """Return the context of a client that trusts the run's certificate."""
+    return ssl.create_default_context(cafile=run.folder / "server.pem")
+
+
 def stranger(port: int, chance: random.Random) -> socket.socket:
     """Connect; say nothing, the beginning of something, or anything."""
     sock = socket.create_connection((HOST, port), WAIT_S)
@@ -94,6 +115,7 @@ def stranger(port: int, chance: random.Random) -> socket.socket:
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Le",
         b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n",
         hello("another's")[:-3],
+        CLIENT_HELLO,
         chance.randbytes(chance.randrange(1, 300)),
     ]
     with contextlib.suppress(OSError):
@@ -103,12 +125,28 @@ def stranger(port: int, chance: random.Random) -> socket.socket:
     return sock
 
 
-def send_tcp(port: int, text: str) -> None:
+def send_tcp(run: Listens, port: int, text: str) -> None:
     with socket.create_connection((HOST, port), WAIT_S) as sock:
         sock.sendall(f'"{text}"\n'.encode())
 
 
-def send_acknowledged(port: int, text: str) -> None:
+def send_tls(run: Listens, port: int, text: str) -> None:
+    plain = socket.create_connection((HOST, port), WAIT_S)
+    with trusting(run).wrap_socket(plain, server_hostname=HOST) as sock:
+        sock.sendall(f'"{text}"\n'.encode())
+        sock.unwrap()
+
+
+def send_https(run: Listens, port: int, text: str) -> None:
+    post(http.client.HTTPSConnection(HOST, port, timeout=WAIT_S, context=trusting(run)), text)
+
+
+def send_udp(run: Listens, port: int, text: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(f'"{text}"'.encode(), (HOST, port))
+
+
+def send_acknowledged(run: Listens, port: int, text: str) -> None:
     with socket.create_connection((HOST, port), WAIT_S) as sock:
         sock.sendall(hello(text))
         assert sock.recv(COUNT.size, socket.MSG_WAITALL) == COUNT.pack(0)
@@ -116,15 +154,18 @@ def send_acknowledged(port: int, text: str) -> None:
         assert sock.recv(COUNT.size, socket.MSG_WAITALL) == COUNT.pack(1)
 
 
-def send_http(port: int, text: str) -> None:
-    connection = http.client.HTTPConnection(HOST, port, timeout=WAIT_S)
+def send_http(run: Listens, port: int, text: str) -> None:
+    post(http.client.HTTPConnection(HOST, port, timeout=WAIT_S), text)
+
+
+def post(connection: http.client.HTTPConnection, text: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     connection.request("POST", "/", f'"{text}"', headers)
     assert connection.getresponse().status == 204
     connection.close()
 
 
-def send_websocket(port: int, text: str) -> None:
+def send_websocket(run: Listens, port: int, text: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with connect(f"ws://{HOST}:{port}/", additional_headers=headers, proxy=None) as connection:
         connection.send(f'"{text}"')
@@ -136,16 +177,28 @@ SENDERS = {
     "acknowledged": send_acknowledged,
     "http": send_http,
     "websocket": send_websocket,
+    "tls": send_tls,
+    "https": send_https,
+    "udp": send_udp,
 }
 
 
-def has_sent(send: Callable[[int, str], None], port: int, text: str) -> bool:
+def has_sent(run: Listens, name: str, text: str) -> bool:
     """Whether a sender was served: one whose new connection had to make room tries again."""
     try:
-        send(port, text)
-    except ConnectionError:
+        SENDERS[name](run, run.ports[name], text)
+    except (ConnectionError, ssl.SSLError):
         return False
     return True
+
+
+def has_arrived(run: Listens, sent: set[str]) -> bool:
+    """Whether all came, or the run ended; a datagram that the system dropped is sent again."""
+    missing = sent - run.lines()
+    for text in missing:
+        if text.startswith("udp"):
+            send_udp(run, run.ports["udp"], text)
+    return not missing or run.process.poll() is not None
 
 
 @pytest.mark.parametrize(
@@ -158,7 +211,7 @@ def test_strangers_on_every_port_stop_neither_the_run_nor_its_senders(
 ) -> None:
     """More connections to each port than its process may have files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(NAMES) * strangers + OWN_FILES
+    needed = len(STREAMS) * strangers + OWN_FILES
     if hard < needed:
         pytest.skip(f"it needs {needed} open files, and the system allows {hard}")
     chance = random.Random(strangers)
@@ -167,19 +220,19 @@ def test_strangers_on_every_port_stop_neither_the_run_nor_its_senders(
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
         held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         for round_ in range(2):
-            for name, port in run.ports.items():
+            for _ in range(strangers // 2):
+                datagrams(run.ports["udp"], chance)
+            for name in STREAMS:
                 for _ in range(strangers // 2):
-                    held.enter_context(stranger(port, chance))
+                    held.enter_context(stranger(run.ports[name], chance))
                 assert run.process.poll() is None, f"{name}: {run.log()}"
             assert run.health() == 200
-            for name, send in SENDERS.items():
+            for name in SENDERS:
                 eventually(
-                    lambda: has_sent(send, run.ports[name], f"{name} {round_}"),  # noqa: B023  # called here
+                    lambda: has_sent(run, name, f"{name} {round_}"),  # noqa: B023  # called here
                     f"{name} is served",
                 )
                 sent.add(f"{name} {round_}")
-            eventually(
-                lambda: run.process.poll() is not None or sent <= run.lines(), "what was sent", 60
-            )
+            eventually(lambda: has_arrived(run, sent), "what was sent", 60)
             assert sent <= run.lines(), run.log()
     assert run.health() == 200, run.log()

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import select
 import sys
+import termios
 import time
+import tty
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
         "top",
         allow_abbrev=False,
         help="watch a running application: rates, lag, latency, hot steps and keys, processes",
-        description="Watch a running application from another terminal, until Ctrl-C or its end.",
+        description="Watch a running application from another terminal; q or Ctrl-C ends it.",
     )
     parser.add_argument(
         "where",
@@ -71,7 +76,7 @@ def _seconds(text: str) -> float:
 
 
 def top_command(options: argparse.Namespace) -> int:
-    """Show the application until Ctrl-C or its end; return the exit code."""
+    """Show the application until q, Ctrl-C or its end; return the exit code."""
     target = target_of(options.where) if options.where else only_one("top")
     if target is None:
         return SEVERAL
@@ -86,10 +91,14 @@ def top_command(options: argparse.Namespace) -> int:
 def _watch(target: Target, console: Console, options: argparse.Namespace) -> None:
     looks = Looks(target)
     first = looks.look()  # whatever is wrong with the target is an error of the command
-    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+    with (
+        _keyboard() as is_over_after,
+        Live(console=console, auto_refresh=False, screen=console.is_terminal) as live,
+    ):
         live.update(first, refresh=True)
         for _ in _numbers(options.count):
-            time.sleep(options.every)
+            if is_over_after(options.every):
+                break
             try:
                 shown = looks.look()
             except PeerError:
@@ -97,6 +106,34 @@ def _watch(target: Target, console: Console, options: argparse.Namespace) -> Non
             live.update(shown, refresh=True)
     if console.is_terminal:
         console.print(looks.last)
+
+
+def _only_wait(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+@contextmanager
+def _keyboard() -> Iterator[Callable[[float], bool]]:
+    """Yield what waits so many seconds, or for a key, and returns whether that is q.
+
+    Without a terminal it waits only.  At the end the terminal is as it was.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield _only_wait
+        return
+    terminal = sys.stdin.fileno()
+
+    def wait(seconds: float) -> bool:
+        is_pressed = select.select((terminal,), (), (), seconds)[0]
+        return bool(is_pressed) and os.read(terminal, 1) in (b"q", b"Q", b"")
+
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        yield wait
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 def _numbers(count: int | None) -> Iterator[int]:

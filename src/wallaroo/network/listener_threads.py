@@ -1,6 +1,7 @@
 """The accept loop of servers that give each connection a thread.
 
-Where it runs: driver (status server); feeder processes (HTTP and WebSocket sources).
+Where it runs: driver (status server, resident tasks); feeder processes (HTTP and WebSocket
+sources); workers (resident tasks).
 
 The invariants:
 
@@ -31,6 +32,8 @@ SHORT_S = 0.05  # until a process that is out of descriptors, threads or memory 
 LISTEN_BACKLOG = 1024
 REPORT_S = 60.0  # between two reports of that
 
+KEPT = "kept"  # returned by what serves a connection: another thread has it from now on
+
 Serve = Callable[[socket.socket, Any, Visitor], object]
 
 
@@ -56,7 +59,7 @@ class Acceptor:
     """A loop that accepts connections.
 
     It calls ``serve`` with each, its peer's address and its visitor, in a thread of its own; the
-    connection is closed when that returns.
+    connection is closed when that returns, unless it returns ``KEPT``.
     """
 
     def __init__(self, listener: socket.socket, budget: Budget, serve: Serve, first_s: float):
@@ -120,15 +123,17 @@ class Acceptor:
         time.sleep(SHORT_S)
 
     def _live(self, sock: socket.socket, address: Any, visitor: Visitor) -> None:
+        is_kept = False
         try:
-            self._serve(sock, address, visitor)
+            is_kept = self._serve(sock, address, visitor) is KEPT
         except Exception:  # a connection that broke is the client's affair
             LOGGER.debug("A connection of %s broke off", address, exc_info=True)
         finally:
             visitor.leave()
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(sock, socket.SHUT_WR)
-            sock.close()
+            if not is_kept:
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(sock, socket.SHUT_WR)
+                sock.close()
 
 
 def _cut(sock: socket.socket) -> None:

@@ -101,17 +101,6 @@ def test_a_checkpoint_is_held_once_within_a_process_too(tmp_path: Path) -> None:
     held.release()
 
 
-def test_a_flipped_bit_of_the_identity_is_reported_with_its_file(tmp_path: Path) -> None:
-    open_checkpoint(tmp_path, is_durable=False).release()
-    file = tmp_path / "format.json"
-    content = file.read_bytes()
-    place = content.index(b'"id": "') + 10
-    file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-
-    with pytest.raises(CheckpointError, match=r"format\.json is damaged. Restore it"):
-        open_checkpoint(tmp_path, is_durable=False)
-
-
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -396,6 +385,13 @@ def test_a_fresh_start_that_was_killed_is_finished_by_the_next_start(
     new.release()
 
 
+def identity_or_error(root: Path) -> str:
+    try:
+        return read_identity(root)
+    except CheckpointError as error:
+        return str(error)
+
+
 def test_every_flipped_bit_of_the_identity_is_harmless_or_refused_with_its_file(
     tmp_path: Path,
 ) -> None:
@@ -403,19 +399,13 @@ def test_every_flipped_bit_of_the_identity_is_harmless_or_refused_with_its_file(
     begun.release()
     file = tmp_path / "format.json"
     content = file.read_bytes()
+    refusal = f"{file} is damaged. Restore it from a backup of the checkpoint."
 
     for bit in range(8 * len(content)):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         file.write_bytes(damaged)
-        assert _identity_or_refusal(tmp_path) in (begun.id, f"{file} is damaged")
-
-
-def _identity_or_refusal(root: Path) -> str:
-    try:
-        return read_identity(root)
-    except CheckpointError as error:
-        return str(error).split(". ")[0]
+        assert identity_or_error(tmp_path) in (begun.id, refusal)
 
 
 def test_an_identity_without_a_checksum_of_earlier_versions_is_read(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-JAVA_MIN = 17  # Spark 4's own minimum
+from wallaroo.spark.jvm.preflight import JAVA_MIN
+
 PYTHON_MIN = (3, 11)
 NEEDED = {
     "pyspark": (4, 3),

@@ -242,7 +242,7 @@ class _Fitting:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = list(self._rows[0])
-        for dropped in self._droppable:
+        for dropped in (name for name in self._droppable if name in self._rows[0]):
             if sum(map(self._least, columns)) <= options.max_width:
                 break
             columns.remove(dropped)

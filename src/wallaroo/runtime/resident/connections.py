@@ -9,24 +9,34 @@ The invariants:
 * Nothing is unpickled from a connection before the other side has proved that it knows the run's
   secret, and a connecting side sends nothing but its proof before the listening one has proved the
   same.  The secret itself is never sent here.
+* A connection that has not proved itself keeps none out, and delays none: they are bounded, the
+  oldest makes room, and each has ``IDENTIFY_S`` as a whole.
 * A host that vanishes is noticed: data that is not confirmed for ``SILENT_S`` ends a TCP
   connection.
 """
 
 from __future__ import annotations
 
+import math
+import queue
 import secrets
 import socket
 import ssl
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from wallaroo.network.connection_budget import Budget, Visitor, connections_max
 from wallaroo.network.hmac_auth import (
     CHALLENGE_BYTES,
     PROOF_BYTES,
     sign,
     verify,
 )
+from wallaroo.network.listener_threads import KEPT, Acceptor
 from wallaroo.network.tls import Pem
 from wallaroo.network.tls_sockets import (
     KeepAlive,
@@ -41,6 +51,8 @@ CONNECT_S = 60.0  # for the other side to accept and to prove itself, on a crowd
 IDENTIFY_S = 30.0  # for a connection that was accepted to prove itself: less than CONNECT_S
 SILENT_S = 15
 _PROBES = KeepAlive(idle_s=5, interval_s=2, probes=5)  # SILENT_S in all
+RETRY_S = 0.05  # after a connection that was closed to make room for others
+CONNECTIONS_MAX = 4096  # one per task that connects, with room
 BACKLOG = 1024
 READ_BYTES = 1 << 20
 
@@ -54,12 +66,31 @@ class DriverEndpoint:
     certificate: str = field(default="", repr=False)  # the listener's, as PEM; empty: without TLS
 
 
-def connect(endpoint: DriverEndpoint) -> socket.socket:
-    """Return a mutually authenticated connection.  Raises OSError or EOFError."""
-    connection = _opened(endpoint.address)
+def connect(endpoint: DriverEndpoint, seconds: float = CONNECT_S) -> socket.socket:
+    """Return a mutually authenticated connection.  Raises OSError or EOFError.
+
+    One that is closed before it proved itself had to make room for others: it is tried again for
+    so many ``seconds``.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        connection = _opened(endpoint.address)
+        try:
+            return _authenticated(connection, endpoint)
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            connection.close()
+            if time.monotonic() > until:
+                raise
+            time.sleep(RETRY_S)
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _authenticated(connection: socket.socket, endpoint: DriverEndpoint) -> socket.socket:
+    if endpoint.certificate:
+        connection = pinned_context(endpoint.certificate).wrap_socket(connection)
     try:
-        if endpoint.certificate:
-            connection = pinned_context(endpoint.certificate).wrap_socket(connection)
         challenge = exactly(connection, CHALLENGE_BYTES)
         own = secrets.token_bytes(CHALLENGE_BYTES)
         connection.sendall(own + sign(b"client", endpoint.secret, challenge, own))
@@ -106,8 +137,10 @@ class TaskListener:
     def __init__(self, address: str, secret: bytes, reachable_as: str = ""):
         self._path = "" if reachable_as else address
         self._secret = secret
-        self._context: ssl.SSLContext | None = None
         self._certificate = ""
+        self._proved: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._budget = Budget(connections_max(CONNECTIONS_MAX))
+        self._accepting: tuple[Acceptor, threading.Thread] | None = None
         if reachable_as:
             self._socket = _listening(address)
             self.address: Address = (reachable_as, int(self._socket.getsockname()[1]))
@@ -122,9 +155,11 @@ class TaskListener:
         self.close()
 
     def secure(self, pem: Pem | None) -> None:
-        """Accept connections with TLS only from now on; without it if there is no certificate."""
+        """Have connections use TLS; without a certificate, none.  For use before ``begin``."""
         if pem is not None:
-            self._context = context_of(pem)
+            self._socket = context_of(pem).wrap_socket(
+                self._socket, server_side=True, do_handshake_on_connect=False
+            )
             self._certificate = pem.certificate
 
     @property
@@ -132,35 +167,58 @@ class TaskListener:
         """Return the endpoint for the other sides."""
         return DriverEndpoint(self.address, self._secret, self._certificate)
 
-    def accept(self, seconds: float) -> socket.socket:
-        """Return the next connection, which has proved nothing yet.  Raises TimeoutError."""
-        self._socket.settimeout(seconds)
-        connection, _ = self._socket.accept()
-        return connection
+    def begin(self, on_proved: Callable[[socket.socket], object] | None = None) -> None:
+        """Accept connections, and call ``on_proved`` with each, in a thread of its own.
 
-    def identified(self, connection: socket.socket, seconds: float) -> socket.socket | None:
-        """Return the connection if its peer proves itself in time; else close it."""
-        connection.settimeout(seconds)
+        Without it, those that have proved themselves wait for ``next``.
+        """
+        use = on_proved or self._proved.put
+
+        def serve(connection: socket.socket, _: Any, visitor: Visitor) -> str | None:
+            if not self._is_of_this_run(connection):
+                return None
+            visitor.prove()
+            use(connection)
+            return KEPT
+
+        acceptor = Acceptor(self._socket, self._budget, serve, IDENTIFY_S)
+        thread = threading.Thread(target=acceptor.run, name="task-links", daemon=True)
+        self._accepting = acceptor, thread
+        thread.start()
+
+    def next(self, seconds: float) -> socket.socket:
+        """Return the next connection that has proved itself.  Raises TimeoutError."""
         try:
-            if isinstance(self.address, tuple):
-                _tune(connection)
-            if self._context is not None:
-                connection = self._context.wrap_socket(connection, server_side=True)
-            challenge = secrets.token_bytes(CHALLENGE_BYTES)
-            connection.sendall(challenge)
-            other = exactly(connection, CHALLENGE_BYTES)
-            if verify(exactly(connection, PROOF_BYTES), b"client", self._secret, challenge, other):
-                connection.sendall(sign(b"server", self._secret, challenge, other))
-                connection.settimeout(None)
-                return connection
-        except (EOFError, OSError):
-            pass
-        connection.close()
-        return None
+            return self._proved.get(timeout=seconds)
+        except queue.Empty:
+            raise TimeoutError("no task connected in time") from None
+
+    def _is_of_this_run(self, connection: socket.socket) -> bool:
+        """Return whether the peer proves itself; raise OSError or EOFError if it goes away."""
+        connection.settimeout(IDENTIFY_S)
+        if isinstance(self.address, tuple):
+            _tune(connection)
+        if isinstance(connection, ssl.SSLSocket):
+            connection.do_handshake()
+        challenge = secrets.token_bytes(CHALLENGE_BYTES)
+        connection.sendall(challenge)
+        other = exactly(connection, CHALLENGE_BYTES)
+        if not verify(exactly(connection, PROOF_BYTES), b"client", self._secret, challenge, other):
+            return False
+        connection.sendall(sign(b"server", self._secret, challenge, other))
+        connection.settimeout(None)
+        return True
 
     def close(self) -> None:
-        """Accept no more connections."""
+        """Accept no more connections; close those that proved themselves and were not taken."""
+        if self._accepting is not None:
+            acceptor, thread = self._accepting
+            acceptor.end()
+            thread.join()
+        self._budget.close_late(math.inf)
         self._socket.close()
+        while not self._proved.empty():
+            self._proved.get().close()
         if self._path:
             Path(self._path).unlink(missing_ok=True)
 

@@ -17,7 +17,6 @@ import queue
 import secrets
 import select
 import socket
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,6 +101,7 @@ class ResidentTasks:
         self._connections: dict[int, socket.socket] = {}
         self._arrived: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._listener = meeting_point.listen()
+        self._listener.begin(self._receive_hello)
 
     @property
     def endpoint(self) -> DriverEndpoint:
@@ -119,35 +119,29 @@ class ResidentTasks:
             look()
             if time.monotonic() > until:
                 raise LostTaskError(f"{self.count - len(addresses)} tasks did not start")
-            self._accept()
-            while not self._arrived.empty():
-                hello, connection = self._arrived.get()
-                if hello.address == LOST:
-                    connection.close()
-                    raise LostTaskError(f"task {hello.index} has gone while it started")
-                self._connections[hello.index] = connection
-                addresses[hello.index] = hello.address
+            try:
+                hello, connection = self._arrived.get(timeout=LOOK_S)
+            except queue.Empty:
+                continue
+            if hello.address == LOST:
+                connection.close()
+                raise LostTaskError(f"task {hello.index} has gone while it started")
+            self._connections[hello.index] = connection
+            addresses[hello.index] = hello.address
+        self._listener.close()  # a task that comes later is of no use
         ordered = tuple(addresses[index] for index in range(self.count))
         self._send_all(pickle.dumps(Welcome(common, ordered, self._pem)))
         self._gather()
 
-    def _accept(self) -> None:
-        """Let a connection identify itself in a thread, so that it delays no other."""
-        with contextlib.suppress(TimeoutError):
-            connection = self._listener.accept(LOOK_S)
-            threading.Thread(target=self._identify, args=(connection,), daemon=True).start()
-
-    def _identify(self, connection: socket.socket) -> None:
-        peer = self._listener.identified(connection, IDENTIFY_S)
-        if peer is None:
-            return
-        peer.settimeout(IDENTIFY_S)
+    def _receive_hello(self, connection: socket.socket) -> None:
+        """Receive who has connected, in the thread of the connection."""
+        connection.settimeout(IDENTIFY_S)
         try:
-            hello: Hello = pickle.loads(receive(peer))
+            hello: Hello = pickle.loads(receive(connection))
         except (EOFError, OSError):  # the task has ended; Spark's second attempt at it reports that
-            peer.close()
+            connection.close()
         else:
-            self._arrived.put(Arrival(hello, peer))
+            self._arrived.put(Arrival(hello, connection))
 
     def run(
         self, epoch: Epoch, plan_ahead: Callable[[Epoch], Ahead | None] = _nothing_ahead

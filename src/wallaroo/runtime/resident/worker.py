@@ -21,7 +21,6 @@ from wallaroo.errors import WallarooError
 from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.runtime.resident.connections import (
     CONNECT_S,
-    IDENTIFY_S,
     DriverEndpoint,
     TaskListener,
     beside,
@@ -57,11 +56,12 @@ def serve(endpoint: DriverEndpoint, index: int) -> None:
     """Run task ``index`` of the run whose driver listens at ``endpoint``."""
     with contextlib.suppress(EOFError, OSError):  # the driver or a peer has ended: so does this one
         driver = connect(endpoint)
-        with driver, beside(endpoint, driver, index) as listener:
-            send(driver, pickle.dumps(Hello(index, listener.address)))
-            welcome: Welcome = pickle.loads(receive(driver))
-            listener.secure(welcome.pem)
-            mesh = Mesh(connected_tasks(welcome, index, listener))
+        with driver:
+            with beside(endpoint, driver, index) as listener:
+                send(driver, pickle.dumps(Hello(index, listener.address)))
+                welcome: Welcome = pickle.loads(receive(driver))
+                listener.secure(welcome.pem)
+                mesh = Mesh(connected_tasks(welcome, index, listener))
             task = ResidentTask(index, welcome.job, mesh)
             try:
                 _serve(driver, task)
@@ -81,13 +81,13 @@ def connected_tasks(
 ) -> dict[int, socket.socket]:
     """Return a connection to each other task; later tasks connect to earlier ones."""
     peers: dict[int, socket.socket] = {}
+    listener.begin()
     for peer in range(index):
         peers[peer] = connect(replace(listener.endpoint, address=welcome.addresses[peer]))
         send(peers[peer], b"%d" % index)
     while len(peers) < len(welcome.addresses) - 1:
-        connection = listener.identified(listener.accept(CONNECT_S), IDENTIFY_S)
-        if connection is not None:
-            peers[int(receive(connection))] = connection
+        connection = listener.next(CONNECT_S)
+        peers[int(receive(connection))] = connection
     return peers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import os
@@ -24,6 +25,12 @@ WORKER_PYTHON = "PYSPARK_PYTHON"
 WORKER_MODULES = ("lmdb", "cloudpickle")  # imported by workers besides Spark's own
 PYTHON_SECONDS_MAX = 30.0
 MASTER_S_MAX = 5.0  # for each address of a master to accept a connection
+JAVA_MIN = 17  # Spark 4 asks for it
+INSTALL_JAVA = (
+    "Install it (Debian: apt-get install openjdk-17-jre-headless; Fedora: dnf install "
+    "java-17-openjdk-headless; macOS: brew install openjdk@17)"
+)
+_JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 _MASTER = re.compile(
     r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://[^/\s]+:\d+(,[^/\s]+:\d+)*"
     r"|yarn|k8s://\S+"
@@ -92,21 +99,43 @@ def check_reachable(master: str) -> None:
 
 
 def check_java(environment: Mapping[str, str]) -> None:
-    """Raise PeerError if no Java can be found; JAVA_HOME wins over PATH, as for Spark."""
+    """Raise PeerError if no Java can be found, or one that is too old.
+
+    JAVA_HOME wins over PATH, as for Spark.
+    """
     home = environment.get("JAVA_HOME")
-    if home:
-        if os.access(Path(home, "bin", "java"), os.X_OK):
-            return
+    program = str(Path(home, "bin", "java")) if home else "java"
+    path = shutil.which(program, path=environment.get("PATH"))
+    if path is None and home:
         raise PeerError(
             f"JAVA_HOME is {home}, which holds no bin/java. Point it to a Java 17 or newer, or "
             "unset it to use the java on PATH."
         )
-    if shutil.which("java", path=environment.get("PATH")) is None:
+    if path is None:
         raise PeerError(
-            "Spark needs Java 17 or newer, and there is none on PATH. Install it (Debian: apt-get "
-            "install openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; macOS: "
-            "brew install openjdk@17) or set JAVA_HOME to one."
+            f"Spark needs Java {JAVA_MIN} or newer, and there is none on PATH. {INSTALL_JAVA} or "
+            "set JAVA_HOME to one."
         )
+    major = java_major_in(Path(path).resolve())
+    if major is not None and major < JAVA_MIN:
+        origin = "that JAVA_HOME names" if home else "on PATH"
+        raise PeerError(
+            f"Java {major} found at {path}, {origin}; {JAVA_MIN} or newer is needed. Set "
+            f"JAVA_HOME to one. {INSTALL_JAVA}."
+        )
+
+
+def java_major_in(program: Path) -> int | None:
+    """Return a Java's major version as the file ``release`` beside it says; None: none there.
+
+    Every Java since 7 has that file; to start it and ask would take a tenth of a second.
+    """
+    for home in program.parents[1:3]:  # Java 8: jre/bin/java, below the folder of the JDK
+        with contextlib.suppress(OSError):
+            version = _JAVA_VERSION.search((home / "release").read_text(errors="replace"))
+            if version is not None:
+                return int(version[1])
+    return None
 
 
 def check_worker_python(environment: Mapping[str, str]) -> None:

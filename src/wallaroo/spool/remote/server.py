@@ -12,6 +12,7 @@ Ranges go from file to socket within the kernel.  Each connection is a session
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import selectors
@@ -25,20 +26,22 @@ from pathlib import Path
 from selectors import EVENT_READ
 
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.network.connection_budget import Budget, connections_max
 from wallaroo.network.hmac_auth import CHALLENGE_BYTES, sign, verify
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address, TlsSocket, server_context
 from wallaroo.processes.child import Parent, end_of, say
-from wallaroo.processes.open_files import allow_many_files, files_max
+from wallaroo.processes.open_files import allow_many_files
 from wallaroo.spool.format import Segment, corrupt
 from wallaroo.spool.reader import SpoolReader, open_segment
 from wallaroo.spool.remote import wire
 from wallaroo.spool.remote.session import AUTHENTICATION_S_MAX, ProtocolError, RangeSession, Waiting
 
-# one per Python worker of the cluster, with room; a quarter of the files this process may have, if
-# less
-CONNECTIONS_MAX = 4096
+CONNECTIONS_MAX = 4096  # one per Python worker of the cluster, with room
+DESCRIPTORS = 2  # a connection has its socket, and the file that it is sent
 LISTEN_BACKLOG = 512  # all workers of a cluster may come at once
+FULL = "full"  # reports that are not repeated
+SILENT = "silent"
 TICK_S = 1.0  # between checks for clients that do not prove themselves
 
 Part = tuple[Segment, int, int]
@@ -83,11 +86,12 @@ class RangeServer:
         self._context = server_context(config.tls) if config.tls is not None else None
         self._selector = selectors.DefaultSelector()
         self._sessions: dict[int, RangeSession] = {}
-        self._connections_max = _connections_max(config.connections_max)
+        allow_many_files()
+        self._budget = Budget(connections_max(config.connections_max, DESCRIPTORS))
         self._tick_s = config.tick_s
         self._authentication_s = config.authentication_s
         self._listener: socket.socket | None = None
-        self._has_reported_full = False
+        self._reported: set[str] = set()
         for fileno in parent.filenos:
             self._selector.register(fileno, EVENT_READ, parent.look)
 
@@ -117,35 +121,40 @@ class RangeServer:
                 turn()
             if time.monotonic() - looked_at > self._tick_s:
                 looked_at = time.monotonic()
-                self._close_silent(looked_at)
+                self._budget.close_late(looked_at)
 
     def _accept(self) -> None:
         try:
             assert self._listener is not None
             sock, address = self._listener.accept()
-        except (
-            OSError
-        ):  # it disconnected again, or the system is out of files; those that wait are retried
+        except (BlockingIOError, ConnectionError):
             return
-        if len(self._sessions) >= self._connections_max and not self._make_room():
+        except OSError:  # the system is out of files; those that wait are retried
+            self._budget.close_oldest()
+            return
+        session = RangeSession(sock, f"{address[0]}:{address[1]}")
+        close = partial(self._turn_away, session)
+        visitor = self._budget.enter(close, self._authentication_s)
+        if visitor is None and self._make_room():
+            visitor = self._budget.enter(close, self._authentication_s)
+        if visitor is None:
             sock.close()  # it tries again
-            if not self._has_reported_full:
-                self._has_reported_full = True
-                _log(f"{self._connections_max} readers are busy; more have to wait")
+            self._log_once(FULL, f"{self._budget.most} readers are busy; more have to wait")
             return
-        self._has_reported_full = False
+        self._reported.discard(FULL)
         sock.setblocking(False)
         # a host that vanished does not hold its place
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client = TlsSocket(sock, self._context) if self._context is not None else sock
-        session = RangeSession(client, f"{address[0]}:{address[1]}", self._authentication_s)
+        if self._context is not None:
+            session.socket = TlsSocket(sock, self._context)
+        session.visitor = visitor
         session.waits = self._serve_session(session)
-        self._sessions[client.fileno()] = session
+        self._sessions[session.socket.fileno()] = session
         self._resume(session)
 
     def _make_room(self) -> bool:
-        """Close the longest idle connection, if any; its client reconnects."""
+        """Close the longest idle reader, if any; it reconnects."""
         for session in self._sessions.values():
             if session.is_idle:
                 self._close(session)
@@ -177,20 +186,27 @@ class RangeServer:
     def _close(self, session: RangeSession) -> None:
         if session.awaited:
             self._selector.unregister(session.socket)
+        session.visitor.leave()
         del self._sessions[session.socket.fileno()]
         session.waits.close()
         session.socket.close()
 
-    def _close_silent(self, now: float) -> None:
-        for session in [other for other in self._sessions.values() if other.until < now]:
-            _log(
-                f"closed {session.peer}: it said nothing of use for {self._authentication_s:.0f} s"
-            )
-            self._close(session)
+    def _turn_away(self, session: RangeSession) -> None:
+        """Close a connection that did not prove itself in time, or that makes room for others."""
+        self._log_once(
+            SILENT, f"closed {session.peer}: it said nothing of use; others are not logged"
+        )
+        self._close(session)
+
+    def _log_once(self, kind: str, what: str) -> None:
+        if kind not in self._reported:
+            self._reported.add(kind)
+            _log(what)
 
     def _serve_session(self, session: RangeSession) -> Waiting:
         yield from self._authenticate(session)
-        session.until = float("inf")
+        session.visitor.prove()
+        session.visitor.within(math.inf)
         number = session.socket.fileno()
         while True:
             # the last in line to make room
@@ -260,12 +276,6 @@ def _not_hello(session: RangeSession) -> str:
         f"it does not begin as a reader of this version does; first bytes "
         f"{session.received[:16].hex(' ')}"
     )
-
-
-def _connections_max(wanted: int) -> int:
-    """Allow as many files as the system does; return the number of safe connections."""
-    allow_many_files()
-    return min(wanted, files_max() // 4)
 
 
 def _log(what: str) -> None:

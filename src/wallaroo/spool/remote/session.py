@@ -7,10 +7,10 @@ Where it runs: range server.  A session is a generator that yields what it waits
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Generator
 from selectors import EVENT_READ, EVENT_WRITE
 
+from wallaroo.network.connection_budget import Visitor
 from wallaroo.network.tls_sockets import Socket, TlsSocket
 from wallaroo.spool.remote.wire import ANSWER
 
@@ -28,12 +28,12 @@ class ProtocolError(Exception):
 class RangeSession:
     """The state of one connection."""
 
-    def __init__(self, sock: Socket, peer: str, authentication_s: float = AUTHENTICATION_S_MAX):
+    def __init__(self, sock: Socket, peer: str):
         self.socket = sock
         self.peer = peer
         self.waits: Waiting  # the dialogue; set by the server
+        self.visitor: Visitor  # the same
         self.awaited = 0  # the events that the selector waits for
-        self.until = time.monotonic() + authentication_s  # the deadline to prove itself
         self.received = bytearray()
         self.is_idle = False  # proved, and between two requests
 

@@ -317,3 +317,9 @@ def test_a_latency_target_that_is_missed_is_named(text_of: Callable[[RunStatus],
     assert words not in text_of(replace(late, latency_newest_ms=100.0))
     assert words not in text_of(replace(late, latency_target_ms=0.0))
     assert words not in text_of(replace(late, state=RunState.FINISHED))
+
+
+def test_the_table_fits_a_terminal_of_any_width() -> None:
+    for width in range(20, 120):
+        lines = screen(STATUS, width=width).splitlines()
+        assert max(map(len, lines)) <= width

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import secrets
 import socket
 import threading
@@ -12,12 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.ingress.conftest import wait_until
 from tests.unit.ingress.test_tls import make_certificate
+from wallaroo.network.connection_budget import Budget
 from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign
 from wallaroo.network.tls_sockets import pem_of
 from wallaroo.runtime.resident.connections import (
+    IDENTIFY_S,
     DriverEndpoint,
     TaskListener,
+    _opened,
     beside,
     connect,
     exactly,
@@ -27,7 +33,9 @@ from wallaroo.runtime.resident.framing import Mesh, receive, send
 SECRET = b"s" * 32
 HOST = "127.0.0.1"
 WAIT_S = 60.0
+REFUSED_S = 0.2  # so long one that is refused tries again
 LARGE = 5_000_000
+STRANGERS = 200
 
 
 def listening(kind: str, folder: Path) -> TaskListener:
@@ -47,12 +55,11 @@ def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TaskLis
 
 
 def connected(listener: TaskListener) -> tuple[socket.socket, socket.socket]:
-    """Both ends of a connection: who connects, who listens."""
+    """Both ends of a connection: who listens, who connects."""
     with ThreadPoolExecutor(1) as other:
+        listener.begin()
         mine = other.submit(connect, listener.endpoint)
-        accepted = listener.identified(listener.accept(WAIT_S), WAIT_S)
-        assert accepted is not None
-        return mine.result(), accepted
+        return listener.next(WAIT_S), mine.result()
 
 
 def test_messages_go_both_ways(listener: TaskListener) -> None:
@@ -79,7 +86,7 @@ def test_tasks_exchange_messages_larger_than_any_buffer(listener: TaskListener) 
 
 
 def test_a_task_listens_as_its_driver_does(listener: TaskListener) -> None:
-    one, other = connected(listener)
+    other, one = connected(listener)
     with one, other, beside(listener.endpoint, one, 3) as own:
         assert isinstance(own.address, str) == isinstance(listener.address, str)
         assert own.address != listener.address
@@ -87,24 +94,22 @@ def test_a_task_listens_as_its_driver_does(listener: TaskListener) -> None:
 
 def test_one_without_the_secret_is_not_accepted(listener: TaskListener) -> None:
     stranger = replace(listener.endpoint, secret=b"x" * 32)
-    with ThreadPoolExecutor(1) as other:
-        refused = other.submit(connect, stranger)
+    listener.begin()
 
-        assert listener.identified(listener.accept(WAIT_S), WAIT_S) is None
-        with pytest.raises((EOFError, OSError)):
-            refused.result()
+    with pytest.raises((EOFError, OSError)):
+        connect(stranger, REFUSED_S)
+    with pytest.raises(TimeoutError):
+        listener.next(0.0)
 
 
-def test_one_that_listens_without_the_secret_learns_nothing(tmp_path: Path) -> None:
+def test_one_that_listens_without_the_secret_learns_nothing() -> None:
     """It took the port of a driver that has gone, say."""
     with TaskListener(HOST, b"x" * 32, reachable_as=HOST) as stranger:
         endpoint = DriverEndpoint(stranger.address, SECRET)
-        threading.Thread(
-            target=lambda: stranger.identified(stranger.accept(WAIT_S), WAIT_S), daemon=True
-        ).start()
+        stranger.begin()
 
         with pytest.raises((EOFError, OSError)):
-            connect(endpoint)
+            connect(endpoint, REFUSED_S)
 
 
 def test_one_that_listens_and_answers_with_a_wrong_proof_is_refused() -> None:
@@ -126,28 +131,63 @@ def test_one_that_listens_and_answers_with_a_wrong_proof_is_refused() -> None:
 
 def test_without_tls_nothing_is_said_to_one_that_asks_for_it(tmp_path: Path) -> None:
     pem = pem_of(make_certificate(tmp_path, "run"))
-    with TaskListener(HOST, SECRET, reachable_as=HOST) as plain, ThreadPoolExecutor(1) as other:
-        refused = other.submit(connect, replace(plain.endpoint, certificate=pem.certificate))
+    with TaskListener(HOST, SECRET, reachable_as=HOST) as plain:
+        plain.begin()
 
-        assert plain.identified(plain.accept(WAIT_S), WAIT_S) is None
         with pytest.raises(OSError):
-            refused.result()
+            connect(replace(plain.endpoint, certificate=pem.certificate), REFUSED_S)
 
 
 def test_another_certificate_is_not_trusted(tmp_path: Path) -> None:
     other_pem = pem_of(make_certificate(tmp_path, "other"))
-    with listening("tls", tmp_path) as listener, ThreadPoolExecutor(1) as other:
+    with listening("tls", tmp_path) as listener:
         wrong = replace(listener.endpoint, certificate=other_pem.certificate)
-        refused = other.submit(connect, wrong)
+        listener.begin()
 
-        assert listener.identified(listener.accept(WAIT_S), WAIT_S) is None
         with pytest.raises(OSError, match="certificate verify failed"):
-            refused.result()
+            connect(wrong)
 
 
 def test_waiting_for_a_connection_ends(listener: TaskListener) -> None:
     with pytest.raises(TimeoutError):
-        listener.accept(0.01)
+        listener.next(0.01)
+
+
+def test_strangers_delay_no_task_and_take_no_place_for_long(
+    listener: TaskListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They connect and say nothing, half a proof, or anything; as many as may be connected."""
+    chance = random.Random(7)
+    most = 50
+    monkeypatch.setattr(listener, "_budget", Budget(most))
+    listener.begin()
+    with contextlib.ExitStack() as held:
+        for number in range(STRANGERS):
+            stranger = held.enter_context(_opened(listener.address))
+            with contextlib.suppress(OSError):
+                stranger.sendall(
+                    chance.randbytes((0, 40, CHALLENGE_BYTES + PROOF_BYTES)[number % 3])
+                )
+        with ThreadPoolExecutor(1) as other:
+            mine = other.submit(connect, listener.endpoint)
+            theirs = listener.next(IDENTIFY_S / 2)
+            send(theirs, b"hello")
+            assert receive(mine.result()) == b"hello"
+        for one in (theirs, mine.result()):
+            one.close()
+        assert threading.active_count() < STRANGERS
+
+
+def test_a_listener_that_closes_leaves_no_thread_to_strangers(listener: TaskListener) -> None:
+    before = threading.active_count()
+    listener.begin()
+    with contextlib.ExitStack() as held:
+        for _ in range(3):
+            held.enter_context(_opened(listener.address))
+        wait_until(lambda: threading.active_count() > before + 3)
+
+        listener.close()
+        wait_until(lambda: threading.active_count() <= before)
 
 
 def test_neither_secret_nor_key_is_printed(tmp_path: Path) -> None:

@@ -87,6 +87,35 @@ def test_without_java_the_error_says_how_to_install_it(tmp_path: Path) -> None:
         check_java({"PATH": str(tmp_path)})
 
 
+@pytest.mark.parametrize(
+    ("folder", "release", "found"),
+    [("bin", 'JAVA_VERSION="11.0.2"', 11), ("jre/bin", 'JAVA_VERSION="1.8.0_371"', 8)],
+)
+def test_a_java_that_is_too_old_is_refused_before_spark_starts(
+    tmp_path: Path, folder: str, release: str, found: int
+) -> None:
+    java = tmp_path / folder / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    (tmp_path / "release").write_text(f'IMPLEMENTOR="any"\n{release}\n')
+    home = java.parent.parent
+
+    with pytest.raises(PeerError, match=f"Java {found} found at {java}, that JAVA_HOME names; 17"):
+        check_java({"JAVA_HOME": str(home)})
+    with pytest.raises(PeerError, match=f"Java {found} found at {java}, on PATH; 17 or newer"):
+        check_java({"PATH": str(java.parent)})
+
+
+def test_a_java_that_does_not_say_its_version_is_tried(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+
+    check_java({"JAVA_HOME": str(tmp_path)})
+
+
 def test_a_java_home_without_java_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match=rf"JAVA_HOME is {tmp_path}, which holds no bin/java"):
         check_java({"JAVA_HOME": str(tmp_path)})

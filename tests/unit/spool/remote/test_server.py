@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -37,6 +38,8 @@ from wallaroo.spool.remote.wire import (
 
 SECRET = b"s" * 32
 CHUNK = b"x" * 100_000
+STRANGERS = 200
+WAIT_S_MAX = 180.0
 
 
 class Thread:
@@ -385,6 +388,27 @@ def test_a_client_that_never_proves_itself_is_dismissed(
         assert is_closed(silent)
         assert ask(proved, b"In.spool") == (OK, 10)
     assert "it said nothing of use" in capfd.readouterr().err
+
+
+def test_strangers_who_hold_as_many_connections_as_there_may_be_keep_no_reader_out(
+    threaded: Callable[..., Thread], tmp_path: Path
+) -> None:
+    """They say nothing, half of what a reader says, or anything; their time is not over."""
+    thread = threaded(connections_max=20, authentication_s=WAIT_S_MAX)
+    end = end_of(tmp_path)
+    chance = random.Random(7)
+    with contextlib.ExitStack() as held:
+        proved = held.enter_context(proved_connection(thread.address))
+        for number in range(STRANGERS):
+            stranger = held.enter_context(socket.create_connection(thread.address, timeout=180))
+            beginning = (b"", MAGIC[:3], chance.randbytes(CLIENT_HELLO.size))[number % 3]
+            with contextlib.suppress(OSError):
+                stranger.sendall(beginning)
+
+        read = list(RemoteSpool(thread.address, SECRET, "In").chunks(Boundary(), end))
+
+        assert len(read) == 100
+        assert ask(proved, b"In.spool") == (OK, 10)
 
 
 def test_the_longest_idle_connection_makes_room_for_a_new_one(
