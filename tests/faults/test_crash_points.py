@@ -33,6 +33,8 @@ AT_ONCE = 2 * (os.cpu_count() or 2)
 TIMED = ("egress.", "outbox.pending")
 # The points that a batch must pass, so that a renamed or removed one is noticed.
 NEEDED = [
+    "owner.claim",
+    "owner.line",
     "commit.before",
     "commit.after",
     "commit.sinks",
@@ -71,6 +73,7 @@ NEEDED = [
 ]
 # What only a restart passes, by the crash that leaves it something to clean up.
 LEFT_BEHIND = {
+    "commit.before:1": ["owner.end", "owner.forget"],  # the claim of the run before
     # output of an attempt, and its spool's index
     "outbox.sync_folder:2": ["outbox.orphan", "spool.rebuild_index", "storage.delete"],
     "storage.rename:6": ["storage.delete"],  # deltas of an attempt that was never committed

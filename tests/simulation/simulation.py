@@ -71,7 +71,17 @@ MESSAGES = (4, 16)  # per source
 REFUSALS = 3  # starts that damage may end before the history ends with that
 # a driver that was held up before its claim owns the checkpoint with it, and finds this out
 OTHERS_HELD = ("its ports, spools and outboxes are held by processes of the other run",)
-HELD_UP_IN = ("checkpoint", "checkpoint", "checkpoint/commits/", "checkpoint/owners/")
+# the calls that a driver is held up before: of this kind, empty for any, and on paths that begin so
+HELD_UP_IN = (
+    ("", "checkpoint"),
+    ("", "checkpoint"),
+    ("", "checkpoint/commits/"),
+    ("", "checkpoint/owners/"),
+    ("", "checkpoint/outbox/"),
+    ("write", "checkpoint/commits/"),
+    ("truncate", "checkpoint/commits/"),
+    ("unlink", "checkpoint/"),
+)
 MOST_FORMER = 3  # drivers that were taken over and have not noticed
 TURNS_MAX = 3000  # of one history: more is a hang
 BEGAN_NS = 1_700_000_000_000_000_000
@@ -163,7 +173,7 @@ class Simulation:
         self._depth = 0  # drivers that are held up in a system call
         self._former: list[Driver] = []  # were taken over; some have not noticed yet
         self._take_over_at = 0  # step
-        self._take_over_in = ""  # folder of that step
+        self._take_over_in = ("", "")  # the call, and the beginning of its path
         self._run_max = 0
         self._injected_before = 0
         self._refusals = 0
@@ -368,7 +378,8 @@ class Simulation:
             and len(self._former) < MOST_FORMER
             and self._verdict.lives <= self._faulty_lives
             and self._system.steps >= self._take_over_at
-            and self._system.place.startswith(self._take_over_in)
+            and self._system.call.startswith(self._take_over_in[0])
+            and self._system.place.startswith(self._take_over_in[1])
             and (self._place / "checkpoint" / "format.json").exists()
         )
 

@@ -102,7 +102,8 @@ class System:
         self.current = Process("none")
         self.has_power = True
         self.between: Callable[[], None] = lambda: None  # called between two steps
-        self.place = ""  # of the step that is about to be made: a path below the root
+        self.call = ""  # the step that is about to be made
+        self.place = ""  # its path, below the root
         self._chance = chance
         self._disk = Folder()
         self._prefix = f"{root}{os.sep}"
@@ -153,7 +154,7 @@ class System:
         """
         if self.current.is_dead or not self.has_power:
             raise Crashed
-        self.place = path[len(self._prefix) :]
+        self.call, self.place = call, path[len(self._prefix) :]
         self.between()
         if self.current.is_dead or not self.has_power:
             raise Crashed

@@ -21,7 +21,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from wallaroo.errors import PeerError, TakenOverError
+from wallaroo.errors import CheckpointError, PeerError, TakenOverError
 
 VARIABLE = "WALLAROO_OWNER"  # in a child's environment: its run's claim
 OVER = ".over"  # after the name of a claim that counts no longer
@@ -55,14 +55,20 @@ class Ownership:
             os.close(descriptor)
 
     def require(self) -> None:
-        """Raise TakenOverError unless the run still owns the checkpoint."""
-        if not self.is_held:
-            raise TakenOverError(
-                f"checkpoint {Path(self.path).parents[1]} was taken over by "
-                f"{_newest_owner(Path(self.path).parent)}. This run ends. What it had not "
-                f"committed by then, the other run processes; it sent and deleted nothing since. "
-                f"Do not start it again beside the other one."
+        """Raise TakenOverError if another run owns the checkpoint; CheckpointError: it is gone."""
+        if self.is_held:
+            return
+        owners = Path(self.path).parent
+        if not owners.is_dir():
+            raise CheckpointError(
+                f"checkpoint {owners.parent} was removed while this run used it. This run ends. "
+                f"Restore it from a backup, or begin in another folder."
             )
+        raise TakenOverError(
+            f"checkpoint {owners.parent} was taken over by {_newest_owner(owners)}. This run "
+            f"ends. What it had not committed by then, the other run processes; it sent and "
+            f"deleted nothing since. Do not start it again beside the other one."
+        )
 
     def to_text(self) -> str:
         """Return the claim in the form that a child is given; empty if there is none."""

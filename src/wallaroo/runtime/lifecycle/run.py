@@ -17,7 +17,7 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.disk_errors import unexpected_error
 from wallaroo.durable.ownership import UNOWNED
 from wallaroo.durable.scratch import Scratch, make_scratch, sweep_dead
-from wallaroo.errors import WallarooError
+from wallaroo.errors import TakenOverError, WallarooError
 from wallaroo.ingress.process import Feeders
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.progress import Recovery
@@ -204,9 +204,11 @@ class Run(RunHandle):
         """
         try:
             self._owner.require()
-        except WallarooError as reason:
+        except TakenOverError as reason:
             self.exception = reason
             return
+        except WallarooError:
+            pass  # a consequence, or the cause of the error
         if self._signals.stop.is_set() and not self._signals.up.is_set():
             return
         self.exception = error

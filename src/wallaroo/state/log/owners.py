@@ -51,18 +51,17 @@ class Claim:
     is_durable: bool
 
     def fence(self, line: Line) -> None:
-        """Make ``line`` the one that counts; raise TakenOverError if it cannot be any more.
+        """Make ``line`` the one that counts, unless a newer claim has one; remove those before.
 
-        The claims before this one are removed.
+        It has all that the runs before this one reported.  So they are not needed any more, also
+        if another run has claimed the checkpoint meanwhile.
         """
         fault_point("owner.line")
         write_all(self.file.fileno(), encode_line(line))
         if self.is_durable:
             os.fsync(self.file.fileno())
         folder = Path(self.ownership.path).parent
-        claims = claim_files(os.listdir(folder))
-        self.ownership.require()
-        for claim in claims:
+        for claim in claim_files(os.listdir(folder)):
             if claim.epoch < self.epoch and not claim.name.isdigit():
                 fault_point("owner.forget")
                 (folder / claim.name).unlink(missing_ok=True)
