@@ -65,7 +65,7 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
     add(
         "--allow-incompatible",
         action="store_true",
-        help="go on with a changed application, dropping state that no longer fits",
+        help="continue with a changed application, dropping state that no longer fits",
     )
     add(
         "--retain-commits",

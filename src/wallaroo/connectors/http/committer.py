@@ -150,7 +150,7 @@ class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
             f"{self.target} did not take {which} of sink '{self._context.sink}'{often} "
             f"{_sentence(error)}. Nothing is lost: committed output waits in "
             f"{self._context.staging}. Correct the URL, the headers or the server, or write "
-            f"on_refused='skip' to go on without what is refused, then run again."
+            f"on_refused='skip' to continue without what is refused, then run again."
         )
 
 
