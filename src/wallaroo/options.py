@@ -276,7 +276,9 @@ class RunHandle(Protocol):
         Raises TimeoutError if the run has not ended after ``timeout`` seconds.
         """
         if not self.wait(timeout):
-            raise TimeoutError(f"{self!r} is still running after {timeout:g} s; stop() asks it to end.")
+            raise TimeoutError(
+                f"{self!r} is still running after {timeout:g} s; stop() asks it to end."
+            )
         if self.exception is not None:
             raise self.exception
         return self.status()

@@ -61,9 +61,9 @@ def application_setup(args: list[str]) -> wallaroo.Application:
         "until over": left.join(
             right, totals, until=until, over=Count(), how="left", name="until over"
         ),
-        "windows": left.to(
-            windows.over(Collect(number_of), name="windows", with_window=True)
-        ).map(shown),
+        "windows": left.to(windows.over(Collect(number_of), name="windows", with_window=True)).map(
+            shown
+        ),
     }
     ends = [
         pipeline.to_sink(wallaroo.FileSinkConfig(f"out/{label}.txt", encoder=encode, form="lines"))

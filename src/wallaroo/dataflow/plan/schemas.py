@@ -1,4 +1,4 @@
-"""Schemas of state classes in a plan.json, and what becomes of objects stored under another.
+"""Schemas of state classes in a plan.json, and what happens to objects stored under another.
 
 Where it runs: pure.
 

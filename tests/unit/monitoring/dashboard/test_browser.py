@@ -56,7 +56,9 @@ def test_every_view_shows_the_run_and_fits_the_width(page: Any) -> None:
 
 
 def test_columns_and_messages_say_what_they_count(page: Any) -> None:
-    latency = page.locator("section", has=page.get_by_role("heading", name="Latency since the start"))
+    latency = page.locator(
+        "section", has=page.get_by_role("heading", name="Latency since the start")
+    )
     latency.get_by_role("columnheader", name="events", exact=True).wait_for()
     go(page, "workers")
     page.get_by_text("events/s, all stages").first.wait_for()
