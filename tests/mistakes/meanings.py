@@ -64,10 +64,8 @@ class Sum(wallaroo.Aggregation):
 
 def kafka_source(arguments: str) -> str:
     """An application that reads Kafka with these arguments."""
-    return framed("").replace(
-        'FileSourceConfig("in", "in.txt")',
-        f"KafkaSourceConfig('in', {arguments}, decoder=wallaroo.decoder(str))",
-    )
+    config = f"KafkaSourceConfig('in', {arguments}, decoder=wallaroo.decoder(str))"
+    return framed("").replace('FileSourceConfig("in", "in.txt")', config)
 
 
 def kafka_sink(arguments: str) -> str:

@@ -1,5 +1,5 @@
-"""``python -m tests.stored [NAME ...]``: write the checkpoints that later versions have to continue,
-of these applications or of all.
+"""``python -m tests.stored [NAME ...]``: write the checkpoints that later versions have to
+continue, of these applications or of all.
 
 Where it runs: by hand, with the code whose checkpoints are to be kept.  Each file of ``data/`` is a
 run that was stopped after half of its input; ``<application>.json`` is the output of a run that was
