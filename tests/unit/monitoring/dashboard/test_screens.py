@@ -79,7 +79,7 @@ def test_every_view_is_accessible_and_whole(
         page.get_by_text(sign).first.wait_for()
         if view == "overview":  # its charts are drawn when their history has come
             page.wait_for_function(
-                "() => [...document.querySelectorAll('.chart')].every(c => c.querySelector('canvas'))"
+                "[...document.querySelectorAll('.chart')].every((c) => c.querySelector('canvas'))"
             )
         save_screen(page, f"{view}-{'-'.join(look)}", is_whole=True)
         assert serious_problems(page, axe) == [], view
