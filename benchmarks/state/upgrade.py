@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.lib import loads
 from benchmarks.lib.machine import BenchmarkError, Report, options, settings_of
 
-SECONDS_WANTED = 60.0
+SECONDS_WANTED = 60.0  # on a free core; elapsed time depends on what else runs
 BEFORE = """
 class Account:
     def __init__(self):
@@ -81,8 +81,8 @@ def main() -> int:
     (trial,) = json.loads(answer)["tried"]
     if trial["upgraded"] != args.keys:
         raise BenchmarkError(f"not every object was upgraded: {trial}")
-    report.add(f"{args.keys:,} objects tried", seconds, "s", at_most=SECONDS_WANTED)
-    report.add("its CPU time", used, "s")
+    report.add(f"{args.keys:,} objects tried: CPU time", used, "s", at_most=SECONDS_WANTED)
+    report.add("elapsed, beside what else the machine did", seconds, "s")
     return report.finish(args.json)
 
 

@@ -195,7 +195,7 @@ def _latency_of(value: object) -> Latency | float | None:
     elif isinstance(value, int | float) and 0 < value < math.inf:
         return float(value)
     raise ValueError(
-        f"latency={value!r} is no target. Give milliseconds above 0 (50), or a timedelta."
+        f"latency={value!r} is not a target. Give milliseconds above 0 (50), or a timedelta."
     )
 
 

@@ -284,7 +284,7 @@ def test_a_missing_topic_ends_the_run_with_what_to_do(broker: Broker, tmp_path: 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"topic": ""}, "topic='' is no name"),
+        ({"topic": ""}, "topic='' is not a name"),
         ({"delivery": "twice"}, "delivery='twice' is unknown. Write 'exactly-once' or"),
         ({"brokers": 7}, "brokers=7 cannot be read"),
     ],

@@ -99,7 +99,8 @@ def test_a_broker_that_is_not_there_is_waited_for_and_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [({"topic": ""}, "is no topic"), ({"qos": 2}, "qos=2 is not supported")]
+    ("options", "words"),
+    [({"topic": ""}, "is not a topic"), ({"qos": 2}, "qos=2 is not supported")],
 )
 def test_a_wrong_configuration_is_refused(options: Any, words: str) -> None:
     own = {"topic": "in", "host": "h", "decoder": Json().decoder, **options}

@@ -292,8 +292,8 @@ def test_a_server_that_is_not_there_is_waited_for_and_named() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: RedisSourceConfig("a", "", "redis://"), "stream='' is no name"),
-        (lambda: RedisSourceConfig("a", "s", "redis://", start="first"), "'first' is no id"),
+        (lambda: RedisSourceConfig("a", "", "redis://"), "stream='' is not a name"),
+        (lambda: RedisSourceConfig("a", "s", "redis://", start="first"), "'first' is not an id"),
         (
             lambda: RedisSourceConfig("a", "s", "redis://", field="f"),
             "field and decoder go together",

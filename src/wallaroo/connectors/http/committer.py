@@ -110,7 +110,7 @@ def _shown(body: bytes) -> str:
 
 
 def _seconds(headers: urllib3.HTTPHeaderDict) -> float:
-    """Return the seconds in Retry-After, at most BACKOFF_S_MAX; 0 if it is no number."""
+    """Return the seconds in Retry-After, at most BACKOFF_S_MAX; 0 if it is not a number."""
     given = headers.get("Retry-After", "")
     return min(BACKOFF_S_MAX, float(given)) if given.isascii() and given.isdigit() else 0.0
 

@@ -61,7 +61,7 @@ class ChangePack(RowPack):
             return tuple(key[name] for name in self._key)
         values = key if isinstance(key, tuple) else (key,)
         if isinstance(key, dict) or len(values) != len(self._key):
-            raise ValueError(f"Delete({shown(key)}) is no key of ({', '.join(self._key)})")
+            raise ValueError(f"Delete({shown(key)}) is not a key of ({', '.join(self._key)})")
         return values
 
 
