@@ -199,7 +199,8 @@ BEFORE_SPARK = (
         "brokers in place of a topic",
         kafka_source("'b:9092', 'clicks'"),
         (
-            "topic='b:9092' is not a name. Give a topic's name, or several; brokers= comes after it.",
+            "topic='b:9092' is not a name.",
+            "Give a topic's name, or several; brokers= comes after it.",
         ),
     ),
     Mistake(
