@@ -223,7 +223,7 @@ def complaints(item: Import) -> Iterator[str]:
         if is_under(item.target, library) and not any(
             is_under(item.importer, home) for home in homes
         ):
-            yield f"{library} belongs into {', '.join(homes)}"
+            yield f"{library} belongs in {', '.join(homes)}"
     if (
         is_under(item.target, "wallaroo.cli")
         and not is_under(item.importer, "wallaroo.cli")

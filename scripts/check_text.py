@@ -25,6 +25,12 @@ WORD = re.compile(
     rf"(?<![A-Za-z])({'|'.join(NOT_OURS.split())})(?![a-z])|"
     rf"({'|'.join(word.title() for word in NOT_OURS.split())})(?![a-z])"
 )
+# Phrases that English has otherwise: leave out, belong in, unavailable, retried, happens to, ...
+PHRASES = re.compile(
+    r"\bleaves? (?:-*\w+ )?away\b|\bbelongs? into\b|\bthe whole of it\b|\bbecomes? of\b|"
+    r"\b(?:is|are|was|were) away\b|\btried again\b|\bend(?:s|ed)? by itself\b|\bis no port\b"
+)
+WRITTEN = ("src/", "docs/", "scripts/", "benchmarks/", "examples/", "README", "CHANGELOG")
 # Where they may be: texts of others, and this list.
 QUOTED = ("LICENSE", "examples/word_count/", "scripts/check_text.py", "tests/unit/scripts/")
 SKIPPED = frozenset(
@@ -74,6 +80,8 @@ def complaints(name: str, text: str) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if not is_quoted and (word := WORD.search(line)):
             yield f"{name}:{number}: not a word of this project: {word.group()}"
+        if not is_quoted and name.startswith(WRITTEN) and (phrase := PHRASES.search(line)):
+            yield f"{name}:{number}: not how an engineer says it: {phrase.group()}"
         if not is_quoted and UNPUBLISHED.search(line):
             yield f"{name}:{number}: wallaroo-spark is in no registry that pip installs from"
         found = MACHINE_PATH.search(line)

@@ -389,7 +389,7 @@ def _until(is_so: Callable[[], bool], run: subprocess.Popen[str], seconds: float
 
 def _must_run(run: subprocess.Popen[str]) -> None:
     if run.poll() is not None:
-        raise DemoError(f"`wallaroo run` ended by itself with exit code {run.returncode}")
+        raise DemoError(f"`wallaroo run` ended early, with exit code {run.returncode}")
 
 
 def _stream(

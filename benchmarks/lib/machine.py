@@ -208,7 +208,7 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(args: argparse.Namespace) -> dict[str, object]:
-    """The settings that belong into a report."""
+    """The settings that belong in a report."""
     return {name: value for name, value in vars(args).items() if name not in ("json", "scratch")}
 
 

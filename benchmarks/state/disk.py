@@ -128,7 +128,7 @@ def _watch(
     while (elapsed := time.monotonic() - began) < seconds:
         if run.poll() is not None:
             raise BenchmarkError(
-                f"`wallaroo run` ended by itself: {(folder / 'run.log').read_text()[-2000:]}"
+                f"`wallaroo run` ended early: {(folder / 'run.log').read_text()[-2000:]}"
             )
         held = {kind: _held(_folder_of(folder, kind)) for kind in KINDS}
         samples.append(Sample(elapsed / 60, _last_commit(folder), held))

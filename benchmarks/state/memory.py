@@ -105,7 +105,7 @@ def _watch(run: subprocess.Popen[bytes], seconds: float, every_s: float) -> list
     began = time.monotonic()
     while (elapsed := time.monotonic() - began) < seconds:
         if run.poll() is not None:
-            raise BenchmarkError(f"`wallaroo run` ended by itself with exit code {run.returncode}")
+            raise BenchmarkError(f"`wallaroo run` ended early with exit code {run.returncode}")
         held = memory_by_kind(run.pid)
         samples.append((elapsed / 60, held))
         text = "  ".join(f"{kind} {memory.resident:,.0f}" for kind, memory in sorted(held.items()))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from benchmarks.lib import loads
 from benchmarks.lib.machine import BenchmarkError, Report, options, settings_of
 
-SECONDS_WANTED = 60.0
+SECONDS_WANTED = 60.0  # on a free core; elapsed time depends on what else runs
 BEFORE = """
 class Account:
     def __init__(self):
@@ -74,14 +75,14 @@ def main() -> int:
         report.notes.append(f"the state was made in {time.monotonic() - began:.0f} s")
 
         app.write_text(f"import wallaroo\n{AFTER}{REST}")
-        began = time.monotonic()
+        began, used = time.monotonic(), _cpu_s()
         answer = _command(folder, "wallaroo", "plan", *kept, "--try-upgrade", "--json")
-        seconds = time.monotonic() - began
+        seconds, used = time.monotonic() - began, _cpu_s() - used
     (trial,) = json.loads(answer)["tried"]
     if trial["upgraded"] != args.keys:
         raise BenchmarkError(f"not every object was upgraded: {trial}")
-    report.add(f"{args.keys:,} objects tried", seconds, "s", at_most=SECONDS_WANTED)
-    report.add("objects", args.keys / seconds, "1/s")
+    report.add(f"{args.keys:,} objects tried: CPU time", used, "s", at_most=SECONDS_WANTED)
+    report.add("elapsed, beside what else the machine did", seconds, "s")
     return report.finish(args.json)
 
 
@@ -89,6 +90,12 @@ def _options() -> argparse.Namespace:
     parser = options(__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000, help="default %(default)d")
     return parser.parse_args()
+
+
+def _cpu_s() -> float:
+    """Return the CPU time of the commands that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
 
 
 def _command(folder: Path, module: str, *arguments: str) -> str:

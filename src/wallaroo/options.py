@@ -207,7 +207,7 @@ def _latency_of(value: object) -> Latency | float | None:
     elif isinstance(value, int | float) and 0 < value < math.inf:
         return float(value)
     raise ValueError(
-        f"latency={value!r} is no target. Give milliseconds above 0 (50), or a timedelta."
+        f"latency={value!r} is not a target. Give milliseconds above 0 (50), or a timedelta."
     )
 
 
@@ -290,7 +290,9 @@ class RunHandle(Protocol):
         Raises TimeoutError if the run has not ended after ``timeout`` seconds.
         """
         if not self.wait(timeout):
-            raise TimeoutError(f"{self!r} goes on after {timeout:g} s; stop() asks it to end.")
+            raise TimeoutError(
+                f"{self!r} is still running after {timeout:g} s; stop() asks it to end."
+            )
         if self.exception is not None:
             raise self.exception
         return self.status()

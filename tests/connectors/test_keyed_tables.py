@@ -182,7 +182,7 @@ def test_an_output_that_is_no_change_is_an_error_of_the_encoder(database: Databa
     encode = database.sink(key="key").encoder.function
     with pytest.raises(ValueError, match="column 'key' is of the key, and is None"):
         encode((None, 1))
-    with pytest.raises(ValueError, match=r"\('a', 1\).* is no key of \(key\)"):
+    with pytest.raises(ValueError, match=r"\('a', 1\).* is not a key of \(key\)"):
         encode(Delete(("a", 1)))
     with pytest.raises(ValueError, match="column 'key' is of the key, and is None"):
         encode(Delete(None))
@@ -190,7 +190,7 @@ def test_an_output_that_is_no_change_is_an_error_of_the_encoder(database: Databa
         encode(("a",))
     with pytest.raises(ValueError, match="a Delete needs a sink with key="):
         database.sink().encoder.function(Delete("a"))
-    with pytest.raises(WallarooParameterError, match=r"names 'none', which is no column\."):
+    with pytest.raises(WallarooParameterError, match=r"names 'none', which is not a column\."):
         database.sink(key="none")
 
 

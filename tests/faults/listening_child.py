@@ -24,7 +24,7 @@ TOKEN = "the senders' token"
 
 def application(out: Path, ports: list[int]) -> wallaroo.Application:
     """Return one that copies what comes, from whatever port."""
-    text = Json(str, on_error="skip").decoder  # strangers send what is no text of JSON
+    text = Json(str, on_error="skip").decoder  # strangers send what is not JSON
     tcp, connector, http, websocket, tls, https, udp = ports
     encrypted = TLS(str(out.with_name("server.pem")), str(out.with_name("server.key")))
     sources = [

@@ -198,13 +198,16 @@ BEFORE_SPARK = (
         "7a",
         "brokers in place of a topic",
         kafka_source("'b:9092', 'clicks'"),
-        ("topic='b:9092' is no name. Give a topic's name, or several; brokers= comes after it.",),
+        (
+            "topic='b:9092' is not a name.",
+            "Give a topic's name, or several; brokers= comes after it.",
+        ),
     ),
     Mistake(
         "7b",
         "brokers in place of a sink's topic",
         kafka_sink("'b:9092', 'clicks'"),
-        ("topic='b:9092' is no name. Give the topic's name; brokers= comes after it.",),
+        ("topic='b:9092' is not a name. Give the topic's name; brokers= comes after it.",),
     ),
     Mistake(
         "9",

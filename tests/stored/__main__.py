@@ -1,4 +1,5 @@
-"""``python -m tests.stored``: write the checkpoints that later versions have to continue.
+"""``python -m tests.stored [NAME ...]``: write the checkpoints that later versions have to
+continue, of these applications or of all.
 
 Where it runs: by hand, with the code whose checkpoints are to be kept.  Each file of ``data/`` is a
 run that was stopped after half of its input; ``<application>.json`` is the output of a run that was
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -19,9 +21,9 @@ NOT_KEPT = {"view", "log"}  # a cache, and what the run printed
 
 
 def main() -> None:
-    """Write the data of both applications and both hosts on Spark."""
+    """Write the data of the applications and both hosts on Spark."""
     DATA.mkdir(exist_ok=True)
-    for application in SOURCES:
+    for application in sys.argv[1:] or SOURCES:
         with tempfile.TemporaryDirectory() as folder:
             run(Path(folder), application, IN_PROCESS, slice(None))
             text = json.dumps(everything(Path(folder)), indent=0)

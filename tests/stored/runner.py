@@ -15,16 +15,26 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.stored import accounts, amounts
+from tests.stored import accounts, amounts, joins
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
 ROOT = HERE.parents[1]
 HALF = 60  # events of each source before the stop, and after it
 ACCOUNTS = "abcde"
-SOURCES = {"accounts": accounts.SOURCES, "amounts": amounts.SOURCES}
+SOURCES = {
+    "accounts": accounts.SOURCES,
+    "amounts": amounts.SOURCES,
+    "joins": joins.SOURCES,
+}
 # output files with a line per event of a source, whatever the time is
-COUNTED = {"accounts": ("plain.txt", "plain right.txt"), "amounts": ("largest.txt",)}
+COUNTED = {
+    "accounts": ("plain.txt", "plain right.txt"),
+    "amounts": ("largest.txt",),
+    "joins": ("left.txt", "right.txt"),
+}
+# output files with a line for each account when the last event's time has passed
+FLUSHED = {"accounts": "expiring.txt", "joins": "windows.txt"}
 BEGIN_S = 1_600_000_000
 IN_PROCESS = ("wallaroo.cli.in_process",)
 HOSTS = {
@@ -77,8 +87,9 @@ def run(folder: Path, application: str, command: Sequence[str], part: slice) -> 
         total = 2 * HALF + 1 if part.stop is None else part.stop
         for name in COUNTED[application]:
             _wait(lambda name=name: len(outputs(folder, name)) == total, name, process, folder)
-        if part.stop is None and application == "accounts":
-            _wait(lambda: _has_flushed(folder), "what waits for time", process, folder)
+        if part.stop is None and application in FLUSHED:
+            flushed = FLUSHED[application]
+            _wait(lambda: _has_flushed(folder, flushed), "what waits for time", process, folder)
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 0, (folder / "log").read_text()
@@ -101,9 +112,9 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted((folder / "out").iterdir()) if path.suffix == ".txt")
 
 
-def _has_flushed(folder: Path) -> bool:
+def _has_flushed(folder: Path, name: str) -> bool:
     """Whether the last event's time has passed for every account."""
-    return set(ACCOUNTS) <= {line.split()[0] for line in outputs(folder, "expiring.txt")}
+    return set(ACCOUNTS) <= {line.split()[0] for line in outputs(folder, name)}
 
 
 def _connected(port: int, process: subprocess.Popen[bytes], folder: Path) -> socket.socket:

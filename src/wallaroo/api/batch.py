@@ -58,7 +58,7 @@ def batch_computation(
     """
     place = user_place()
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-        raise _problem("batch_computation", place, f"batch={batch!r} is no number of rows.")
+        raise _problem("batch_computation", place, f"batch={batch!r} is not a number of rows.")
     if setup is not None and not callable(setup):
         raise _problem("batch_computation", place, f"setup={setup!r} is not a function.")
     callback = None if setup is None else Callback(setup)
@@ -235,12 +235,12 @@ def fixed_layout(
     try:
         layout = _dtype(dtype)
     except TypeError as error:
-        raise _problem("fixed_layout", place, f"{dtype!r} is no dtype ({error}).", fix) from None
+        raise _problem("fixed_layout", place, f"{dtype!r} is not a dtype ({error}).", fix) from None
     if not layout.names or layout.hasobject:
         raise _problem("fixed_layout", place, f"{layout} has no fields of a fixed length.", fix)
     unknown = [field for field in fields if field not in layout.names]
     if unknown:
-        what = f"{', '.join(map(repr, unknown))} is no field of the layout."
+        what = f"{', '.join(map(repr, unknown))} is not a field of the layout."
         fix = f"There are {', '.join(map(repr, layout.names))}."
         raise _problem("fixed_layout", place, what, fix)
     check_on_error("fixed_layout", on_error)

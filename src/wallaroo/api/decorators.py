@@ -252,7 +252,7 @@ def _declared_key(
     is_whole = isinstance(begin, int) and isinstance(end, int)
     is_place = is_whole and 0 <= begin < end and key_at.step in (None, 1)
     if not is_place and not callable(key_at):
-        what = f"key_at={key_at!r} is no place in a payload."
+        what = f"key_at={key_at!r} is not a place in a payload."
         fix = (
             "Give the key's first byte and the one after its last: key_at=slice(12, 16), or a "
             "function of the payload that returns the key."

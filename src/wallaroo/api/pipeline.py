@@ -510,7 +510,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         """
         place = user_place()
         if type(n) is not int or n < 1:
-            what = f"n={n!r} is no number of events."
+            what = f"n={n!r} is not a number of events."
             fix = "Give it a whole number of 1 or more, as batch(100, within=wallaroo.seconds(1))."
             raise WallarooParameterError(Problem(f"step '{name}'", place, what, fix))
         within_ns = None

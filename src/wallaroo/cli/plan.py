@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
         help="compare an application with a checkpoint",
         description=(
-            "Say whether an application may go on from a checkpoint, and why not. Nothing "
+            "Say whether an application may continue from a checkpoint, and why not. Nothing "
             "is run and nothing is touched."
         ),
         epilog=EPILOG,

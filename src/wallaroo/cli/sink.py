@@ -62,7 +62,7 @@ def described(skipped: Skipped, sink: str) -> str:
 
     >>> print(described(Skipped(7, 1200, -1, 5000, True), "out"))
     Skipped batch 7 of out: 1,200 bytes are lost, an unknown number of outputs.
-    The next run goes on with what was committed after it.
+    The next run continues with what was committed after it.
     A part of it may have been sent. A receiver that resumes has to be cut back to 5000 bytes first.
     """
     if skipped.is_restored:
@@ -74,7 +74,7 @@ def described(skipped: Skipped, sink: str) -> str:
     lines = [
         f"Skipped batch {skipped.batch} of {sink}: {skipped.bytes:,} bytes are lost, {outputs} "
         f"outputs.",
-        "The next run goes on with what was committed after it.",
+        "The next run continues with what was committed after it.",
     ]
     if skipped.may_have_begun:
         lines.append(

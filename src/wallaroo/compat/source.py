@@ -50,13 +50,13 @@ class SourceConnectorConfig(SourceConfig[Event]):
         least = self.refill_credits
         if not (isinstance(largest, int) and 1 <= largest <= U32_MAX):
             raise self._wrong(
-                f"max_credits={largest!r} is no number of messages.", "Give 1 or more."
+                f"max_credits={largest!r} is not a number of messages.", "Give 1 or more."
             )
         if not (isinstance(least, int) and 0 <= least < largest):
             what = f"refill_credits={least!r} is not below max_credits={largest}."
             raise self._wrong(what, f"Give a number from 0 to {largest - 1}.")
         if not isinstance(self.cookie, str):
-            raise self._wrong("cookie is no text.", "Give the text that source programs send.")
+            raise self._wrong("cookie is not text.", "Give the text that source programs send.")
 
     @property
     def listening(self) -> Listening | None:

@@ -37,7 +37,7 @@ class AvroCodec(Codec):
         try:
             value = self._read_record(stream, self._schema, self._reader)
         except (EOFError, IndexError, OverflowError) as error:
-            raise ValueError(f"the payload is no record of the schema: {error!r}") from error
+            raise ValueError(f"the payload is not a record of the schema: {error!r}") from error
         if stream.tell() != len(payload):
             raise ValueError(
                 f"{len(payload) - stream.tell()} of {len(payload)} bytes are left after the "

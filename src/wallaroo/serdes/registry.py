@@ -62,7 +62,7 @@ class SchemaRegistry:
                 Problem(
                     "SchemaRegistry",
                     "",
-                    f"url={self.place!r} is no address.",
+                    f"url={self.place!r} is not an address.",
                     "Give http://host:port, or https://.",
                 )
             )

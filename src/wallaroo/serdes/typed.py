@@ -38,7 +38,7 @@ def check_type(kind: Any) -> tuple[type[inspect.Type], ...]:
     for part in parts:
         if isinstance(part, inspect.CustomType):
             name = getattr(part.cls, "__name__", part.cls)
-            raise _unusable(f"{name} is no type that values can be checked against")
+            raise _unusable(f"{name} is not a type that values can be checked against")
     return tuple(map(type, parts))
 
 

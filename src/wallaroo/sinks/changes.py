@@ -39,7 +39,7 @@ class Delete:
             return tuple(key[name] for name in names)
         values = key if isinstance(key, tuple) else (key,)
         if isinstance(key, dict) or len(values) != len(names):
-            raise ValueError(f"Delete({shown(key)}) is no key of ({', '.join(names)})")
+            raise ValueError(f"Delete({shown(key)}) is not a key of ({', '.join(names)})")
         return values
 
 

@@ -73,7 +73,7 @@ def as_nanoseconds(given: Any) -> int:
             return int(given)
         case float():
             if given != given or given in (float("inf"), float("-inf")):
-                raise ValueError(f"{given} is no time")
+                raise ValueError(f"{given} is not a time")
             return round(given * 1_000_000_000)
         case datetime():
             if given.tzinfo is None:
@@ -99,7 +99,7 @@ with_event_time(..., allow_before_1980=True)
     unit = "seconds" if isinstance(given, float) else "nanoseconds"
     opt_out = "If it is meant, write with_event_time(..., allow_before_1980=True)"
     if abs(time_ns) > TIME_LIMIT_NS:
-        said = f"{given} is no time in {unit} since 1970."
+        said = f"{given} is not a time in {unit} since 1970."
         opt_out = "Return nanoseconds as int, seconds as float, or an aware datetime"
     elif isinstance(given, datetime):
         said = f"{given} is before 1980."

@@ -23,7 +23,7 @@ from wallaroo.testing.local_runner.runner import (
     split_wire,
 )
 
-GENERATED_MAX = 10_000  # events read from a generator that does not end by itself
+GENERATED_MAX = 10_000  # events read from a generator without an end
 
 
 @dataclass(slots=True)

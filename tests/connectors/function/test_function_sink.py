@@ -190,10 +190,10 @@ def test_the_configuration_travels_without_its_function() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"function": 7}, "7 is no function"),
+        ({"function": 7}, "7 is not a function"),
         ({"batch": 0}, "batch=0 outputs"),
-        ({"retries": -1}, "retries=-1 is no number"),
-        ({"backoff_s": -0.5}, "backoff_s=-0.5 is no time"),
+        ({"retries": -1}, "retries=-1 is not a number"),
+        ({"backoff_s": -0.5}, "backoff_s=-0.5 is not a time"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_the_fix(options: dict[str, Any], said: str) -> None:

@@ -287,7 +287,7 @@ def test_a_missing_topic_ends_the_run_with_what_to_do(broker: Broker, tmp_path: 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"topic": ""}, "topic='' is no name"),
+        ({"topic": ""}, "topic='' is not a name"),
         ({"delivery": "twice"}, "delivery='twice' is unknown. Write 'exactly-once' or"),
         ({"brokers": 7}, "brokers=7 cannot be read"),
     ],
@@ -352,7 +352,7 @@ def test_rows_and_tombstones_are_written_under_their_keys(
         ("id", {"item": 1}, "the row has no 'id', which is of the key"),
         ("id", b"raw", "a row must be a dict"),
         ("id", KafkaOutput(b"raw"), "a record of a sink with key= needs a key"),
-        (("id", "part"), Delete(1), r"is no key of \(id, part\)"),
+        (("id", "part"), Delete(1), r"is not a key of \(id, part\)"),
         ("id", Delete(None), "column 'id' is of the key, and is None"),
     ],
 )

@@ -284,8 +284,8 @@ def test_evolve_works_with_a_key(form: str, tmp_path: Path) -> None:
         (("a", "b"), "column 'value': 'b'"),
         (("a", 2**63), "column 'value'"),
         ((None, 1), "column 'key' is of the key, and is None"),
-        (Delete(("a", 1)), r"is no key of \(key\)"),
-        (Delete({"value": 1}), r"is no key of \(key\)"),
+        (Delete(("a", 1)), r"is not a key of \(key\)"),
+        (Delete({"value": 1}), r"is not a key of \(key\)"),
         (Delete(1), "column 'key': 1"),
     ],
 )
@@ -310,8 +310,8 @@ def test_a_deletion_needs_a_key(form: str, tmp_path: Path) -> None:
         ({"columns": {}}, "are neither names and types"),
         ({"columns": {"key": "text"}}, "column 'key' has the type 'text', which Arrow"),
         ({"columns": int}, "are neither names and types"),
-        ({"key": "none"}, "names 'none', which is no column. Name some of key, value"),
-        ({"partition_by": ("none",)}, "'none'.* is no column"),
+        ({"key": "none"}, "names 'none', which is not a column. Name some of key, value"),
+        ({"partition_by": ("none",)}, "'none'.* is not a column"),
         ({"group_s": -1}, "cannot be kept"),
         ({"group_bytes": 0}, "cannot be kept"),
     ],
@@ -349,7 +349,9 @@ def test_iceberg_partitions_by_transforms(tmp_path: Path) -> None:
     put(config, tmp_path / "s", [("a", datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2, 2)])
     table = catalog_of(tmp_path).load_table(NAME)
     assert [str(field.transform) for field in table.spec().fields] == ["day", "bucket[4]"]
-    with pytest.raises(WallarooParameterError, match=r"'week\(at\)' is no column, nor a transform"):
+    with pytest.raises(
+        WallarooParameterError, match=r"'week\(at\)' is not a column, nor a transform"
+    ):
         IcebergSinkConfig(NAME, {"at": "date32"}, partition_by="week(at)")
     with pytest.raises(WallarooParameterError, match="names no namespace"):
         IcebergSinkConfig("counts", {"at": "date32"})

@@ -67,7 +67,7 @@ class TestOnABroker:
             publish(broker.port, 0, 300)
             eventually(lambda: came(300), "the first messages", 60)
             broker.stop()
-            eventually(lambda: "is away" in run.status().waiting_for, "it says so", 30)
+            eventually(lambda: "is unavailable" in run.status().waiting_for, "it says so", 30)
             broker.start()
             publish(broker.port, 300, 310)
             eventually(lambda: came(310), "the messages after the break", 60)
@@ -95,11 +95,12 @@ def test_a_broker_that_is_not_there_is_waited_for_and_named() -> None:
     feed: Any = source(port).open_feed(b"")
     while not (problem := feed.next_run().problem):
         pass
-    assert problem == f"MQTT broker 127.0.0.1:{port} is away"
+    assert problem == f"MQTT broker 127.0.0.1:{port} is unavailable"
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [({"topic": ""}, "is no topic"), ({"qos": 2}, "qos=2 is not supported")]
+    ("options", "words"),
+    [({"topic": ""}, "is not a topic"), ({"qos": 2}, "qos=2 is not supported")],
 )
 def test_a_wrong_configuration_is_refused(options: Any, words: str) -> None:
     own = {"topic": "in", "host": "h", "decoder": Json().decoder, **options}

@@ -478,13 +478,13 @@ def test_configurations_travel_and_hide_the_password() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: source("", "nats://h"), "stream='' is no name"),
-        (lambda: source("a.b", "nats://h"), "stream='a.b' is no name"),
-        (lambda: source("a", "nats://h", consumer="a b"), "consumer='a b' is no name"),
-        (lambda: source("a", "nats://h", start=0), "start=0 is no number"),
+        (lambda: source("", "nats://h"), "stream='' is not a name"),
+        (lambda: source("a.b", "nats://h"), "stream='a.b' is not a name"),
+        (lambda: source("a", "nats://h", consumer="a b"), "consumer='a b' is not a name"),
+        (lambda: source("a", "nats://h", start=0), "start=0 is not a number"),
         (lambda: source("a", "nats://h", on_data_loss="go"), "on_data_loss='go' is unknown"),
         (lambda: NATSSinkConfig("nats://h"), "No subject is named"),
-        (lambda: NATSSinkConfig("nats://h", "a.>"), "is no subject to publish to"),
+        (lambda: NATSSinkConfig("nats://h", "a.>"), "is not a subject to publish to"),
     ],
 )
 def test_a_wrong_configuration_is_refused(make: Any, words: str) -> None:

@@ -210,7 +210,7 @@ def test_what_becomes_of_an_error_stays_as_the_user_chose() -> None:
             lambda: row_encoder(on_error="ignore")(as_row.function),
             r"test_postgres_rows\.py.*'stop'",
         ),
-        (lambda: row_encoder(7)(as_row.function), "name=7 is no name"),  # type: ignore[call-overload]
+        (lambda: row_encoder(7)(as_row.function), "name=7 is not a name"),  # type: ignore[call-overload]
         (lambda: row_encoder("rows")("not a function"), "expected a function, got 'not"),
     ],
 )

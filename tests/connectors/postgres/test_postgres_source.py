@@ -238,10 +238,10 @@ def test_tests_give_rows() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"table": "a.b.c"}, "is no name"),
+        ({"table": "a.b.c"}, "is not a name"),
         ({"column": ""}, "Name the identity column"),
         ({"columns": "item"}, "Give a tuple"),
-        ({"poll_s": 0}, "is no time"),
+        ({"poll_s": 0}, "is not a time"),
     ],
 )
 def test_a_wrong_configuration_is_refused(options: dict[str, Any], words: str) -> None:

@@ -249,7 +249,7 @@ def test_configurations_travel_and_hide_the_password() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [({"queue": ""}, "is no name"), ({"prefetch": 0}, "Give 1 to 65535")]
+    ("options", "words"), [({"queue": ""}, "is not a name"), ({"prefetch": 0}, "Give 1 to 65535")]
 )
 def test_a_wrong_source_is_refused(options: Any, words: str) -> None:
     own = {"queue": "q", "url": "amqp://h", "decoder": Json().decoder, **options}

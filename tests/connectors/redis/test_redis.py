@@ -341,8 +341,8 @@ def test_a_server_that_is_not_there_is_waited_for_and_named() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: RedisSourceConfig("a", "", "redis://"), "stream='' is no name"),
-        (lambda: RedisSourceConfig("a", "s", "redis://", start="first"), "'first' is no id"),
+        (lambda: RedisSourceConfig("a", "", "redis://"), "stream='' is not a name"),
+        (lambda: RedisSourceConfig("a", "s", "redis://", start="first"), "'first' is not an id"),
         (
             lambda: RedisSourceConfig("a", "s", "redis://", field="f"),
             "field and decoder go together",
@@ -389,11 +389,11 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"stream": "s"}, {}, "needs a field"),
         ({"hash": "h"}, "value", r"must return \(field, value\)"),
         ({"stream": "s"}, Delete("a"), "a Delete needs a sink with key="),
-        ({"hash": "h"}, Delete(("a", 1)), r"is no key of \(field\)"),
+        ({"hash": "h"}, Delete(("a", 1)), r"is not a key of \(field\)"),
         ({"key": "k:{a}"}, {"b": 1}, "the row has no 'a', which is of the key"),
         ({"key": "k:{a}"}, {"a": None}, "column 'a' is of the key, and is None"),
         ({"key": "k:{a}"}, ("a", 1), "a row must be a dict, a dataclass or a named tuple"),
-        ({"key": "k:{a}"}, Delete({"b": 1}), r"is no key of \(a\)"),
+        ({"key": "k:{a}"}, Delete({"b": 1}), r"is not a key of \(a\)"),
         ({"key": "k:{a}"}, {"a": 1, "b": [1]}, "Redis takes bytes, str, int and float"),
         ({"key": "k:{a}", "value": "b"}, {"a": 1}, "no value in 'b'; a Delete removes its key"),
     ],

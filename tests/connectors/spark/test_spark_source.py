@@ -314,9 +314,9 @@ def test_a_configuration_travels_with_its_lambda() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"reader": 5}, "reader=5 is no function"),
+        ({"reader": 5}, "reader=5 is not a function"),
         ({"form": "arrow"}, "form='arrow' is unknown. Choose one of 'rows', 'batches'"),
-        ({"every_s": -1}, "every_s=-1 is no time"),
+        ({"every_s": -1}, "every_s=-1 is not a time"),
         ({"form": "batches", "decoder": row_decoder(Item)}, "has a decoder of its own"),
     ],
 )

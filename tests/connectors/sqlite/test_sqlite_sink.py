@@ -176,10 +176,10 @@ def test_an_output_that_is_no_row_is_an_error_of_the_encoder(output: Any, words:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"columns": "key"}, "are no names of columns"),
-        ({"columns": ()}, "are no names of columns"),
-        ({"table": ""}, "table='' is no name"),
-        ({"ledger": ""}, "ledger='' is no name"),
+        ({"columns": "key"}, "are not names of columns"),
+        ({"columns": ()}, "are not names of columns"),
+        ({"table": ""}, "table='' is not a name"),
+        ({"ledger": ""}, "ledger='' is not a name"),
     ],
 )
 def test_a_wrong_configuration_is_refused(options: dict[str, Any], words: str) -> None:

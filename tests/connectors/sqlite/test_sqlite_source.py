@@ -171,10 +171,10 @@ def test_a_table_without_rowids_needs_a_column(path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"table": ""}, "table='' is no name"),
-        ({"column": ""}, "column='' is no name"),
-        ({"columns": "item"}, "are no names"),
-        ({"poll_s": 0}, "poll_s=0 is no time"),
+        ({"table": ""}, "table='' is not a name"),
+        ({"column": ""}, "column='' is not a name"),
+        ({"columns": "item"}, "are not names"),
+        ({"poll_s": 0}, "poll_s=0 is not a time"),
     ],
 )
 def test_a_wrong_configuration_is_refused(options: Any, words: str) -> None:

@@ -93,7 +93,7 @@ def test_an_output_that_is_no_datagram_ends_the_run(
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"port": 0}, "port=0 is no port"), ({"port": 1, "per_s": 0}, "per_s=0 sends nothing")],
+    [({"port": 0}, "port=0 is not a port"), ({"port": 1, "per_s": 0}, "per_s=0 sends nothing")],
 )
 def test_a_wrong_configuration_is_refused(options: Any, words: str) -> None:
     with pytest.raises(WallarooParameterError, match=words):

@@ -108,7 +108,7 @@ def test_an_address_that_is_taken_ends_the_run(port: int, sender: socket.socket)
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"port": 70_000}, "port=70000 is no port"), ({"buffer_bytes": 0}, "holds nothing")],
+    [({"port": 70_000}, "port=70000 is not a port"), ({"buffer_bytes": 0}, "holds nothing")],
 )
 def test_a_wrong_configuration_is_refused(options: Any, words: str) -> None:
     with pytest.raises(WallarooParameterError, match=words):

@@ -128,7 +128,7 @@ def test_another_state_class_is_incompatible_by_step_and_class(plan: Plan, write
         "incompatible\n  - The state of step 'count' is of class plan_states.Count, now it is "
         "plan_states.Other." in text
     )
-    assert "--allow-incompatible goes on and drops exactly what is listed here" in text
+    assert "--allow-incompatible continues and drops exactly what is listed here" in text
 
 
 def test_other_key_groups_are_incompatible_and_nothing_helps(plan: Plan, write: Write) -> None:

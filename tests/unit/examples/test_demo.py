@@ -82,7 +82,7 @@ def test_the_demo_says_when_the_application_ends_by_itself(
     code = run(demo, monkeypatch)
 
     assert code == 1
-    assert "ended by itself with exit code 3" in capsys.readouterr().err
+    assert "ended early, with exit code 3" in capsys.readouterr().err
 
 
 def test_the_rate_rises_while_the_application_keeps_up_and_stays_at_most(demo: ModuleType) -> None:

@@ -248,7 +248,7 @@ def test_no_credits_are_given_while_the_backlog_is_at_its_bound(running: Running
     [
         ({"max_credits": 0}, "max_credits=0"),
         ({"refill_credits": 10}, "refill_credits=10 is not below max_credits=10"),
-        ({"cookie": None}, "cookie is no text"),
+        ({"cookie": None}, "cookie is not text"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(options: dict[str, Any], what: str) -> None:

@@ -39,7 +39,9 @@ def test_result_raises_what_the_run_failed_with() -> None:
 
 def test_result_of_a_run_that_goes_on_is_a_timeout() -> None:
     handle = FakeHandle()
-    with pytest.raises(TimeoutError, match=r"goes on after 0.01 s; stop\(\) asks it to end"):
+    with pytest.raises(
+        TimeoutError, match=r"is still running after 0.01 s; stop\(\) asks it to end"
+    ):
         handle.result(0.01)
 
 

@@ -65,7 +65,7 @@ def test_a_batch_of_a_backlog_takes_the_target_within_bounds() -> None:
 @pytest.mark.parametrize("wrong", ["lowest", 0, -1, float("nan"), timedelta(0), b"5"])
 def test_an_unknown_latency_is_refused(wrong: Any) -> None:
     """The error says what a target is."""
-    with pytest.raises(ValueError, match=r"is no target\. Give milliseconds above 0"):
+    with pytest.raises(ValueError, match=r"is not a target\. Give milliseconds above 0"):
         RunOptions(latency=wrong)
 
 

@@ -135,7 +135,7 @@ def test_a_replay_takes_its_time_and_gives_the_same_results(tmp_path: Path) -> N
 @pytest.mark.parametrize("speed", [0.0, -1.0, float("inf")])
 def test_a_speed_is_a_number_above_zero(speed: float, tmp_path: Path) -> None:
     plan = sessions.one_step(tmp_path, tmp_path).plan
-    with pytest.raises(wallaroo.PipelineError, match="is no speed"):
+    with pytest.raises(wallaroo.PipelineError, match="is not a speed"):
         check_before_spark(plan, RunOptions(speed=speed), has_session=True)
 
 

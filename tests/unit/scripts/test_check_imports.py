@@ -51,7 +51,7 @@ def wrong(root: Path, files: dict[str, str]) -> list[str]:
             },
             "graph must not know wallaroo.dataflow.plan.b",
         ),
-        ({"wallaroo/state/a.py": "import pyspark.sql\n"}, "pyspark belongs into wallaroo.spark"),
+        ({"wallaroo/state/a.py": "import pyspark.sql\n"}, "pyspark belongs in wallaroo.spark"),
         (
             {"wallaroo/spark/a.py": "import py4j\nfrom wallaroo.cli import main\n"},
             "the command line is imported by no module",

@@ -23,6 +23,15 @@ def test_a_line_with_a_word_that_is_not_ours_is_refused(line: str) -> None:
     assert complaint.startswith("src/a.py:2: ")
 
 
+@pytest.mark.parametrize(
+    "line", ["leave it away", "where it belongs into", "the broker is away", "it is tried again"]
+)
+def test_a_phrase_that_is_not_english_is_refused_in_what_users_read(line: str) -> None:
+    (complaint,) = check_text.complaints("docs/a.md", line)
+    assert complaint.startswith("docs/a.md:1: not how an engineer says it")
+    assert not list(check_text.complaints("tests/a.py", line))
+
+
 @pytest.mark.parametrize("line", ["at the outlaws", "secure", "recommended", "tell", "skin"])
 def test_other_words_pass(line: str) -> None:
     assert not list(check_text.complaints("src/a.py", line))

@@ -118,8 +118,8 @@ def test_json_with_a_whole_surrogate_pair_is_one_character() -> None:
 @pytest.mark.parametrize(
     ("payload", "words"),
     [
-        (b"", "no record of the schema"),
-        (b"\x02", "no record of the schema"),
+        (b"", "not a record of the schema"),
+        (b"\x02", "not a record of the schema"),
         (b"\0\0\0\0\1" + SERDES["avro"].encoder.function(ORDER), "."),
         (SERDES["avro"].encoder.function(ORDER) + b"more", "4 of .* bytes are left"),
     ],
@@ -219,8 +219,8 @@ def name(item: Item) -> str:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Json(complex), "complex is no type that values can be checked against"),
-        (lambda: Json(Item | complex, tag="k"), "complex is no type that values can be checked"),
+        (lambda: Json(complex), "complex is not a type that values can be checked against"),
+        (lambda: Json(Item | complex, tag="k"), "complex is not a type that values can be checked"),
         (lambda: Json(Order, on_error="ignore"), "on_error='ignore' is unknown"),
         (lambda: Avro({"type": "nothing"}), "The schema cannot be used"),
         (lambda: Avro("{"), "The schema is no JSON"),

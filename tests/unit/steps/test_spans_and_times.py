@@ -172,7 +172,7 @@ def run_with_time(given: Any, lines: list[bytes], **options: Any) -> Any:
         (NOW_S * 1e9 + 1e6, "counts nanoseconds, divide it by 1_000_000_000: 2023-11-14 22:13:20"),
         (datetime(1979, 12, 31, tzinfo=UTC), r"1979-12-31 00:00:00\+00:00 is before 1980"),
         (EARLIEST_NS - 1, "1979-12-31 23:59:59 in nanoseconds"),
-        (1 << 63, "is no time in nanoseconds since 1970"),
+        (1 << 63, "is not a time in nanoseconds since 1970"),
     ],
 )
 def test_a_time_in_another_unit_is_refused_with_the_factor_that_is_missing(

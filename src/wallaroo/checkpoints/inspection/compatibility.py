@@ -203,5 +203,5 @@ def _refusal(root: Path, finding: PlanFinding) -> str:
 def way_on(finding: PlanFinding) -> str:
     """Return a clause on whether ``--allow-incompatible`` helps."""
     if finding.can_drop:
-        return "--allow-incompatible goes on and drops exactly what is listed here"
+        return "--allow-incompatible continues and drops exactly what is listed here"
     return "the number of key groups cannot change"

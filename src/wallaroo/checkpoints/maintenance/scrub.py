@@ -68,8 +68,8 @@ class Scrub:
         if what:
             self.damaged[ref.file] = what
             report(
-                f"checkpoint file {self._root / ref.file} is damaged: {what}. The run goes on: it "
-                f"works from views of the state, and writes new snapshots from them. `wallaroo "
+                f"checkpoint file {self._root / ref.file} is damaged: {what}. The run continues: "
+                f"it works from views of the state, and writes new snapshots from them. `wallaroo "
                 f"state verify {self._root}` says what the file is needed for."
             )
 

@@ -93,7 +93,7 @@ def target_of(where: str) -> Target:
     if not record.is_alive:
         raise PeerError(
             f"{record.application} no longer runs: process {record.pid}, which used {where}, "
-            "has ended without a stop. What was committed is there; run it again to go on."
+            "has ended without a stop. What was committed is there; run it again to continue."
         )
     return as_target(record)
 

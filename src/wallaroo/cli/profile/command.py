@@ -97,7 +97,7 @@ def profile_command(arguments: argparse.Namespace) -> int:
             return _profile(target, options)
     if others:
         what = f"{' '.join(others)}: a running application takes no options."
-        raise PipelineError(Problem("wallaroo profile", "", what, "Leave them away."))
+        raise PipelineError(Problem("wallaroo profile", "", what, "Leave them out."))
     found = target_of(where) if where is not None else only_one("profile")
     return SEVERAL if found is None else _profile(found, options)
 

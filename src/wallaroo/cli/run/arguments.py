@@ -71,7 +71,7 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
     add(
         "--allow-incompatible",
         action="store_true",
-        help="go on with a changed application, dropping state that no longer fits",
+        help="continue with a changed application, dropping state that no longer fits",
     )
     add(
         "--retain-commits",
@@ -263,7 +263,7 @@ def latency_target(text: str) -> Latency | float:
         target_ms = 0.0
     if not (target_ms > 0 and math.isfinite(target_ms)):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no target: give milliseconds above 0, such as 50"
+            f"{text!r} is not a target: give milliseconds above 0, such as 50"
         )
     return target_ms
 
@@ -274,7 +274,7 @@ def _speed(text: str) -> float:
     except ValueError:
         speed = 0.0
     if not (speed > 0 and math.isfinite(speed)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no speed: give 1x, 10x, 0.5x or the like")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a speed: give 1x, 10x, 0.5x or the like")
     return speed
 
 

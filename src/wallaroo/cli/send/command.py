@@ -133,7 +133,7 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
         "--stream",
         metavar="NAME",
         help=(
-            "send with acknowledgements, to the port the application names for it; goes on where "
+            "send with acknowledgements, to the port the application names for it; continues where "
             "NAME stopped"
         ),
     )

@@ -300,7 +300,7 @@ def _showing(app: str | None, forms: StepForms) -> Show:
             raise CheckpointError(
                 f"state of key {entry.key!r} in step '{entry.step}' cannot be read with {app}: "
                 f"{type(error).__name__}: {error}. Give the application that wrote it, or leave "
-                "--app away to see it as it is stored."
+                "out --app to see it as it is stored."
             ) from error
 
     return showing

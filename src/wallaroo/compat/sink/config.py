@@ -45,7 +45,7 @@ class SinkConnectorConfig(QueuedSinkConfig):
         if not 0 < port < 65536:
             raise self._wrong(f"{self.port!r} is not a port.", "Give a number from 1 to 65535.")
         if not isinstance(self.cookie, str):
-            raise self._wrong("cookie is no text.", "Give the text that the sink program awaits.")
+            raise self._wrong("cookie is not text.", "Give the text that the sink program awaits.")
         object.__setattr__(self, "port", port)
 
     @property

@@ -123,7 +123,7 @@ class PartsSystem(GroupSystem[RollingSinkConfig]):
     errors: ClassVar[tuple[type[Exception], ...]] = (DeliveryError,)
     stalled_s = ENDLESS_S  # requests to a store have bounds of their own
     ways_on: ClassVar[str] = (
-        "Use the newer checkpoint; or move the output to another place, and this sink goes on."
+        "Use the newer checkpoint; or move the output to another place, and this sink continues."
     )
 
     def __init__(self, config: RollingSinkConfig, context: CommitContext):

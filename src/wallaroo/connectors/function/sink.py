@@ -105,14 +105,16 @@ class FunctionSinkConfig(QueuedSinkConfig):
 
     def __post_init__(self) -> None:
         if not callable(self.function):
-            raise self._wrong(f"{self.function!r} is no function.", "Give a function of a list.")
+            raise self._wrong(f"{self.function!r} is not a function.", "Give a function of a list.")
         if not isinstance(self.batch, int) or self.batch < 1:
             raise self._wrong(f"batch={self.batch!r} outputs cannot be given.", "Give 1 or more.")
         if self.retries is not None and (not isinstance(self.retries, int) or self.retries < 0):
-            raise self._wrong(f"retries={self.retries!r} is no number.", "Give 0 or more, or None.")
+            raise self._wrong(
+                f"retries={self.retries!r} is not a number.", "Give 0 or more, or None."
+            )
         if not isinstance(self.backoff_s, int | float) or not 0 <= self.backoff_s < float("inf"):
             raise self._wrong(
-                f"backoff_s={self.backoff_s!r} is no time.", "Give seconds, 0 or more."
+                f"backoff_s={self.backoff_s!r} is not a time.", "Give seconds, 0 or more."
             )
 
     def __reduce__(self) -> tuple[Any, ...]:

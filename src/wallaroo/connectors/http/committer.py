@@ -108,7 +108,7 @@ def _shown(body: bytes) -> str:
 
 
 def _seconds(headers: urllib3.HTTPHeaderDict) -> float:
-    """Return the seconds in Retry-After, at most BACKOFF_S_MAX; 0 if it is no number."""
+    """Return the seconds in Retry-After, at most BACKOFF_S_MAX; 0 if it is not a number."""
     given = headers.get("Retry-After", "")
     return min(BACKOFF_S_MAX, float(given)) if given.isascii() and given.isdigit() else 0.0
 
@@ -148,7 +148,7 @@ class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
             f"{self.target} did not take {which} of sink '{self._context.sink}'{often} "
             f"{_sentence(error)}. Nothing is lost: committed output waits in "
             f"{self._context.staging}. Correct the URL, the headers or the server, or write "
-            f"on_refused='skip' to go on without what is refused, then run again."
+            f"on_refused='skip' to continue without what is refused, then run again."
         )
 
 

@@ -73,9 +73,11 @@ class HTTPSinkConfig(QueuedSinkConfig):
         if not isinstance(self.batch, int) or self.batch < 1:
             raise self._wrong(f"batch={self.batch!r} outputs cannot be sent.", "Give 1 or more.")
         if not 0 < self.timeout_s < float("inf") or not 0 <= self.backoff_s < float("inf"):
-            raise self._wrong("timeout_s or backoff_s is no time.", "Give seconds.")
+            raise self._wrong("timeout_s or backoff_s is not a time.", "Give seconds.")
         if self.retries is not None and self.retries < 0:
-            raise self._wrong(f"retries={self.retries!r} is no number.", "Give 0 or more, or None.")
+            raise self._wrong(
+                f"retries={self.retries!r} is not a number.", "Give 0 or more, or None."
+            )
         if self.on_refused not in (STOP, SKIP):
             raise self._wrong(
                 f"on_refused={self.on_refused!r} is unknown.", "Write 'stop' or 'skip'."

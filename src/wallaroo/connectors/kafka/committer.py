@@ -66,8 +66,8 @@ TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at on
 FENCED = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH)
 LEDGER_PARTITION = 0  # the topic's partition under which the group's offset is kept
 WAYS_ON = (
-    "Go on with the checkpoint that wrote the topic; or begin with another --checkpoint folder and "
-    "another topic."
+    "Continue with the checkpoint that wrote the topic; or begin with another --checkpoint folder "
+    "and another topic."
 )
 
 

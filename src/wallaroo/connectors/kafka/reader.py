@@ -179,8 +179,8 @@ class PartitionReader:
     def _lost(self, position: int) -> CheckpointError:
         return CheckpointError(
             f"{self._partition} no longer holds offset {position}: the topic's retention removed "
-            "records that were not processed yet. To go on without them, configure the source with "
-            "on_data_loss='skip'; how many are missing is reported then."
+            "records that were not processed yet. To continue without them, configure the source "
+            "with on_data_loss='skip'; how many are missing is reported then."
         )
 
     def _silent(self, position: int) -> PeerError:

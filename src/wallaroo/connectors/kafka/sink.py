@@ -65,7 +65,7 @@ class KafkaSinkConfig(QueuedSinkConfig):
             object.__setattr__(self, "options", {})
         if not is_topic(self.topic):
             fix = "Give the topic's name; brokers= comes after it."
-            raise self._wrong(f"topic={self.topic!r} is no name.", fix)
+            raise self._wrong(f"topic={self.topic!r} is not a name.", fix)
         if self.delivery not in DELIVERIES:
             choices = " or ".join(map(repr, DELIVERIES))
             raise self._wrong(f"delivery={self.delivery!r} is unknown.", f"Write {choices}.")

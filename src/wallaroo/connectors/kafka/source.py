@@ -77,7 +77,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
         topics = (self.topic,) if isinstance(self.topic, str) else tuple(self.topic)
         if not topics or not all(map(is_topic_or_pattern, topics)):
             fix = "Give a topic's name, or several; brokers= comes after it."
-            raise self._wrong(f"topic={self.topic!r} is no name.", fix)
+            raise self._wrong(f"topic={self.topic!r} is not a name.", fix)
         object.__setattr__(self, "topic", topics)
         try:
             object.__setattr__(self, "brokers", brokers_text(self.brokers))

@@ -41,7 +41,7 @@ class MQTTSourceConfig(SourceConfig[Event]):
 
     def __post_init__(self) -> None:
         if not self.topic:
-            raise self._wrong("topic='' is no topic.", "Name a topic or a filter.")
+            raise self._wrong("topic='' is not a topic.", "Name a topic or a filter.")
         if self.qos not in (0, 1):
             raise self._wrong(f"qos={self.qos!r} is not supported.", "Write 1, or 0.")
 

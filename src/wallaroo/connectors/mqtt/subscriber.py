@@ -74,7 +74,7 @@ class Subscriber:
         self._inbox.put(Pushed(framed(message.payload), None, stored))
 
     def _on_lost(self, *_: Any) -> None:
-        self._inbox.problem = f"{self._place} is away"
+        self._inbox.problem = f"{self._place} is unavailable"
 
     def _refuse(self, what: str) -> None:
         """Keep the first refusal, and end."""

@@ -45,7 +45,7 @@ class NATSSinkConfig(QueuedSinkConfig):
             raise self._wrong("No subject is named.", "Name one, or let the encoder return it.")
         if {"*", ">"} & set(self.subject.split(".")) or len(self.subject.split()) > 1:
             raise self._wrong(
-                f"subject={self.subject!r} is no subject to publish to.",
+                f"subject={self.subject!r} is not a subject to publish to.",
                 "Name one; wildcards and spaces cannot be in it.",
             )
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))

@@ -57,11 +57,11 @@ class NATSSourceConfig(SourceConfig[Event]):
         for option, name in (("stream", self.stream), ("consumer", self.consumer or "default")):
             if not NAME.fullmatch(name):
                 raise self._wrong(
-                    f"{option}={name!r} is no name.",
+                    f"{option}={name!r} is not a name.",
                     "Give one without spaces, dots, slashes, * and >.",
                 )
         if self.start is not None and self.start < 1:
-            raise self._wrong(f"start={self.start!r} is no number.", "Give 1 or more, or None.")
+            raise self._wrong(f"start={self.start!r} is not a number.", "Give 1 or more, or None.")
         if self.on_data_loss not in ON_DATA_LOSS:
             fix = f"Write {' or '.join(map(repr, ON_DATA_LOSS))}."
             raise self._wrong(f"on_data_loss={self.on_data_loss!r} is unknown.", fix)

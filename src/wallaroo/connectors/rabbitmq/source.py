@@ -36,7 +36,7 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
 
     def __post_init__(self) -> None:
         if not self.queue:
-            raise self._wrong("queue='' is no name.", "Name the queue.")
+            raise self._wrong("queue='' is not a name.", "Name the queue.")
         if not 1 <= self.prefetch <= U16_MAX:
             raise self._wrong(
                 f"prefetch={self.prefetch!r} cannot be asked for.", "Give 1 to 65535 messages."

@@ -42,9 +42,11 @@ class RedisSourceConfig(SourceConfig[Event]):
 
     def __post_init__(self) -> None:
         if not self.stream:
-            raise self._wrong("stream='' is no name.", "Name the stream's key.")
+            raise self._wrong("stream='' is not a name.", "Name the stream's key.")
         if not ID.fullmatch(self.start):
-            raise self._wrong(f"start={self.start!r} is no id.", "Give '0', '$', or an entry's id.")
+            raise self._wrong(
+                f"start={self.start!r} is not an id.", "Give '0', '$', or an entry's id."
+            )
         if self.on_data_loss not in ON_DATA_LOSS:
             fix = f"Write {' or '.join(map(repr, ON_DATA_LOSS))}."
             raise self._wrong(f"on_data_loss={self.on_data_loss!r} is unknown.", fix)

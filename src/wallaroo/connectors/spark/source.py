@@ -50,7 +50,7 @@ class SparkSourceConfig(SourceConfig[Event]):
     def __post_init__(self) -> None:
         if not callable(self.reader):
             raise self._wrong(
-                f"reader={self.reader!r} is no function.",
+                f"reader={self.reader!r} is not a function.",
                 "Give a function of a SparkSession that returns a DataFrame: lambda spark: "
                 "spark.readStream.format(…).load().",
             )
@@ -59,7 +59,7 @@ class SparkSourceConfig(SourceConfig[Event]):
                 f"form={self.form!r} is unknown.", f"Choose one of {', '.join(map(repr, FORMS))}."
             )
         if self.every_s < 0:
-            raise self._wrong(f"every_s={self.every_s!r} is no time.", "Give seconds.")
+            raise self._wrong(f"every_s={self.every_s!r} is not a time.", "Give seconds.")
         if not isinstance(self.reader, Callback):  # a copy of a configuration
             object.__setattr__(self, "reader", Callback(self.reader))
         object.__setattr__(self, "conf", dict(self.conf))

@@ -36,7 +36,7 @@ def row_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
             choices = f"one of {', '.join(map(repr, ON_ERROR))}"
             raise _rejected(place_of(function), f"on_error={on_error!r} is unknown", choices)
         if not isinstance(name, str | None):
-            raise _rejected(place_of(function), f"name={name!r} is no name", "a str")
+            raise _rejected(place_of(function), f"name={name!r} is not a name", "a str")
         return Encoder(function, name, on_error)
 
     return decorate

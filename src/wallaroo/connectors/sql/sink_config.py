@@ -37,7 +37,7 @@ class TableSinkConfig(QueuedSinkConfig):
             or not all(isinstance(name, str) and name for name in columns)
         ):
             raise self._wrong(
-                f"columns={columns!r} are no names of columns.",
+                f"columns={columns!r} are not names of columns.",
                 "Give a tuple: columns=('word', 'total').",
             )
         names = tuple(columns)

@@ -28,10 +28,10 @@ class TableSourceConfig(SourceConfig[Event]):
     def _set_columns(self) -> None:
         """Check the columns and the interval; keep the columns as a tuple."""
         if isinstance(self.columns, str):
-            what = f"columns={self.columns!r} are no names."
+            what = f"columns={self.columns!r} are not names."
             raise self._wrong(what, "Give a tuple: columns=('word', 'total').")
         if not 0 < self.poll_s < float("inf"):
-            raise self._wrong(f"poll_s={self.poll_s!r} is no time.", "Give seconds.")
+            raise self._wrong(f"poll_s={self.poll_s!r} is not a time.", "Give seconds.")
         object.__setattr__(self, "columns", tuple(self.columns))
 
     @property

@@ -242,7 +242,7 @@ class OutboxCommitter(SinkCommitter):
 
     def _refuse_broken(self) -> None:
         if self._reasons.broken:
-            raise CheckpointError(f"{self._label} cannot go on: {self._reasons.broken}")
+            raise CheckpointError(f"{self._label} cannot continue: {self._reasons.broken}")
 
     def _running(self) -> EgressProcess:
         if self._egress is None:

@@ -13,7 +13,7 @@ The invariants:
   killed one has ended, so two never write to one connection, and takes the connection over through
   the descriptor that this side holds.
 * `close` returns within its time plus ``STOP_S`` twice, whatever the egress does.  An egress that
-  still waits for its receiver is left running; it ends by itself (`ending`).
+  still waits for its receiver is left running; it ends on its own (`ending`).
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class EgressProcess:
             return False
         if intent.is_left:
             return False
-        if code > 0:  # it ended by itself: report where to look, and start it again
+        if code > 0:  # it failed: report where to look, and start it again
             log = f"{self._config.staging}/egress.log"
             self._receive(
                 {"waiting": f"the sending process to restart (exit code {code}, see {log})"}

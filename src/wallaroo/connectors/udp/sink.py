@@ -32,6 +32,6 @@ class UDPSinkConfig(QueuedSinkConfig):
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 0xFFFF:
-            raise self._wrong(f"port={self.port!r} is no port.", "Give 1 to 65535.")
+            raise self._wrong(f"port={self.port!r} is not a port.", "Give 1 to 65535.")
         if self.per_s is not None and self.per_s < 1:
             raise self._wrong(f"per_s={self.per_s!r} sends nothing.", "Give 1 or more, or None.")

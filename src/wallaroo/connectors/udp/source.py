@@ -38,7 +38,7 @@ class UDPSourceConfig(SourceConfig[Event]):
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 0xFFFF:
-            raise self._wrong(f"port={self.port!r} is no port.", "Give 0 to 65535.")
+            raise self._wrong(f"port={self.port!r} is not a port.", "Give 0 to 65535.")
         if self.buffer_bytes < 1:
             what = f"buffer_bytes={self.buffer_bytes!r} holds nothing."
             raise self._wrong(what, "Give bytes.")

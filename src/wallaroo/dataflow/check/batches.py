@@ -48,7 +48,7 @@ def layouts_can_be_stored(subject: Subject) -> Iterator[Problem]:
             fix = "Use numbers, bool, S or U of a width; or give a class as state."
             yield used.problem(what, fix)
         elif (why := _refused(step.layout, step.initial)) is not None:
-            what = f"Its initial state {step.initial!r} is no row of {step.layout} ({why})."
+            what = f"Its initial state {step.initial!r} is not a row of {step.layout} ({why})."
             yield used.problem(what, "Give a value for each field.")
 
 

@@ -43,7 +43,7 @@ def branches_lead_somewhere(subject: Subject) -> Iterator[Problem]:
             lost = "false" if sides[0].is_true else "true"
             what = (
                 f"The events for which it is {lost} go nowhere: no pipeline that was given to "
-                f"build_application() goes on from that side."
+                f"build_application() continues from that side."
             )
             fix = (
                 "End that side in a sink, too, and give both pipelines: build_application(name, "

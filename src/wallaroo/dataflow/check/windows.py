@@ -208,7 +208,7 @@ def range_problems(spec: RangeWindowSpec) -> Found:
         ("with_allowed_lateness(..., every)", corrected_ns, 1),
     )
     if not _is_count(spec.empty_limit, 0):
-        yield f"with_empty_windows({spec.empty_limit!r}) is no number.", "Give a whole number."
+        yield f"with_empty_windows({spec.empty_limit!r}) is not a number.", "Give a whole number."
     yield from _policy(spec.policy, RANGE_POLICIES)
 
 
@@ -220,7 +220,7 @@ def _policy(policy: Any, known: tuple[str, ...]) -> Found:
 
 def _count(spec: CountWindowSpec) -> Found:
     if not _is_count(spec.count, 1):
-        yield f"count_windows({spec.count!r}) is no number of events.", "Give 1 or more."
+        yield f"count_windows({spec.count!r}) is not a number of events.", "Give 1 or more."
     if spec.timeout_ns is not None:
         yield from _spans(("with_timeout", spec.timeout_ns, 1))
 
@@ -269,7 +269,7 @@ def _span(step: IntervalJoin[object] | LatestJoin[object] | Dedupe[object]) -> D
 def _until(spec: JoinSpec) -> Described:
     until: Any = spec.until and spec.until.function
     if not callable(until):
-        what = f"until={until!r:.60} is no function."
+        what = f"until={until!r:.60} is not a function."
         return what, "Give it a function of a left event that returns a time: lambda e: e.expires."
     if spec.over is not None and spec.how not in HOW_LATEST:
         what = f"how={spec.how!r} has no results for right events that are aggregated."

@@ -1,4 +1,4 @@
-"""Schemas of state classes in a plan.json, and what becomes of objects stored under another.
+"""Schemas of state classes in a plan.json, and what happens to objects stored under another.
 
 A checkpoint may hold objects of every class that its application had: an object is written again
 when an event changes it.  So its notes are about all of them: ``versions`` that there may be, and

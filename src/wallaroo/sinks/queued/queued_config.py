@@ -55,7 +55,7 @@ class QueuedSinkConfig(SinkConfig):
         for name in names:
             if name not in columns:
                 raise self._wrong(
-                    f"{option}={value!r} names {name!r}, which is no column.",
+                    f"{option}={value!r} names {name!r}, which is not a column.",
                     f"Name some of {', '.join(columns)}.",
                 )
         return names

@@ -200,7 +200,7 @@ def _check_speed(plan: Plan, speed: float | None) -> None:
         return
     title = f"application '{plan.application}'"
     if not (speed > 0 and math.isfinite(speed)):
-        what = f"speed={speed!r} is no speed."
+        what = f"speed={speed!r} is not a speed."
         raise PipelineError(Problem(title, "", what, "Give a number above 0: 10 is 10x."))
     timeless = [name for name, how in plan.source_times if how.is_receipt]
     if timeless:

@@ -105,7 +105,7 @@ class Generations:
         if not self._losses.note():
             raise PeerError(
                 f"worker processes ended more than {LOSSES_MAX} times within {LOSSES_S:.0f} s. "
-                "What was committed stays: run again to go on from there."
+                "What was committed stays: run again to continue from there."
             )
         _log.warning("batch %d is run again: %s", batch, self._why())
 

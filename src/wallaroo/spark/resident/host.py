@@ -122,7 +122,7 @@ class ResidentHost(SparkHost[EpochWork]):
         raise PeerError(
             f"batch {job.batch} ended its worker processes {attempts} times. A function of the "
             "application ends them, or the system does for lack of memory (see its log). What was "
-            "committed stays: run again to go on from there."
+            "committed stays: run again to continue from there."
         )
 
     def _lose(self, job: BatchJob, error: LostTaskError) -> None:

@@ -13,7 +13,7 @@ from wallaroo.runtime.batch.batch_loop import explain
 # errors of a call into a JVM that has ended
 GONE = (Py4JError, ConnectionError, EOFError)
 JVM_GONE = (
-    "Spark's JVM has gone. What was committed stays: run the same command again to go on "
+    "Spark's JVM has gone. What was committed stays: run the same command again to continue "
     "from there."
 )
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
@@ -72,5 +72,5 @@ def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> W
     elif reason is not None:
         text = str(reason).strip().split("\n")[0][:500]
     return PeerError(
-        f"Spark ended the run: {text}. What was committed stays; run again to go on from there."
+        f"Spark ended the run: {text}. What was committed stays; run again to continue from there."
     )

@@ -227,7 +227,7 @@ class SparkFeed:
             except Exception as error:  # Spark's errors have no common base
                 if self._failure is not None or not self._is_reading or is_jvm_gone(JVM_ENDS_S):
                     raise
-                self._problem = f"Spark cannot read: {_sentence(error)}; it is tried again"
+                self._problem = f"Spark cannot read: {_sentence(error)}; retrying"
             threading.Event().wait(RETRY_S)
             frame = self._frame(session)
 

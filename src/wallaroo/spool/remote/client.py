@@ -120,7 +120,7 @@ class _Retries:
             host, port = self._address
             raise PeerError(
                 f"spool ranges cannot be read from {host}:{port} ({error.strerror or error}), "
-                f"tried again for {self._retry_s:.0f} s. See that the driver is running and that "
+                f"retried for {self._retry_s:.0f} s. See that the driver is running and that "
                 f"{socket.gethostname()} may open connections to this port of its host."
             ) from None
         time.sleep(self._pause_s)

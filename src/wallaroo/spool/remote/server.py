@@ -243,7 +243,7 @@ class RangeServer:
                 wire.REFUSED, f"it has no range {low} to {high} of {name!r}".encode()
             )
             raise ProtocolError(
-                f"it asked for {low} to {high} of {name!r}, which is no range of a spool"
+                f"it asked for {low} to {high} of {name!r}, which is not a range of a spool"
             )
         try:
             parts = _checked_parts(self._root / name, low, high)

@@ -279,7 +279,7 @@ def test_an_application_that_cannot_read_the_state_is_an_error_that_names_key_an
     code, _, err = wallaroo("state", "get", "AAPL", "--checkpoint", quotes.root, "--app", app)
     assert code == 1
     assert "state of key 'AAPL' in step 'market' cannot be read with" in err
-    assert "leave --app away" in err
+    assert "leave out --app" in err
 
 
 @pytest.mark.parametrize(

@@ -168,5 +168,5 @@ def test_a_checkpoint_that_was_rolled_back_is_refused(
 
 @pytest.mark.parametrize(("port", "cookie"), [(0, "c"), ("x", "c"), (7200, None)])
 def test_a_configuration_that_cannot_work_is_refused(port: object, cookie: object) -> None:
-    with pytest.raises(WallarooParameterError, match=r"is not a port|cookie is no text"):
+    with pytest.raises(WallarooParameterError, match=r"is not a port|cookie is not text"):
         SinkConnectorConfig("out", None, None, port, cookie)  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ def test_states_hold_no_objects_and_begin_as_a_row() -> None:
     found = problems(symbols, objects, begin)
 
     assert "holds Python objects" in found
-    assert "Its initial state ('many',) is no row of" in found
+    assert "Its initial state ('many',) is not a row of" in found
 
 
 def test_a_generator_is_refused() -> None:
@@ -160,10 +160,10 @@ def test_steps_belong_where_they_do() -> None:
     ("make", "what"),
     [
         (lambda: wallaroo.fixed_layout("i4"), "has no fields of a fixed length"),
-        (lambda: wallaroo.fixed_layout("nonsense"), "is no dtype"),
-        (lambda: wallaroo.fixed_layout([("a", "i4")], fields=["b"]), "'b' is no field"),
+        (lambda: wallaroo.fixed_layout("nonsense"), "is not a dtype"),
+        (lambda: wallaroo.fixed_layout([("a", "i4")], fields=["b"]), "'b' is not a field"),
         (lambda: wallaroo.fixed_layout([("a", "i4")], on_error="x"), "on_error='x' is unknown"),
-        (lambda: wallaroo.batch_computation("a", batch=0), "batch=0 is no number of rows"),
+        (lambda: wallaroo.batch_computation("a", batch=0), "batch=0 is not a number of rows"),
         (lambda: wallaroo.batch_computation("a", setup=5), "setup=5 is not a function"),  # type: ignore[call-overload]
         (lambda: wallaroo.batch_state_computation("a"), "needs the state's dtype"),
         (lambda: wallaroo.batch_state_computation("a", state="i8"), "neither a numpy dtype with"),

@@ -55,6 +55,20 @@ def test_every_view_shows_the_run_and_fits_the_width(page: Any) -> None:
         assert width <= page.viewport_size["width"], view
 
 
+def test_columns_and_messages_say_what_they_count(page: Any) -> None:
+    latency = page.locator(
+        "section", has=page.get_by_role("heading", name="Latency since the start")
+    )
+    latency.get_by_role("columnheader", name="events", exact=True).wait_for()
+    go(page, "workers")
+    page.get_by_text("events/s, all stages").first.wait_for()
+    go(page, "state")
+    page.get_by_text("people").first.wait_for()
+    page.get_by_label("Key contains").fill("no such key")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_text("No key contains that.").wait_for()
+
+
 def test_watermarks_are_shown_with_what_they_go_by(page: Any) -> None:
     card = page.locator("section", has=page.get_by_role("heading", name="Event time"))
     card.get_by_text("source 'words', partition 3", exact=True).wait_for()

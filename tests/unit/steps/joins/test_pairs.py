@@ -282,7 +282,7 @@ def test_an_error_of_until_or_of_an_aggregation_has_its_policy() -> None:
         ({"within": wallaroo.seconds(1), "ttl": wallaroo.seconds(1)}, "ttl goes with within=None"),
         ({"within": wallaroo.seconds(1), "over": Count()}, "over goes with until"),
         ({"within": None, "ttl": 5}, "ttl=5 is 5 nanoseconds"),
-        ({"until": 5}, "until=5 is no function"),
+        ({"until": 5}, "until=5 is not a function"),
         ({"until": end_of, "over": Count(), "how": "outer"}, "no results for right events"),
         ({"until": end_of, "over": 3}, "over was given 3"),
         ({"within": None, "how": "cross"}, "how='cross' is unknown"),

@@ -101,7 +101,7 @@ def test_a_time_is_a_datetime_or_seconds_or_nanoseconds(given: Any) -> None:
         (datetime(2026, 1, 1), "without time zone"),  # noqa: DTZ001  # that is what is refused
         (True, "not a bool"),
         ("12:00", "not str"),
-        (float("nan"), "nan is no time"),
+        (float("nan"), "nan is not a time"),
     ],
 )
 def test_what_is_no_time_is_refused(given: Any, what: str) -> None:

@@ -69,7 +69,7 @@ class IcebergSinkConfig(LakeSinkConfig):
             parsed = PARTITION.fullmatch(one)
             if parsed is None or (parsed["plain"] or parsed["of"]) not in columns:
                 raise self._wrong(
-                    f"partition_by={value!r}: {one!r} is no column, nor a transform of one.",
+                    f"partition_by={value!r}: {one!r} is not a column, nor a transform of one.",
                     f"Name some of {', '.join(columns)}, or write 'day(column)', 'hour(column)', "
                     f"'bucket[16](column)'.",
                 )

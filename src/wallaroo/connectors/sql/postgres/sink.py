@@ -51,7 +51,7 @@ class PostgresSinkConfig(TableSinkConfig):
         for name in (self.table, self.ledger):
             if not isinstance(name, str) or not all(name.split(".")) or name.count(".") > 1:
                 raise self._wrong(
-                    f"{name!r} is no name of a table.", "Give 'table' or 'schema.table'."
+                    f"{name!r} is not a name of a table.", "Give 'table' or 'schema.table'."
                 )
         self._set_columns(packed)
 

@@ -48,8 +48,8 @@ class PostgresSourceConfig(TableSourceConfig[Event]):
     def __post_init__(self) -> None:
         if not all(self.table.split(".")) or self.table.count(".") > 1:
             raise self._wrong(
-                f"table={self.table!r} is no name.", "Give 'table' or 'schema.table'."
+                f"table={self.table!r} is not a name.", "Give 'table' or 'schema.table'."
             )
         if not self.column:
-            raise self._wrong("column='' is no name.", "Name the identity column.")
+            raise self._wrong("column='' is not a name.", "Name the identity column.")
         self._set_columns()

@@ -47,7 +47,7 @@ class SQLiteSinkConfig(TableSinkConfig):
     def __post_init__(self) -> None:
         for option in ("table", "ledger"):
             if not getattr(self, option):
-                raise self._wrong(f"{option}='' is no name.", f"Name the {option}.")
+                raise self._wrong(f"{option}='' is not a name.", f"Name the {option}.")
         self._set_columns(packed)
 
     def decoded(self, output: bytes) -> dict[str, Value] | Delete:

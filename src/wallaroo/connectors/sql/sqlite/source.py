@@ -47,7 +47,7 @@ class SQLiteSourceConfig(TableSourceConfig[Event]):
     def __post_init__(self) -> None:
         for option in ("table", "column"):
             if not getattr(self, option):
-                raise self._wrong(f"{option}='' is no name.", f"Name the {option}.")
+                raise self._wrong(f"{option}='' is not a name.", f"Name the {option}.")
         self._set_columns()
 
     def open_log(self, context: LogContext) -> SourceLog:

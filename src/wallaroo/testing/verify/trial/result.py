@@ -117,7 +117,7 @@ class Result:
                     f"  recovery from the death of the {kind.value}: median {median:.1f} s, "
                     f"longest {most:.1f} s"
                 )
-        lines += [f"  the run ended by itself: {end}" for end in self.ended_by_itself]
+        lines += [f"  the run ended unasked: {end}" for end in self.ended_by_itself]
         lines += [f"  {example}" for example in faults.examples]
         lines.append(f"  verdict: {self.verdict}")
         return "\n".join(lines)

@@ -111,7 +111,7 @@ class Supervised:
             self._process.wait()
 
     def wait_for_end(self, seconds: float) -> int | None:
-        """Wait until the run ends by itself; return its exit code, None if it continues."""
+        """Wait until the run ends; return its exit code, None if it continues."""
         assert self._process is not None
         until = time.monotonic() + seconds
         while self._process.poll() is None and time.monotonic() < until:
