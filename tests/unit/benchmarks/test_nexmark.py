@@ -47,6 +47,22 @@ def test_a_query_has_the_rows_of_its_sql(
     assert oracle.final(query, (json.loads(row) for row in run.outputs)) == wanted
 
 
+def test_bids_exactly_a_gap_apart_are_two_sessions_for_the_oracle_too(tmp_path: Path) -> None:
+    bid = {"type": "bid", "auction": 1, "bidder": 7, "price": 1, "channel": "", "url": "", "extra": ""}
+    lines = [json.dumps(bid | {"at": 1_767_225_600_000 + at}).encode() for at in (0, 10_000, 19_999)]
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(b"\n".join(lines))
+    application = application_setup(
+        ["--query", "q11", "--events", str(file), "--rows", str(tmp_path / "rows")]
+    )
+
+    run = run_local(application, {SOURCE: lines})
+
+    wanted = oracle.expected(oracle.opened(file), "q11")
+    assert [json.loads(row)[1] for row in wanted] == [1, 2]
+    assert oracle.final("q11", (json.loads(row) for row in run.outputs)) == wanted
+
+
 def test_an_event_is_a_function_of_its_number() -> None:
     fifty = [generator.event(number) for number in range(1000, 1050)]
 
