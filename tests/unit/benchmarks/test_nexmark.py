@@ -48,8 +48,10 @@ def test_a_query_has_the_rows_of_its_sql(
 
 
 def test_bids_exactly_a_gap_apart_are_two_sessions_for_the_oracle_too(tmp_path: Path) -> None:
-    bid = {"type": "bid", "auction": 1, "bidder": 7, "price": 1, "channel": "", "url": "", "extra": ""}
-    lines = [json.dumps(bid | {"at": 1_767_225_600_000 + at}).encode() for at in (0, 10_000, 19_999)]
+    numbers = {"auction": 1, "bidder": 7, "price": 1}
+    bid = {"type": "bid", **numbers, **dict.fromkeys(("channel", "url", "extra"), "")}
+    times = [1_767_225_600_000 + at for at in (0, 10_000, 19_999)]
+    lines = [json.dumps(bid | {"at": at}).encode() for at in times]
     file = tmp_path / "events.jsonl"
     file.write_bytes(b"\n".join(lines))
     application = application_setup(

@@ -49,7 +49,8 @@ class Form(NamedTuple):
 
 def cannot_change(value: Any) -> bool:
     """Return whether an object of a frozen class has nothing but plain fields."""
-    form = form_of(type(value))
+    cls: Any = type(value)
+    form = form_of(cls)
     try:
         return form is not None and form.is_frozen and form.accepts(value)
     except Exception:  # a field without a value
