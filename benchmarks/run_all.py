@@ -49,6 +49,11 @@ SHORT: dict[str, tuple[str, ...]] = {
     "kafka": ("--rounds", "2"),
     "kafka_latency": (),
     "kafka_peers": ("--rounds", "1"),
+    "nexmark": ("--hosts", "resident", "--events", "500000"),
+    "nexmark_kafka": (
+        *("--hosts", "resident", "--events", "300000"),
+        *("--queries", "q0", "q2", "q22", "q3", "q5", "q8", "q9"),
+    ),
 }
 TEN_MINUTES = ("--hosts", "low", "--rounds", "1", "--seconds", "600")
 FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ()) | {
@@ -88,6 +93,8 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "kafka": ("kafka.throughput",),
     "kafka_latency": ("kafka.latency",),
     "kafka_peers": ("kafka.peers",),
+    "nexmark": ("nexmark",),
+    "nexmark_kafka": ("nexmark", "--from-kafka"),
 }
 WAIT_S = 2.0  # between two benchmarks: the first one's processes are gone by then
 SECONDS_MAX = 2400.0

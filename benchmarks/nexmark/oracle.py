@@ -61,7 +61,7 @@ SQL = {
         '%Y-%m-%d'), strftime(make_timestamp(ms * 1000), '%H:%M') from bid""",
     "q11": """select bidder, count(*), min(ms), max(ms) + 10000 from
         (select *, sum(is_new) over (partition by bidder order by ms, n) as session from
-        (select *, (ms - coalesce(lag(ms) over (partition by bidder order by ms, n), 0) >
+        (select *, (ms - coalesce(lag(ms) over (partition by bidder order by ms, n), 0) >=
         10000)::int
         as is_new from bid)) group by bidder, session""",
     "q12": "select bidder, count(*) from bid group by bidder",

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib.machine import Figure, Machine, number, table
-from benchmarks.pages import charts, headlines, scaling_page
+from benchmarks.pages import charts, headlines, nexmark_page, scaling_page
 
 PEER = re.compile(r"(--(?:bytewax|quix)) \S+")  # and the Python in which it is installed
 BENCHMARKS = Path(__file__).parents[1]
@@ -29,6 +29,7 @@ FIGURES = BENCHMARKS / "figures.md"
 CHARTS = BENCHMARKS / "charts"
 # Figures of clusters are on the page that explains clusters.
 SCALING = BENCHMARKS.parent / "docs" / "scaling-figures.md"
+NEXMARK = BENCHMARKS / "nexmark.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
@@ -60,11 +61,13 @@ def pages() -> dict[Path, str]:
     reports = load()
     content = {name: report for name, (_, report) in reports.items()}
     every = list(reports.values())
-    others = [report for report in every if report[1]["benchmark"] not in scaling_page.BENCHMARKS]
+    elsewhere = (*scaling_page.BENCHMARKS, *nexmark_page.BENCHMARKS)
+    others = [report for report in every if report[1]["benchmark"] not in elsewhere]
     table = headlines.markdown(content, lambda report: _without_paths(report["command"]))
     return {
         HEADLINES: with_table(HEADLINES.read_text(), table),
         FIGURES: with_table(FIGURES.read_text(), markdown(others)),
+        NEXMARK: with_table(NEXMARK.read_text(), nexmark_page.markdown(every)),
         SCALING: with_table(SCALING.read_text(), scaling_page.markdown(every)),
     } | {CHARTS / name: charts.drawn(chart, content) for name, chart in charts.CHARTS.items()}
 

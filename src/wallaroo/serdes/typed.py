@@ -8,6 +8,7 @@ from an object by a struct with the same fields.
 from __future__ import annotations
 
 import json
+import re
 import types
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
@@ -23,6 +24,8 @@ from wallaroo.serdes.serde import Codec
 from wallaroo.serdes.shape_errors import ShapeError, shape_error, shown
 
 Read = Callable[[Any], Any]
+# It takes half of the time of `in`, which tries a number first: it raises an error and clears it.
+_find_null = re.compile(b"null").search
 NATIVE = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 
 
@@ -153,7 +156,7 @@ class TypedCodec(Codec):
 
     def encode(self, event: Any) -> bytes:
         payload: bytes = self._write(event if self._tag is None else self._with_tag(event))
-        if self._may_hold_nan and b"null" in payload:
+        if self._may_hold_nan and _find_null(payload):
             json.dumps(msgspec.to_builtins(event, enc_hook=written, str_keys=True), allow_nan=False)
         return payload
 

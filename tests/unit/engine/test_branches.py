@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -191,6 +192,56 @@ def test_an_event_that_cannot_be_copied_for_two_branches_names_the_step_that_mad
 
     with pytest.raises(wallaroo.UserCodeError, match=r"'with_lock'.*lock"):
         run_local(application, {"in": LINES})
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: int
+    y: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    points: list[int]
+
+
+@dataclass
+class Place:
+    x: int
+
+
+class Pair(NamedTuple):
+    x: int
+    others: Any
+
+
+@pytest.mark.parametrize(
+    ("event", "is_shared"),
+    [
+        (Point(1), True),
+        (Pair(1, "text"), True),
+        (Pair(1, [2]), False),
+        (Route([1]), False),
+        (Place(1), False),
+        (Point([1]), False),  # type: ignore[arg-type]  # not what its field says
+    ],
+    ids=repr,
+)
+def test_only_events_that_can_change_are_copied_for_branches(event: Any, is_shared: bool) -> None:
+    """Given two steps behind one stage, then each has an object of its own if it could change."""
+    seen: list[Any] = []
+    made = _clicks(HERE).map(lambda click: event, name="made")
+    application = wallaroo.build_application(
+        "app",
+        made.map(lambda own: seen.append(own) or "one", name="one").to_sink(SINK),
+        made.map(lambda own: seen.append(own) or "two", name="two").to_sink(SINK),
+    )
+
+    run_local(application, {"in": LINES[:1]})
+
+    one, two = seen
+    assert one == two == event
+    assert (one is two) is is_shared
 
 
 def test_events_of_blocks_go_both_ways() -> None:

@@ -35,13 +35,24 @@ class Form(NamedTuple):
 
     ``accepts`` returns whether an object is its fields alone, each of its type; ``keep`` returns
     what ``pack`` accepts: the object as it is now.  ``pack`` raises for numbers beyond 64 bits and
-    texts that are no UTF-8.
+    texts that are no UTF-8.  Objects of a frozen class that are accepted cannot change.
     """
 
     accepts: Callable[[Any], bool]
     keep: Callable[[Any], Any]
     pack: Callable[[list[Any]], bytes]
     unpack: Callable[[bytes], list[Any]]
+    is_frozen: bool
+
+
+def cannot_change(value: Any) -> bool:
+    """Return whether an object of a frozen class has nothing but plain fields."""
+    cls: Any = type(value)
+    form = form_of(cls)
+    try:
+        return form is not None and form.is_frozen and form.accepts(value)
+    except Exception:  # a field without a value
+        return False
 
 
 @lru_cache(maxsize=256)
@@ -102,7 +113,7 @@ def _named_tuples(cls: type[Any]) -> Form:
     def unpack(packed: bytes) -> list[Any]:
         return list(map(new, repeat(cls), marshal.loads(packed)))
 
-    return Form(accepts, tuple, pack, unpack)
+    return Form(accepts, tuple, pack, unpack, is_frozen=True)
 
 
 def _typed(cls: type[Any], names: Sequence[str], *, is_frozen: bool) -> Form:
@@ -115,7 +126,8 @@ def _typed(cls: type[Any], names: Sequence[str], *, is_frozen: bool) -> Form:
 
     unpack = msgspec.msgpack.Decoder(list[cls]).decode  # type: ignore[valid-type]  # a class
     accepts = _conditions(cls, names)
-    return Form(accepts, (lambda value: value) if is_frozen else keep, encode, unpack)
+    own = (lambda value: value) if is_frozen else keep
+    return Form(accepts, own, encode, unpack, is_frozen)
 
 
 def _conditions(cls: type[Any], names: Sequence[str]) -> Callable[[Any], bool]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from wallaroo.engine.blocks.by_fields import cannot_change
 from wallaroo.engine.blocks.keys import normalize_key
 from wallaroo.engine.blocks.packing import ATOMIC
 from wallaroo.engine.exchange.exchange import Exchange
@@ -240,7 +241,8 @@ def emit_to_each(
 
     def process(key: Any, event: Any) -> None:
         try:
-            packed = None if type(event) in ATOMIC else dumps(event)
+            is_shared = type(event) in ATOMIC or cannot_change(event)
+            packed = None if is_shared else dumps(event)
         except BaseException as error:
             failed(event, error, key)
         else:

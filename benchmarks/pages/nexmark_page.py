@@ -1,0 +1,44 @@
+"""The tables of benchmarks/nexmark.md, from the reports: a row per query, two columns per host.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from benchmarks.lib.machine import Figure, Machine, number
+
+BENCHMARKS = ("nexmark", "nexmark_kafka")  # in the order of the page
+CODE, CPU, RATE = "lines of code", "CPU per event", "events/s"
+
+
+def markdown(reports: Iterable[tuple[str, dict[str, Any]]]) -> str:
+    """Return what is between the page's marks; ``reports`` are (form, report)."""
+    by_name = {report["benchmark"]: report for _, report in reports}
+    return "\n\n".join(_section(by_name[name]) for name in BENCHMARKS if name in by_name)
+
+
+def _section(report: dict[str, Any]) -> str:
+    settings = report["settings"]
+    hosts, place = settings["hosts"], "Kafka" if settings["from_kafka"] else "a file"
+    figures = {each["name"]: Figure(**each) for each in report["figures"]}
+    columns = [f"{host}: {what}" for host in hosts for what in ("us of CPU per event", RATE)]
+    lines = [
+        f"### From {place}, {settings['events']:,} events",
+        "",
+        f"{report['began']}. {Machine(**report['machine'])}.",
+        "",
+        f"| query | {CODE} | {' | '.join(columns)} |",
+        "|---" + "|---:" * (1 + len(columns)) + "|",
+    ]
+    for query in settings["queries"]:
+        names = [f"{query}, {host}: {what}" for host in hosts for what in (CPU, RATE)]
+        cells = [_cell(figures[name]) for name in (f"{query}: {CODE}", *names)]
+        lines.append(f"| {query} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *(f"* {note}" for note in report["notes"])])
+
+
+def _cell(figure: Figure) -> str:
+    return number(figure.value) + (" (missed)" if figure.verdict == "missed" else "")
