@@ -45,6 +45,8 @@ NOT_RUN = [
     (r"wallaroo sink skip", "needs damaged output", "tests/unit/cli/test_sink_command.py"),
     (r"wallaroo plan (orders|accounts).*|.*rename accounts", "the reader's own checkpoint",
      "tests/unit/cli/test_plan_of_state.py"),
+    (r"wallaroo state load", "the reader's own table and application",
+     "tests/unit/checkpoints/maintenance/test_loading.py"),
     (r"wallaroo state get u26", "the reader's own checkpoint", "tests/unit/state"),
     (r"wallaroo send .*(access\.log|--secret-file)", "needs another source",
      "tests/unit/cli/send"),

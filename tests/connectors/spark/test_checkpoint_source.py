@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from wallaroo.api.serialization import serialize
 from wallaroo.engine.blocks.keys import encode_key, group_of
 from wallaroo.monitoring.status_api.discovery import RUN_FILE
-from wallaroo.spark.tables.checkpoint import register
+from wallaroo.spark.tables.checkpoint import CheckpointSource, register
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.log.commits import Commit, DeltaRef
 from wallaroo.state.log.delta import Entry, Origin, encode
@@ -60,6 +61,19 @@ def test_state_is_read_by_key_groups_or_travels_if_a_run_has_the_checkpoint(
     assert frame.where("count >= 10").count() == KEYS - 10
     (commit,) = read(tmp_path / "cp").option("table", "commits").load().collect()
     assert (commit["commit"], commit["entries"]) == (0, KEYS)
+
+
+def test_state_of_a_running_application_needs_no_file_after_the_query_is_planned(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "cp", {"a": {"count": 1}, "b": {"count": 2}})  # most key groups are empty
+    (tmp_path / "cp" / RUN_FILE).write_text("{}")
+    source = CheckpointSource({"checkpoint": str(tmp_path / "cp")})
+    reader = source.reader(source.schema())
+    parts = reader.partitions()
+    shutil.rmtree(tmp_path / "cp")
+    found = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]  # type: ignore[union-attr]
+    assert sorted((row["key"], row["count"]) for row in found) == [("a", 1), ("b", 2)]
 
 
 def test_rows_that_do_not_fit_the_sampled_columns_are_refused_with_the_way_out(

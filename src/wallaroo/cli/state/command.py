@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.state.looking import diff_command, export_command, get_command, list_command
-from wallaroo.cli.state.upkeep import add_drop, add_rename, add_rollback, add_verify
+from wallaroo.cli.state.upkeep import add_drop, add_load, add_rename, add_rollback, add_verify
 
 LIMIT_DEFAULT = 100  # lines of a list shown by default
 
@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> None:
         description=(
             "Look at the state in a checkpoint, of a stopped or a running application: list, get, "
             "export, diff and verify change and lock nothing. Of a stopped one: roll it back, "
-            "remove state from it, rename it."
+            "remove state from it, rename it, load it from a table."
         ),
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
@@ -33,6 +33,7 @@ def add_parser(subparsers: Any) -> None:
     add_rollback(verbs)
     add_drop(verbs)
     add_rename(verbs)
+    add_load(verbs)
 
 
 def _add_list(verbs: Any) -> None:

@@ -1,6 +1,7 @@
-"""The maintenance verbs of ``wallaroo state``: verify, rollback, drop and rename.
+"""The maintenance verbs of ``wallaroo state``: verify, rollback, drop, rename and load.
 
-They check a checkpoint, move it back to an older commit, remove state from it, and rename it.
+They check a checkpoint, move it back to an older commit, remove state from it, rename it, and start
+it from tables.
 
 Where it runs: a terminal.  ``verify`` changes and locks nothing; the others need the application
 to be stopped, and acquire the checkpoint's lock.
@@ -12,17 +13,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from wallaroo.checkpoints.inspection.reader import ranges_text
 from wallaroo.checkpoints.maintenance.editing import remove_keys, remove_step, rename_step
+from wallaroo.checkpoints.maintenance.loading import MERGE, REPLACE, load_state
 from wallaroo.checkpoints.maintenance.rollback import roll_back
 from wallaroo.checkpoints.maintenance.verification import Report, verify
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.terminal.formatting import counted
 from wallaroo.errors import CheckpointError
+from wallaroo.user_code.references import load
 
 WHOLE = 0
 DAMAGED = 1
@@ -109,6 +113,47 @@ def add_rename(verbs: Any) -> None:
     verb.set_defaults(handler=rename_command)
 
 
+def add_load(verbs: Any) -> None:
+    """Add ``load`` to the verbs of ``state``."""
+    verb = verbs.add_parser(
+        "load",
+        allow_abbrev=False,
+        help="start the state of a step from a table",
+        description=(
+            "Start the state of a step of a stopped application, or of one that never ran, from a "
+            "table, as a commit of its own. Each row is a key with the attributes of its state "
+            "object; those that the table lacks are those of a new object."
+        ),
+        epilog="What follows APP goes to the application's application_setup(args).",
+    )
+    verb.add_argument("--step", required=True, metavar="NAME", help="the state step")
+    verb.add_argument(
+        "--key",
+        required=True,
+        action="append",
+        metavar="COLUMN",
+        help="the column with the key; of a tuple, one option for each part",
+    )
+    rule = verb.add_mutually_exclusive_group()
+    rule.add_argument(
+        "--merge", action="store_true", help="keep the state of keys that the table lacks"
+    )
+    rule.add_argument(
+        "--replace", action="store_true", help="remove the state of keys that the table lacks"
+    )
+    _add_folder(verb)
+    verb.add_argument(
+        "table", metavar="TABLE", help="a file or folder of Parquet, CSV or JSON lines, or Delta"
+    )
+    verb.add_argument(
+        "app", metavar="APP", help="the application: its Python file, or a module's name"
+    )
+    verb.add_argument(
+        "rest", nargs=argparse.REMAINDER, metavar="...", help="arguments of the application"
+    )
+    verb.set_defaults(handler=load_command)
+
+
 def _add_folder(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "folder", type=Path, metavar="DIR", help="the folder given to wallaroo run --checkpoint"
@@ -181,6 +226,24 @@ def rename_command(options: argparse.Namespace) -> None:
     """Rename a step; print the commit that did."""
     commit = rename_step(options.folder, options.step, options.new)
     print(f"step '{options.step}' is '{options.new}' since commit {commit}")
+
+
+def load_command(options: argparse.Namespace) -> None:
+    """Load state; print the number of keys loaded, and progress of large tables."""
+    application = load_application(options.app, options.rest)
+    rule = MERGE if options.merge else REPLACE if options.replace else ""
+    rows_of_table = load("wallaroo.checkpoints.tables.files:rows_of_table")
+    loaded = load_state(
+        options.folder,
+        application.plan,
+        options.step,
+        options.key,
+        rows_of_table(options.table),
+        rule,
+        lambda rows: print(f"{rows:,} rows read", file=sys.stderr),
+    )
+    keys = counted(loaded.keys, "key")
+    print(f"loaded {keys} into step '{options.step}' as commit {loaded.commit}")
 
 
 def _meanings(text: str, key_type: str | None) -> list[Any]:

@@ -51,7 +51,7 @@ class Part(InputPartition):
 
     groups: range
     commit: int
-    content: bytes = b""
+    content: bytes | None = None
 
 
 class CheckpointSource(DataSource):
@@ -71,7 +71,7 @@ class CheckpointSource(DataSource):
         if self._table != STATE:
             return from_arrow_schema(table_of(root, self._table).schema)
         state = self.state()
-        return from_arrow_schema(schema_of(sampled_kinds(state, self.step)))
+        return from_arrow_schema(schema_of(sampled_kinds(state, self.step_in(state))))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         self._check_options()
@@ -105,26 +105,22 @@ class CheckpointSource(DataSource):
     def _table(self) -> str:
         return str(self.options.get("table") or STATE)
 
-    @property
-    def step(self) -> str:
+    def step_in(self, state: StateAt) -> str:
         """Return the step, which may be left out if there is one only."""
         step = self.options.get("step")
         if step:
+            require_step(state, step)
             return str(step)
-        steps = self.state().steps
-        if len(steps) != 1:
-            names = ", ".join(f"'{name}'" for name in steps) or "none"
+        if len(state.steps) != 1:
+            names = ", ".join(f"'{name}'" for name in state.steps) or "none"
             raise CheckpointError(f'option "step" is missing. State steps: {names}.')
-        return steps[0]
+        return state.steps[0]
 
     def state(self, commit: int | None = None) -> StateAt:
         """Open the state after a commit; by default that of the options, else the newest."""
         option = self.options.get("commit")
         wanted = int(option) if option and commit is None else commit
-        state = CheckpointReader(self._root).at(wanted)
-        if self.options.get("step"):
-            require_step(state, str(self.options["step"]))
-        return state
+        return CheckpointReader(self._root).at(wanted)
 
 
 class _Reader(DataSourceReader):
@@ -140,12 +136,13 @@ class _Reader(DataSourceReader):
             return [Part(range(0), 0, _packed(table_of(source._root, source._table).to_batches()))]
         is_running = (source._root / RUN_FILE).exists()
         state = source.state()
+        step = source.step_in(state)
         pieces = int(source.options.get("partitions") or PARTITIONS_DEFAULT)
         return [
             Part(
                 groups,
                 state.commit.batch,
-                _packed(list(batches(state, source.step, groups=groups))) if is_running else b"",
+                _packed(list(batches(state, step, groups=groups))) if is_running else None,
             )
             for groups in spread(state.groups, pieces)
         ]
@@ -154,11 +151,11 @@ class _Reader(DataSourceReader):
         assert isinstance(partition, Part)
         source = self._source
         parts: Iterator[pa.RecordBatch]
-        if partition.content or source._table != STATE:
+        if partition.content is not None:
             parts = _unpacked(partition.content)
         else:
             state = source.state(partition.commit)
-            parts = batches(state, source.step, groups=partition.groups)
+            parts = batches(state, source.step_in(state), groups=partition.groups)
         for batch in parts:
             self._check(batch)
             arrays = [self._column(batch, field) for field in self._schema]

@@ -1,0 +1,49 @@
+"""Rows of tables that others wrote: files of Parquet, CSV and JSON lines, and Delta tables.
+
+Where it runs: a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from wallaroo.errors import PeerError, optional_library
+from wallaroo.user_code.references import load
+
+FORMS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
+ROWS_AT_ONCE = 16_384
+
+
+def rows_of_table(path: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file, of a folder of files, or of a Delta table.
+
+    Raises PeerError if they cannot be read.
+    """
+    try:
+        for batch in _dataset(Path(path)).to_batches(batch_size=ROWS_AT_ONCE):
+            yield from batch.to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        words = " ".join(str(error).split())
+        raise PeerError(f"table {path} cannot be read: {words}.") from error
+
+
+def _dataset(path: Path) -> ds.Dataset:
+    if (path / "_delta_log").is_dir():
+        with optional_library(f"Delta table {path}", "deltalake"):
+            opened: Any = load("deltalake:DeltaTable")(str(path))
+        return opened.to_pyarrow_dataset()
+    found = path
+    if path.is_dir():
+        found = next((file for file in sorted(path.rglob("*")) if file.suffix in FORMS), path)
+    form = FORMS.get(found.suffix)
+    if form is None:
+        raise PeerError(
+            f"the form of table {path} is unknown. Give a Delta table, or files named "
+            f"{', '.join('*' + suffix for suffix in FORMS)}."
+        )
+    return ds.dataset(str(path), format=form)
