@@ -127,7 +127,7 @@ def load_state(
 ) -> Load:
     """Start the state of a step from a table, whose columns ``keys`` are the key.
 
-    ``rule``: what becomes of state that is there: by default the load is refused, ``MERGE`` keeps
+    ``rule``: for state that exists: by default the load is refused, ``MERGE`` keeps
     that of other keys, ``REPLACE`` removes it.  Raises CheckpointError, with no state changed, if a
     row does not fit.
     """

@@ -69,8 +69,8 @@ class DriverEndpoint:
 def connect(endpoint: DriverEndpoint, seconds: float = CONNECT_S) -> socket.socket:
     """Return a mutually authenticated connection.  Raises OSError or EOFError.
 
-    One that is closed before it proved itself had to make room for others: it is tried again for
-    so many ``seconds``.
+    One that is closed before it proved itself had to make room for others: for ``seconds``, another
+    is opened.
     """
     until = time.monotonic() + seconds
     while True:
