@@ -61,7 +61,7 @@ def with_host(options: RunOptions, session: Any) -> RunOptions:
 
 
 def check_master(master: str) -> None:
-    """Raise PeerError if Spark knows no such master.
+    """Raise PipelineError if Spark knows no such master.
 
     >>> check_master("local[2,4]"), check_master("spark://one:7077,two:7077")
     (None, None)
@@ -72,7 +72,8 @@ def check_master(master: str) -> None:
     near = difflib.get_close_matches(word, ("local", "spark", "yarn", "k8s"), 1)
     shown = {"local": "local[*]", "spark": "spark://HOST:PORT", "k8s": "k8s://URL"}
     hint = f" Did you mean {shown.get(near[0], near[0])}?" if near else ""
-    raise PeerError(f"'{master}' is not a master of Spark.{hint} Give --master {MASTERS}.")
+    what = f"'{master}' is not a master of Spark.{hint}"
+    raise PipelineError(Problem("--master", "", what, f"Give {MASTERS}."))
 
 
 def check_reachable(master: str) -> None:
