@@ -108,14 +108,14 @@ def check_java(environment: Mapping[str, str]) -> None:
         )
     if path is None:
         raise PeerError(
-            f"Spark needs Java {JAVA_MIN} or newer, and there is none on PATH. {INSTALL_JAVA} or "
+            f"Spark needs Java 17 or newer, and there is none on PATH. {INSTALL_JAVA} or "
             "set JAVA_HOME to one."
         )
     major = java_major_in(Path(path).resolve())
     if major is not None and major < JAVA_MIN:
         origin = "that JAVA_HOME names" if home else "on PATH"
         raise PeerError(
-            f"Java {major} found at {path}, {origin}; {JAVA_MIN} or newer is needed. Set "
+            f"Java {major} found at {path}, {origin}; 17 or newer is needed. Set "
             f"JAVA_HOME to one. {INSTALL_JAVA}."
         )
 
