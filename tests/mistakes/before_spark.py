@@ -316,7 +316,7 @@ COMMAND_LINE = (
         "a mistyped master",
         GOOD,
         ("'locl' is not a master of Spark", "Did you mean local[*]?", "spark://HOST:PORT"),
-        1,
+        2,
         options=("--master", "locl"),
     ),
     Mistake(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from wallaroo.cli.application.arguments import EXIT_USAGE
 from wallaroo.cli.receive.receiver import FORMS, OutputTotals, Receiver, parse_address
 from wallaroo.cli.terminal.kafka_address import (
     SCHEME,
@@ -21,7 +22,7 @@ from wallaroo.cli.terminal.kafka_address import (
     is_kafka,
     kafka_address,
 )
-from wallaroo.errors import WallarooError, optional_library
+from wallaroo.errors import PipelineError, WallarooError, optional_library
 
 OUT_BUFFER_BYTES = 1 << 20
 FLUSH_S = 0.2  # how long printed output may stay in the buffer
@@ -111,14 +112,21 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Receive until count, timeout or Ctrl-C; return 0 (complete), 1 (not) or 2 (bad option)."""
+    """Receive until count, timeout or Ctrl-C; return 0 (complete), 1 (not) or 2 (bad option).
+
+    It is 1, too, if something outside is missing or in the way, as for all commands.
+    """
     if problem := _problem(args):
         print(f"wallaroo receive: {problem}", file=sys.stderr)
-        return 2
+        return EXIT_USAGE
+    try:
+        host, port = ("", 0) if args.topic else parse_address(args.listen)
+    except WallarooError as error:
+        print(f"wallaroo receive: {error}", file=sys.stderr)
+        return EXIT_USAGE
     try:
         if args.topic:
             return _receive_records(args)
-        host, port = parse_address(args.listen)
         with _output(args) as out:
             resume_at = args.out.stat().st_size if args.resume else 0
             with Receiver(
@@ -138,7 +146,7 @@ def main(args: argparse.Namespace) -> int:
             return _verdict(receiver, args, is_complete)
     except (WallarooError, OSError, ValueError) as error:
         print(f"wallaroo receive: {error}", file=sys.stderr)
-        return 2
+        return EXIT_USAGE if isinstance(error, ValueError | PipelineError) else 1
 
 
 def _receive_records(args: argparse.Namespace) -> int:

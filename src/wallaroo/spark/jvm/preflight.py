@@ -59,7 +59,7 @@ def with_host(options: RunOptions, session: Any) -> RunOptions:
 
 
 def check_master(master: str) -> None:
-    """Raise PeerError if Spark knows no such master.
+    """Raise PipelineError if Spark knows no such master.
 
     >>> check_master("local[2,4]"), check_master("spark://one:7077,two:7077")
     (None, None)
@@ -70,7 +70,8 @@ def check_master(master: str) -> None:
     near = difflib.get_close_matches(word, ("local", "spark", "yarn", "k8s"), 1)
     shown = {"local": "local[*]", "spark": "spark://HOST:PORT", "k8s": "k8s://URL"}
     hint = f" Did you mean {shown.get(near[0], near[0])}?" if near else ""
-    raise PeerError(f"'{master}' is not a master of Spark.{hint} Give --master {MASTERS}.")
+    what = f"'{master}' is not a master of Spark.{hint}"
+    raise PipelineError(Problem("--master", "", what, f"Give {MASTERS}."))
 
 
 def _check_min_workers(options: RunOptions) -> None:
@@ -113,14 +114,14 @@ def check_java(environment: Mapping[str, str]) -> None:
         )
     if path is None:
         raise PeerError(
-            f"Spark needs Java {JAVA_MIN} or newer, and there is none on PATH. {INSTALL_JAVA} or "
+            f"Spark needs Java 17 or newer, and there is none on PATH. {INSTALL_JAVA} or "
             "set JAVA_HOME to one."
         )
     major = java_major_in(Path(path).resolve())
     if major is not None and major < JAVA_MIN:
         origin = "that JAVA_HOME names" if home else "on PATH"
         raise PeerError(
-            f"Java {major} found at {path}, {origin}; {JAVA_MIN} or newer is needed. Set "
+            f"Java {major} found at {path}, {origin}; 17 or newer is needed. Set "
             f"JAVA_HOME to one. {INSTALL_JAVA}."
         )
 

@@ -137,11 +137,11 @@ def test_masters_that_spark_knows_are_accepted(master: str) -> None:
         ("local[two]", r"Did you mean local\[\*\]\?"),
         ("sprk://host:7077", "Did you mean spark://HOST:PORT"),
         ("spark://host", "Did you mean spark://HOST:PORT"),
-        ("whatever", "is not a master of Spark. Give --master local"),
+        ("whatever", "is not a master of Spark. Give local"),
     ],
 )
 def test_other_masters_are_refused_with_the_nearest_one(master: str, hint: str) -> None:
-    with pytest.raises(PeerError, match=hint):
+    with pytest.raises(PipelineError, match=hint):
         check_master(master)
 
 
@@ -170,7 +170,7 @@ def test_run_refuses_before_spark_is_even_imported(monkeypatch: pytest.MonkeyPat
     )  # importing it would fail
     monkeypatch.setenv("PYSPARK_PYTHON", "/nonexistent/python")
     app = application()
-    with pytest.raises(PeerError, match="not a master of Spark"):
+    with pytest.raises(PipelineError, match="not a master of Spark"):
         wallaroo.run(app, master="locl")
     with pytest.raises(PeerError, match="PYSPARK_PYTHON is /nonexistent/python"):
         wallaroo.run(app)
