@@ -193,7 +193,7 @@ def test_the_configuration_travels_and_hides_what_is_secret() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"url": "ftp://host/x"}, "none of a server"),
+        ({"url": "ftp://host/x"}, "does not begin with http"),
         ({"url": "http://me:pw@host/x"}, "holds a user's name"),
         ({"method": "GET"}, "sends no body"),
         ({"batch": 0}, "batch=0 outputs"),
