@@ -50,7 +50,7 @@ def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
             there.deeds,
             HOSTS[options.host].weights,
             random.Random(options.seed),
-            options.away,
+            max(options.away, there.oracle.away_s),
         )
         run.start()
         feeding.start()
@@ -131,7 +131,10 @@ def main() -> int:
         "--seconds", type=float, default=float("inf"), help="after the first commit"
     )
     parser.add_argument(
-        "--away", type=float, default=3.0, help="seconds that a system is away at most"
+        "--away",
+        type=float,
+        default=3.0,
+        help="seconds that a system is away at most; of sessions, 20 at least",
     )
     parser.add_argument("--rate", type=float, default=200.0, help="events per second")
     parser.add_argument("--seed", type=int, default=1)

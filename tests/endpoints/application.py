@@ -13,7 +13,7 @@ from typing import Any
 import wallaroo
 from tests.connectors.files.s3.server import options_of
 from tests.endpoints.interface import PARTITIONS
-from tests.endpoints.oracles import DELAY_MS, GAP_MS, TIMED
+from tests.endpoints.oracles import DELAY_MS, GAP_MS, IDLE_S, TIMED
 from tests.endpoints.sink_program import COOKIE
 from tests.verification.applications.sequence import EVENT, key_of, slide
 from tests.verification.applications.sequence import decode as decode_window
@@ -35,7 +35,6 @@ from wallaroo.sources import (
 COLUMNS = ("key", "line")
 ROLL_S = 1.0
 CREDITS = 1000
-IDLE_S = 10  # less than systems are away, more than clients take to connect again
 Window = tuple[int, list[int]]
 Timed = tuple[int, int, int]  # key, number, milliseconds
 

@@ -24,6 +24,7 @@ DELAY_MS = 500
 GAP_MS = 2000.5  # times are whole milliseconds: none is as far from another
 LATE_SHARE = 0.03
 LATE_MS_MAX = 5000
+IDLE_S = 10  # of the application: less than systems are away, more than clients take to reconnect
 TIMED = struct.Struct(">IQQ")  # key, its next number, milliseconds
 
 
@@ -36,6 +37,7 @@ class Oracle(ABC):
     """Endless input, and judgement on the output."""
 
     app: str
+    away_s = 0.0  # a system is away for up to so long at least, or it would show nothing
 
     @abstractmethod
     def payloads(self, count: int) -> list[bytes]:
@@ -96,6 +98,7 @@ class Sessions(Oracle):
     """
 
     app = "sessions"
+    away_s = 2.0 * IDLE_S
     _SESSION = re.compile(rb"(\d+) (\[[\d, ]+\])")
     _LATE = re.compile(rb"(\d+) (\d+) (\d+)")
 
