@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests test long check demo bench faults partitions simulate endpoints scaling docs clean
+.PHONY: help setup setup-tests test long check demo bench faults partitions simulate owners endpoints scaling docs clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ partitions: setup-tests  ## Cut the network between hosts (namespaces, as root) 
 
 simulate: setup-tests  ## Simulate 10,000 histories with failing disks and processes (SIMULATE="--seeds 100000", "--points")
 	@PYTHONPATH=src $(PYTHON) -m tests.simulation $(or $(SIMULATE),--seeds 10000)
+
+owners: setup-tests  ## Start two drivers at once, 500 times; stop one, take over, continue it, 50 times (OWNERS="--started 20")
+	@PYTHONPATH=src $(PYTHON) -m tests.faults.owners $(or $(OWNERS),--started 500 --stopped 50)
+	@PYTHONPATH=src $(PYTHON) -m tests.simulation --drivers 3 --seeds 20000
 
 endpoints: setup-tests  ## Kill an application and the systems at its ends, read what came out (ENDS="--faults 100")
 	@PYTHONPATH=src $(PYTHON) -m tests.endpoints $(or $(ENDS),--faults 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import wallaroo
@@ -10,6 +11,9 @@ from wallaroo.cli.main import exit_code
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
+
+NUMBERS = 40
+PAUSE_S = 0.02  # between numbers after them
 
 
 class Count:
@@ -22,6 +26,19 @@ class Count:
 @wallaroo.decoder(header_length=4, length_fmt=">I")
 def decode(payload: bytes) -> str:
     return payload.decode()
+
+
+class Numbers:
+    """Some events of seven keys at once, then one after another."""
+
+    def initial_value(self) -> str:
+        return "key0 0"
+
+    def apply(self, event: str) -> str:
+        number = int(event.split(" ")[1]) + 1
+        if number > NUMBERS:
+            time.sleep(PAUSE_S)  # the run does not end by itself
+        return f"key{number % 7} {number}"
 
 
 @wallaroo.key_extractor
@@ -43,9 +60,13 @@ def encode(answer: str) -> bytes:
 def main(root: str, host: str, plain: str, acknowledged: str, *options: str) -> int:
     """Run until the run ends; return the exit code of ``wallaroo run``."""
     folder = Path(root)
-    source = wallaroo.source(
-        "Events", wallaroo.TCPSourceConfig("Events", "127.0.0.1", int(plain), decode)
+    is_numbers = "--numbers" in options
+    config: wallaroo.SourceConfig[str] = (
+        wallaroo.GenSourceConfig("Events", Numbers())
+        if is_numbers
+        else wallaroo.TCPSourceConfig("Events", "127.0.0.1", int(plain), decode)
     )
+    source = wallaroo.source("Events", config)
     sinks = [
         wallaroo.FileSinkConfig(folder / "out.txt", encode, name="file"),
         wallaroo.FileSinkConfig(folder / "parts", encode, name="parts"),
@@ -56,7 +77,7 @@ def main(root: str, host: str, plain: str, acknowledged: str, *options: str) -> 
     chosen = RunOptions(
         checkpoint=folder / "state",
         host=host,  # type: ignore[arg-type]  # its name
-        ack_ports=(("Events", int(acknowledged)),),
+        ack_ports=() if is_numbers else (("Events", int(acknowledged)),),
         is_taking_over="--take-over" in options,
     )
     run = Run(application, chosen, InProcessHost(1))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
+
+import pytest
 
 from tests.connectors.file.files import staged
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from wallaroo.durable.commit_id import CommitId
-from wallaroo.errors import PeerError, WallarooError
+from wallaroo.durable.ownership import Ownership
+from wallaroo.errors import PeerError, TakenOverError, WallarooError
 from wallaroo.sinks import RollingSinkConfig
+from wallaroo.sinks.queued.group_committer import GroupCommitter, GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.queued_committer import QueuedCommitter
 from wallaroo.sinks.queued.system import CommitContext, ExternalSystem, Session
@@ -75,3 +81,58 @@ def test_writes_to_a_system_to_which_each_is_costly_are_spaced(
     committer.close(60.0)
     assert len(system.begun) == BATCHES
     assert system.begun[-1] - began >= (BATCHES - 1) * SPACING_S
+
+
+class Grouping(Anything, GroupSystem[Any]):
+    """Takes all, group by group."""
+
+    group_bytes = 1
+    group_s = 0.0
+
+
+def claimed(folder: Path) -> tuple[Ownership, Path]:
+    """Return what is asked, and the claim, whose name another run takes away."""
+    claim = folder / "owners" / "1"
+    claim.parent.mkdir()
+    claim.touch()
+    return Ownership(str(claim), claim.stat().st_ino), claim
+
+
+@pytest.mark.parametrize(
+    ("committer_type", "system"), [(QueuedCommitter, Anything()), (GroupCommitter, Grouping())]
+)
+def test_nothing_is_written_once_another_run_took_over(
+    tmp_path: Path, committer_type: type[QueuedCommitter], system: Any
+) -> None:
+    """The output was committed before; the other run has it in its outbox, too."""
+    config: Any = RollingSinkConfig(str(tmp_path / "out"))
+    owner, claim = claimed(tmp_path)
+    context = CommitContext("s", tmp_path / "staging", is_durable=False)
+    committer = committer_type(system, context, points="p")
+    committer.recover(replace(history_to(), owner=owner), [])
+    claim.rename(claim.with_name("1.over"))
+    committer.commit(commit_of(0), staged(config, tmp_path / "staging", 0, [b"a"]))
+    committer._thread.join(60.0)
+    with pytest.raises(TakenOverError):
+        committer.close(0.0)
+    assert system.begun == []
+
+
+def test_no_session_is_opened_once_another_run_took_over(tmp_path: Path) -> None:
+    """Opening one ends the other run's, in systems that fence."""
+    owner, claim = claimed(tmp_path)
+    system = mock.Mock(spec=Anything, errors=(OSError,), target="nothing", stalled_s=60.0)
+    system.pause_s.return_value = 0.0
+
+    def connect(checkpoint: str) -> Session:
+        claim.rename(claim.with_name("1.over"))
+        raise ConnectionRefusedError
+
+    system.connect.side_effect = connect
+    context = CommitContext("s", tmp_path / "staging", is_durable=False)
+    committer = QueuedCommitter(system, context, points="p")
+    committer.recover(replace(history_to(), owner=owner), [])
+    committer._thread.join(60.0)
+    with pytest.raises(TakenOverError):
+        committer.close(60.0)
+    assert system.connect.call_count == 1

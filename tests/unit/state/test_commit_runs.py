@@ -336,3 +336,43 @@ def test_a_commit_is_found_without_reading_other_runs(
         f"{5:020d}.1.run",
         f"{3:020d}.1.run",
     ]
+
+
+def taken_over(checkpoint: Checkpoint) -> Checkpoint:
+    return open_checkpoint(checkpoint.root, is_durable=True, is_taking_over=True)
+
+
+def test_what_a_run_that_was_taken_over_adds_does_not_count(checkpoint: Checkpoint) -> None:
+    """It wrote the record before it asked; the next owner has read the log without it."""
+    publish(checkpoint, 0, 1)
+    second = taken_over(checkpoint)
+    publish(checkpoint, 2)
+    second.release()
+
+    third = again(checkpoint)
+
+    assert second.last == third.last == commit(checkpoint, 1)
+    third.release()
+
+
+def test_what_a_run_that_was_taken_over_takes_back_counts(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record could not be synced, and the next owner had read it by then."""
+    publish(checkpoint, 0, 1)
+    owners: list[Checkpoint] = []
+
+    def fail(descriptor: int) -> None:
+        monkeypatch.undo()
+        owners.append(taken_over(checkpoint))
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("wallaroo.durable.appended_file.os.fdatasync", fail)
+    with pytest.raises(PeerError):
+        publish(checkpoint, 2)
+    owners[0].release()
+
+    third = again(checkpoint)
+
+    assert owners[0].last == third.last == commit(checkpoint, 2, ONE)
+    third.release()
