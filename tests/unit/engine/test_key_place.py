@@ -157,7 +157,7 @@ def test_a_payload_that_cannot_be_decoded_meets_the_decoders_policy(
     "place", [slice(None), slice(2, 2), slice(-4, 4), slice(0, 4, 2), (0, 2), slice("a", "b")]
 )
 def test_what_is_no_place_is_refused(place: Any) -> None:
-    with pytest.raises(wallaroo.WallarooParameterError, match="no place in a payload"):
+    with pytest.raises(wallaroo.WallarooParameterError, match="not a place in a payload"):
         wallaroo.decoder(4, ">I", pure=True, key_at=place)
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from tests.unit.runtime import applications
 from tests.unit.runtime.applications import new_generated_run, new_run, until
-from wallaroo.connectors.file.committer import FileCommitter
 from wallaroo.errors import CheckpointError, InternalError, PeerError
 from wallaroo.monitoring.metrics.status import RunState
 from wallaroo.runtime.in_process import InProcessHost
@@ -164,21 +163,6 @@ def test_a_sink_refuses_before_the_host_is_started(tmp_path: Path) -> None:
     with pytest.raises((CheckpointError, PeerError)):
         run.start()
     assert not host.interrupted.is_set()
-
-
-def test_a_sink_that_cannot_write_ends_the_start_before_the_first_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It connects while the host starts, and its error need not wait for output."""
-
-    def broken(committer: FileCommitter) -> int:
-        raise PeerError("Kafka has no topic 'nosuch'")
-
-    monkeypatch.setattr(FileCommitter, "backlog", broken)
-    run = new_run(tmp_path)
-    with pytest.raises(PeerError, match="no topic 'nosuch'"):
-        run.start()
-    assert run.status().events_done == 0
 
 
 def test_latencies_and_rates_do_not_count_the_start(tmp_path: Path) -> None:

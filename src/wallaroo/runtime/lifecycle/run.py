@@ -157,7 +157,6 @@ class Run(RunHandle):
         components = open_components(spec, opened, beginnings, phases, stack)
         components.intake.publish()
         warm_up = spec.host.start(components.batches, phases.enter)
-        components.sinks.refuse_broken()
         phases.note("")
         self._report_recovery(components, warm_up)
         components.accounts.begin()

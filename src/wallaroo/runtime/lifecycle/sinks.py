@@ -30,11 +30,6 @@ class RunSinks:
         """Return whether no committed output waits to be sent."""
         return not any(committer.backlog() for committer in self.committers.values())
 
-    def refuse_broken(self) -> None:
-        """Raise the error of a sink that cannot write, such as to a topic that does not exist."""
-        for committer in self.committers.values():
-            committer.backlog()
-
     def poll(self) -> None:
         """Poll the committers, so that none waits for a call that never returns."""
         for committer in self.committers.values():
