@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from wallaroo.cli.main import EXIT_PIPELINE, main
+from wallaroo.cli.main import EXIT_PIPELINE, EXIT_TAKEN_OVER, main
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
 from wallaroo.monitoring.status_api.figures import FIGURES
 
@@ -86,16 +86,16 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 
 def test_the_unit_restarts_as_the_page_says() -> None:
-    """After every failure but a wrong command line, with a pause that grows, without an end."""
+    """After every failure but a wrong command line and a take-over, with a pause that grows, without an end."""
     text = (DEPLOY / "systemd/wallaroo@.service").read_text()
     settings = dict(line.split("=", 1) for line in text.splitlines() if re.match(r"\w+=", line))
     assert settings["Restart"] == "on-failure"
-    assert settings["RestartPreventExitStatus"] == str(EXIT_PIPELINE)
+    assert settings["RestartPreventExitStatus"] == f"{EXIT_PIPELINE} {EXIT_TAKEN_OVER}"
     pauses = settings["RestartSec"], settings["RestartSteps"], settings["RestartMaxDelaySec"]
     assert pauses == ("5", "6", "300")
     assert settings["StartLimitIntervalSec"] == "0"
     page = " ".join((ROOT / "docs/operations.md").read_text().split())
-    assert "after every failure but 2, with a pause that grows from 5 s to 5 min" in page
+    assert "after every failure but 2 and 4, with a pause that grows from 5 s to 5 min" in page
 
 
 def test_the_settings_are_installed_as_the_page_says(tmp_path: Path) -> None:
