@@ -127,6 +127,13 @@ class SinkCommitter(ABC):
         their tokens.  Called after each ``commit``.
         """
 
+    def passed(self, batch: int, watermark_ns: int) -> None:  # noqa: B027  # few sinks know times
+        """Note the watermark of all sources in a commit.
+
+        Commits after ``batch`` have no output of earlier times, late events excepted.  Called after
+        ``commit``, for the last one at the start of a run too, if the application has event time.
+        """
+
     def poll(self) -> None:  # noqa: B027  # only what can hang has to act
         """Check on what sends.  Called about once a second while the run lasts."""
 
@@ -204,6 +211,11 @@ class SinkConfig(ABC):
     def address(self) -> str:
         """Return the system of the target, if there may be several; noted as ``target`` is."""
         return ""
+
+    @property
+    def needs_time(self) -> bool:
+        """Return whether its committer waits for watermarks; then events must have times."""
+        return False
 
     @abstractmethod
     def writer(self, context: WriteContext) -> SinkWriter:

@@ -8,27 +8,35 @@ The invariants:
 * A file's name holds its batches, its writer (checkpoint and sink) and the commit of its last
   batch.  A name that contradicts the checkpoint's history is refused.
 * Batches are forgotten after ``roll.json`` records that their file exists.
+* With ``partition_by`` a file is one for each folder.  The same batches fill the same folders, so
+  all of the above holds for the files of a decision together; ``roll.json`` has their layout.
+* A folder is marked as complete when the watermark of a commit has passed its time, and all output
+  of that commit and of those before is in files.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.connectors.file.committer import make_folder
 from wallaroo.connectors.file.directory import writer_of
-from wallaroo.connectors.files.rolling_files import Content, as_gzip, as_lines, as_parquet
+from wallaroo.connectors.files.forms import CSV, LINES, PARQUET
+from wallaroo.connectors.files.rolling_files import contents_of
 from wallaroo.connectors.files.sink import RollingSinkConfig
 from wallaroo.connectors.files.storage import FileStore
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.durable.whole_file import USER_FILE, write_whole
+from wallaroo.engine.blocks.ordered_keys import TIME_MIN
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.queued.group_committer import GroupCommitter, GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
+from wallaroo.sinks.queued.queued_committer import LOOK_S
 from wallaroo.sinks.queued.system import (
     ENDLESS_S,
     CommitContext,
@@ -40,6 +48,9 @@ from wallaroo.sinks.staging import Staged
 ROLL = "roll.json"
 PART = re.compile(r"part-(\d{12,})-(\d{12,})-([0-9a-f]{12})-([^.]+)(\..*)")
 RETRY_S = 1.0
+SUCCESS = "_SUCCESS"
+SUFFIX_OF = {PARQUET: ".parquet", CSV: ".csv", LINES: ".jsonl"}
+ENDLESS = float("inf")
 
 
 class Parts:
@@ -48,8 +59,17 @@ class Parts:
     def __init__(self, config: RollingSinkConfig, context: CommitContext):
         self.sink = context.sink
         self.storage = FileStore(config.path, tuple(sorted(config.options.items())))
-        self.content, self._suffix = _content_of(config)
+        columns = config.columns
+        form = LINES if columns is None else config.form or PARQUET
+        self._suffix = SUFFIX_OF[form] + (".gz" if config.compress else "")
+        self.partitions = config.partitions
+        self.layout = "/".join([*config.partition_by, self._suffix])
+        self.contents = contents_of(columns, form, self.partitions, config.compress)
         self._is_durable = context.is_durable
+        # by folder that has files: when its time ends; never, if it is marked
+        self._ends: dict[str, float] = {}
+        self._first_end_ns = ENDLESS
+        self._is_marking = config.mark_success
 
     def name(self, batch: PendingBatch) -> str:
         """Return the name of the file of some batches; ``start`` is the first one's number."""
@@ -58,24 +78,54 @@ class Parts:
         return f"part-{batch.start:012d}-{commit.batch:012d}-{writer}-{commit.id}{self._suffix}"
 
     def names(self) -> list[str]:
-        """Return the names of all existing files."""
+        """Return the names of all existing files; note which folders have no mark."""
         try:
-            return [name.rpartition("/")[2] for name in self.storage.sizes()]
+            paths = self.storage.names(is_deep=self.partitions is not None)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise self._error(error) from error
+        places = [(folder, name) for folder, _, name in (path.rpartition("/") for path in paths)]
+        if self._is_marking:
+            self._ends = {folder: ENDLESS for folder, name in places if name == SUCCESS}
+            for folder, _ in places:
+                self._note(folder)
+        return [name for _, name in places]
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, folder: str, name: str, content: bytes) -> None:
         """Write a file so that it appears whole; the same file again changes nothing."""
         fault_point("rolling.write")
         try:
             if self.storage.is_s3:
-                self.storage.write_object(f"{self.storage.root}/{name}", content)
+                path = "/".join(filter(None, (self.storage.root, folder, name)))
+                self.storage.write_object(path, content)
             else:
-                self._write_file(Path(self.storage.root), name, content)
+                self._write_file(Path(self.storage.root, folder), name, content)
         except OSError as error:
             raise self._error(error) from error
+        if self._is_marking:
+            self._note(folder)
+
+    def has_passed(self, watermark_ns: float) -> bool:
+        """Return whether a watermark has passed the time of a folder that has no mark."""
+        return self._first_end_ns <= watermark_ns
+
+    def mark(self, watermark_ns: float) -> None:
+        """Mark the folders whose time a watermark has passed."""
+        for folder in [each for each, end_ns in self._ends.items() if end_ns <= watermark_ns]:
+            self.write(folder, SUCCESS, b"")
+            self._ends[folder] = ENDLESS
+            fault_point("rolling.marked")
+        self._first_end_ns = min(self._ends.values(), default=ENDLESS)
+
+    def _note(self, folder: str) -> None:
+        """Note that a folder has files."""
+        assert self.partitions is not None
+        timed = self.partitions.timed(folder)
+        if timed not in self._ends:
+            end_ns = self.partitions.end_ns(folder)
+            self._ends[timed] = ENDLESS if end_ns is None else end_ns
+            self._first_end_ns = min(self._first_end_ns, self._ends[timed])
 
     def _write_file(self, folder: Path, name: str, content: bytes) -> None:
         make_folder(folder, self._is_durable)
@@ -112,7 +162,9 @@ class PartsSession(Session):
         return newest
 
     def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
-        self._parts.write(self._parts.name(batch), self._parts.content(parts))
+        name = self._parts.name(batch)
+        for folder, content in self._parts.contents(parts):
+            self._parts.write(folder, name, content)
         fault_point("rolling.put")
         return True
 
@@ -128,12 +180,12 @@ class PartsSystem(GroupSystem[RollingSinkConfig]):
 
     def __init__(self, config: RollingSinkConfig, context: CommitContext):
         super().__init__(config, context)
-        self._parts = Parts(config, context)
+        self.parts = Parts(config, context)
         self.group_bytes = config.roll_bytes
         self.group_s = config.roll_s
 
     def connect(self, checkpoint: str) -> Session:
-        return PartsSession(self._parts, checkpoint)
+        return PartsSession(self.parts, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, DeliveryError)
@@ -151,17 +203,39 @@ class PartsSystem(GroupSystem[RollingSinkConfig]):
 
 
 class RollingCommitter(GroupCommitter):
-    """A committer that writes each group of batches as one file."""
+    """A committer that writes each group of batches as one file, or one for each folder."""
 
     def __init__(self, system: PartsSystem, context: CommitContext, *, points: str):
         super().__init__(system, context, points=points)
+        self._parts = system.parts
         self._rolled: int | None = None  # the last batch of the file in hand
         self._is_resumed = False  # whether an earlier run's roll was finished
+        # watermarks of commits: the newest one, and one whose output may still be waiting
+        self._newest = self._awaited = (-1, TIME_MIN)
+
+    def passed(self, batch: int, watermark_ns: int) -> None:
+        """Note the watermark of a commit."""
+        with self._state:
+            self._newest = (batch, watermark_ns)
+            if not self._is_awaiting():
+                self._awaited = self._newest
+            self._state.notify_all()
+
+    def _is_draining(self, deadline: float) -> bool:
+        with self._state:
+            if self._waiting or not self._is_marking():
+                pass
+            elif self._broken is None and time.monotonic() < deadline:
+                self._state.wait(LOOK_S)
+                return True
+        return super()._is_draining(deadline)
 
     def _next(self) -> list[PendingBatch]:
         if not self._is_resumed:
             self._resume()
-        group = super()._next()
+        self._mark()
+        while not (group := super()._next()) and not self._is_closing:
+            self._mark()
         if not group:
             return []
         whole = PendingBatch.joined(group)
@@ -178,15 +252,45 @@ class RollingCommitter(GroupCommitter):
         self._rolled = None
 
     def _is_due(self) -> bool:
-        return super()._is_due() or (bool(self._waiting) and self._rolled is not None)
+        is_due = super()._is_due() or (bool(self._waiting) and self._rolled is not None)
+        return is_due or self._is_marking()
 
     def _group(self) -> list[PendingBatch]:
-        """Return all waiting batches, or those of the file in hand."""
+        """Return all waiting batches, or those of the file in hand; none before marks."""
+        if self._is_marking():
+            return []
         return [
             batch
             for batch in self._waiting.in_order()
             if self._rolled is None or batch.batch <= self._rolled
         ]
+
+    # -- marks ------------------------------------------------------------------------------------
+
+    def _is_marking(self) -> bool:
+        """Return whether marks are to be written now; the caller holds the lock."""
+        if self._is_awaiting():
+            return False
+        if not self._parts.has_passed(self._awaited[1]):
+            self._awaited = self._newest
+        return not self._is_awaiting() and self._parts.has_passed(self._awaited[1])
+
+    def _is_awaiting(self) -> bool:
+        """Return whether output of the awaited commit, or of one before it, waits."""
+        waiting = self._waiting.in_order()
+        return bool(waiting) and waiting[0].batch <= self._awaited[0]
+
+    def _mark(self) -> None:
+        with self._state:
+            self._require_current()
+            if not self._is_marking():
+                return
+            watermark_ns = self._awaited[1]
+        self._begin()
+        self._parts.mark(watermark_ns)
+        self._rest(self._attempt.session)
+        with self._state:
+            self._state.notify_all()
 
     # -- decisions --------------------------------------------------------------------------------
 
@@ -198,6 +302,7 @@ class RollingCommitter(GroupCommitter):
             fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             last = int(fields["last"])
             is_written = bool(fields["is_written"])
+            layout = str(fields.get("layout", self._parts.layout))
         except FileNotFoundError:
             return
         except (ValueError, KeyError, TypeError) as error:
@@ -211,18 +316,19 @@ class RollingCommitter(GroupCommitter):
                 self._waiting.remove(held[-1].commit)
                 self._note_committed()
                 self._state.notify_all()
+            elif held and layout != self._parts.layout:
+                raise CheckpointError(
+                    f"Sink '{self._sink}' was stopped while it wrote files of {layout!r} below "
+                    f"{self._system.target}, and is now to write those of {self._parts.layout!r}: "
+                    f"what is in both would be there twice. Run once with partition_by, form and "
+                    f"compress as they were."
+                )
             elif held:
                 self._rolled = last
 
     def _note(self, last: int, *, is_written: bool) -> None:
-        content = json.dumps({"last": last, "is_written": is_written}).encode()
+        fields = {"last": last, "is_written": is_written, "layout": self._parts.layout}
+        content = json.dumps(fields).encode()
         path = self._waiting.staging / ROLL
         is_durable = self._waiting.is_durable
         write_whole(path, content, is_durable=is_durable, points="rolling.decided")
-
-
-def _content_of(config: RollingSinkConfig) -> tuple[Content, str]:
-    """Return the function that creates the content of files, and their suffix."""
-    if config.columns is not None:
-        return as_parquet(dict(config.columns)), ".parquet"
-    return (as_gzip, ".jsonl.gz") if config.compress else (as_lines, ".jsonl")

@@ -1,48 +1,124 @@
-"""The content of a part: lines, or a Parquet file.
+"""The content of parts: lines, or rows by folder as Parquet, JSON lines or CSV.
 
-Where it runs: driver.  It imports Arrow.
+It imports Arrow.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet as pq
 
+from wallaroo.connectors.files.partitions import Level, Partitions
 from wallaroo.connectors.files.rows import arrow_type, unpacked
 from wallaroo.sinks.staging import Staged
 
-Content = Callable[[Iterable[Staged]], bytes]
+# yields the name of each folder, "" for that of the sink, and the content of its part
+Contents = Callable[[Iterable[Staged]], Iterator[tuple[str, bytes]]]
 
 
-def as_lines(parts: Iterable[Staged]) -> bytes:
+def contents_of(
+    columns: Mapping[str, Any] | None, form: str, partitions: Partitions | None, compress: bool
+) -> Contents:
+    """Return the function that creates the content of parts, reproducibly byte for byte."""
+    written: Callable[[Any], bytes] = FORMS[form]
+
+    def contents(parts: Iterable[Staged]) -> Iterator[tuple[str, bytes]]:
+        if columns is None:
+            yield "", _packed(_as_lines(parts), compress)
+            return
+        for folder, table in split(_table(parts, columns), partitions):
+            yield folder, _packed(written(table), compress)
+
+    return contents
+
+
+def _packed(content: bytes, compress: bool) -> bytes:
+    return gzip.compress(content, compresslevel=6, mtime=0) if compress else content
+
+
+def _as_lines(parts: Iterable[Staged]) -> bytes:
     """Return the outputs, each with a newline after it."""
     return b"".join(bytes(output) + b"\n" for part in parts for output in part.outputs())
 
 
-def as_gzip(parts: Iterable[Staged]) -> bytes:
-    """Return the lines compressed, reproducibly byte for byte."""
-    return gzip.compress(as_lines(parts), compresslevel=6, mtime=0)
+# -- rows -----------------------------------------------------------------------------------------
 
 
-def as_parquet(columns: dict[str, Any]) -> Content:
-    """Return the function that creates a Parquet file from rows."""
+def _table(parts: Iterable[Staged], columns: Mapping[str, Any]) -> Any:
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in columns.items()])
+    batches = []
+    for part in parts:
+        rows = unpacked(part.outputs())
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(zip(*rows, strict=True), schema, strict=True)
+        ]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return pa.Table.from_batches(batches, schema)
 
-    def content(parts: Iterable[Staged]) -> bytes:
-        out = pa.BufferOutputStream()
-        with pq.ParquetWriter(out, schema) as writer:
-            for part in parts:
-                rows = unpacked(part.outputs())
-                arrays = [
-                    pa.array(values, field.type)
-                    for values, field in zip(zip(*rows, strict=True), schema, strict=True)
-                ]
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        made: Any = out.getvalue()
-        return bytes(made)
 
-    return content
+def split(table: Any, partitions: Partitions | None) -> Iterator[tuple[str, Any]]:
+    """Yield each folder, in order of its first row, and its rows, in theirs."""
+    if partitions is None:
+        yield "", table
+        return
+    segments = [_segments(level, table[level.column]) for level in partitions.levels]
+    folders = pc.binary_join_element_wise(*segments, "/").dictionary_encode()
+    sizes = Counter(folders.indices.to_pylist())
+    ordered = table.select(partitions.kept).take(pc.array_sort_indices(folders.indices))
+    start = 0
+    for number, folder in enumerate(folders.dictionary.to_pylist()):
+        yield folder, ordered.slice(start, sizes[number])
+        start += sizes[number]
+
+
+def _segments(level: Level, column: Any) -> Any:
+    """Return the name of each row's folder on one level."""
+    values = column.combine_chunks()
+    if not level.form:
+        texts = values.cast(pa.string())
+    elif pa.types.is_timestamp(values.type):
+        in_utc = values.view(pa.timestamp(values.type.unit))
+        texts = pc.strftime(in_utc, format=level.form)
+    else:
+        texts = pc.strftime(values, format=level.form)
+    encoded = texts.dictionary_encode(null_encoding="encode")
+    names = [level.folder(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(encoded.indices)
+
+
+def _as_parquet(table: Any) -> bytes:
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out)
+    return bytes(out.getvalue())
+
+
+def _as_csv(table: Any) -> bytes:
+    out = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(table, out)
+    return bytes(out.getvalue())
+
+
+def _as_json(table: Any) -> bytes:
+    rows = table.to_pylist()
+    return b"".join(json.dumps(row, default=_plain).encode() + b"\n" for row in rows)
+
+
+def _plain(value: Any) -> str:
+    """Return a date or time as ISO 8601 has it, anything else as its text."""
+    return str(value.isoformat() if hasattr(value, "isoformat") else value)
+
+
+FORMS: dict[str, Callable[[Any], bytes]] = {
+    "lines": _as_json,
+    "csv": _as_csv,
+    "parquet": _as_parquet,
+}

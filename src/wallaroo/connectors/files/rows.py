@@ -9,35 +9,47 @@ Where it runs: workers and driver; pure.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from wallaroo.connectors.files.forms import CSV, LINES
 from wallaroo.serdes.shape_errors import shown
 from wallaroo.serdes.typed import fields_of
 
 # Arrow's types that take every value of a Python type: asking Arrow for each costs a microsecond.
 EXACT = {"double": float, "bool": bool, "binary": bytes, "string": str}
+NO_MORE: Mapping[str, Callable[[Any], None]] = {}
 
 
 class RowPack:
-    """The check of rows against columns, and their staged form."""
+    """The check of rows against columns, and their staged form.
 
-    def __init__(self, columns: dict[str, Any]):
+    ``more`` are checks of their own for some columns: they raise ValueError, in words.
+    """
+
+    def __init__(
+        self, columns: dict[str, Any], more: Mapping[str, Callable[[Any], None]] = NO_MORE
+    ):
         self._columns = columns
+        self._more = more
         self._names = tuple(columns)
         self._checks: list[Callable[[Any], Any]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RowPack, (self._columns,)
+        return RowPack, (self._columns, self._more)
 
-    def problem(self) -> str:
-        """Return the problem with the columns; empty if there is none."""
+    def problem(self, form: str) -> str:
+        """Return the problem with the columns in a form of files; empty if there is none."""
         for name, kind in self._columns.items():
             try:
-                arrow_type(kind)
+                type_ = arrow_type(kind)
             except (ValueError, TypeError):
                 return f"column '{name}' has the type {kind!r}, which Arrow does not know."
+            if form == CSV and arrow().types.is_nested(type_):
+                return f"column '{name}' is {type_}, which CSV cannot hold."
+            if form == LINES and "binary" in str(type_):
+                return f"column '{name}' is {type_}, which JSON cannot hold."
         return ""
 
     def __call__(self, output: Any) -> bytes:
@@ -71,14 +83,24 @@ class RowPack:
         )
 
     def _checked(self) -> list[Callable[[Any], Any]]:
-        self._checks = [_check_of(arrow_type(kind)) for kind in self._columns.values()]
+        for name, kind in self._columns.items():
+            check = _check_of(arrow_type(kind))
+            self._checks.append(_both(check, self._more[name]) if name in self._more else check)
         return self._checks
+
+
+def _both(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def check(value: Any) -> None:
+        first(value)
+        second(value)
+
+    return check
 
 
 def _check_of(kind: Any) -> Callable[[Any], Any]:
     """Return a function that raises for a value that is none of an Arrow type."""
     exact = EXACT.get(str(kind))
-    is_scalar = partial(_arrow().scalar, type=kind)
+    is_scalar = partial(arrow().scalar, type=kind)
     if exact is None:
         return is_scalar
 
@@ -90,11 +112,12 @@ def _check_of(kind: Any) -> Callable[[Any], Any]:
 
 def arrow_type(kind: Any) -> Any:
     """Return Arrow's type of a name, or the given type; raise ValueError or TypeError."""
-    arrow = _arrow()
-    return kind if isinstance(kind, arrow.DataType) else arrow.type_for_alias(kind)
+    library = arrow()
+    return kind if isinstance(kind, library.DataType) else library.type_for_alias(kind)
 
 
-def _arrow() -> Any:
+def arrow() -> Any:
+    """Return pyarrow."""
     # it takes long to import, and only sinks of rows need it
     import pyarrow
 

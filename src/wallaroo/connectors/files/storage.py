@@ -82,15 +82,22 @@ class FileStore:
             return {root: int(found.size)}
         return self._below(root, is_deep=False)
 
+    def names(self, *, is_deep: bool) -> list[str]:
+        """Return the names of all files in a folder, below it.  Raises OSError: none is there."""
+        below = len(self.root) + 1
+        return [found.path[below:] for found in self._files(self.root, is_deep)]
+
     def _below(self, folder: str, *, is_deep: bool = True) -> dict[str, int]:
-        selector = fs.FileSelector(folder or "/", recursive=is_deep)
         return {
             found.path: int(found.size)
-            for found in self.system.get_file_info(selector)
-            if found.type == fs.FileType.File
-            and found.size
-            and not found.base_name.startswith(HIDDEN)
+            for found in self._files(folder or "/", is_deep)
+            if found.size and not found.base_name.startswith(HIDDEN)
         }
+
+    def _files(self, folder: str, is_deep: bool) -> list[Any]:
+        selector = fs.FileSelector(folder, recursive=is_deep)
+        files = self.system.get_file_info(selector)
+        return [found for found in files if found.type == fs.FileType.File]
 
     def open(self, name: str) -> Any:
         """Open a file for reading at any place."""

@@ -48,7 +48,11 @@ from wallaroo.dataflow.check.shape import (
 )
 from wallaroo.dataflow.check.states import states_can_change, versions_are_numbers
 from wallaroo.dataflow.check.subject import LATER, Rule, subject_of
-from wallaroo.dataflow.check.times import event_time_comes_first, times_that_are_read_are_there
+from wallaroo.dataflow.check.times import (
+    event_time_comes_first,
+    marks_have_times,
+    times_that_are_read_are_there,
+)
 from wallaroo.dataflow.check.windows import (
     aggregations_aggregate,
     joins_have_a_span,
@@ -67,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     branches_lead_somewhere,
     event_time_comes_first,
     times_that_are_read_are_there,
+    marks_have_times,
     computations_in_to,
     key_extractors_in_key_by,
     configurations_at_the_ends,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wallaroo.dataflow.check.subject import Subject, problem_at, used_steps
-from wallaroo.dataflow.graph.nodes import CollectNode, KeyByNode, StepNode
+from wallaroo.dataflow.graph.nodes import CollectNode, KeyByNode, SinkNode, StepNode
 from wallaroo.dataflow.graph.walk import walk
 from wallaroo.errors import Problem
 from wallaroo.steps.kinds import NO_TIMING, EventTime
@@ -60,3 +60,15 @@ def times_that_are_read_are_there(subject: Subject) -> Iterator[Problem]:
             what = "It reads the event time of its context, and events have no time."
             fix = "Add .with_event_time(...) after wallaroo.source(...)."
             yield used.problem(what, fix)
+
+
+def marks_have_times(subject: Subject) -> Iterator[Problem]:
+    """Require event time if a sink waits for the watermark."""
+    if any(used.step.uses_time for used in used_steps(subject)):
+        return
+    for node in subject.of(SinkNode):
+        for config in node.sinks:
+            if getattr(config, "needs_time", False):
+                what = f"{config.label} marks what the watermark has passed, and there is none."
+                fix = "Add .with_event_time(...) after wallaroo.source(...)."
+                yield problem_at(node, what, fix)

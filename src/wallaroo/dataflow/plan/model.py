@@ -198,14 +198,22 @@ class Plan:
 
     def __post_init__(self) -> None:
         steps = [step for stage in self.stages for step in stage.steps]
+        marks = any(getattr(sink.config, "needs_time", False) for sink in self.sinks)
         for name, value in (
             ("has_time", any(step.uses_time or step.keeps_entries for step in steps)),
-            ("has_end", any(step.keeps_entries or step.acts_at_end for step in steps)),
+            ("has_end", marks or any(step.keeps_entries or step.acts_at_end for step in steps)),
             ("has_blocks", any(step.takes_blocks for step in self.steps)),
             ("source_times", _source_times(self)),
             ("watermark_lags_ns", _watermark_lags_ns(self.stages)),
         ):
             object.__setattr__(self, name, value)
+
+    @property
+    def output_lag_ns(self) -> int:
+        """Return how far output's times may be behind the watermark of the sources."""
+        own = (sum(step.watermark_lag_ns for step in stage.steps) for stage in self.stages)
+        before = (self.watermark_lags_ns[stage.id] for stage in self.stages)
+        return max(map(sum, zip(before, own, strict=True)), default=0)
 
     @property
     def state_steps(self) -> tuple[str, ...]:

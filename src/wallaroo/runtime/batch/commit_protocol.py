@@ -18,6 +18,7 @@ from typing import Any
 
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.commit_id import CommitHistory
+from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.report import TaskReport, mixed_attempts
 from wallaroo.engine.time.watermarks import Watermarks
 from wallaroo.errors import InternalError
@@ -62,6 +63,8 @@ class BatchProtocol:
         self._report = report
         self._checkpoint = checkpoint
         housekeeping.report_to(report)
+        if self.last is not None and self.last.watermarks:
+            self._pass(self.last.batch, Watermarks.from_json(self.last.watermarks))
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
         """Attempt the batch until its attempts are not mixed; return the tasks' reports.
@@ -122,6 +125,8 @@ class BatchProtocol:
         end_phase("commit")
         for name, tokens in commit.sinks.items():
             self._committers[name].commit(commit.identity, tokens)
+        if watermarks is not None:
+            self._pass(batch, watermarks)
         for committer in self._committers.values():
             committer.retain_from(self._housekeeping.oldest_after(commit))
         fault_point("commit.sinks")
@@ -134,6 +139,12 @@ class BatchProtocol:
             log.committed(positions[name], kept_from.get(name))
         end_phase("sinks")
         return commit
+
+    def _pass(self, batch: int, marks: Watermarks) -> None:
+        passed_ns = marks.watermark_ns - self._plan.output_lag_ns
+        watermark_ns = TIME_MAX if marks.has_ended else passed_ns
+        for committer in self._committers.values():
+            committer.passed(batch, watermark_ns)
 
     def _made(
         self,
