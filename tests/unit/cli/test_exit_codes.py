@@ -18,6 +18,7 @@ def application_setup(args):
 MISSING = [
     "receive --listen 127.0.0.1:0 --out none/out --timeout 0.1",
     "send --to 127.0.0.1:1 --numbers 1 --connect-timeout 0.1",
+    "send --to 127.0.0.1:1 --file none",
     "run app.py --master spark://127.0.0.1:5",
     "status taken",
     "status 127.0.0.1:5",

@@ -15,8 +15,9 @@ import pytest
 
 from tests.unit.runtime import applications
 from tests.unit.runtime.applications import new_generated_run, new_run, until
+from wallaroo.cli.run.text import log_facts, log_line
 from wallaroo.errors import CheckpointError, InternalError, PeerError
-from wallaroo.monitoring.metrics.status import RunState
+from wallaroo.monitoring.metrics.status import RunState, WorkerStatus
 from wallaroo.runtime.in_process import InProcessHost
 
 
@@ -43,6 +44,33 @@ class Waiting(InProcessHost):
     def interrupt(self) -> None:
         super().interrupt()
         self.interrupted.set()
+
+
+class Leaving(InProcessHost):
+    """A host with workers that can be taken away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.members = tuple(WorkerStatus(f"worker-{n}", f"host-{n}", 1, 1, (n,)) for n in (0, 1))
+
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        return self.members
+
+
+def test_workers_that_leave_in_mid_batch_are_no_longer_in_status_and_log(
+    tmp_path: Path, gate: threading.Event
+) -> None:
+    host = Leaving()
+    run = new_run(tmp_path, host)
+    run.start()
+    until(lambda: "| 2 workers: " in log_line(run.status()))
+    host.members = ()
+    until(lambda: not run.status().workers)
+    assert "2 workers" not in log_line(run.status())
+    assert log_facts(run.status())["workers"] == 0
+    run.stop()
+    gate.set()
+    assert run.wait(180)
 
 
 def test_a_run_whose_input_ends_is_finished_with_everything_written(tmp_path: Path) -> None:

@@ -151,6 +151,18 @@ def test_a_run_that_waits_for_more_workers_can_be_stopped(
     assert [member.host for member in cluster.members] == ["c"]
 
 
+def test_a_worker_that_has_gone_is_named_once_and_is_no_member(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "executors_of", lambda _: {"a": ExecutorHost("a", ("a",), 1)})
+    cluster.look_now()
+    cluster.look_now()
+    assert [message for message in caplog.messages if "has gone" in message] == [
+        "worker-b has gone: Spark's executor there is no more"
+    ]
+    assert [worker.name for worker in cluster.status()] == ["worker-a"]
+
+
 def test_a_host_that_comes_later_and_failed_at_a_task_is_excluded_before_the_next_attempt(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,7 +149,7 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Send, print a summary; return 0 (sent), 1 (a target is unavailable) or 2 (bad option)."""
+    """Send, print a summary; return 0 (sent), 1 (target or file unavailable) or 2 (bad option)."""
     try:
         targets = [] if is_kafka(args.to) else parse_targets(args.to)
         _check(args, targets)
@@ -157,7 +157,7 @@ def main(args: argparse.Namespace) -> int:
         topic = kafka_address(args.to, args.kafka_option) if is_kafka(args.to) else None
     except (ValueError, OSError, WallarooError) as error:
         print(f"wallaroo send: {error}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, (OSError, PeerError)) else 2
     options = SendOptions(
         args.rate, args.repeat, args.count, args.batch_size, args.duration, args.connect_timeout
     )

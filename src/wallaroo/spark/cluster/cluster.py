@@ -229,6 +229,9 @@ class Cluster:
         known = self._membership.seen
         gone = [host for host, executors in known.items() if seen.get(host) != executors]
         if gone:
+            for member in self._membership.members:
+                if member.host in gone:
+                    _log.warning("%s has gone: Spark's executor there is no more", member.worker)
             with self._lock:
                 self._membership.drop(gone)
                 self._layouts.retire_all()

@@ -156,13 +156,12 @@ def test_half_a_frame_is_refused_before_anything_is_sent(
     with pytest.raises(PeerError, match="byte 5: a frame's payload of 9 bytes is cut off"):
         of_frames(frame(b"a") + b"\0\0\0\x09b")
     (tmp_path / "a").write_bytes(b"abcdefgh")
-    assert command("--to", "127.0.0.1:1", "--file", str(tmp_path / "a"), "--form", "frames") == 2
+    assert command("--to", "127.0.0.1:1", "--file", str(tmp_path / "a"), "--form", "frames") == 1
     assert f"{tmp_path / 'a'}, byte 0" in capsys.readouterr().err
 
 
 WRONG = {
     "--to x --numbers 1": "is not of the form HOST:PORT",
-    "--to h:1 --file absent": "absent cannot be read: No such file or directory",
     "--to h:1 --file x --form frames --framing lines": "--framing lines has no headers",
     "--to h:1 --numbers 0": "--numbers must be greater than 0",
     "--to h:1 --numbers 1 --rate -1": "--rate must be greater than 0",
@@ -179,6 +178,11 @@ def test_a_wrong_option_is_reported_in_words(
 ) -> None:
     assert command(*arguments.split()) == 2
     assert WRONG[arguments] in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--to", "h:1", "--file", "absent") == 1
+    assert "absent cannot be read: No such file or directory" in capsys.readouterr().err
 
 
 def test_an_absent_target_is_an_error_after_the_timeout(capsys: pytest.CaptureFixture[str]) -> None:

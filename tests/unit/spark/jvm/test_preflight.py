@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,19 @@ def test_a_master_that_does_not_listen_is_refused_with_its_address() -> None:
 def test_a_port_that_is_none_is_refused_as_an_address() -> None:
     with pytest.raises(PeerError, match=r"127\.0\.0\.1:99999"):
         check_reachable("spark://127.0.0.1:99999")
+
+
+def test_a_name_whose_lookup_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def hang(*_: object, **__: object) -> list[object]:
+        ended.wait(60)
+        raise OSError("the name is unknown")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    with pytest.raises(PeerError, match=r"slow:7: no answer within 0\.05 s"):
+        check_reachable("spark://slow:7", within_s=0.05)
+    ended.set()
 
 
 def test_one_of_several_masters_is_enough() -> None:
