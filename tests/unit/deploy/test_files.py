@@ -86,7 +86,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 
 def test_the_unit_restarts_as_the_page_says() -> None:
-    """After every failure but a wrong command line and a take-over, with a pause that grows, without an end."""
+    """After every failure but a wrong command line and a take-over, with a growing pause."""
     text = (DEPLOY / "systemd/wallaroo@.service").read_text()
     settings = dict(line.split("=", 1) for line in text.splitlines() if re.match(r"\w+=", line))
     assert settings["Restart"] == "on-failure"
