@@ -18,7 +18,7 @@ from tests.unit.sinks.identities import commit_of
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.errors import PeerError
 
-CALLS = ("open", "write", "fsync", "rename", "ftruncate")
+CALLS = ("open", "write", "fsync", "rename")
 CALLS_MAX = 50  # of one kind in one commit; far above what there are
 SMALL, LARGE = b"small", b"x" * 20_000  # in the token, in a file
 
@@ -82,7 +82,7 @@ def test_a_call_that_fails_ends_the_run_and_the_next_start_finishes_the_batch(
         again.commit(commit_of(2), staged(config, staging, 2, [b"two"]))
         assert committed(folder / name) == b"zero" + SMALL + LARGE + b"two"
         if disk.left > 0:
-            assert nth > 1 or (call == "ftruncate" and name == "out")
+            assert nth > 1
             return
     pytest.fail("the commit never went through")
 
@@ -100,9 +100,28 @@ def test_a_commit_that_failed_may_be_tried_again_by_the_same_committer(
         try:
             committer.commit(commit_of(1), tokens)
         except PeerError:
-            assert disk.left == 0  # a directory never truncates
+            assert disk.left == 0
     committer.commit(commit_of(1), tokens)
     assert committed(tmp_path / name) == b"zero" + SMALL + b"more"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
+def test_a_cut_of_half_a_batch_that_fails_ends_the_start_and_the_next_one_cuts(
+    tmp_path: Path, code: int
+) -> None:
+    config, staging = FileSinkConfig(tmp_path / "out.txt"), tmp_path / "staging"
+    committer = opened(config, staging)
+    committer.commit(commit_of(0), staged(config, staging, 0, [b"zero"]))
+    tokens = staged(config, staging, 1, [SMALL], [LARGE])
+    with failing("write", 1, code), pytest.raises(PeerError):
+        committer.commit(commit_of(1), tokens)
+    assert (tmp_path / "out.txt").read_bytes() == b"zero" + SMALL[:2]
+
+    with failing("ftruncate", 1, code), pytest.raises(PeerError, match=os.strerror(code)):
+        opened(config, staging, 1, tokens)
+
+    opened(config, staging, 1, tokens)
+    assert committed(tmp_path / "out.txt") == b"zero" + SMALL + LARGE
 
 
 @pytest.mark.parametrize("call", ["open", "write", "fsync"])

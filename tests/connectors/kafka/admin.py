@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -27,6 +28,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+ROOT = Path(__file__).parents[3]
 ANSWER_S_MAX = 180.0
 FENCED = "brokers are currently fenced"  # what is said of one whose heartbeat is late
 FENCED_S_MAX = 180.0
@@ -41,6 +43,7 @@ class Admin:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            cwd=ROOT,
         )
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:

@@ -35,6 +35,11 @@ CONTROL = re.compile(r"\x1b\[[?0-9;]*[A-Za-z]")
 WIDE, NARROW = (80, 24), (40, 15)
 
 
+def _without_size(environment: dict[str, str]) -> dict[str, str]:
+    """Return an environment without what would count instead of the terminal's size."""
+    return {name: value for name, value in environment.items() if name not in ("LINES", "COLUMNS")}
+
+
 class Terminal:
     """A terminal of the system, with ``wallaroo top`` in it."""
 
@@ -47,7 +52,7 @@ class Terminal:
             stdin=self.other,
             stdout=self.other,
             stderr=self.other,
-            env={**python_environment(), "TERM": "xterm-256color"},
+            env={**_without_size(python_environment()), "TERM": "xterm-256color"},
             start_new_session=True,
         )
         self.text = ""

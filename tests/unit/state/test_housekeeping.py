@@ -120,7 +120,7 @@ def test_a_damaged_file_is_reported_once_while_the_run_goes_on(
     assert list(keeper.damaged) == ["snapshots/0.1.snapshot"]
     assert len(reported) == 1
     assert "is damaged: snapshots/0.1.snapshot is truncated" in reported[0]
-    assert "The run goes on" in reported[0]
+    assert "The run continues" in reported[0]
 
 
 def test_the_oldest_needed_batch_is_the_one_behind_the_oldest_snapshot() -> None:

@@ -19,7 +19,7 @@ export class Errors {
     const damaged = status.damaged ?? [];
     draw(this.damaged, damaged, () => damaged.length ? card("Damaged files of the checkpoint",
       damaged.map((one) => h("p", { class: "mono wrap" }, one)),
-      h("p", { class: "quiet small" }, "The run goes on and writes new snapshots; wallaroo state verify says what a file is needed for.")) : []);
+      h("p", { class: "quiet small" }, "The run continues and writes new snapshots; wallaroo state verify says what a file is needed for.")) : []);
     draw(this.counts, status.errors, () => card("Failed events by step", table(
       [{ title: "step" }, { title: "skipped", num: true }, { title: "dead letters", num: true }, { title: "last" }],
       status.errors.map((one) => [one.step, whole(one.skipped), whole(one.dead_lettered),
