@@ -206,16 +206,18 @@ class KafkaOutput(Output):
         try:
             for number, start in enumerate(starts):
                 consumer.assign([TopicPartition(self._topic, number, start)])
-                yield from ((number, record) for record in _records(consumer))
+                yield from ((number, record) for record in _records(consumer, number))
         finally:
             consumer.close()
 
 
-def _records(consumer: Any) -> Iterator[tuple[int, bytes]]:
+def _records(consumer: Any, partition: int) -> Iterator[tuple[int, bytes]]:
     """Yield committed records with their offsets, up to where only aborted ones are left."""
     until = time.monotonic() + DELIVERY_S_MAX
     while time.monotonic() < until:
         for message in consumer.consume(5000, READ_S):
+            if message.partition() not in (partition, None, -1):
+                continue  # fetched before the consumer was assigned to this one
             if message.error() is None:
                 yield message.offset(), message.value()
             elif message.error().code() == KafkaError._PARTITION_EOF:
