@@ -104,7 +104,7 @@ def test_windows_are_seen_in_pipeline_and_state(
     page.get_by_label("Key contains").fill("a")
     page.get_by_role("button", name="Search", exact=True).click()
     page.get_by_role("button", name="a tumbling").click()
-    page.get_by_text('"fires": "2020-09-13T12:27:45Z"').wait_for()
+    page.get_by_text('"fires": "2020-09-13T12:27:45Z"').first.wait_for()
     save_screen(page, "state-windows")
     page.locator("nav a[data-view=pipeline]").click()
     page.get_by_text("Where the time goes").wait_for()
