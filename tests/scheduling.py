@@ -30,6 +30,7 @@ SHARED = {
     "tests/connectors/kafka/test_kafka_sink.py": KAFKA,
     "tests/connectors/kafka/test_kafka_rights.py": KAFKA,
     "tests/connectors/test_dev.py": KAFKA,
+    "tests/endpoints/test_kafka_output.py": KAFKA,
     "tests/connectors/kafka/test_kafka_log.py": KAFKA,
     "tests/connectors/kafka/test_kafka_run.py": KAFKA,
     "tests/connectors/kafka/test_kafka_outages.py": KAFKA,

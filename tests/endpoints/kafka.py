@@ -205,20 +205,25 @@ class KafkaOutput(Output):
         )
         try:
             for number, start in enumerate(starts):
-                consumer.assign([TopicPartition(self._topic, number, start)])
-                yield from ((number, record) for record in _records(consumer, number))
+                place = TopicPartition(self._topic, number, start)
+                _, end = consumer.get_watermark_offsets(place, DELIVERY_S_MAX)
+                consumer.assign([place])
+                yield from ((number, record) for record in _records(consumer, end))
         finally:
             consumer.close()
 
 
-def _records(consumer: Any, partition: int) -> Iterator[tuple[int, bytes]]:
-    """Yield committed records with their offsets, up to where only aborted ones are left."""
+def _records(consumer: Any, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield committed records with their offsets, up to ``end`` or to aborted ones alone.
+
+    The client reports no end of a partition to which records are added all the time.
+    """
     until = time.monotonic() + DELIVERY_S_MAX
     while time.monotonic() < until:
         for message in consumer.consume(5000, READ_S):
-            if message.partition() not in (partition, None, -1):
-                continue  # fetched before the consumer was assigned to this one
             if message.error() is None:
+                if message.offset() >= end:
+                    return
                 yield message.offset(), message.value()
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 return
