@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 
@@ -125,19 +126,21 @@ def _silent(*_: object) -> None:
     """Print nothing."""
 
 
-def is_jvm_gone(wait_s: float = 0.0) -> bool:
-    """Return whether this process had a JVM, and it has ended, or ends within ``wait_s`` seconds.
+def is_jvm_gone() -> bool:
+    """Return whether this process had a JVM, and it has ended.
 
-    A killed process closes its sockets a moment before it has ended.
+    A killed process closes its sockets a moment before it has ended: one that answers is not gone.
     """
-    process = getattr(SparkContext._gateway, "proc", None)
+    gateway: Any = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
     if process is None:
         return False
-    try:
-        process.wait(wait_s)
-    except subprocess.TimeoutExpired:
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.jvm.System.nanoTime()
         return False
-    return True
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_S)
+    return process.poll() is not None
 
 
 def wait_for_exit(seconds: float) -> None:

@@ -42,7 +42,6 @@ from wallaroo.spark.session.session import open_session
 
 WAIT_S = 0.1  # for a batch, before the feed returns to its process
 RETRY_S = 1.0
-JVM_ENDS_S = 2.0  # from its sockets' end to its own
 TABLE = "table"  # in place of a query's id
 WHOLE = -1  # frames of a batch that is stored to its end
 SETTINGS = {
@@ -171,7 +170,7 @@ class SparkFeed:
         try:
             self._read_to_end()
         except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the feed would wait forever
-            if is_jvm_gone(JVM_ENDS_S):  # also if it seemed to be the user's reader that failed
+            if is_jvm_gone():  # also if it seemed to be the user's reader that failed
                 _log.warning("source '%s': Spark's JVM has gone: begun again", self._config.name)
                 # the parent starts killed processes again, with a JVM of their own
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -225,7 +224,7 @@ class SparkFeed:
                 query.awaitTermination()
                 return  # until now
             except Exception as error:  # Spark's errors have no common base
-                if self._failure is not None or not self._is_reading or is_jvm_gone(JVM_ENDS_S):
+                if self._failure is not None or not self._is_reading or is_jvm_gone():
                     raise
                 self._problem = f"Spark cannot read: {_sentence(error)}; retrying"
             threading.Event().wait(RETRY_S)
