@@ -10,22 +10,21 @@ the batch before it as their last one (`Commit.emitted`).
 from __future__ import annotations
 
 import json
-import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
+from wallaroo.checkpoints.maintenance.edit_commit import publish_edit, write_delta
 from wallaroo.dataflow.plan.json import renamed
 from wallaroo.dataflow.plan.model import ENTRY_KINDS
 from wallaroo.engine.blocks.keys import Key, encode_key
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.log.commits import Commit, DeltaRef
-from wallaroo.state.log.delta import Entry, Origin, encode
-from wallaroo.state.log.layout import DELTAS, PLAN, read_identity, read_plan, with_checksum
+from wallaroo.state.log.commits import Commit
+from wallaroo.state.log.delta import Entry
+from wallaroo.state.log.layout import PLAN, read_identity, read_plan, with_checksum
 
 # returns the entries to remove, by key group, from the current state
 Choose = Callable[[StateAt], dict[int, list[Entry]]]
@@ -87,7 +86,7 @@ def _renamed(checkpoint: Checkpoint, last: Commit, step: str, new: str) -> int:
         names = {step: new} | {f"{step}: {kind}": f"{new}: {kind}" for kind in ENTRY_KINDS}
         steps = tuple(names.get(name, name) for name in last.steps)
         what = f"renamed step '{step}' to '{new}'"
-        batch = _publish(checkpoint, last, (), steps, what)
+        batch = publish_edit(checkpoint, last, steps, what)
         fault_point("rename.after")
     checkpoint.storage.publish(PLAN, with_checksum(renamed(text, step, new, is_done=True)))
     return batch
@@ -153,40 +152,8 @@ def _published(
     count = sum(map(len, removed.values()))
     if not count:
         return Removal(last.batch, 0)
-    batch = last.batch + 1
-    file = f"{DELTAS}/{batch}.edit.{uuid.uuid4().hex[:12]}.delta"
-    content, digest = encode(Origin(checkpoint.id, batch, file), removed)
-    checkpoint.storage.publish(file, content)
+    delta = write_delta(checkpoint, last, removed, state.groups)
     fault_point("edit.before")
-    deltas = (DeltaRef(file, 0, state.groups, len(content), count, digest),)
-    _publish(checkpoint, last, deltas, last.steps, what)
+    batch = publish_edit(checkpoint, last, last.steps, what, (delta,))
     fault_point("edit.after")
     return Removal(batch, count)
-
-
-def _publish(
-    checkpoint: Checkpoint,
-    last: Commit,
-    deltas: tuple[DeltaRef, ...],
-    steps: tuple[str, ...],
-    what: str,
-) -> int:
-    batch = last.batch + 1
-    checkpoint.commits.publish(
-        Commit(
-            batch=batch,
-            offsets=last.offsets,
-            deltas=deltas,
-            snapshots=last.snapshots,
-            sinks=last.sinks,
-            steps=steps,
-            time_ms=time.time_ns() // 1_000_000,
-            checkpoint=checkpoint.id,
-            id=uuid.uuid4().hex,
-            parent=last.id,
-            watermarks=last.watermarks,
-            edit=what,
-            edits=(last.emitted.batch, last.emitted.id),
-        )
-    )
-    return batch

@@ -9,8 +9,6 @@ to fit the state class.  A key lives in the group in which the engine would put 
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +18,7 @@ import msgspec
 
 from wallaroo.checkpoints.inspection.compatibility import check_compatibility, planned_key_groups
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.checkpoints.maintenance.edit_commit import publish_edit, write_delta
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.schemas import evolving_steps
 from wallaroo.engine.blocks.keys import Key, encode_key, group_of, normalize_key
@@ -28,9 +27,7 @@ from wallaroo.engine.stores.evolution import evolving
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.log.commits import Commit, DeltaRef
-from wallaroo.state.log.delta import Entry, Origin, encode
-from wallaroo.state.log.layout import DELTAS
+from wallaroo.state.log.delta import Entry
 from wallaroo.user_code.stored_fields import fields_of
 
 MERGE = "merge"
@@ -186,33 +183,15 @@ def _publish(
     checkpoint: Checkpoint, plan: Plan, step: str, entries: Mapping[bytes, bytes | None], count: int
 ) -> int:
     last = checkpoint.last
-    batch = last.batch + 1 if last else 0
     steps = last.steps if last else ()
     steps = steps if step in steps else (*steps, step)
     number = steps.index(step)
     groups: dict[int, list[Entry]] = {}
     for key, raw in entries.items():
         groups.setdefault(group_of(key, plan.key_groups), []).append(Entry(number, key, raw))
-    file = f"{DELTAS}/{batch}.load.{uuid.uuid4().hex[:12]}.delta"
-    content, digest = encode(Origin(checkpoint.id, batch, file), groups)
-    checkpoint.storage.publish(file, content)
+    delta = write_delta(checkpoint, last, groups, plan.key_groups)
     fault_point("load.before")
-    delta = DeltaRef(file, 0, plan.key_groups, len(content), len(entries), digest)
-    commit = Commit(
-        batch=batch,
-        offsets=last.offsets if last else {},
-        deltas=(delta,),
-        snapshots=last.snapshots if last else (),
-        sinks=last.sinks if last else {},
-        steps=steps,
-        time_ms=time.time_ns() // 1_000_000,
-        checkpoint=checkpoint.id,
-        id=uuid.uuid4().hex,
-        parent=last.id if last else "",
-        watermarks=last.watermarks if last else {},
-        edit=f"loaded {count} keys of step '{step}'",
-        edits=(last.emitted.batch, last.emitted.id) if last else None,
-    )
-    checkpoint.commits.publish(commit)
+    what = f"loaded {count} keys of step '{step}'"
+    batch = publish_edit(checkpoint, last, steps, what, (delta,))
     fault_point("load.after")
     return batch
