@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from wallaroo.connectors.files.rows import RowPack
 from wallaroo.connectors.lake.columns import schema_of
-from wallaroo.sinks.changes import Delete, last_of_each
+from wallaroo.sinks.changes import Delete, last_of_each, require_key
 from wallaroo.sinks.staging import Staged
 
 Values = tuple[Any, ...]
@@ -47,9 +47,7 @@ class ChangePack(RowPack):
     def check(self, values: Values) -> None:
         """Raise ValueError, in words, if values do not fit, or one of the key is None."""
         super().check(values)
-        for place in self._key_places:
-            if values[place] is None:
-                raise ValueError(f"column '{self._names[place]}' is of the key, and is None")
+        require_key(self._key, tuple([values[place] for place in self._key_places]))
 
 
 @dataclass(frozen=True, slots=True)

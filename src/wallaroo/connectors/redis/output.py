@@ -8,7 +8,7 @@ Where it runs: workers and driver; pure.
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from string import Formatter
 from typing import Any
 
@@ -40,18 +40,10 @@ class KeyPack:
 
     template: str
     value: str
+    names: tuple[str, ...] = field(init=False)  # the fields of the key
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the fields of the key; raise ValueError, in words, if there are none."""
-        names = []
-        for _, name, form, conversion in Formatter().parse(self.template):
-            if name is not None and (form or conversion or not name.isidentifier()):
-                raise ValueError(f"{{{name}}} is no name of a field")
-            names += [] if name is None else [name]
-        if not names:
-            raise ValueError("it names no field")
-        return tuple(names)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", _fields_in(self.template))
 
     def __call__(self, output: Any) -> bytes:
         """Pack a row or a `Delete`; raise TypeError or ValueError, in words, if it does not fit."""
@@ -72,6 +64,18 @@ class KeyPack:
         texts = {name: _bytes(row[name]).decode() for name in self.names}
         key = self.template.format_map(texts).encode()
         return pickle.dumps((key, value), pickle.HIGHEST_PROTOCOL)
+
+
+def _fields_in(template: str) -> tuple[str, ...]:
+    """Return the fields that a key's text names; raise ValueError, in words, if there are none."""
+    names = []
+    for _, name, form, conversion in Formatter().parse(template):
+        if name is not None and (form or conversion or not name.isidentifier()):
+            raise ValueError(f"{{{name}}} is no name of a field")
+        names += [] if name is None else [name]
+    if not names:
+        raise ValueError("it names no field")
+    return tuple(names)
 
 
 def unpacked_key(packed: memoryview) -> tuple[bytes, bytes | Fields | None]:

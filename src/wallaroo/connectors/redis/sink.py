@@ -66,9 +66,8 @@ class RedisSinkConfig(QueuedSinkConfig):
             )
         pack: Any = pack_field if self.hash else pack_entry
         if self.key:
-            pack = KeyPack(self.key, self.value)
             try:
-                _ = pack.names
+                pack = KeyPack(self.key, self.value)
             except ValueError as error:
                 fix = "Write it with names of fields: key='user:{id}'."
                 raise self._wrong(f"key={self.key!r}: {error}.", fix) from None

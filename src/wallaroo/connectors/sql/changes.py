@@ -8,7 +8,7 @@ The format: ``+`` and a row in the database's own form, or ``-`` and the columns
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.sinks.changes import Delete, require_key
@@ -27,6 +27,11 @@ class ChangePack:
     pack: Pack
     columns: tuple[str, ...]
     key: tuple[str, ...]
+    _places: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        places = tuple(self.columns.index(name) for name in self.key)
+        object.__setattr__(self, "_places", places)
 
     def __call__(self, output: Any) -> bytes:
         """Pack a row or a `Delete`; raise TypeError or ValueError, in words, if it does not fit."""
@@ -35,7 +40,7 @@ class ChangePack:
             require_key(self.key, values)
             return DELETED + self.pack(values, self.key)
         staged = PUT + self.pack(output, self.columns)
-        require_key(self.key, tuple([output[self.columns.index(name)] for name in self.key]))
+        require_key(self.key, tuple([output[place] for place in self._places]))
         return staged
 
 

@@ -198,7 +198,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         steps = [step for stage in self.stages for step in stage.steps]
-        marks = any(getattr(sink.config, "needs_time", False) for sink in self.sinks)
+        marks = any(sink.config.needs_time for sink in self.sinks)
         for name, value in (
             ("has_time", any(step.uses_time or step.keeps_entries for step in steps)),
             ("has_end", marks or any(step.keeps_entries or step.acts_at_end for step in steps)),
@@ -211,9 +211,8 @@ class Plan:
     @property
     def output_lag_ns(self) -> int:
         """Return how far output's times may be behind the watermark of the sources."""
-        own = (sum(step.watermark_lag_ns for step in stage.steps) for stage in self.stages)
-        before = (self.watermark_lags_ns[stage.id] for stage in self.stages)
-        return max(map(sum, zip(before, own, strict=True)), default=0)
+        lags_ns = self.watermark_lags_ns
+        return max((lags_ns[stage.id] + _own_lag_ns(stage) for stage in self.stages), default=0)
 
     @property
     def state_steps(self) -> tuple[str, ...]:
@@ -280,10 +279,15 @@ def _source_times(plan: Plan) -> SourceTimes:
     )
 
 
+def _own_lag_ns(stage: Stage) -> int:
+    """Return by how much a stage's steps let the watermark pass their results."""
+    return sum(step.watermark_lag_ns for step in stage.steps)
+
+
 def _watermark_lags_ns(stages: Iterable[Stage]) -> dict[int, int]:
     holds: dict[int, int] = {}
     for stage in sorted(stages, key=lambda stage: (stage.level, stage.id)):
-        own = holds.setdefault(stage.id, 0) + sum(step.watermark_lag_ns for step in stage.steps)
+        own = holds.setdefault(stage.id, 0) + _own_lag_ns(stage)
         for following in following_of(stage):
             holds[following] = max(holds.get(following, 0), own)
     return holds
