@@ -295,6 +295,60 @@ def test_an_application_marks_all_hours_at_the_end_of_its_input(tmp_path: Path) 
     assert sorted(table["n"].to_pylist()) == list(range(40))
 
 
+def half_hour(result: wallaroo.WindowResult[str, int]) -> dict[str, Any]:
+    """A row of the last moment of its window."""
+    end = result.window.end_time.replace(tzinfo=None)
+    return {"at": end - timedelta(microseconds=1), "n": result.value}
+
+
+def counted(folder: Path) -> wallaroo.Application:
+    """Counts of each half hour, which leave an hour after its end."""
+    source = FilesSourceConfig("in", str(folder / "in"), Json(dict).decoder, watch=True)
+    windows = wallaroo.range_windows(timedelta(minutes=30)).with_delay(timedelta(hours=1))
+    counts: Any = wallaroo.source("in", source).with_event_time(time_of)
+    counts = counts.key_by(wallaroo.key_extractor(lambda event: "all"))
+    counts = counts.to(windows.over(wallaroo.aggregations.Count(), with_window=True))
+    sink = RollingSinkConfig(
+        str(folder / "out"),
+        wallaroo.encoder(half_hour),
+        {"at": "timestamp[us]", "n": "int64"},
+        roll_s=0.01,
+        partition_by=HOURS,
+        mark_success=True,
+    )
+    return wallaroo.build_application("half hours", counts.to_sink(sink))
+
+
+def test_an_hour_is_marked_after_the_results_that_windows_delay(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    """The watermark has passed the hour long before the results of its second half leave."""
+    (tmp_path / "in").mkdir()
+
+    def append(name: str, *times: str) -> None:
+        lines = "".join(json.dumps({"at": f"2026-01-02T{at}:00", "n": 0}) + "\n" for at in times)
+        (tmp_path / name).write_text(lines)
+        (tmp_path / name).rename(tmp_path / "in" / name)
+
+    def rows() -> int:
+        return len(list((tmp_path / "out").rglob("part-*")))
+
+    append("a.jsonl", "00:10", "00:40", "01:35")
+    run = Run(counted(tmp_path), RunOptions(status_address=None), InProcessHost())
+    run.start()
+    try:
+        eventually(lambda: rows() == 1, "the first half hour")
+        append("b.jsonl", "01:36")
+        eventually(lambda: run.status().events_done == 4, "a commit after it")
+        assert marks(tmp_path) == []
+        append("c.jsonl", "02:05")
+        eventually(lambda: marks(tmp_path) == ["dt=2026-01-02/hour=00"], "the hour's mark")
+        assert rows() == 2
+    finally:
+        run.stop()
+        run.wait(120)
+
+
 def test_marks_without_event_time_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="marks what the watermark has passed") as error:
         application(tmp_path, is_timed=False)
