@@ -79,7 +79,7 @@ class KafkaInput(Input):
 
 
 class TopicsInput(KafkaInput):
-    """Two topics that are read by a pattern, each changed while the other one goes on.
+    """Two topics that are read by a pattern, each changed while the other one continues.
 
     Before a topic changes, everything in it has come out; what is put meanwhile is kept.
     """
@@ -102,8 +102,11 @@ class TopicsInput(KafkaInput):
             if self._changing:
                 self._kept += [each for each in payloads if _topic(each) == self._changing]
                 payloads = [each for each in payloads if _topic(each) != self._changing]
-            self._put.update(map(_topic, payloads))
-            super().put(payloads)
+            self._send(payloads)
+
+    def _send(self, payloads: list[bytes]) -> None:
+        self._put.update(map(_topic, payloads))
+        super().put(payloads)
 
     def _place(self, payload: bytes) -> tuple[str, int]:
         topic = _topic(payload)
@@ -126,7 +129,7 @@ class TopicsInput(KafkaInput):
                 self._changing = ""
                 kept = self._kept
                 self._kept = []
-            self.put(kept)
+                self._send(kept)  # before the lock is released: newer events come after these
 
     def make_again(self, topic: str) -> None:
         """Delete a topic and create another one of its name, with any number of partitions."""

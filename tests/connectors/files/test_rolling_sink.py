@@ -24,6 +24,7 @@ from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from wallaroo.connectors.files.committer import ROLL
 from wallaroo.errors import CheckpointError, PeerError, WallarooError, WallarooParameterError
 from wallaroo.sinks import RollingSinkConfig
+from wallaroo.sinks.queued.queued_committer import _ReplacedError
 from wallaroo.steps.kinds import Encoder
 
 ROOT = Path(__file__).parents[3]
@@ -75,6 +76,18 @@ def test_a_file_is_written_when_it_is_large_enough_and_the_rest_at_the_end(
     ]
     assert committer.status().outputs == 4
     assert list((tmp_path / "staging").glob("*.out")) == []
+
+
+def test_a_thread_that_was_replaced_notes_no_file(tmp_path: Path) -> None:
+    config = RollingSinkConfig(str(tmp_path / "out"))
+    committer = opened(config, tmp_path)
+    put(committer, config, tmp_path, 0, b"a")
+    (waiting,) = committer._waiting.in_order()
+    with pytest.raises(_ReplacedError):  # this thread is not the committer's
+        committer._left(waiting, True)
+    assert not (tmp_path / "staging" / ROLL).exists()
+    committer.close(DRAIN_S)
+    assert text(tmp_path) == "a\n"
 
 
 def test_a_file_is_written_when_its_output_is_old_enough(

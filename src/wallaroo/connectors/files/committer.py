@@ -247,6 +247,8 @@ class RollingCommitter(GroupCommitter):
         return [whole]
 
     def _left(self, batch: PendingBatch, is_new: bool) -> None:
+        with self._state:
+            self._require_current()
         self._note(batch.batch, is_written=True)
         super()._left(batch, is_new)
         self._rolled = None

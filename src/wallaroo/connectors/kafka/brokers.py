@@ -33,8 +33,8 @@ DOUBT_S = 0.5  # the same, while something does not fit
 # started do not know all of them for a moment
 CONFIRM_S = 10.0
 PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
-# A client that no broker answers for so long is closed and opened again: some were seen that never
-# connected again, while the broker answered others.
+# A client that no broker answers for so long is replaced: some were seen that never connected
+# again, while the broker answered others.
 REOPEN_S = 30.0
 Answer = TypeVar("Answer")
 
@@ -61,7 +61,10 @@ class TopicsQuery:
 
 
 class Brokers:
-    """A source's queries, and the last answers, in this process."""
+    """A source's queries, and the last answers, in this process.
+
+    The batches' thread and the observer's make them.
+    """
 
     def __init__(self, subscription: TopicsQuery):
         self._subscription = subscription
@@ -152,24 +155,27 @@ class Brokers:
         return self._opened
 
     def _ask(self, ask: Callable[[Inquiry], Answer]) -> Answer:
+        inquiry = self._inquiry()
         try:
-            answer = ask(self._inquiry())
+            answer = ask(inquiry)
             self._answered_at = time.monotonic()
             return answer
         except KafkaException as raised:
             error = error_of(raised)
             if is_transient(error) and time.monotonic() - self._answered_at > REOPEN_S:
-                self._close()
+                self._replace(inquiry)
             own = self._subscription
             where = f"source '{own.source}': Kafka at {own.brokers}"
             if is_transient(error):
                 raise PeerError(f"{where} is unavailable ({sentence(error)})") from raised
             raise PeerError(f"{where}: {sentence(error)}; correct the configuration.") from raised
 
-    def _close(self) -> None:
-        """Close the client; the next query opens another one."""
-        if self._opened is not None:
-            self._opened.close()
+    def _replace(self, inquiry: Inquiry) -> None:
+        """Let the next query open another client.
+
+        Another thread may be in a call of this one, which ends when nothing refers to it any more.
+        """
+        if self._opened is inquiry:
             self._opened = None
 
     def _no_topic(self, wanted: str, there: list[str]) -> PeerError:

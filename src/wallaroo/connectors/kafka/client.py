@@ -247,7 +247,7 @@ class Inquiry:
             return ask()
         except KafkaException:
             self._consumer.poll(0)
-            for error in self._events:
+            for error in tuple(self._events):  # another thread's call may add one
                 if error.code() in REFUSALS:
                     raise KafkaException(error) from None
             raise
