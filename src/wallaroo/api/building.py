@@ -88,10 +88,15 @@ def _in_lines(config: SinkConfig) -> SinkConfig:
     """Return the sink with what it needs to write dead letters as JSON.
 
     That is form "raw" if it would end one with a second newline, and an encoder if it would pack
-    the letter itself as a message.
+    the letter itself as a message.  Raises WallarooParameterError if letters would replace others.
     """
     encoder = config.encoder
-    if isinstance(encoder, WrappedEncoder) and encoder.inner is AS_IT_IS and not config.takes_rows:
+    is_plain = isinstance(encoder, WrappedEncoder) and encoder.inner is AS_IT_IS
+    if is_plain and getattr(config, "key", None):
+        what = "It has key=, and no encoder: a dead letter would replace others with its key."
+        fix = "Leave out key=, or give it an encoder that returns a row with the key's fields."
+        raise WallarooParameterError(Problem(f"dead-letter sink '{config.label}'", "", what, fix))
+    if is_plain and not config.takes_rows:
         return replace(config, encoder=Encoder(dumps, "dead letters"))  # type: ignore[type-var]  # a configuration is a dataclass
     is_doubled = (
         isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None

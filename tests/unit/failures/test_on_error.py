@@ -24,6 +24,7 @@ from wallaroo.dataflow.plan.json import (
     dumps,
 )
 from wallaroo.errors import WallarooParameterError
+from wallaroo.sinks import RedisSinkConfig, SQLiteSinkConfig
 
 DECORATORS: dict[str, Callable[..., Any]] = {
     "computation": wallaroo.computation,
@@ -120,6 +121,33 @@ def test_something_else_than_a_sink_is_refused() -> None:
 def test_the_dead_letter_sink_is_checked_like_any_other() -> None:
     with pytest.raises(WallarooParameterError, match="encoder"):
         application("dead-letter", wallaroo.FileSinkConfig("dead.jsonl", encoder=repr))  # type: ignore[arg-type]  # the mistake
+
+
+KEYED_SINKS: dict[str, Callable[[Any], Any]] = {
+    "kafka": lambda encoder: wallaroo.KafkaSinkConfig("bad", "b:9092", encoder, key="batch"),
+    "sqlite": lambda encoder: SQLiteSinkConfig("bad.db", "bad", ["batch"], encoder, key="batch"),
+    "redis": lambda encoder: RedisSinkConfig("redis://b", encoder, key="bad:{batch}"),
+}
+
+
+@pytest.mark.parametrize("kind", KEYED_SINKS)
+def test_a_sink_whose_letters_would_replace_each_other_is_refused(kind: str) -> None:
+    keyed = KEYED_SINKS[kind](None)
+    for build in (
+        lambda: application("dead-letter", keyed),
+        lambda: application("dead-letter", wallaroo.StdoutSinkConfig()).with_dead_letters(keyed),
+    ):
+        with pytest.raises(WallarooParameterError, match="would replace others") as refused:
+            build()
+        assert f"dead-letter sink '{keyed.label}': It has key=, and no encoder" in str(
+            refused.value
+        )
+
+
+@pytest.mark.parametrize("kind", KEYED_SINKS)
+def test_an_encoder_for_dead_letters_may_return_rows_with_a_key(kind: str) -> None:
+    encoder = wallaroo.encoder(lambda letter: {"batch": letter["batch"]})
+    application("dead-letter", KEYED_SINKS[kind](encoder))
 
 
 def test_policies_stand_beside_the_checkpoint_and_may_change() -> None:

@@ -13,6 +13,7 @@ retained.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import mmap
 from collections.abc import Iterable, Iterator
@@ -91,9 +92,9 @@ class StateAt:
         """Raise CheckpointError if there is no such step."""
         if step is not None and step not in self.steps:
             names = ", ".join(f"'{name}'" for name in self.steps) or "none"
-            raise CheckpointError(
-                f"commit {self.commit.batch} has no state step '{step}'. Its state steps: {names}."
-            )
+            near = "".join(difflib.get_close_matches(step, self.steps, 1))
+            hint = f"Did you mean '{near}'?" if near else f"Its state steps: {names}."
+            raise CheckpointError(f"commit {self.commit.batch} has no state step '{step}'. {hint}")
 
     def group(self, group: int) -> dict[tuple[str, bytes], bytes]:
         """Return one key group's entries by step and encoded key, in that order."""

@@ -17,8 +17,6 @@ from typing import Any
 
 from wallaroo.checkpoints.maintenance.survey import Damage, Survey
 from wallaroo.state.log.layout import VIEW
-from wallaroo.state.log.line import read_line
-from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.views.view_folders import view_name
 
 HARMLESS = (
@@ -29,8 +27,7 @@ HARMLESS = (
 
 def check_view(survey: Survey) -> Iterator[Damage]:
     """Read every value of the view that a run of this boot would use."""
-    line = read_line(LocalStorage(str(survey.root), is_durable=False))
-    root = survey.root / VIEW / view_name(line.view_of(survey.id))
+    root = survey.root / VIEW / view_name(survey.line.view_of(survey.id))
     shards = [shard for shard in sorted(root.glob("[0-9]*")) if (shard / "data.mdb").exists()]
     while shards:
         results, died_by = _read_apart(shards)

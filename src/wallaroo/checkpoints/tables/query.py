@@ -18,7 +18,7 @@ import pyarrow as pa
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.step_forms import Loads
 from wallaroo.checkpoints.tables.catalog import ROWS, table_of
-from wallaroo.checkpoints.tables.state import batches, require_step, table
+from wallaroo.checkpoints.tables.state import batches, table
 from wallaroo.errors import CheckpointError, PeerError
 
 SCHEMA = "state"
@@ -67,7 +67,7 @@ def _tables(
     for name in sorted(names):
         schema, step = _split(name)
         if schema == SCHEMA:
-            require_step(state, step)
+            state.check_step(step)
             yield f"{_quoted(schema)}.{_quoted(step)}", table(batches(state, step, loads))
         elif not schema and step in ROWS:
             yield _quoted(step), table_of(root, step)

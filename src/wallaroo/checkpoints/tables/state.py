@@ -9,7 +9,6 @@ object with its attributes; windows, timers and waiting events have a row each.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -29,7 +28,6 @@ from wallaroo.checkpoints.tables.columns import (
     kinds_of,
 )
 from wallaroo.engine.blocks.keys import Key
-from wallaroo.errors import CheckpointError
 from wallaroo.user_code.stored_fields import fields_of
 
 KEY = "key"
@@ -39,16 +37,6 @@ SAMPLE_ROWS = 10_000  # read before a schema is stated
 CLASS = "$class"  # names the class in a form
 _RESERVED = {KEY, PART, CLASS}
 Row = dict[str, Any]
-
-
-def require_step(state: StateAt, step: str) -> None:
-    """Raise CheckpointError if there is no such step."""
-    near = difflib.get_close_matches(step, state.steps, 1)
-    if near and step not in state.steps:
-        raise CheckpointError(
-            f"commit {state.commit.batch} has no state step '{step}'. Did you mean '{near[0]}'?"
-        )
-    state.check_step(step)
 
 
 def rows_of(entry: StoredEntry, forms: StepForms, loads: Loads = load_safely) -> Iterator[Row]:

@@ -27,7 +27,6 @@ from wallaroo.checkpoints.tables.catalog import ROWS, table_of
 from wallaroo.checkpoints.tables.columns import Kind, array_of
 from wallaroo.checkpoints.tables.state import (
     batches,
-    require_step,
     sampled_kinds,
     schema_of,
     spread,
@@ -109,7 +108,7 @@ class CheckpointSource(DataSource):
         """Return the step, which may be left out if there is one only."""
         step = self.options.get("step")
         if step:
-            require_step(state, step)
+            state.check_step(step)
             return str(step)
         if len(state.steps) != 1:
             names = ", ".join(f"'{name}'" for name in state.steps) or "none"

@@ -292,7 +292,11 @@ def test_an_application_that_cannot_read_the_state_is_an_error_that_names_key_an
         ),
         (
             ["list", "--step", "markt"],
-            "commit 2 has no state step 'markt'. Its state steps: 'count', 'market'.",
+            "commit 2 has no state step 'markt'. Did you mean 'market'?",
+        ),
+        (
+            ["list", "--step", "orders"],
+            "commit 2 has no state step 'orders'. Its state steps: 'count', 'market'.",
         ),
         (
             ["get", "X", "--step", "count"],
