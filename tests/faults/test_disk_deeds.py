@@ -183,11 +183,11 @@ def test_bits_that_the_run_never_read_are_found_by_the_judge(tmp_path: Path) -> 
     assert sum(result.refused.values()) + flips.left == 40
 
 
-def test_deeds_are_counted_where_they_struck() -> None:
+def test_faults_are_counted_where_they_struck() -> None:
     """A reader of the verdict sees what was tried."""
     result = Result("sequence", 1, dict.fromkeys(Kind, 0))
-    result.note_deed(Fault.ENOSPC, "spool.append")
-    result.note_deed(Fault.FLIP, "delta")
+    result.note_fault(Fault.ENOSPC, "spool.append")
+    result.note_fault(Fault.FLIP, "delta")
     result.refused["delta"] += 1
     text = result.text()
     assert "2 faults" in text

@@ -90,8 +90,8 @@ def test_faults_are_chosen_by_either_name_and_partitions_take_other_hosts() -> N
     command = ["verify", "--app", "mine.py"]
     for name in ("--faults", "--deeds"):
         options = build_parser().parse_args([*command, name, "kill,hold"])
-        assert options.deeds == (Fault.KILL, Fault.HOLD)
-    assert Fault.PARTITION not in build_parser().parse_args([*command, "--faults", "all"]).deeds
+        assert options.faults == (Fault.KILL, Fault.HOLD)
+    assert Fault.PARTITION not in build_parser().parse_args([*command, "--faults", "all"]).faults
     with pytest.raises(SystemExit):
         build_parser().parse_args([*command, "--faults", "partition"])
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.verification.__main__ import build_parser, verification_command
 from tests.verification.namespaces import CLIENTS, Hosts, unsupported_reason
-from wallaroo.cli.verify.arguments import deeds_of
+from wallaroo.cli.verify.arguments import faults_of
 from wallaroo.errors import WallarooParameterError
 from wallaroo.testing.verify.trial.schedule import Fault
 
@@ -51,9 +51,9 @@ def test_partitions_go_alone_and_are_refused_with_the_reason_where_they_cannot_b
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They run on hosts of their own."""
-    assert Fault.PARTITION not in deeds_of("all")
+    assert Fault.PARTITION not in faults_of("all")
     options = build_parser().parse_args(["--deeds", "partition,kill"])
-    with pytest.raises(WallarooParameterError, match="without other deeds"):
+    with pytest.raises(WallarooParameterError, match="without other faults"):
         verification_command(options)
     monkeypatch.setattr(
         "tests.verification.__main__.unsupported_reason", lambda: "network namespaces need root"

@@ -35,19 +35,19 @@ class Mine(Case):
 """
 
 
-def test_deeds_are_drawn_by_seed_and_only_a_driver_is_stopped() -> None:
-    """All deeds come, and what is drawn for kills alone is what it always was."""
-    deeds = (Fault.STOP, Fault.KILL, Fault.HOLD)
-    drawn = schedule(200, 1, tuple(Kind), deeds=deeds)
-    assert {kill.deed for kill in drawn} == set(deeds)
-    assert {kill.kind for kill in drawn if kill.deed is Fault.STOP} == {Kind.DRIVER}
+def test_faults_are_drawn_by_seed_and_only_a_driver_is_stopped() -> None:
+    """All faults come, and what is drawn for kills alone is what it always was."""
+    faults = (Fault.STOP, Fault.KILL, Fault.HOLD)
+    drawn = schedule(200, 1, tuple(Kind), faults=faults)
+    assert {kill.fault for kill in drawn} == set(faults)
+    assert {kill.kind for kill in drawn if kill.fault is Fault.STOP} == {Kind.DRIVER}
     assert all(HELD_S[0] <= kill.held_s <= HELD_S[1] for kill in drawn)
     plain = schedule(200, 1, tuple(Kind))
     assert [kill.kind for kill in plain] == [kill.kind for kill in drawn]
-    assert {kill.deed for kill in plain} == {Fault.KILL}
+    assert {kill.fault for kill in plain} == {Fault.KILL}
 
 
-def test_deeds_that_come_together_wait_for_nothing_in_between() -> None:
+def test_faults_that_come_together_wait_for_nothing_in_between() -> None:
     """Only the first of each group waits for recovery, and then for a moment of its own."""
     drawn = schedule(40, 1, tuple(Kind), together=4)
     others = [kill for number, kill in enumerate(drawn) if number % 4]

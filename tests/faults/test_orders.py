@@ -63,16 +63,16 @@ def doer(folder: Path, **seconds: float) -> Nemesis:
     return Nemesis(run, 1, Scene(), result, lambda line: None, orders, flips)
 
 
-def deed(kind: Fault) -> Kill:
+def fault(kind: Fault) -> Kill:
     return Kill(Kind.DRIVER, 0.0, False, 0.5, kind)
 
 
-def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(tmp_path: Path) -> None:
+def test_a_point_that_nothing_passes_costs_seconds_not_the_fault(tmp_path: Path) -> None:
     """The order then goes to all other points, and the first process that passes one takes it."""
     nemesis_ = doer(tmp_path, chosen_s=0.05)
     with passing(tmp_path / "orders", "storage.write"):
-        assert all(nemesis_.do(number, deed(Fault.EIO)) for number in range(4))
-    assert nemesis_.result.deeds == {Fault.EIO: 4}
+        assert all(nemesis_.do(number, fault(Fault.EIO)) for number in range(4))
+    assert nemesis_.result.injected == {Fault.EIO: 4}
     assert nemesis_.result.places == {(Fault.EIO, "storage.write"): 4}
     assert [
         file.name for file in (tmp_path / "orders").iterdir() if file.name in POINTS[Fault.EIO]
@@ -82,7 +82,7 @@ def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(tmp_path: Path) 
 def test_what_no_process_took_is_not_counted(tmp_path: Path) -> None:
     """And waits for none."""
     nemesis_ = doer(tmp_path, chosen_s=0.05, every_s=0.05)
-    assert not nemesis_.do(1, deed(Fault.ENOSPC))
+    assert not nemesis_.do(1, fault(Fault.ENOSPC))
     assert nemesis_.result.disturbances == 0
 
 

@@ -55,7 +55,7 @@ def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path:
         seed=SEED,
         rate=1000.0,
         kinds=(Kind.WORKER,),
-        faults=faults,
+        injected=faults,
     )
     result = verify(options, tmp_path)
 
@@ -67,20 +67,20 @@ def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path:
 
 @pytest.mark.long
 def test_disks_clocks_and_files_that_fail_lose_and_double_nothing(tmp_path: Path) -> None:
-    """Each deed once, in a run without Spark."""
-    deeds = tuple(deed for deed in Fault if deed is not Fault.PARTITION)
+    """Each fault once, in a run without Spark."""
+    faults = tuple(fault for fault in Fault if fault is not Fault.PARTITION)
     options = VerifyOptions(
         "sequence",
         Sequence,
-        kills=2 * len(deeds),
+        kills=2 * len(faults),
         seed=SEED,
         rate=300.0,
         kinds=IN_PROCESS_KINDS,
-        deeds=deeds,
+        injected=faults,
     )
     result = verify(without_spark(options), tmp_path)
     assert result.is_clean, result.text()
-    assert set(result.deeds) == set(deeds)
+    assert set(result.injected) == set(faults)
 
 
 def test_kills_of_resident_tasks_lose_and_double_nothing(tmp_path: Path) -> None:

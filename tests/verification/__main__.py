@@ -20,7 +20,7 @@ from tests.verification.clusters import verify_partitions, verify_scaling
 from tests.verification.namespaces import unsupported_reason
 from tests.verification.scaling import CHANGES, FAILURES, every_pair, workers_after
 from wallaroo.cli.main import run_command
-from wallaroo.cli.verify.arguments import IN_PROCESS, add_options, deeds_of, wrong
+from wallaroo.cli.verify.arguments import IN_PROCESS, add_options, faults_of, wrong
 from wallaroo.cli.verify.command import verify_all
 from wallaroo.cli.verify.own_case import own_case
 from wallaroo.cli.verify.session import verify
@@ -54,8 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--faults",
         "--deeds",  # the former name
-        dest="deeds",
-        type=_deeds,
+        type=_faults,
         default=(Fault.KILL,),
         metavar="FAULT,...",
         help="as in `wallaroo verify`; or partition, alone: hosts that cannot reach each other, "
@@ -81,11 +80,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _deeds(text: str) -> tuple[Fault, ...]:
+def _faults(text: str) -> tuple[Fault, ...]:
     parts = text.split(",")
     others = [part for part in parts if part != Fault.PARTITION.value]
     partitions = (Fault.PARTITION,) if len(others) < len(parts) else ()
-    return (*partitions, *(deeds_of(",".join(others)) if others else ()))
+    return (*partitions, *(faults_of(",".join(others)) if others else ()))
 
 
 def changes_of(text: str) -> tuple[str, ...]:
@@ -107,7 +106,7 @@ def verification_command(options: argparse.Namespace) -> int:
             "--receiver goes with --app sequence and with applications of your own.",
             "Add --app sequence, or leave --receiver out.",
         )
-    if options.host == IN_PROCESS and (options.changes or Fault.PARTITION in options.deeds):
+    if options.host == IN_PROCESS and (options.changes or Fault.PARTITION in options.faults):
         raise wrong(
             "--host in-process has no --changes and partitions, which need Spark.", "Omit --host."
         )
@@ -117,9 +116,9 @@ def verification_command(options: argparse.Namespace) -> int:
             "nothing can be compared then.",
             "Add revive or grow1 at the end.",
         )
-    if Fault.PARTITION in options.deeds:
+    if Fault.PARTITION in options.faults:
         _refuse_with_partitions(options)
-    is_on_cluster = options.changes or Fault.PARTITION in options.deeds
+    is_on_cluster = options.changes or Fault.PARTITION in options.faults
     return verify_all(options, _cases(options), _verify, ON_CLUSTER if is_on_cluster else "")
 
 
@@ -131,9 +130,9 @@ def _cases(options: argparse.Namespace) -> dict[str, type[Case]]:
 
 
 def _refuse_with_partitions(options: argparse.Namespace) -> None:
-    if options.deeds != (Fault.PARTITION,) or options.changes or options.receiver:
+    if options.faults != (Fault.PARTITION,) or options.changes or options.receiver:
         raise wrong(
-            "--deeds partition runs on hosts of its own, without other deeds, --changes and "
+            "--deeds partition runs on hosts of its own, without other faults, --changes and "
             "--receiver.",
             "Leave the others out.",
         )
@@ -143,7 +142,7 @@ def _refuse_with_partitions(options: argparse.Namespace) -> None:
 
 
 def _verify(chosen: VerifyOptions, folder: Path, options: argparse.Namespace) -> Result:
-    if Fault.PARTITION in options.deeds:
+    if Fault.PARTITION in options.faults:
         return verify_partitions(chosen, folder, options.workers, options.quiet)
     if options.changes:
         return verify_scaling(chosen, folder, options.changes, options.workers, options.quiet)

@@ -57,7 +57,7 @@ class Partitions:
         try:
             self._cut(kind, workers)
             course.progress.mark()
-            course.result.note_deed(Fault.PARTITION, kind)
+            course.result.note_fault(Fault.PARTITION, kind)
             course.say(
                 f"partition {number}: {kind}, {held_s:.0f} s, after batch {course.progress.batch}"
             )

@@ -14,7 +14,7 @@ from pathlib import Path
 from wallaroo.checkpoints.inspection.outbox import may_wait
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.trial import versions_in
-from wallaroo.dataflow.plan.json import Comparison, Verdict, abandoned, compare, dumps, settled
+from wallaroo.dataflow.plan.json import Comparison, Verdict, abandoned, compare, dumps, with_old_ids
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.schemas import (
     Fate,
@@ -110,7 +110,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
 
     try:
         old = read_plan(root)
-        ours = settled(plan, old, last is not None)
+        ours = with_old_ids(plan, old, last is not None)
         before = json.loads(old)
         schemas = noted_schemas(ours.plan)
         if last is not None and (steps := in_doubt(schemas, before)):

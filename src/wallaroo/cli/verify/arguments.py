@@ -16,7 +16,7 @@ from wallaroo.testing.verify.trial.schedule import Fault
 
 IN_PROCESS = "in-process"
 # partitions need hosts of their own, which this command does not create
-DEEDS = tuple(deed for deed in Fault if deed is not Fault.PARTITION)
+FAULTS = tuple(fault for fault in Fault if fault is not Fault.PARTITION)
 
 
 def add_options(parser: argparse.ArgumentParser, cases: Collection[str] = ()) -> None:
@@ -129,8 +129,7 @@ def _add_disturbances(add: Callable[..., Any]) -> None:
     add(
         "--faults",
         "--deeds",  # the former name
-        dest="deeds",
-        type=deeds_of,
+        type=faults_of,
         default=(Fault.KILL,),
         metavar="FAULT,...",
         help="what is done, --kills times: kill; hold (stopped for seconds, then continued); "
@@ -182,19 +181,19 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
         ) from None
 
 
-def deeds_of(text: str) -> tuple[Fault, ...]:
-    """Parse deeds, such as ``kill,hold``."""
+def faults_of(text: str) -> tuple[Fault, ...]:
+    """Parse faults, such as ``kill,hold``."""
     try:
-        chosen = DEEDS if text == "all" else tuple(Fault(part) for part in text.split(","))
+        chosen = FAULTS if text == "all" else tuple(Fault(part) for part in text.split(","))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}; {_deeds_text()}") from None
+        raise argparse.ArgumentTypeError(f"{error}; {_faults_text()}") from None
     if Fault.PARTITION in chosen:
-        raise argparse.ArgumentTypeError(f"'partition' is not supported; {_deeds_text()}")
+        raise argparse.ArgumentTypeError(f"'partition' is not supported; {_faults_text()}")
     return chosen
 
 
-def _deeds_text() -> str:
-    return f"the faults are {', '.join(deed.value for deed in DEEDS)}"
+def _faults_text() -> str:
+    return f"the faults are {', '.join(fault.value for fault in FAULTS)}"
 
 
 def input_of(text: str) -> tuple[str, Path]:

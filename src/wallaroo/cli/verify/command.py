@@ -116,7 +116,7 @@ def _verify_each(
             seconds=options.seconds,
             rate=options.rate,
             kinds=_kinds(options),
-            deeds=options.deeds,
+            injected=options.faults,
             together=max(1, options.together),
             is_enough=enough.is_set,
             is_plain=options.receiver is not None,

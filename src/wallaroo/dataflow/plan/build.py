@@ -254,12 +254,12 @@ class _Cutter:
             return self._step(node, self._meet(arriving, node))
         if _is_side_of_join(node) and all(stream.pending for stream in arriving):
             return [replace(stream, side=node.step.side) for stream in arriving]
-        settled = self._shuffle(arriving)
+        shuffled = self._shuffle(arriving)
         if isinstance(node, KeyByNode | CollectNode):
-            return [_Stream(stream.stage, node) for stream in settled]
+            return [_Stream(stream.stage, node) for stream in shuffled]
         if isinstance(node, SinkNode):
-            return self._end(node, settled)
-        return settled if isinstance(node, BranchNode) else self._step(node, settled)
+            return self._end(node, shuffled)
+        return shuffled if isinstance(node, BranchNode) else self._step(node, shuffled)
 
     def _give(self, node: Node, streams: list[_Stream]) -> None:
         """Pass the streams that leave a node to the nodes after it."""
@@ -340,8 +340,8 @@ class _Cutter:
         waiting = [stream for stream in streams if stream.pending]
         if not waiting:
             return streams
-        settled = [stream for stream in streams if not stream.pending]
-        return [*settled, self._exchange(waiting, _why_shuffled(waiting))]
+        others = [stream for stream in streams if not stream.pending]
+        return [*others, self._exchange(waiting, _why_shuffled(waiting))]
 
     def _meet(self, streams: list[_Stream], node: Node) -> list[_Stream]:
         """Bring all streams into one stage, which alone owns the state of the following step."""

@@ -33,7 +33,7 @@ from wallaroo.dataflow.plan.schemas import (
     noted_schemas,
     refused_versions,
 )
-from wallaroo.dataflow.plan.sink_ids import Noted, Settled, noted, place_of, settle
+from wallaroo.dataflow.plan.sink_ids import Noted, ReconciledSinks, noted, place_of, reconcile
 from wallaroo.steps.kinds import STOP
 from wallaroo.user_code.moved_modules import current_class
 from wallaroo.user_code.references import importable_module
@@ -70,10 +70,10 @@ def dumps(
     return json.dumps(described, indent=1, sort_keys=True)
 
 
-def settled(plan: Plan, old: str, has_commits: bool = True) -> Settled:
+def with_old_ids(plan: Plan, old: str, has_commits: bool = True) -> ReconciledSinks:
     """Assign a plan's sinks the ids that they have in a checkpoint made under the plan ``old``."""
     shape = [_shape(stage) for stage in plan.stages]
-    return settle(plan, json.loads(old), shape, has_commits)
+    return reconcile(plan, json.loads(old), shape, has_commits)
 
 
 def describe(plan: Plan) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def compare(
 ) -> Comparison:
     """Judge whether a checkpoint made under the plan ``old`` can be continued under ``new``.
 
-    Both are texts from ``dumps``, the new one of a plan that is ``settled``, which left
+    Both are texts from ``dumps``, the new one of a plan that is ``with_old_ids``, which left
     ``unclear``; ``waits`` returns whether output of a sink may still be undelivered.
     """
     before = json.loads(old)

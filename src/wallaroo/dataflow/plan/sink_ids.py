@@ -28,7 +28,7 @@ Noted = Mapping[str, dict[str, str]]  # id -> a sink's notes in a plan.json
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ReconciledSinks:
     """A plan with a checkpoint's sink ids; the sinks that it lacks; notes on unassignable ones."""
 
     plan: Plan
@@ -96,9 +96,9 @@ def _safe(text: str) -> str:
     return f"{safe[-TEXT_MAX:].strip('-.')}-{digest}".lstrip("-")
 
 
-def settle(
+def reconcile(
     plan: Plan, before: Mapping[str, Any], shape: Sequence[Any], has_commits: bool = True
-) -> Settled:
+) -> ReconciledSinks:
     """Assign a plan's sinks the ids that a checkpoint has for them.
 
     ``before`` is its plan.json, ``shape`` that of this plan's stages in a plan.json.  Without
@@ -116,7 +116,7 @@ def settle(
     fresh = fresh_ids([sink.config for sink in sinks], used)
     names = {id(sink): ids.get(number, fresh[number]) for number, sink in enumerate(sinks)}
     kept = {*names.values()}
-    return Settled(
+    return ReconciledSinks(
         replace(plan, sinks=tuple(_named(sink, names.get(id(sink))) for sink in plan.sinks)),
         {each: sink for each, sink in {**lost, **stored}.items() if each in used - kept},
         tuple(unclear),

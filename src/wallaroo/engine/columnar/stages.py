@@ -30,7 +30,7 @@ from wallaroo.engine.operators.interface import Emit, Operator, Site
 from wallaroo.engine.stages.event_stages import EventStageBuilder, source_of
 from wallaroo.engine.stages.readers import Keyed, Payloads
 from wallaroo.engine.stages.stage_builder import (
-    FramesHead,
+    FrameReader,
     Head,
     LevelSite,
     StageBuilder,
@@ -107,7 +107,7 @@ class RowStageBuilder(EventStageBuilder):
             return super().payload_reader(emit, decode)
         return payloads_to_blocks(decoder, emit, self.policy(decoder))
 
-    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
+    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FrameReader:
         """Return the head of such a stage for frames, which gathers them into blocks."""
         source = source_of(self.site.plan, self.stage)
         if not isinstance(source.decoder, BatchDecoder):

@@ -32,24 +32,24 @@ from wallaroo.engine.stages.sampling import (
     StageSample,
     StageTimer,
 )
-from wallaroo.engine.stages.stage_builder import BuiltStage, FramesHead, StageBuilder
+from wallaroo.engine.stages.stage_builder import BuiltStage, FrameReader, StageBuilder
 from wallaroo.engine.time.partition_times import Observed, ObservedSource
-from wallaroo.engine.time.stage_time import behind
+from wallaroo.engine.time.stage_time import lagged
 from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
 from wallaroo.protocols.framing import frame_splitter
 
 
 @dataclass(frozen=True, slots=True)
-class SourceHead:
+class SourceReader:
     """Entry of one source's frames and payloads into its stage."""
 
     builder: StageBuilder
-    frames: FramesHead
+    frames: FrameReader
     feed_payloads: Callable[[Payloads], None]
     receipts: Receipts | None  # only if the plan has time
 
 
-def source_reader(stages: LevelStages, builder: StageBuilder, batch: BatchTime) -> SourceHead:
+def source_reader(stages: LevelStages, builder: StageBuilder, batch: BatchTime) -> SourceReader:
     """Build the head of a stage that reads a source."""
     emit = stages.built[builder.stage.id].emit
     decode = source_of(stages.plan, builder.stage).decoder.function
@@ -57,7 +57,7 @@ def source_reader(stages: LevelStages, builder: StageBuilder, batch: BatchTime) 
     if receipts is not None:
         decode = receipts.decoding(decode)
     feed_payloads = builder.fused(builder.payload_reader(emit, decode))
-    return SourceHead(builder, builder.frame_reader(emit, feed_payloads), feed_payloads, receipts)
+    return SourceReader(builder, builder.frame_reader(emit, feed_payloads), feed_payloads, receipts)
 
 
 class Level:
@@ -157,7 +157,7 @@ class Level:
     def _reading(self) -> Reading:
         return self.effects.failures.reading
 
-    def _begin(self, head: SourceHead, origin: Origin | None) -> None:
+    def _begin(self, head: SourceReader, origin: Origin | None) -> None:
         """Set the facts about the next records, unless they are gathered to be decoded at once."""
         self._reading.begin(None if head.builder.has_rows else origin)
 
@@ -306,7 +306,7 @@ class Level:
         is_final = self._time.is_final
         for stage, built in self._stages.built.items():
             head = self._plan.head_of(self._plan.stages[stage])
-            reached_ns = behind(after_ns, self._plan.watermark_lags_ns[head.id])
+            reached_ns = lagged(after_ns, self._plan.watermark_lags_ns[head.id])
             built.time.reached_ns = reached_ns
             watermark_ns = TIME_MAX if is_final else reached_ns
             if self._clock is not None and built.relays and built.has_instrumented:

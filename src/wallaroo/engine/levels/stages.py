@@ -31,7 +31,7 @@ from wallaroo.engine.stages.stage_builder import (
 )
 from wallaroo.engine.stores.sorted_state import Groups
 from wallaroo.engine.time.partition_times import ObservedSource, PreAggregated
-from wallaroo.engine.time.stage_time import StageTime, behind
+from wallaroo.engine.time.stage_time import StageTime, lagged
 from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import Loss
@@ -123,7 +123,7 @@ class LevelStages:
             return self.builders[stage.entry.stages[0]].time
         before = time.before
         elapsed_ns = time.clock_ns - before.clock_ns if before.clock_ns else 0
-        began_ns = behind(before.watermark_ns, self.plan.watermark_lags_ns[stage.id])
+        began_ns = lagged(before.watermark_ns, self.plan.watermark_lags_ns[stage.id])
         return StageTime(time.clock_ns, began_ns, batch, elapsed_ns)
 
     def _build(self, is_sampled: bool) -> dict[int, BuiltStage]:

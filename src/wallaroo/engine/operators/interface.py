@@ -16,7 +16,7 @@ from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.stores.keyed_state import KeyedState
 from wallaroo.engine.stores.operator_state import OperatorState
-from wallaroo.engine.time.stage_time import StageTime, behind
+from wallaroo.engine.time.stage_time import StageTime, lagged
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import CellOf, uncounted
 
@@ -52,12 +52,12 @@ class Site:
     @property
     def began_ns(self) -> int:
         """Return the step's watermark when the batch began."""
-        return behind(self.time.began_ns, self.watermark_lag_ns)
+        return lagged(self.time.began_ns, self.watermark_lag_ns)
 
     @property
     def reached_ns(self) -> int:
         """Return the step's watermark when the batch has no more input."""
-        return behind(self.time.reached_ns, self.watermark_lag_ns)
+        return lagged(self.time.reached_ns, self.watermark_lag_ns)
 
 
 @dataclass(frozen=True, slots=True)

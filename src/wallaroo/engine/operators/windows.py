@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
-from wallaroo.engine.time.stage_time import behind
+from wallaroo.engine.time.stage_time import lagged
 from wallaroo.steps.windows.aggregation import BoundAggregation, calls_of
 from wallaroo.steps.windows.entries import Live
 from wallaroo.steps.windows.interface import MachineContext
@@ -78,7 +78,7 @@ def emit_at(site: Site, watermark_lag_ns: int = 0) -> Callable[[Any, Any, int, i
         event_ns = time.event_ns
         before_ns = time.watermark_ns
         time.event_ns = time_ns
-        time.watermark_ns = behind(watermark_ns, watermark_lag_ns)
+        time.watermark_ns = lagged(watermark_ns, watermark_lag_ns)
         emit(key, result)
         time.event_ns = event_ns
         time.watermark_ns = before_ns

@@ -59,7 +59,7 @@ from wallaroo.engine.stages.readers import (
 from wallaroo.engine.stages.stage_builder import (
     Around,
     BuiltStage,
-    FramesHead,
+    FrameReader,
     Head,
     LevelSite,
 )
@@ -277,7 +277,7 @@ class EventStageBuilder:
             return head
         return ship_by_declared_key(decoder, leave.extractor, self.exchange, head)
 
-    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
+    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FrameReader:
         """Return a function that splits frames for ``feed_payloads``."""
         source = source_of(self.site.plan, self.stage)
         return SplitFrames(source.config.wire_framing, feed_payloads, self.site.reading)

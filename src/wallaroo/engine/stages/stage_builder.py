@@ -26,7 +26,7 @@ from wallaroo.engine.stages.readers import (
 )
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.engine.stores.operator_state import OperatorState
-from wallaroo.engine.time.stage_time import StageTime, behind
+from wallaroo.engine.time.stage_time import StageTime, lagged
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import Cell, Loss
 
@@ -78,7 +78,7 @@ class Outgoing(Protocol):
         """Yield ``(task, block)`` for each bucket that is not empty."""
 
 
-class FramesHead(Protocol):
+class FrameReader(Protocol):
     """Entry of a source's frames, as they were received, into its stage."""
 
     def feed(self, frames: bytes) -> int:
@@ -136,7 +136,7 @@ class BuiltStage:
         operators = zip(self.operators, self.watermark_lags_ns, strict=True)
         for place, (operator, watermark_lag_ns) in enumerate(operators):
             if operator.advance is not None:
-                own_ns = behind(watermark_ns, watermark_lag_ns)
+                own_ns = lagged(watermark_ns, watermark_lag_ns)
                 self.time.watermark_ns = own_ns
                 call(place, operator.advance, own_ns)
             if is_final and operator.end is not None:
@@ -175,7 +175,7 @@ class StageBuilder(Protocol):
     ) -> Callable[[Payloads], None]:
         """Return the head of a stage that reads a source: it decodes payloads for ``emit``."""
 
-    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FramesHead:
+    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FrameReader:
         """Return the head of such a stage for frames; ``feed_payloads`` is that for payloads."""
 
     def unpack(self, block: Block) -> tuple[Any, Any]:

@@ -66,7 +66,7 @@ class StageTime:
         self.watermark_ns = max(time_ns - 1, added_at_ns)
 
 
-def behind(watermark_ns: int, watermark_lag_ns: int) -> int:
+def lagged(watermark_ns: int, watermark_lag_ns: int) -> int:
     """Return a watermark that is held back, unless nothing was observed yet, or input has ended."""
     if watermark_ns in (TIME_MIN, TIME_MAX):
         return watermark_ns

@@ -28,13 +28,13 @@ class Kills:
         )
 
     def disturb(self, began: float) -> None:
-        """Carry out the deeds that the options' seed determines, in order."""
+        """Carry out the faults that the options' seed determines, in order."""
         options = self._course.options
         planned = schedule(
             options.kills,
             options.seed,
             options.kinds,
-            deeds=options.deeds,
+            faults=options.injected,
             together=options.together,
         )
         for number, kill in enumerate(planned, 1):
@@ -48,5 +48,5 @@ class Kills:
         self._course.watch.pause(planned.pause_s)
         if self._nemesis.do(number, planned):
             self._course.progress.mark()
-            if planned.deed in SIGNALS:
+            if planned.fault in SIGNALS:
                 self._course.progress.note_kill(planned.kind)

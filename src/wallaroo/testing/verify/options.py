@@ -25,8 +25,8 @@ class VerifyOptions:
     seconds: float = float("inf")  # no kill after this time
     rate: float = 2000.0  # events per second and source
     kinds: tuple[Kind, ...] = tuple(Kind)
-    deeds: tuple[Fault, ...] = (Fault.KILL,)
-    together: int = 1  # number of simultaneous deeds
+    injected: tuple[Fault, ...] = (Fault.KILL,)
+    together: int = 1  # number of simultaneous faults
     is_enough: Callable[[], bool] = lambda: False  # whether to end the disturbances
     is_plain: bool = False  # whether the receiver is plain TCP, which cannot report what it has
     # fault points, such as commit.before:3: the first starts of the run kill themselves there

@@ -26,10 +26,10 @@ class RunWaits:
         self._loads = loads
         self._flips = flips
         self._result = result
-        self._explained: list[float] = []  # until when a deed explains an end
+        self._explained: list[float] = []  # until when a fault explains an end
 
     def expect_end(self, seconds: float) -> None:
-        """Note that a deed explains one end of the run within ``seconds``."""
+        """Note that a fault explains one end of the run within ``seconds``."""
         self._explained = sorted([*self._explained, time.monotonic() + seconds])
 
     def pause(self, seconds: float) -> None:
@@ -52,7 +52,7 @@ class RunWaits:
             time.sleep(POLL_S)
 
     def _look(self) -> None:
-        """Keep the run alive; note an end that no deed explains."""
+        """Keep the run alive; note an end that no fault explains."""
         if self._run.has_ended:
             self._judge_end()
             self._run.look()
@@ -63,7 +63,7 @@ class RunWaits:
     def _judge_end(self) -> None:
         now = time.monotonic()
         self._explained = [until for until in self._explained if until > now]
-        # an end due to a flipped bit does not use up a deed's explanation
+        # an end due to a flipped bit does not use up a fault's explanation
         is_refused = self._flips.undo_named(self._run.said())
         is_explained = is_refused or bool(self._explained)
         code = self._run.code

@@ -26,7 +26,7 @@ from wallaroo.dataflow.plan.json import (
     Verdict,
     compare,
     dumps,
-    settled,
+    with_old_ids,
 )
 from wallaroo.dataflow.plan.model import Plan
 
@@ -193,7 +193,7 @@ def test_a_sink_with_a_name_that_writes_to_another_place_is_reported() -> None:
 
 def test_a_sink_without_a_name_and_with_another_target_is_another_sink() -> None:
     old = dumps(to_file("out.txt"))
-    own = settled(to_file("results.txt"), old)
+    own = with_old_ids(to_file("results.txt"), old)
     new = dumps(own.plan, own.gone)
     waiting = compare(old, new)
     assert waiting.reasons == (

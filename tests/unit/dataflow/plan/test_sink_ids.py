@@ -10,7 +10,7 @@ import pytest
 import wallaroo
 from tests.unit.dataflow.check.checked_steps import SINK, encode, tcp
 from wallaroo import sinks
-from wallaroo.dataflow.plan.json import dumps, settled
+from wallaroo.dataflow.plan.json import dumps, with_old_ids
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.errors import WallarooParameterError
 from wallaroo.experimental import SinkConnectorConfig
@@ -27,7 +27,7 @@ def ids(made: Plan) -> list[str]:
 
 
 def continued(old: Plan, new: Plan) -> list[str]:
-    return ids(settled(new, dumps(old)).plan)
+    return ids(with_old_ids(new, dumps(old)).plan)
 
 
 def receiver(port: int, **options: Any) -> wallaroo.TCPSinkConfig:
@@ -118,7 +118,8 @@ def test_a_sink_that_is_given_a_name_keeps_the_id_that_its_output_has() -> None:
     old = plan(receiver(1), receiver(2))
     new = plan(receiver(2), receiver(1, name="orders"))
     assert continued(old, new) == ["tcp-127.0.0.1-7002".replace("7002", "2"), "tcp-127.0.0.1-1"]
-    moved = settled(plan(receiver(3, name="orders")), dumps(settled(new, dumps(old)).plan))
+    old_ids = with_old_ids(new, dumps(old)).plan
+    moved = with_old_ids(plan(receiver(3, name="orders")), dumps(old_ids))
     assert ids(moved.plan) == ["tcp-127.0.0.1-1"]
 
 
@@ -130,17 +131,17 @@ def test_a_name_that_is_another_ones_id_does_not_take_its_output() -> None:
 
 def test_a_sink_that_is_gone_leaves_its_id_to_no_other_and_may_come_back() -> None:
     old = plan(receiver(1))
-    without = settled(plan(receiver(2)), dumps(old))
+    without = with_old_ids(plan(receiver(2)), dumps(old))
     assert ids(without.plan) == ["tcp-2"]
     noted = dumps(without.plan, without.gone)
-    assert ids(settled(plan(receiver(3), receiver(2)), noted).plan)[0] not in ("tcp", "tcp-2")
-    again = settled(plan(receiver(2), receiver(1)), noted)
+    assert ids(with_old_ids(plan(receiver(3), receiver(2)), noted).plan)[0] not in ("tcp", "tcp-2")
+    again = with_old_ids(plan(receiver(2), receiver(1)), noted)
     assert (ids(again.plan), again.gone) == (["tcp-2", "tcp"], {})
 
 
 def test_an_id_without_any_output_is_free() -> None:
     """A checkpoint in which nothing is committed belongs to the application that comes."""
-    own = settled(plan(receiver(2)), dumps(plan(receiver(1))), has_commits=False)
+    own = with_old_ids(plan(receiver(2)), dumps(plan(receiver(1))), has_commits=False)
     assert (ids(own.plan), own.gone) == (["tcp"], {})
 
 
@@ -161,9 +162,12 @@ def earlier(*kinds: str, like: Plan) -> str:
 
 def test_sinks_of_an_earlier_version_keep_their_places_once() -> None:
     new = plan(receiver(1), SINK, receiver(2))
-    own = settled(new, earlier("tcp", "stdout", "tcp", like=new))
+    own = with_old_ids(new, earlier("tcp", "stdout", "tcp", like=new))
     assert (ids(own.plan), own.unclear) == (["tcp", "stdout", "tcp-2"], ())
-    assert ids(settled(plan(receiver(2), receiver(1)), dumps(own.plan)).plan) == ["tcp-2", "tcp"]
+    assert ids(with_old_ids(plan(receiver(2), receiver(1)), dumps(own.plan)).plan) == [
+        "tcp-2",
+        "tcp",
+    ]
 
 
 def test_targets_of_an_earlier_version_are_known() -> None:
@@ -174,12 +178,15 @@ def test_targets_of_an_earlier_version_are_known() -> None:
         "file": {"kind": "file", "target": "a.txt"},
         "file-2": {"kind": "file", "target": "b.txt"},
     }
-    assert ids(settled(plan(*reversed(paths)), json.dumps(described)).plan) == ["file-2", "file"]
+    assert ids(with_old_ids(plan(*reversed(paths)), json.dumps(described)).plan) == [
+        "file-2",
+        "file",
+    ]
 
 
 def test_sinks_of_an_earlier_version_whose_number_changed_are_unclear() -> None:
     old = earlier("tcp", "tcp", like=plan(receiver(1), receiver(2)))
-    own = settled(plan(receiver(1), receiver(2), receiver(3)), old)
+    own = with_old_ids(plan(receiver(1), receiver(2), receiver(3)), old)
     assert own.unclear == (
         "An earlier version noted no addresses, so which tcp sink is which of 'tcp', 'tcp-2' is "
         "unclear. Run the application once as it was, with this version, and change it then.",

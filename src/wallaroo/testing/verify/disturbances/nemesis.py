@@ -38,7 +38,7 @@ from wallaroo.testing.verify.trial.schedule import CAUSES, Fault, Kill
 from wallaroo.testing.verify.trial.supervised import Supervised
 
 TARGET_S_MAX = 600.0  # until a process of the kind to be killed exists
-END_S_MAX = 60.0  # within which a deed ends the run
+END_S_MAX = 60.0  # within which a fault ends the run
 GONE_S_MAX = 180.0  # until processes are gone that end together with a killed one
 POLL_S = 0.02
 CLOCK_STEP_S = 7200.0
@@ -58,12 +58,12 @@ class Scene(Protocol):
         """Wait for a condition, as in ``pause``.  Raises PeerError if it is not met in time."""
 
     def expect_end(self, seconds: float) -> None:
-        """Note that a deed explains one end of the run within ``seconds``."""
+        """Note that a fault explains one end of the run within ``seconds``."""
 
 
 @dataclass(slots=True)
 class Nemesis:
-    """The executor of deeds on ``run``."""
+    """The executor of faults on ``run``."""
 
     run: Supervised
     seed: int
@@ -81,31 +81,31 @@ class Nemesis:
         self.run.environment.update(self.orders.environment)
 
     def do(self, number: int, planned: Kill) -> bool:
-        """Carry out one deed; return whether it took effect."""
-        if planned.deed in SIGNALS:
+        """Carry out one fault; return whether it took effect."""
+        if planned.fault in SIGNALS:
             return self._signal(number, planned)
-        if planned.deed is Fault.CLOCK:
+        if planned.fault is Fault.CLOCK:
             return self._step_clock(number)
-        if planned.deed is Fault.FLIP:
+        if planned.fault is Fault.FLIP:
             return self._flip_bit(number)
-        return self._break_call(number, planned.deed)
+        return self._break_call(number, planned.fault)
 
     # -- processes
 
     def _signal(self, number: int, planned: Kill) -> bool:
         pid = self._target(planned)
-        if planned.kind in CAUSES and planned.deed is not Fault.HOLD:
+        if planned.kind in CAUSES and planned.fault is not Fault.HOLD:
             self.scene.expect_end(END_S_MAX)
-        is_daemon = planned.kind is Kind.DAEMON and planned.deed is Fault.KILL
+        is_daemon = planned.kind is Kind.DAEMON and planned.fault is Fault.KILL
         workers = _children(pid) if is_daemon else []
-        if not kill(pid, SIGNALS[planned.deed]):
+        if not kill(pid, SIGNALS[planned.fault]):
             return False
-        self.result.note(planned.kind, planned.deed)
-        self.say(f"{planned.deed.value} {number}: {planned.kind.value} {pid}")
-        if planned.deed is Fault.KILL:
-            await_end(pid)  # otherwise the next deed might strike a dead process
+        self.result.note(planned.kind, planned.fault)
+        self.say(f"{planned.fault.value} {number}: {planned.kind.value} {pid}")
+        if planned.fault is Fault.KILL:
+            await_end(pid)  # otherwise the next fault might strike a dead process
             _await_gone(workers, "daemon")  # no longer found, but they end with their daemon
-        if planned.deed is Fault.HOLD:
+        if planned.fault is Fault.HOLD:
             try:
                 self.scene.pause(planned.held_s)
             finally:  # it continues whatever happens here
@@ -124,32 +124,32 @@ class Nemesis:
 
     # -- disks and clocks
 
-    def _break_call(self, number: int, deed: Fault) -> bool:
-        action = deed.value
-        if deed is not Fault.TORN and self._chance.random() < LASTING:
+    def _break_call(self, number: int, fault: Fault) -> bool:
+        action = fault.value
+        if fault is not Fault.TORN and self._chance.random() < LASTING:
             action += f" {self._chance.uniform(0.5, 5):.1f}"
-        chosen = self._point(deed)
-        every = [point for point in self._points(deed) if point != chosen]
+        chosen = self._point(fault)
+        every = [point for point in self._points(fault) if point != chosen]
         self.scene.expect_end(self.orders.chosen_s + self.orders.every_s + FAILED_S_MAX)
         point = self._order([chosen], action, self.orders.chosen_s)
         point = point or self._order(every, action, self.orders.every_s)
         if point is None:
             return False
-        self.result.note_deed(deed, point)
-        self.say(f"{deed.value} {number}: {action} at {point}")
+        self.result.note_fault(fault, point)
+        self.say(f"{fault.value} {number}: {action} at {point}")
         return True
 
-    def _points(self, deed: Fault) -> list[str]:
-        points = POINTS[deed]
+    def _points(self, fault: Fault) -> list[str]:
+        points = POINTS[fault]
         return sorted({RESIDENT.get(each, each) if self.is_resident else each for each in points})
 
-    def _point(self, deed: Fault) -> str:
+    def _point(self, fault: Fault) -> str:
         """Choose a point at which this was done least often, so that all have their turn."""
-        points = self._points(deed)
-        least = min(self._tried[deed, point] for point in points)
-        fewest = [p for p in points if self._tried[deed, p] == least]
+        points = self._points(fault)
+        least = min(self._tried[fault, point] for point in points)
+        fewest = [p for p in points if self._tried[fault, p] == least]
         point = self._chance.choice(fewest)
-        self._tried[deed, point] += 1
+        self._tried[fault, point] += 1
         return point
 
     def _order(self, points: list[str], action: str, seconds: float) -> str | None:
@@ -163,7 +163,7 @@ class Nemesis:
     def _step_clock(self, number: int) -> bool:
         seconds = self._chance.uniform(-CLOCK_STEP_S, CLOCK_STEP_S)
         self.orders.step_clock(seconds)
-        self.result.note_deed(Fault.CLOCK, "back" if seconds < 0 else "ahead")
+        self.result.note_fault(Fault.CLOCK, "back" if seconds < 0 else "ahead")
         self.say(f"clock {number}: {seconds:+.0f} s")
         return True
 
@@ -180,7 +180,7 @@ class Nemesis:
         flipped = self.flips.add(self._chance)
         if flipped is None:
             return False
-        self.result.note_deed(Fault.FLIP, flipped.kind)
+        self.result.note_fault(Fault.FLIP, flipped.kind)
         self.say(
             f"flip {number}: bit {flipped.mask:#x} of byte {flipped.byte} in {flipped.kind} "
             f"{flipped.file.name}"

@@ -28,8 +28,8 @@ class Result:
     starts: int = 0
     events: int = 0
     outputs: int = 0
-    deeds: dict[Fault, int] = field(default_factory=dict)
-    places: Counter[tuple[Fault, str]] = field(default_factory=Counter)  # all deeds except signals
+    injected: dict[Fault, int] = field(default_factory=dict)
+    places: Counter[tuple[Fault, str]] = field(default_factory=Counter)  # all faults except signals
     refused: Counter[str] = field(default_factory=Counter)  # flips that a reader named, by kind
     unread: int = 0  # flips that no reader named: rewritten with their files, or never read
     changes: Counter[str] = field(default_factory=Counter)  # by name: changes of a cluster
@@ -38,16 +38,16 @@ class Result:
     faults: Faults = field(default_factory=Faults)
     seconds: float = 0.0
 
-    def note(self, kind: Kind, deed: Fault) -> None:
-        """Count a deed to a process."""
+    def note(self, kind: Kind, fault: Fault) -> None:
+        """Count a fault to a process."""
         self.kills[kind] += 1
-        self.deeds[deed] = self.deeds.get(deed, 0) + 1
+        self.injected[fault] = self.injected.get(fault, 0) + 1
         self.disturbances += 1
 
-    def note_deed(self, deed: Fault, place: str) -> None:
-        """Count a deed to a disk, a clock, a file or the network."""
-        self.deeds[deed] = self.deeds.get(deed, 0) + 1
-        self.places[deed, place] += 1
+    def note_fault(self, fault: Fault, place: str) -> None:
+        """Count a fault to a disk, a clock, a file or the network."""
+        self.injected[fault] = self.injected.get(fault, 0) + 1
+        self.places[fault, place] += 1
         self.disturbances += 1
 
     @property
@@ -75,9 +75,9 @@ class Result:
             "seed": self.seed,
             "verdict": self.verdict,
             "disturbances": self.disturbances,
-            "deeds": {deed.value: count for deed, count in self.deeds.items()},
+            "deeds": {fault.value: count for fault, count in self.injected.items()},
             "processes": {kind.value: count for kind, count in self.kills.items() if count},
-            "places": [[deed.value, at, count] for (deed, at), count in self.places.items()],
+            "places": [[fault.value, at, count] for (fault, at), count in self.places.items()],
             "changes": dict(self.changes),
             "refused": sum(self.refused.values()),
             "unread": self.unread,
@@ -99,7 +99,7 @@ class Result:
         faults = self.faults
         lines = [
             f"{self.case}, seed {self.seed}: {self.disturbances} faults in {self.seconds:.0f} s "
-            f"({self._deeds_text() or 'none'}), {self.starts} starts",
+            f"({self._faults_text() or 'none'}), {self.starts} starts",
             f"  processes: {kinds or 'none'}",
             *self._places_lines(),
             f"  events {self.events:,}  outputs {self.outputs:,}"
@@ -122,24 +122,24 @@ class Result:
         lines.append(f"  verdict: {self.verdict}")
         return "\n".join(lines)
 
-    def _deeds_text(self) -> str:
-        named = [f"{deed.value} {count}" for deed, count in self.deeds.items()]
+    def _faults_text(self) -> str:
+        named = [f"{fault.value} {count}" for fault, count in self.injected.items()]
         named += [f"{change} {count}" for change, count in self.changes.items()]
-        others = self.disturbances - sum(self.deeds.values()) - self.changes.total()
+        others = self.disturbances - sum(self.injected.values()) - self.changes.total()
         return ", ".join([*named, *([f"other {others}"] if others else [])])
 
     def _places_lines(self) -> list[str]:
-        """Return a line per deed that is no signal, with the places it struck."""
+        """Return a line per fault that is no signal, with the places it struck."""
         lines = []
-        for deed in dict.fromkeys(deed for deed, _ in self.places):
+        for fault in dict.fromkeys(fault for fault, _ in self.places):
             places = ", ".join(
-                f"{place} {count}{self._refused_text(deed, place)}"
+                f"{place} {count}{self._refused_text(fault, place)}"
                 for (one, place), count in sorted(self.places.items(), key=lambda item: item[0][1])
-                if one is deed
+                if one is fault
             )
-            lines.append(f"  {deed.value}: {places}")
+            lines.append(f"  {fault.value}: {places}")
         return lines
 
-    def _refused_text(self, deed: Fault, place: str) -> str:
-        count = self.refused[place] if deed is Fault.FLIP else 0
+    def _refused_text(self, fault: Fault, place: str) -> str:
+        count = self.refused[place] if fault is Fault.FLIP else 0
         return f" ({count} refused)" if count else ""

@@ -1,6 +1,6 @@
-"""A schedule of deeds, drawn from a seed before anything runs.
+"""A schedule of faults, drawn from a seed before anything runs.
 
-It determines the process, the order and the delay of each deed.
+It determines the process, the order and the delay of each fault.
 
 Where it runs: pure.
 """
@@ -46,7 +46,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One deed, with its kind of process and its timing.
+    """One fault, with its kind of process and its timing.
 
     It happens ``pause_s`` after the moment at which it may; unless ``is_hurried``, it waits for
     recovery first.
@@ -56,7 +56,7 @@ class Kill:
     pause_s: float
     is_hurried: bool
     choice: float  # which of several processes of the kind, 0 to 1
-    deed: Fault = Fault.KILL
+    fault: Fault = Fault.KILL
     held_s: float = 0.0  # for Deed.HOLD
 
 
@@ -65,12 +65,12 @@ def schedule(
     seed: int,
     kinds: Sequence[Kind],
     weights: Mapping[Kind, float] = WEIGHTS,
-    deeds: Sequence[Fault] = (Fault.KILL,),
+    faults: Sequence[Fault] = (Fault.KILL,),
     together: int = 1,
 ) -> tuple[Kill, ...]:
     """Draw ``count`` kills of ``kinds``.
 
-    Each kind occurs once first, in random order, then by weight; each deed once first as well.
+    Each kind occurs once first, in random order, then by weight; each fault once first as well.
     ``together`` of them happen at once, those that end the run last.
 
     >>> [kill.kind.name for kill in schedule(3, 1, [Kind.EGRESS])]
@@ -79,33 +79,33 @@ def schedule(
     chance = random.Random(f"kills {seed}")
     first = list(kinds)
     chance.shuffle(first)
-    deed_chance = random.Random(f"deeds {seed}")
+    fault_chance = random.Random(f"deeds {seed}")
     drawn = (first + chance.choices(kinds, [weights[kind] for kind in kinds], k=count))[:count]
     for begin in range(0, count if together > 1 else 0, together):
         drawn[begin : begin + together] = sorted(
             drawn[begin : begin + together], key=lambda kind: kind in CAUSES
         )
-    in_turn = list(deeds)
-    deed_chance.shuffle(in_turn)
-    drawn_deeds = (in_turn + deed_chance.choices(deeds, k=count))[:count]
+    in_turn = list(faults)
+    fault_chance.shuffle(in_turn)
+    drawn_faults = (in_turn + fault_chance.choices(faults, k=count))[:count]
     return tuple(
         Kill(
             kind,
             chance.uniform(0, PAUSE_S_MAX) if number % together == 0 else 0.0,
             number > 0 and (chance.random() < HURRIED or number % together > 0),
             chance.random(),
-            _possible(drawn_deeds[number], kind, deeds),
-            deed_chance.uniform(*HELD_S),
+            _possible(drawn_faults[number], kind, faults),
+            fault_chance.uniform(*HELD_S),
         )
         for number, kind in enumerate(drawn)
     )
 
 
-def _possible(deed: Fault, kind: Kind, deeds: Sequence[Fault]) -> Fault:
-    """Return a possible deed for a kind: only the driver can be stopped.
+def _possible(fault: Fault, kind: Kind, faults: Sequence[Fault]) -> Fault:
+    """Return a possible fault for a kind: only the driver can be stopped.
 
-    For the other kinds it is the first of the deeds that fits.
+    For the other kinds it is the first of the faults that fits.
     """
-    if deed is not Fault.STOP or kind is Kind.DRIVER:
-        return deed
-    return next((other for other in deeds if other is not Fault.STOP), Fault.KILL)
+    if fault is not Fault.STOP or kind is Kind.DRIVER:
+        return fault
+    return next((other for other in faults if other is not Fault.STOP), Fault.KILL)
