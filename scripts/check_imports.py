@@ -105,6 +105,7 @@ LAZY = {
     ("wallaroo.dataflow.check.batches", "numpy"): "only states of a numpy dtype need it",
     ("wallaroo.api.batch", "numpy"): "import wallaroo stays fast: only vectorized steps need it",
     ("wallaroo.api.batch", "wallaroo.vectorized"): "the same",
+    ("wallaroo.state.store.objects", "obstore"): "it is optional: only checkpoints there need it",
     (
         "wallaroo.cli.send.command",
         "wallaroo.cli.send.kafka",

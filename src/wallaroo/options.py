@@ -66,8 +66,9 @@ class RunOptions:
 
     master: str = "local[*]"
     """Spark's master: ``local[N]``, ``spark://HOST:PORT``, ``yarn``, ``k8s://...``."""
-    checkpoint: Path | None = None
-    """Folder for state and progress; None: a temporary one, and nothing survives the run."""
+    checkpoint: Path | str | None = None
+    """Folder for state and progress, or the URL of a place in an object store (``s3://``, ``gs://``,
+    ``az://``); None: a temporary folder, and nothing survives the run."""
     is_fresh: bool = False
     """Delete what the checkpoint holds first."""
     is_taking_over: bool = False
@@ -141,6 +142,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "latency", _latency_of(self.latency))
+        if isinstance(self.checkpoint, str) and not self.store_url:
+            object.__setattr__(self, "checkpoint", Path(self.checkpoint))
         if self.is_fresh and self.is_taking_over:
             raise ValueError(FRESH_OR_TAKEN_OVER)
         if self.host is None:
@@ -154,6 +157,12 @@ class RunOptions:
                 f"latency='{self.latency}' is the {_HOSTS[self.latency]} host, and host="
                 f"'{self.host}' is another. Give latency in milliseconds, or leave it out."
             )
+
+    @property
+    def store_url(self) -> str:
+        """Return the URL of the checkpoint if it is in an object store, else an empty string."""
+        checkpoint = self.checkpoint
+        return checkpoint if isinstance(checkpoint, str) and "://" in checkpoint else ""
 
     def on(self, *, is_one_machine: bool) -> RunOptions:
         """Return the options with the host that they choose, by default or by name."""
@@ -215,7 +224,7 @@ class RunChanges(TypedDict, total=False):
     """The fields of ``RunOptions`` as keyword arguments of ``wallaroo.run``."""
 
     master: str
-    checkpoint: Path | None
+    checkpoint: Path | str | None
     is_fresh: bool
     is_taking_over: bool
     tasks: int | None

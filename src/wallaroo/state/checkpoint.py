@@ -9,6 +9,7 @@ Layout::
     run.json             the run, and where it answers queries; removed at the end of the run
     emptying             there while a fresh start deletes everything; the next start continues that
     rollback.json        there while a rollback is under way; no run starts until it is finished
+    cache.json           there if the folder is the cache of an object store (state.store)
     lock                 held (flock) by the one run that uses the folder; its death releases it
     owners/              claims of the runs, one for each start (state.log.owners)
     commits/ deltas/ snapshots/          state (state.commits explains how they fit together)
@@ -35,6 +36,7 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -44,7 +46,7 @@ from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.ownership import Ownership
 from wallaroo.durable.whole_file import sync_folder
-from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.errors import CheckpointError, PeerError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.log.commits import Commit, CommitLog
 from wallaroo.state.log.layout import (
@@ -52,21 +54,23 @@ from wallaroo.state.log.layout import (
     FOLDERS,
     FORMAT,
     OWNERS,
+    SPOOL,
     VERSION,
     VIEW,
     read_identity,
     with_checksum,
 )
-from wallaroo.state.log.line import read_line
+from wallaroo.state.log.line import CommitFile, Line, read_line
 from wallaroo.state.log.owners import Claim, make_claim, owner_words
 from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.store.stored_checkpoint import CACHE, StoredCheckpoint, cached_url
 from wallaroo.state.views.view_folders import remove_other_views, view_name
 
 EMPTYING = "emptying"  # there while a fresh start deletes; the start that finds it continues that
 ROLLBACK = "rollback.json"
 LOCK = "lock"
 # files that a run that died at its very start may have left
-BEFORE_FORMAT = frozenset({LOCK, OWNERS, f".{FORMAT}.tmp", EMPTYING})
+BEFORE_FORMAT = frozenset({LOCK, OWNERS, f".{FORMAT}.tmp", EMPTYING, CACHE, f".{CACHE}.tmp"})
 READ_TRIES = 20  # while a run that does not know yet that it was taken over deletes old commits
 
 
@@ -80,6 +84,30 @@ class Checkpoint:
     lock: IO[bytes]
     claim: Claim
     view: str  # the name under which hosts keep their views
+    stored: StoredCheckpoint | None = None  # the log in an object store, if the folder is its cache
+
+    def publish(self, commit: Commit) -> None:
+        """Publish the commit: this is the commit point.  An object store has answered before."""
+        if self.stored is not None:
+            with self._conceding():
+                self.stored.append(commit)
+        self.commits.publish(commit)
+
+    def require(self) -> None:
+        """Raise TakenOverError if another run owns the checkpoint."""
+        self.owner.require()
+        if self.stored is not None:
+            with self._conceding():
+                self.stored.require()
+
+    @contextlib.contextmanager
+    def _conceding(self) -> Iterator[None]:
+        """Let this run's processes learn by the folder what the object store has answered."""
+        try:
+            yield
+        except TakenOverError as error:
+            self.claim.concede(str(error))
+            raise
 
     @property
     def view_root(self) -> Path:
@@ -98,6 +126,8 @@ class Checkpoint:
 
     def release(self) -> None:
         """Release the lock; calling it again does nothing."""
+        if self.stored is not None and not self.lock.closed:
+            self.stored.close()
         self.commits.close()
         self.claim.release()
         self.lock.close()
@@ -110,12 +140,14 @@ def open_checkpoint(
     *,
     up_to: int | None = None,
     is_taking_over: bool = False,
+    stored: StoredCheckpoint | None = None,
 ) -> Checkpoint:
     """Open (or begin) the checkpoint in ``root``, lock it, and own it from here on.
 
     ``up_to`` is for a rollback to that commit: newer ones may be damaged, and the rollback may have
     been interrupted before.  With ``is_taking_over`` a run that holds the lock is no reason to
-    refuse: it commits nothing from here on, and ends when it next asks.
+    refuse: it commits nothing from here on, and ends when it next asks.  ``stored`` is the log of
+    which the folder is a cache.
 
     Raises CheckpointError if another run holds it, or if it was made by another format or is
     damaged; PeerError if the disk cannot be written or the folder belongs to another user.
@@ -139,13 +171,21 @@ def open_checkpoint(
     try:
         if up_to is None and not is_fresh:
             _reject_half_rolled_back(root)
+        if stored is None:
+            _reject_cache(root)
+        else:
+            stored.claim(is_fresh=is_fresh, is_taking_over=is_taking_over)
         if (root / FORMAT).exists() and not (is_fresh or (root / EMPTYING).exists()):
             read_identity(root)  # what cannot be read here is not taken over
         claim = _claimed(root, is_durable)
-        identity = _prepared(root, is_durable, is_fresh, claim.ownership)
+        identity = _prepared(root, is_durable, is_fresh, claim.ownership, stored)
         storage = LocalStorage(str(root), is_durable)
+        if stored is not None:
+            return _filled(root, stored, storage, lock, claim, is_replaced)
         return _fenced(root, identity, storage, up_to, lock, claim, is_replaced)
     except BaseException:
+        if stored is not None:
+            stored.close()
         lock.close()  # an exception that is kept must not keep the lock with it
         if claim is not None:
             claim.release()
@@ -203,6 +243,49 @@ def _fenced(
     return Checkpoint(root, identity, storage, commits, last, lock, claim, view)
 
 
+def _filled(
+    root: Path,
+    stored: StoredCheckpoint,
+    storage: LocalStorage,
+    lock: IO[bytes],
+    claim: Claim,
+    is_replaced: bool,
+) -> Checkpoint:
+    """Bring the folder to the newest commit of the object store; fence it as any other one.
+
+    The store's commits are written as one segment, and the folder's own, which may lack some, count
+    no more.
+    """
+    has_views = stored.is_current and not is_replaced
+    before = read_line(storage, below=claim.epoch) if has_views else Line()
+    first = stored.commits[0].batch if stored.commits else 0
+    line = Line(((first, claim.epoch),), before.view if has_views else claim.epoch)
+    try:
+        stored.fill(storage)
+        if stored.commits:
+            file = CommitFile(first, claim.epoch, is_segment=True)
+            storage.publish(file.name, stored.segment())
+        commits = CommitLog(storage, line)
+        commits.check(stored.identity)
+        claim.fence(line)
+        view = line.view_of(stored.identity)
+        remove_other_views(root / VIEW, view, claim.ownership.require)
+    except OSError as error:
+        raise _unwritable(root, error) from error
+    last = commits.last()
+    return Checkpoint(
+        root,
+        stored.identity,
+        storage,
+        commits,
+        last,
+        lock=lock,
+        claim=claim,
+        view=view,
+        stored=stored,
+    )
+
+
 def _read_log(storage: LocalStorage, identity: str, up_to: int | None, epoch: int) -> CommitLog:
     """Return the log after its check.  Who is being taken over may delete old commits meanwhile."""
     tries = READ_TRIES
@@ -226,12 +309,19 @@ def _unwritable(root: Path, error: OSError) -> PeerError:
     )
 
 
-def _prepared(root: Path, is_durable: bool, is_fresh: bool, owner: Ownership) -> str:
+def _prepared(
+    root: Path,
+    is_durable: bool,
+    is_fresh: bool,
+    owner: Ownership,
+    stored: StoredCheckpoint | None,
+) -> str:
+    is_stale = stored is not None and not stored.is_current
     try:
-        if is_fresh or (root / EMPTYING).exists():
+        if is_fresh or is_stale or (root / EMPTYING).exists():
             _reject_links(root)
-            _empty(root, owner)
-        identity = _identify(root, is_durable)
+            _empty(root, owner, () if is_fresh else (SPOOL,) if is_stale else ())
+        identity = _identify(root, is_durable, stored.identity if stored else "")
         for folder in FOLDERS:
             make_private(root / folder, is_durable=is_durable)
         if is_durable:  # a run that died may have made files and had no time to sync them
@@ -271,15 +361,23 @@ def _reject_links(root: Path) -> None:
             )
 
 
-def _empty(root: Path, owner: Ownership) -> None:
-    """Remove everything but the lock and the claims.
+def _reject_cache(root: Path) -> None:
+    if url := cached_url(root):
+        raise CheckpointError(
+            f"{root} is the local cache of the checkpoint {url}: what is changed here alone is "
+            f"lost. Give --checkpoint {url}, or copy the checkpoint to a folder of its own."
+        )
+
+
+def _empty(root: Path, owner: Ownership, kept: tuple[str, ...]) -> None:
+    """Remove everything but the lock, the claims, and what else is to be kept.
 
     The file that makes the folder ours is deleted last but one, so that a crash in between leaves
     it ours; the mark is deleted last, so that the next start, fresh or not, finishes the work: half
     a checkpoint is none.
     """
     (root / EMPTYING).touch()
-    kept = (LOCK, EMPTYING, OWNERS)
+    kept = (LOCK, EMPTYING, OWNERS, CACHE, *kept)
     for entry in sorted(root.iterdir(), key=lambda entry: entry.name == FORMAT):
         if entry.name not in kept:
             owner.require()
@@ -289,11 +387,14 @@ def _empty(root: Path, owner: Ownership) -> None:
     (root / EMPTYING).unlink()
 
 
-def _identify(root: Path, is_durable: bool) -> str:
-    """Return the checkpoint's id; one of the format before is of this one from here on."""
+def _identify(root: Path, is_durable: bool, stored: str) -> str:
+    """Return the checkpoint's id; one of the format before is of this one from here on.
+
+    A cache has the id that is ``stored``.
+    """
     file = root / FORMAT
     is_new = not file.exists()
-    identity = uuid.uuid4().hex if is_new else read_identity(root)
+    identity = (stored or uuid.uuid4().hex) if is_new else read_identity(root)
     if is_new or json.loads(file.read_text())["version"] != VERSION:
         LocalStorage(str(root), is_durable).publish(
             FORMAT, with_checksum(json.dumps({"version": VERSION, "id": identity}))

@@ -19,6 +19,7 @@ from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
 from wallaroo.network.tls import TLS
 from wallaroo.options import FRESH_OR_TAKEN_OVER, LATENCY_MS, HostKind, Latency, RunOptions
 from wallaroo.sources.interface import FedBy
+from wallaroo.state.store.objects import is_store_url
 
 UNTIL_NOW = (
     "end when what the sources hold at the start is processed (Kafka, files, tables, streams, "
@@ -53,13 +54,19 @@ def _add_spark(add: Callable[..., Any]) -> None:
     )
 
 
+def checkpoint_place(text: str) -> Path | str:
+    """Return a checkpoint's folder, or the URL of one in an object store."""
+    return text if is_store_url(text) else Path(text)
+
+
 def _add_checkpoint(add: Callable[..., Any]) -> None:
     """Add the options for the checkpoint."""
     add(
         "--checkpoint",
-        type=Path,
-        metavar="DIR",
-        help="where state and progress are kept (default: a temporary directory)",
+        type=checkpoint_place,
+        metavar="DIR|URL",
+        help="where state and progress are kept: a folder, or a place in an object store "
+        "(s3://BUCKET/PATH, gs://, az://) (default: a temporary directory)",
     )
     add("--fresh", action="store_true", help="delete what the checkpoint holds and begin empty")
     add(

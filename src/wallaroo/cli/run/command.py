@@ -208,14 +208,10 @@ def _stopping(status: RunStatus) -> str:
 
 def confirm_fresh(options: argparse.Namespace) -> None:
     """Ask before --fresh deletes anything.  Raises CheckpointError: refused, or no terminal."""
-    directory: Path | None = options.checkpoint
-    if (
-        not options.fresh
-        or options.yes
-        or directory is None
-        or not directory.is_dir()
-        or not any(directory.iterdir())
-    ):
+    directory: Path | str | None = options.checkpoint
+    if not options.fresh or options.yes or directory is None:
+        return
+    if isinstance(directory, Path) and (not directory.is_dir() or not any(directory.iterdir())):
         return
     if not sys.stdin.isatty():
         raise CheckpointError(

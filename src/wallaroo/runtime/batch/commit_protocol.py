@@ -54,7 +54,6 @@ class BatchProtocol:
         report: Callable[[str], None] = lambda line: None,
     ):
         self._plan = plan
-        self._commits = checkpoint.commits
         self._committers = committers
         self._housekeeping = housekeeping
         self._logs = logs
@@ -118,7 +117,7 @@ class BatchProtocol:
         """
         commit = self._made(batch, offsets, reports, watermarks)
         fault_point("commit.before")
-        self._commits.publish(commit)
+        self._checkpoint.publish(commit)
         fault_point("commit.after")
         self._checkpoint.owner.require()  # after it is written, and before it is reported
         self.last = commit

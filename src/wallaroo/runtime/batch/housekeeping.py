@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from wallaroo.checkpoints.maintenance.scrub import INTERVAL_S, Scrub
 from wallaroo.dataflow.plan.model import Plan
@@ -101,6 +101,15 @@ class Housekeeping:
         self._scrub.look(tuple(self._retained), self._report)
         if commit.batch % self._tuning.sweep_every == 0 and time.monotonic() >= self._sweep_at:
             self._sweep(is_running=True)
+        if self._checkpoint.stored is not None:
+            self._checkpoint.stored.housekeep(self._needed())
+
+    def _needed(self) -> Iterator[Commit]:
+        """Yield the commits that are retained, and those that they need."""
+        oldest = oldest_needed(self._retained[0], self._key_groups)
+        bound = min(oldest, self._retained[0].batch)
+        commits = self._checkpoint.commits
+        yield from (commits.read(batch) for batch in commits.batches() if batch >= bound)
 
     def _sweep(self, is_running: bool) -> None:
         if self._is_frequent:

@@ -37,6 +37,7 @@ from wallaroo.runtime.lifecycle.start import (
 )
 from wallaroo.runtime.lifecycle.watch import Watch
 from wallaroo.runtime.recovery import describe
+from wallaroo.state.store.stored_checkpoint import cache_folder
 
 _log = logging.getLogger("wallaroo.run")
 
@@ -68,11 +69,13 @@ class Run(RunHandle):
         self.exception: WallarooError | None = None
         sweep_dead()  # scratch folders of runs that were killed
         self._scratch = scratch or make_scratch()
-        root = (options.checkpoint or self._scratch.path / "checkpoint").absolute()
+        url = options.store_url
+        folder = cache_folder(url) if url else options.checkpoint
+        root = Path(folder or self._scratch.path / "checkpoint").absolute()
         meter = RunMeter(
             self.plan.application,
             time.time(),
-            checkpoint="" if options.checkpoint is None else str(root),
+            checkpoint="" if options.checkpoint is None else url or str(root),
             is_durable=options.checkpoint is not None,
             latency_target_ms=options.latency_s * 1e3,
         )
@@ -189,7 +192,7 @@ class Run(RunHandle):
         self._spec.meter.recovered(recovery)
         if self.options.checkpoint is None:
             return
-        _log.info("checkpoint %s: %s", self.root, recovery.text)
+        _log.info("checkpoint %s: %s", self.options.store_url or self.root, recovery.text)
         _log.info(
             "ready after %.1f s, of which the state took %.2f s (%s entries into this host's view)",
             recovery.ready_s,
@@ -203,6 +206,8 @@ class Run(RunHandle):
         A run that was taken over fails in many ways: its ports and files are another one's.
         """
         try:
+            if isinstance(error, TakenOverError):
+                raise error
             self._owner.require()
         except TakenOverError as reason:
             self.exception = reason

@@ -18,6 +18,7 @@ from wallaroo.checkpoints.inspection.compatibility import (
     require_compatible,
 )
 from wallaroo.dataflow.plan.model import Plan
+from wallaroo.errors import CheckpointError
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.processes import console
 from wallaroo.runtime.batch.admission import AdmissionControl
@@ -37,8 +38,15 @@ from wallaroo.runtime.tasks.job import Deployment
 from wallaroo.runtime.tasks.replay import Replay
 from wallaroo.runtime.user_output.collector import Collector
 from wallaroo.runtime.user_output.settings import UserOutput
+from wallaroo.sources.interface import FedBy
 from wallaroo.sources.log import Position, from_stored
+from wallaroo.spool.format import folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.state.log.layout import SPOOL
+from wallaroo.state.log.owners import owner_words
+from wallaroo.state.store.objects import CloudObjects
+from wallaroo.state.store.store_log import StoreLog
+from wallaroo.state.store.stored_checkpoint import StoredCheckpoint
 
 _log = logging.getLogger("wallaroo.run")
 
@@ -91,14 +99,16 @@ def open_state(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> OpenedChe
     options = spec.options
     if options.is_taking_over:
         require_compatible(spec.site.root, spec.plan, options.allow_incompatible)
+    stored = _stored(spec)
     checkpoint = open_checkpoint(
         spec.site.root,
         spec.is_durable,
         options.is_fresh,
         is_taking_over=options.is_taking_over,
+        stored=stored,
     )
     stack.add(checkpoint.release)
-    spec.meter.own(checkpoint.claim.epoch)
+    spec.meter.own(stored.epoch if stored else checkpoint.claim.epoch)
     sources = RunSources(spec, checkpoint.id, checkpoint.owner)
     stack.add(sources.close)
     sources.require(_committed(checkpoint))
@@ -107,6 +117,35 @@ def open_state(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> OpenedChe
         _log.warning(note)
     spec.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))
     return OpenedCheckpoint(checkpoint, compatibility, sources)
+
+
+def _stored(spec: RunSpec) -> StoredCheckpoint | None:
+    """Return the log of a checkpoint in an object store, before anything is claimed.
+
+    Raises PeerError if the store cannot be used, CheckpointError if this machine cannot continue.
+    """
+    url = spec.options.store_url
+    if not url:
+        return None
+    if not spec.host.is_local:
+        raise CheckpointError(
+            f"checkpoint {url}: workers on other machines write into the checkpoint's folder, and "
+            f"an object store has none. Run on one machine (--master local[*]), or give a folder "
+            f"that all hosts see."
+        )
+    stored = StoredCheckpoint(StoreLog(CloudObjects(url), owner_words()), spec.site.root)
+    if stored.look() and not spec.options.is_fresh:
+        spools = spec.site.root / SPOOL
+        for source in spec.plan.sources:
+            name = source.config.name
+            is_spooled = source.config.fed_by is not FedBy.ITSELF
+            if is_spooled and name in stored.positions and not folder_of(spools, name).exists():
+                raise CheckpointError(
+                    f"source '{name}' stores its input on the machine that received it, and this "
+                    f"one has none of it. Run the application where it ran, or give --fresh to "
+                    f"begin empty, or read from a log (Kafka, files, ...) to move freely."
+                )
+    return stored
 
 
 def open_sources(

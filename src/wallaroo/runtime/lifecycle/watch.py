@@ -118,7 +118,7 @@ class Watch:
                 "while it ran. Exclude folders named wallaroo-* from what cleans up there, or set "
                 "TMPDIR to a folder that is not cleaned; then run again: what was committed stays."
             )
-        self._components.checkpoint.owner.require()  # also a run without input ends
+        self._components.checkpoint.require()  # also a run without input ends
         host = self._spec.host
         host.poll()
         self._components.sources.poll()

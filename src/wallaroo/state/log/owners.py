@@ -66,6 +66,14 @@ class Claim:
                 fault_point("owner.forget")
                 (folder / claim.name).unlink(missing_ok=True)
 
+    def concede(self, reason: str) -> None:
+        """Note that another run owns the checkpoint, which does not use this folder."""
+        folder = Path(self.ownership.path).parent
+        path = folder / f"{self.epoch + 1:012d}"
+        with contextlib.suppress(FileExistsError), open(path, "x") as file:
+            file.write(f"{reason}\n")
+        _end_earlier(folder, self.epoch + 1, self.is_durable)
+
     def release(self) -> None:
         """Close the file; the claim stays until the next run's."""
         self.file.close()

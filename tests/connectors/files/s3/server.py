@@ -2,7 +2,7 @@
 
 Where it runs: tests.  S3Proxy is a server of the S3 protocol in production use (signatures, ranges,
 multipart uploads); what it stores lies in files.  The artifacts come from
-`scripts/setup-test-servers`, which copies them to ``.servers/s3`` with Maven.
+`scripts/setup-test-servers`, which copies them to ``.servers/s3proxy`` with Maven.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from tests.server_process import ServerProcess
 from wallaroo.spark.local_cluster.hosts import free_ports
 
-ARTIFACTS = Path(__file__).resolve().parents[4] / ".servers" / "s3"
+ARTIFACTS = Path(__file__).resolve().parents[4] / ".servers" / "s3proxy"
 KEY, SECRET = "tests", "secret-of-tests"
 PROPERTIES = """\
 s3proxy.endpoint=http://127.0.0.1:{port}

@@ -1,0 +1,367 @@
+"""The log of a checkpoint in an object store: numbered objects, each created once.
+
+Where it runs: driver.
+
+Layout::
+
+    log/<number>           fences, commits and ends of runs: one sequence, without a gap at its end
+    images/<number>.<run>  what the commits up to a number come to
+    files/<name>           large files that commits and images name
+    swept/<number>         there before anything right after the fence of this number is deleted
+
+The invariants:
+
+* *A number is written once*, by create-if-absent.  A run owns the log from its fence on: the next
+  run's fence takes the number that the former run would write next.  So of two runs one commits,
+  and the other finds its number taken.  No clock, and no list, decides.
+* *Fences are never deleted*, so the number after a run's last commit stays taken for ever.
+* *Other objects are deleted in the order of their numbers*, and only those that an announced image
+  covers.  A run whose fence came so late that the number had been used and deleted learns that: the
+  object before it is gone, or if that is a fence, marked as swept.
+* *Unknown is read back.*  After a lost answer, a timeout or a conflict the object is read, and its
+  identity compared: ours, another's, or none, and then the same bytes are written again.
+* *Listed, then asked, then deleted.*  What housekeeping deletes was listed before the object that
+  announces its image was created; so it is not the next owner's.
+* Between the start and the end of a run objects are created, and nothing is listed, renamed or
+  replaced, but by housekeeping (lists) and in ``swept/`` (the same bytes again).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from wallaroo.errors import CheckpointError, PeerError, TakenOverError
+from wallaroo.instrumentation.faults import fault_point
+from wallaroo.state.store.objects import (
+    NoAnswerError,
+    ObjectStore,
+    TakenKeyError,
+    conditions_ignored,
+)
+from wallaroo.state.store.records import Head, Kind, Record, decode, encode
+
+LOG = "log"
+IMAGES = "images"
+FILES = "files"
+SWEPT = "swept"
+PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries; later ones wait as long as the last
+TRIES = 40  # some two minutes
+FIRST_TRIES = 6  # until the first answer, as a wrong address never answers
+READ_TRIES = 20  # while another run deletes what is read
+_log = logging.getLogger("wallaroo.run")
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The content of a log: the newest image, and the objects after it."""
+
+    newest: Record
+    image: Record | None
+    records: tuple[Record, ...]
+
+    @property
+    def all(self) -> tuple[Record, ...]:
+        """Return the image and the objects after it."""
+        return (self.image, *self.records) if self.image else self.records
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The names that were there before an image was announced."""
+
+    numbers: list[int]
+    images: list[str]
+    files: list[str]
+
+
+class StoreLog:
+    """The log below a URL, as one run or reader sees it."""
+
+    def __init__(
+        self, objects: ObjectStore, owner: str = "", sleep: Callable[[float], None] = time.sleep
+    ):
+        self._objects = objects
+        self._owner = owner
+        self._sleep = sleep
+        self.run = uuid.uuid4().hex
+        self._last: Head | None = None  # what this run wrote last
+        self._fences: tuple[int, ...] = ()
+        self._tries = FIRST_TRIES
+
+    @property
+    def url(self) -> str:
+        """Return the log's URL."""
+        return self._objects.url
+
+    @property
+    def is_fenced(self) -> bool:
+        """Return whether this run has owned the log."""
+        return self._last is not None
+
+    @property
+    def last(self) -> Head:
+        """Return the head of what this run wrote last."""
+        assert self._last is not None
+        return self._last
+
+    # -- asking
+
+    def _asked(self, request: Callable[[], Answer]) -> Answer:
+        """Return the answer to a request that may be carried out again."""
+        for attempt in range(self._tries):
+            try:
+                answer = request()
+            except NoAnswerError as error:
+                self._wait(attempt, self._tries, error)
+            else:
+                self._tries = TRIES
+                return answer
+        raise AssertionError("the last wait raises")
+
+    def _wait(self, attempt: int, tries: int, error: BaseException) -> None:
+        """Wait before the next try.  Raises PeerError after the last one."""
+        if attempt + 1 >= tries:
+            raise PeerError(
+                f"the object store of {self.url} does not answer: {error}. What is committed stays; "
+                f"run again once it does."
+            ) from error
+        if attempt == len(PAUSES_S):
+            _log.warning("the object store of %s does not answer (%s); trying on", self.url, error)
+        self._sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
+
+    def read(self, number: int) -> Record | None:
+        """Return the object of a number; None if there is none."""
+        key = _key(number)
+        content = self._asked(lambda: self._objects.get(key))
+        return None if content is None else decode(content, f"{self.url}/{key}")
+
+    def probe(self) -> None:
+        """Raise PeerError unless the store answers, and keeps conditions.
+
+        It creates an object twice, replaces it on the condition of a version that it never had, and
+        deletes it.
+        """
+        key = f"probe/{self.run}"
+        content = self.run.encode()
+
+        def is_created() -> bool:
+            with contextlib.suppress(TakenKeyError):
+                self._objects.create(key, content)
+                return True
+            return False
+
+        self._asked(is_created)
+        try:
+            for is_carried_out in (is_created, lambda: self._objects.replace_stale(key, b"")):
+                if self._asked(is_carried_out):
+                    raise conditions_ignored(self.url)
+        finally:
+            with contextlib.suppress(NoAnswerError):
+                self._objects.delete(key)
+
+    # -- reading
+
+    def newest(self) -> Record | None:
+        """Return the newest object; None if the log is empty.
+
+        A list is where the search begins; objects after it are asked for by number.
+        """
+        for _ in range(READ_TRIES):
+            numbers = self._asked(lambda: self._objects.names(LOG))
+            newest = self.read(int(numbers[-1]) if numbers else 0)
+            if newest is None and not numbers:
+                return None
+            while newest is not None:
+                following = self.read(newest.head.number + 1)
+                if following is None:
+                    break
+                newest = following
+            if newest is not None and not self._is_swept_after(newest.head):
+                return newest
+            self._sleep(PAUSES_S[0])  # the list was old: what it named is deleted
+        raise self._changing()
+
+    def _is_swept_after(self, head: Head) -> bool:
+        """Return whether the log was longer once, and what followed this object is deleted."""
+        key = f"{SWEPT}/{head.number:020d}"
+        if head.kind is not Kind.FENCE:
+            return self.read(head.number) is None
+        return self._asked(lambda: self._objects.get(key)) is not None
+
+    def past(self) -> Past | None:
+        """Return what the log holds; None if it is empty."""
+        for _ in range(READ_TRIES):
+            newest = self.newest()
+            if newest is None:
+                return None
+            head = newest.head
+            image = self._image(head.image) if head.image else None
+            keys = [_key(number) for number in range(head.since + 1, head.number)]
+            contents = self._asked(lambda keys=keys: self._objects.get_many(keys))  # type: ignore[misc]  # bound at once
+            if (image is None) is (head.image == "") and None not in contents:
+                between = (decode(each, self.url) for each in contents if each is not None)
+                records = (*between, newest) if head.number > head.since else ()
+                return Past(newest, image, records)
+        raise self._changing()
+
+    def _image(self, key: str) -> Record | None:
+        content = self._asked(lambda: self._objects.get(key))
+        return None if content is None else decode(content, f"{self.url}/{key}")
+
+    def _changing(self) -> CheckpointError:
+        return CheckpointError(
+            f"the log in {self.url} changes faster than it can be read, or objects of it are "
+            f"missing. Try again; if it stays so, restore them from earlier versions."
+        )
+
+    def file(self, name: str) -> bytes | None:
+        """Return a large file's content."""
+        return self._asked(lambda: self._objects.get(f"{FILES}/{name}"))
+
+    # -- writing, by the run that owns the log
+
+    def fence(self, before: Head | None, checkpoint: str, *, is_fresh: bool = False) -> bool:
+        """Own the log from here on; return False if it has grown since ``before`` was read.
+
+        ``is_fresh``: what it holds counts no more.
+        """
+        number = before.number + 1 if before else 0
+        fences = (*self._fences_up_to(before), number)
+        head = Head(
+            number,
+            Kind.FENCE,
+            uuid.uuid4().hex,
+            self.run,
+            len(fences),
+            checkpoint,
+            self._owner,
+            parent=before.id if before else "",
+            image=before.image if before and not is_fresh else "",
+            since=before.since if before and not is_fresh else number,
+            fence=number,
+            fences=fences,
+        )
+        fault_point("store.fence")
+        if not self._is_created(Record(head)) or (before and self._is_swept_after(before)):
+            return False
+        self._last = head
+        self._fences = fences
+        return True
+
+    def _fences_up_to(self, head: Head | None) -> tuple[int, ...]:
+        """Return the numbers of all fences up to an object, which names the last of them."""
+        fence = self.read(head.fence) if head else None
+        return fence.head.fences if fence else ()
+
+    def append(
+        self,
+        kind: Kind,
+        record: Record | None = None,
+        image: Head | None = None,
+        tries: int = TRIES,
+    ) -> Head:
+        """Add an object with the commits and files of ``record``; announce an image.
+
+        Returns once the store has answered.  Raises TakenOverError if another run owns the log,
+        PeerError if the store does not answer.
+        """
+        last = self.last
+        body = record or Record(last)
+        head = replace(
+            last,
+            number=last.number + 1,
+            kind=kind,
+            id=uuid.uuid4().hex,
+            parent=last.id,
+            commits=body.head.commits if record else (),
+            files=body.head.files if record else (),
+            fences=(),
+            image=image_key(image) if image else last.image,
+            since=image.number if image else last.since,
+        )
+        fault_point("store.append")
+        if not self._is_created(Record(head, body.payload if record else b""), tries):
+            raise self.taken_over(self.read(head.number))
+        fault_point("store.appended")
+        self._last = head
+        return head
+
+    def taken_over(self, other: Record | None) -> TakenOverError:
+        """Return the error for a run whose next number is another's."""
+        head = other.head if other else None
+        words = f"epoch {head.epoch}, {head.owner}" if head else "another run"
+        return TakenOverError(
+            f"checkpoint {self.url} was taken over by {words}. This run ends. What it had not "
+            f"committed by then, the other run processes. Do not start it again beside the other "
+            f"one."
+        )
+
+    def _is_created(self, record: Record, tries: int = TRIES) -> bool:
+        """Create an object; return whether the object of that number is this one."""
+        key = _key(record.head.number)
+        content = encode(record)
+        for attempt in range(tries):
+            failure: BaseException
+            try:
+                self._objects.create(key, content)
+            except (NoAnswerError, TakenKeyError) as error:
+                failure = error
+            else:
+                return True
+            there = self.read(record.head.number)
+            if there is not None:
+                return there.head.id == record.head.id
+            self._wait(attempt, tries, failure)
+        raise AssertionError("the last wait raises")
+
+    def put_file(self, name: str, content: bytes) -> None:
+        """Store a large file; its name is never used for another content."""
+        self._asked(lambda: self._objects.put(f"{FILES}/{name}", content))
+
+    # -- housekeeping
+
+    def put_image(self, head: Head, file: Path) -> Listed:
+        """Store an image; return what may be deleted once it is announced."""
+        self._asked(lambda: self._objects.put(image_key(head), file))
+        names = self._objects.names
+        return Listed(
+            [int(name) for name in self._asked(lambda: names(LOG))],
+            self._asked(lambda: names(IMAGES)),
+            self._asked(lambda: names(FILES)),
+        )
+
+    def sweep(self, listed: Listed, image: Head, needed: Iterable[str]) -> None:
+        """Delete what was listed and the announced image, and later objects, do not need."""
+        kept = {image_key(image), *(f"{FILES}/{name}" for name in needed)}
+        for number in listed.numbers:
+            if number <= image.number and number not in self._fences:
+                if number - 1 in self._fences:
+                    swept = f"{SWEPT}/{number - 1:020d}"
+                    self._asked(lambda swept=swept: self._objects.put(swept, b""))  # type: ignore[misc]  # bound at once
+                fault_point("store.sweep")
+                self._deleted(_key(number))
+        for folder, names in ((IMAGES, listed.images), (FILES, listed.files)):
+            for key in (f"{folder}/{name}" for name in names):
+                if key not in kept:
+                    self._deleted(key)
+
+    def _deleted(self, key: str) -> None:
+        self._asked(lambda: self._objects.delete(key))
+
+
+def image_key(head: Head) -> str:
+    """Return the key of an image."""
+    return f"{IMAGES}/{head.number:020d}.{head.run}"
+
+
+def _key(number: int) -> str:
+    return f"{LOG}/{number:020d}"

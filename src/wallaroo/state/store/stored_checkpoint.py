@@ -1,0 +1,413 @@
+"""A checkpoint folder as the cache of a log in an object store.
+
+Where it runs: driver.
+
+The invariants:
+
+* A commit is published in the folder, and counts, after the store has answered that it holds it,
+  with every file that it names.  So the folder is never ahead of the store.
+* The folder's files are used only if the last fence of the log is of a run that used this folder;
+  `CACHE` notes these runs before they fence.  Else another run sent output since, of which this
+  folder knows nothing: everything but the spools is emptied and read from the store.
+* A commit carries the sinks' notes of what has left, as they are before its own output leaves.
+  An image has all of the sinks' files, in an order in which a sink that sends meanwhile leaves
+  nothing out: staged output first, then the lists of what waits, then the notes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.whole_file import write_whole
+from wallaroo.errors import CheckpointError, WallarooError
+from wallaroo.state.log.commit_record import Commit, body_of, commit_of
+from wallaroo.state.log.commit_segments import encode_record
+from wallaroo.state.log.layout import OUTBOX, PLAN
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.store.objects import READERS
+from wallaroo.state.store.records import (
+    APART_BYTES,
+    Head,
+    Kind,
+    Record,
+    checked,
+    encode,
+    packed,
+)
+from wallaroo.state.store.store_log import Listed, Past, StoreLog
+
+CACHE = "cache.json"  # in a folder that is a cache: its URL and its runs
+IMAGE_FILE = ".image.tmp"
+IMAGE_EVERY = 256  # objects
+IMAGE_BYTES_MIN = 64 << 20
+OWNER_CHECK_S = 5.0  # between two questions of an idle run
+STAGED = ".out"
+LISTS = "pending"
+CLAIM_TRIES = 20
+NOTE_BYTES_MAX = 64 * 1024
+
+
+def cache_folder(url: str) -> Path:
+    """Return the folder on this machine that is the cache of a URL.
+
+    It is below ``WALLAROO_CACHE``, by default ``wallaroo`` in the user's folder for caches.
+    """
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(os.environ.get("WALLAROO_CACHE") or Path(caches, "wallaroo"))
+    words = re.sub(r"[^A-Za-z0-9.-]+", "-", url.partition("://")[2]).strip("-.")
+    return folder / f"{words[-64:]}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
+
+
+class StoredCheckpoint:
+    """One run's use of a checkpoint in an object store; the order of calls is that below."""
+
+    def __init__(self, log: StoreLog, root: Path):
+        self._log = log
+        self._root = root
+        self._past: Past | None = None
+        self.identity = ""
+        self.is_current = False  # whether the folder's files may be used
+        self.commits: tuple[Commit, ...] = ()  # those of the log
+        self._before: Commit | None = None
+        self._noted: dict[str, bytes] = {}  # the plan and the sinks' notes, as they were sent last
+        self._apart: dict[str, int] = {}  # large files, by the number of the object with them
+        self._images = _Images(log, root)
+        self._asked_s = time.monotonic()
+
+    @property
+    def url(self) -> str:
+        """Return the URL."""
+        return self._log.url
+
+    @property
+    def epoch(self) -> int:
+        """Return the number of this run among all that owned the log."""
+        return self._log.last.epoch
+
+    @property
+    def positions(self) -> frozenset[str]:
+        """Return the names of the sources that have a position."""
+        return frozenset(self.commits[-1].offsets) if self.commits else frozenset()
+
+    # -- the start
+
+    def look(self) -> bool:
+        """Read the log; return whether it holds commits.  Raises PeerError or CheckpointError.
+
+        A store that is used for the first time is probed.
+        """
+        self._past = self._log.past()
+        if self._past is None:
+            self._log.probe()
+            return False
+        self.commits = tuple(_commits_of(self._past))
+        return bool(self.commits)
+
+    def claim(self, *, is_fresh: bool, is_taking_over: bool) -> None:
+        """Own the log from here on.
+
+        Raises CheckpointError if a run on another machine may still use it.
+        """
+        for attempt in range(CLAIM_TRIES):
+            if attempt or self._past is None:
+                self.look()
+            head = self._past.newest.head if self._past else None
+            note = self._noted_runs()
+            is_ours = head is None or head.run in note["runs"]
+            if head and not is_ours and head.kind is not Kind.END and not is_taking_over:
+                raise CheckpointError(
+                    f"checkpoint {self.url} is in use by {head.owner}, or that run was killed. If "
+                    f"it is gone, or is to end, `wallaroo run --take-over` continues in its place."
+                )
+            self.is_current = bool(head) and is_ours and note["is_whole"] and not is_fresh
+            before = [head.run] if head and is_ours else []
+            self._note([*before, self._log.run], is_whole=self.is_current)
+            identity = head.checkpoint if head and not is_fresh else uuid.uuid4().hex
+            if self._log.fence(head, identity, is_fresh=is_fresh):
+                self.identity = identity
+                if is_fresh:
+                    self._past = None
+                    self.commits = ()
+                self._before = self.commits[-1] if self.commits else None
+                return
+        raise CheckpointError(
+            f"several runs take the checkpoint {self.url} over from each other. Leave one of them, "
+            f"then try again."
+        )
+
+    def _noted_runs(self) -> dict[str, Any]:
+        """Return the runs that used this folder, and whether it is a whole cache."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            note: dict[str, Any] = json.loads((self._root / CACHE).read_bytes())
+            if note["url"] == self.url:
+                return note
+        return {"runs": [], "is_whole": False}
+
+    def _note(self, runs: Sequence[str], *, is_whole: bool) -> None:
+        note = {"url": self.url, "runs": runs, "is_whole": is_whole}
+        content = json.dumps(note).encode()
+        write_whole(self._root / CACHE, content, is_durable=True, points="store.note")
+
+    def fill(self, storage: LocalStorage) -> None:
+        """Bring what is missing into the folder."""
+        needed: dict[str, int] = {}
+        for commit in self.commits:
+            needed.update((delta.file, delta.size) for delta in commit.deltas if not delta.inline)
+            needed.update((snapshot.file, snapshot.size) for snapshot in commit.snapshots)
+        for record in self._past.all if self._past else ():
+            head = record.head
+            self._apart.update((file.name, head.number) for file in head.files if file.is_apart)
+            for name, content in self._contents(record, needed):
+                path = self._root / name
+                make_private(path.parent, is_durable=storage.is_durable)
+                storage.publish(name, content)
+        if not self.is_current:
+            self._note([self._log.run], is_whole=True)
+        if self._past is not None:
+            self._images.begin_after(self._past)
+        self._past = None
+
+    def _contents(self, record: Record, needed: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+        """Yield the files of an object that the folder lacks."""
+
+        def is_wanted(name: str) -> bool:
+            path = self._root / name
+            if name in needed:
+                return not path.exists() or path.stat().st_size != needed[name]
+            return not self.is_current and name.startswith((PLAN, f"{OUTBOX}/"))
+
+        for file, content in record.contents():
+            if is_wanted(file.name):
+                yield file.name, content
+        for file in record.head.files:
+            if file.is_apart and is_wanted(file.name):
+                yield file.name, checked(file, self._log.file(file.name))
+
+    def segment(self) -> bytes:
+        """Return the commits in the form of one segment of the folder."""
+        return b"".join(
+            encode_record(commit, before.snapshots if before else None)
+            for before, commit in zip((None, *self.commits), self.commits, strict=False)
+        )
+
+    # -- the run
+
+    def append(self, commit: Commit) -> None:
+        """Add a commit with its files to the log; return once the store has answered.
+
+        Raises TakenOverError if another run owns the log, PeerError if the store does not answer.
+        """
+        before = self._before
+        contents = {name: (self._root / name).read_bytes() for name in _files_of(commit, before)}
+        noted = _notes(self._root)
+        contents.update(noted.items() - self._noted.items())
+        apart = [name for name, content in contents.items() if len(content) >= APART_BYTES]
+        files, payload = packed(contents, apart)
+        if apart:
+            with ThreadPoolExecutor(READERS) as writers:
+                list(writers.map(lambda name: self._log.put_file(name, contents[name]), apart))
+        head = replace(self._log.last, commits=(_text(commit, before),), files=files)
+        number = self._log.append(Kind.COMMITS, Record(head, payload), self._images.ready()).number
+        self._before = commit
+        self._noted = noted
+        self._apart.update((name, number) for name in apart)
+        self._asked_s = time.monotonic()
+        self._images.appended(len(payload), self._apart)
+
+    def housekeep(self, commits: Iterable[Commit]) -> None:
+        """Begin an image now and then; ``commits`` are those that the folder retains."""
+        if self._images.is_due:
+            retained = tuple(commits)
+            self._images.begin(retained, self._apart)
+
+    def require(self) -> None:
+        """Raise TakenOverError if another run owns the log; asked now and then."""
+        if time.monotonic() - self._asked_s < OWNER_CHECK_S:
+            return
+        self._asked_s = time.monotonic()
+        other = self._log.read(self._log.last.number + 1)
+        if other is not None and other.head.run != self._log.run:
+            raise self._log.taken_over(other)
+
+    def close(self) -> None:
+        """Note in the log that this run has ended in order, if it owns it still."""
+        self._images.close()
+        if not self._log.is_fenced:
+            return
+        with contextlib.suppress(WallarooError):
+            self._log.append(Kind.END, image=self._images.ready(), tries=3)
+
+
+def cached_url(root: Path) -> str:
+    """Return the URL of which a folder is the cache; empty if it is none."""
+    try:
+        note = json.loads((root / CACHE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    return str(note["url"])
+
+
+class _Images:
+    """The images of a run: begun now and then, stored by a thread, announced by the next commit."""
+
+    def __init__(self, log: StoreLog, root: Path):
+        self._log = log
+        self._root = root
+        self._objects = 0  # since the last image
+        self._bytes = 0
+        self._image_bytes = 0
+        self._begun: Head | None = None
+        self._listed: Listed | None = None  # set by the thread, once the image is stored
+        self._thread: threading.Thread | None = None
+
+    def begin_after(self, past: Past) -> None:
+        """Note what the log holds since its image."""
+        self._objects = len(past.records)
+        self._bytes = sum(len(record.payload) for record in past.records)
+        self._image_bytes = len(past.image.payload) if past.image else 0
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether the next image is to begin."""
+        if self._begun is not None or (self._thread and self._thread.is_alive()):
+            return False
+        bytes_max = max(IMAGE_BYTES_MIN, self._image_bytes)
+        return self._objects >= IMAGE_EVERY or self._bytes >= bytes_max
+
+    def begin(self, commits: Sequence[Commit], apart: Mapping[str, int]) -> None:
+        """Copy what the folder holds into an image, and begin to store it."""
+        contents = {
+            name: (self._root / name).read_bytes()
+            for commit, before in zip(commits, (None, *commits), strict=False)
+            for name in _files_of(commit, before)
+            if (self._root / name).exists()  # output that has left has no file
+        }
+        contents.update(_outbox(self._root))
+        contents.update(_notes(self._root))
+        files, payload = packed(contents, apart)
+        head = replace(
+            self._log.last,
+            kind=Kind.IMAGE,
+            commits=tuple(
+                _text(commit, before)
+                for commit, before in zip(commits, (None, *commits), strict=False)
+            ),
+            files=files,
+        )
+        file = self._root / IMAGE_FILE
+        file.write_bytes(encode(Record(head, payload)))
+        self._begun = head
+        self._objects = 0
+        self._bytes = 0
+        self._image_bytes = len(payload)
+        self._start(lambda: self._store(head, file))
+
+    def _store(self, head: Head, file: Path) -> None:
+        self._listed = self._log.put_image(head, file)
+        file.unlink(missing_ok=True)
+
+    def ready(self) -> Head | None:
+        """Return the image that the next object may announce."""
+        return self._begun if self._listed is not None else None
+
+    def appended(self, size: int, apart: dict[str, int]) -> None:
+        """Count an object; if it announced an image, delete what that makes superfluous."""
+        self._objects += 1
+        self._bytes += size
+        image = self._begun
+        listed = self._listed
+        if image is None or listed is None or self._log.last.since != image.number:
+            return
+        self._begun = None
+        self._listed = None
+        kept = {file.name for file in image.files if file.is_apart}
+        for name in [each for each, at in apart.items() if at <= image.number]:
+            if name not in kept:
+                del apart[name]
+        needed = tuple(apart)
+        self._start(lambda: self._log.sweep(listed, image, needed))
+
+    def _start(self, work: object) -> None:
+        def run() -> None:
+            with contextlib.suppress(WallarooError):  # the next image tries again
+                work()  # type: ignore[operator]  # see the callers
+
+        self._thread = threading.Thread(target=run, name="wallaroo-store", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Wait for what the thread does."""
+        if self._thread is not None:
+            self._thread.join(10.0)
+
+
+def _commits_of(past: Past) -> Iterator[Commit]:
+    """Yield the commits of a log, oldest first."""
+    before: Commit | None = None
+    for record in past.all:
+        for text in record.head.commits:
+            raw = json.loads(text)
+            known = before.snapshots if before and raw["snapshots"] is None else None
+            before = commit_of(raw, known)
+            yield before
+
+
+def _text(commit: Commit, before: Commit | None) -> str:
+    is_same = before is not None and before.snapshots == commit.snapshots
+    return body_of(commit, has_snapshots=not is_same).decode()
+
+
+def _files_of(commit: Commit, before: Commit | None) -> Iterator[str]:
+    """Yield the names of the files that a commit adds to the folder."""
+    yield from (delta.file for delta in commit.deltas if not delta.inline)
+    if before is None or before.snapshots is not commit.snapshots:
+        known = {ref.file for ref in before.snapshots} if before else set()
+        yield from (ref.file for ref in commit.snapshots if ref.file not in known)
+    for sink, tokens in commit.sinks.items():
+        for token in tokens:
+            if isinstance(token, dict) and token.get("file"):
+                yield f"{OUTBOX}/{sink}/{token['file']}"
+
+
+def _notes(root: Path) -> dict[str, bytes]:
+    """Return the plan and the sinks' notes."""
+    paths = (path for path in _outbox_files(root) if _rank(path) == 2)
+    contents = _contents_of(root, (root / PLAN, *paths))
+    return {name: each for name, each in contents.items() if len(each) <= NOTE_BYTES_MAX}
+
+
+def _outbox(root: Path) -> dict[str, bytes]:
+    """Return the files of the sinks, in the order of this module's invariants."""
+    return _contents_of(root, sorted(_outbox_files(root), key=lambda path: (_rank(path), path)))
+
+
+def _rank(path: Path) -> int:
+    return 0 if path.suffix == STAGED else 1 if path.parent.name == LISTS else 2
+
+
+def _outbox_files(root: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(root / OUTBOX):
+        for name in names:
+            if not name.endswith((".tmp", ".log", "lock")):
+                yield Path(folder, name)
+
+
+def _contents_of(root: Path, paths: Iterable[Path]) -> dict[str, bytes]:
+    contents: dict[str, bytes] = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # its output has left
+            contents[str(path.relative_to(root))] = path.read_bytes()
+    return contents

@@ -1,0 +1,92 @@
+"""A program that counts events by key, with its checkpoint in an object store.
+
+``stored_driver.py FOLDER URL [--take-over] [--fresh]``: reads ``FOLDER/in.txt`` to its end and
+appends to ``FOLDER/out.txt``, which knows the commits that it holds; the cache is where
+``WALLAROO_CACHE`` says.  The exit code is that of ``wallaroo run``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import wallaroo
+from wallaroo.cli.main import exit_code
+from wallaroo.instrumentation.tuning import Tuning
+from wallaroo.options import RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+
+KEYS = 7
+
+
+class Count:
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@wallaroo.decoder(header_length=4, length_fmt=">I")
+def decode(payload: bytes) -> str:
+    return payload.decode()
+
+
+@wallaroo.key_extractor
+def key_of(event: str) -> str:
+    return f"key{int(event) % KEYS}"
+
+
+@wallaroo.state_computation(name="count", state=Count)
+def count(event: str, state: Count) -> str:
+    state.count += 1
+    return f"{event} {state.count}"
+
+
+@wallaroo.encoder
+def encode(answer: str) -> bytes:
+    return f"{answer}\n".encode()
+
+
+def expected(events: int) -> list[str]:
+    """Return the lines of the output, in no order across keys."""
+    return sorted(f"{number} {number // KEYS + 1}" for number in range(events))
+
+
+def application(folder: Path) -> wallaroo.Application:
+    """Build the application."""
+    source = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(folder / "in.txt"), decode))
+    sink = wallaroo.FileSinkConfig(folder / "out.txt", encode, name="file")
+    return wallaroo.build_application("stored", source.key_by(key_of).to(count).to_sink(sink))
+
+
+def new_run(folder: Path, url: str, *options: str) -> Run:
+    """Return the run, with few events in a batch."""
+    tuning = Tuning(snapshot_every=4, sweep_every=2)
+    chosen = RunOptions(
+        checkpoint=url,
+        status_address=None,
+        key_groups=4,
+        retain_commits=3,
+        batch_time_s=0.05,
+        is_taking_over="--take-over" in options,
+        is_fresh="--fresh" in options,
+        tuning=tuning,
+    )
+    pause_s = float(os.environ.get("STORED_PAUSE_S", "0"))
+    return Run(application(folder), chosen, InProcessHost(2, pause_s))
+
+
+def main(folder: str, url: str, *options: str) -> int:
+    """Run until the input is processed; return the exit code."""
+    run = new_run(Path(folder), url, *options)
+    run.begin()
+    while not run.wait(1.0):
+        pass
+    if run.exception is None:
+        return 0
+    print(run.exception, flush=True)
+    return exit_code(run.exception)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
