@@ -122,6 +122,59 @@ def test_one_that_is_killed_while_it_starts_is_no_missing_java(
     begun.discard()
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            "Invalid maximum heap size: -Xmx12q\nError: Could not create the Java Virtual Machine.",
+            "Invalid maximum heap size: -Xmx12q",
+        ),
+        (
+            "Error occurred during initialization of VM\nMultiple garbage collectors selected",
+            "Multiple garbage collectors selected",
+        ),
+        (
+            "\nError: Not allowed to specify max heap. Use spark.driver.memory instead.\n"
+            "Usage: spark-submit [options] <app jar>\nOptions:\n  --master MASTER_URL",
+            "Not allowed to specify max heap. Use spark.driver.memory instead",
+        ),
+        (
+            'WARNING: of no use\nException in thread "main" java.lang.Error: no such class\n\tat x',
+            "java.lang.Error: no such class",
+        ),
+    ],
+)
+def test_the_reason_that_java_gives_comes_first(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    words: str,
+    reason: str,
+) -> None:
+    (home / "words").write_text(f"{words}\n")
+    program = home / "spark" / "bin" / "spark-submit"
+    program.write_text(f"#!/bin/sh\ncat {home / 'words'} >&2\nexit 1\n")
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    begun = begin_jvm("App", RunOptions(master="local[2]"))
+    assert begun is not None
+    with pytest.raises(PeerError) as raised:
+        open_session("App", "local[2]", begun.scratch.path, "warning", (), Jvm(begun))
+    begun.discard()
+    assert str(raised.value).startswith(f"Spark's JVM did not start: {reason}. Correct the")
+    assert "MASTER_URL" not in capfd.readouterr().err
+
+
+def test_users_may_choose_another_collector(tmp_path: Path) -> None:
+    """Java does not start with two of them."""
+    option = "spark.driver.extraJavaOptions"
+    given = ((option, "-XX:+UseG1GC -Xss2m"),)
+    chosen = settings.settings_of("App", "local[2]", tmp_path, "warning", given)[option]
+    assert chosen.endswith(" -XX:+UseG1GC -Xss2m")
+    assert chosen.count("GC") == 1
+    ours = settings.settings_of("App", "local[2]", tmp_path, "warning", ())[option]
+    assert "-XX:+UseParallelGC" in ours
+
+
 def test_one_that_is_not_needed_is_ended_and_leaves_nothing(home: Path) -> None:
     process = begin_jvm("App", RunOptions())
     assert process is not None

@@ -75,6 +75,11 @@ class Jvm:
             return max(0, -self._process.wait(END_S))
         return 0
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the JVM was started here and has ended."""
+        return self._process is not None and self._process.poll() is not None
+
     def _start(self, command: Any, **keywords: Any) -> subprocess.Popen[bytes]:
         if self._begun is not None:
             # it writes its port to a file of its own: PySpark expects the file here

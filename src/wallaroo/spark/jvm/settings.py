@@ -79,6 +79,9 @@ ON_CLUSTERS = {
 COMPILER = "-XX:TieredStopAtLevel=1"
 # tools that list JVMs read it; Java wakes twenty times a second to write it
 NO_SAMPLES = "-XX:-UsePerfData"
+# what a JVM prints when it cannot start, too: stdout is for the application's outputs
+TO_STDERR = "-XX:+DisplayVMOutputToStderr"
+COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 # Spark's own default on clusters; on local masters it would give up at the first lost worker
 TASK_ATTEMPTS = 4
 # Spark's own pattern of settings that it does not show
@@ -126,8 +129,12 @@ def settings_of(
     own = _of_this_machine(scratch) if is_local(master) else _of_cluster(master)
     chosen = {**SETTINGS, **own, **dict(given)}
     driver = "spark.driver.extraJavaOptions"
-    archive = options_to_use(os.environ, chosen.get(driver, ""))
-    of_java = f"{heap_options(chosen['spark.driver.memory'])} {COMPILER} {NO_SAMPLES}"
+    theirs = chosen.get(driver, "")
+    archive = options_to_use(os.environ, theirs)
+    heap = heap_options(chosen["spark.driver.memory"])
+    if COLLECTOR.search(theirs):  # Java does not start with two
+        heap = COLLECTOR.sub("", heap).strip()
+    of_java = f"{TO_STDERR} {heap} {COMPILER} {NO_SAMPLES}"
     _put_in_front(
         chosen,
         driver,

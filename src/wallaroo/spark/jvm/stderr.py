@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from wallaroo.processes import console
@@ -27,28 +29,54 @@ OF_SPARK = (b"pyspark/daemon.py", b"in local_connect_and_auth")
 # between the tracebacks of an error and of the one that it follows
 BETWEEN = (b"\n", b"During handling of the above", b"The above exception was the direct cause")
 
+USAGE = b"Usage: spark-submit"  # a hundred lines, after the error
+READ_S = 1.0  # for what a process that has ended printed last
+# of a Java that does not start, before or after the line with the reason
+EMPTY_WORDS = (
+    "Error occurred during initialization of VM",
+    "Error: Could not create the Java Virtual Machine",
+    "Error: A fatal exception has occurred",
+)
+# such as "Invalid maximum heap size", "Unrecognized option", "os::commit_memory(...) failed"
+_IS_REASON = re.compile("invalid|unrecognized|failed|exception|error", re.IGNORECASE)
 _OF_LOG4J = re.compile(r"spark (\w+) ([\w$.]+): ")  # as the pattern in wallaroo.spark.jvm.settings
 _LEVELS = {"WARN": "warning", "FATAL": "critical", "TRACE": "debug"}  # log4j's: ours
 
 _is_closing = threading.Event()
+_words: deque[str] = deque(maxlen=50)  # the last lines of Spark's processes
+_forwarding: list[threading.Thread] = []
 
 
 def quiet_from_now() -> None:
     """Pass nothing on from now on: pipes broken by a session's own end are of no interest."""
     _is_closing.set()
+    _words.clear()
 
 
 def filtered_stderr() -> int:
     """Return a descriptor for a process's stderr; all but noise is passed to this process's."""
     read, write = os.pipe()
     _is_closing.clear()
-    threading.Thread(target=_forward, args=(read,), name="spark-stderr", daemon=True).start()
+    forwarding = threading.Thread(target=_forward, args=(read,), name="spark-stderr", daemon=True)
+    _forwarding[:] = [*filter(threading.Thread.is_alive, _forwarding), forwarding]
+    forwarding.start()
     return write
+
+
+def reason_of_end() -> str:
+    """Return the line in which a JVM that ended while it started gave its reason; "" if none."""
+    for thread in _forwarding[:1]:  # that of a JVM that was begun before the session
+        thread.join(READ_S)
+    lines = [line for line in map(str.strip, _words) if line and not line.startswith(EMPTY_WORDS)]
+    _words.clear()
+    reason = next(filter(_IS_REASON.search, lines), "".join(lines[:1]))
+    return reason.removeprefix('Exception in thread "main" ').removeprefix("Error: ")
 
 
 def _forward(read: int) -> None:
     with open(read, "rb") as lines:
-        for text in without_noise(line for line in lines if not _is_death(line)):
+        shown = itertools.takewhile(lambda line: not line.startswith(USAGE), lines)
+        for text in without_noise(line for line in shown if not _is_death(line)):
             _pass_on(text)
 
 
@@ -94,6 +122,7 @@ def _is_of_spark(lines: list[bytes]) -> bool:
 
 
 def _pass_on(text: bytes) -> None:
+    _words.extend(text.decode(errors="backslashreplace").splitlines())
     if not _is_closing.is_set():
         console.write(entry_of(text.decode(errors="backslashreplace").rstrip("\n")), 2)
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from wallaroo.errors import PeerError
 from wallaroo.spark.jvm.jvm import Jvm
 from wallaroo.spark.jvm.settings import LEVELS, prepare_environment, settings_of
-from wallaroo.spark.jvm.stderr import filtered_stderr, quiet_from_now
+from wallaroo.spark.jvm.stderr import filtered_stderr, quiet_from_now, reason_of_end
 
 
 def open_session(
@@ -42,12 +42,18 @@ def open_session(
     try:
         jvm.launch(conf, stderr)
         session = SparkSession.builder.config(conf=conf).getOrCreate()
-    except Exception as error:  # the JVM's own words do not help: it is Java, or the master
+    except Exception as error:  # PySpark's own words do not help: it is Java, or the master
         if number := jvm.killed_by:
             raise PeerError(
                 f"Spark's JVM was killed (signal {number}) while it started, by a user or by the "
                 "system for lack of memory (see its log). Free memory, or ask for less with --conf "
                 "spark.driver.memory=512m, then run again."
+            ) from error
+        if jvm.has_ended and (reason := reason_of_end()):
+            raise PeerError(
+                f"Spark's JVM did not start: {reason.rstrip('.')}. Correct the setting (--conf, "
+                "spark-defaults.conf or JAVA_TOOL_OPTIONS), then run again; if no setting is "
+                "wrong, run `wallaroo doctor`."
             ) from error
         raise PeerError(
             f"Spark did not start with master '{master}': {type(error).__name__}. "
