@@ -24,7 +24,7 @@ from wallaroo.dataflow.plan.join_sides import SIDES
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.errors import CheckpointError
 from wallaroo.state.log.layout import PLAN, read_plan
-from wallaroo.steps.joins.pairs import side_and_time
+from wallaroo.steps.joins.pair_entries import side_and_time
 from wallaroo.steps.windows.entries import AT_END, Slot, unpack_slot
 from wallaroo.steps.windows.grid import Grid
 from wallaroo.steps.windows.panes import PANE
@@ -97,7 +97,7 @@ class StepForms:
         if isinstance(part.sub, tuple):
             return {"timers": [_timer(_CLOCKS[str(part.sub[0])], *loads(part.raw))]}
         if kind in PAIR_KINDS and isinstance(part.sub, bytes) and not is_slot(part.sub):
-            return _waiting(part.sub, loads(part.raw))
+            return _waiting(part.sub, loads(part.raw), loads)
         if not is_slot(part.sub):
             raise ValueError("the entry is none of windows, joins or timers")
         assert isinstance(part.sub, bytes)
@@ -221,11 +221,17 @@ def _rows(kind: str, key: Key, sides: Any) -> dict[str, list[Form]]:
     }
 
 
-def _waiting(sub: bytes, value: Any) -> dict[str, list[Form]]:
-    """Return the form of an event that waits in a join of pairs."""
-    event, has_met, *rest = value
+def _waiting(sub: bytes, value: Any, loads: Loads) -> dict[str, list[Form]]:
+    """Return the form of events that wait in a join of pairs: a run of them, or one."""
     side, time_ns = side_and_time(sub)
-    form: Form = {"at": utc(time_ns), "event": _value(event), "has met one": has_met}
+    if isinstance(value, Packed):
+        raise TypeError("only the application can read it")
+    if len(value) == 3:
+        times, met, packed = value
+        events = zip(times, loads(packed), map(bool, met), strict=True)
+        return {SIDES[side]: [_waiting_event(*each) for each in events]}
+    event, has_met, *rest = value
+    form = _waiting_event(time_ns, event, has_met)
     if rest:
         form["until"] = utc(rest[0])
         if rest[1] is not None:
@@ -233,12 +239,13 @@ def _waiting(sub: bytes, value: Any) -> dict[str, list[Form]]:
     return {SIDES[side]: [form]}
 
 
+def _waiting_event(time_ns: int, event: Any, has_met: bool) -> Form:
+    return {"at": utc(time_ns), "event": _value(event), "has met one": has_met}
+
+
 def _interval_sides(value: Any) -> dict[str, list[Form]]:
     return {
-        name: [
-            {"at": utc(time_ns), "event": _value(event), "has met one": has_partner}
-            for time_ns, event, has_partner in events
-        ]
+        name: [_waiting_event(*each) for each in events]
         for name, events in zip(SIDES, value, strict=True)
     }
 

@@ -58,6 +58,8 @@ def build_pairs(step: IntervalJoin[Any], site: Site) -> Operator:
         over=None if over is None else calls_of(over.aggregation),
         entries=store.entries,
         due=store.due,
+        dumps=store.dumps,
+        loads=store.loads,
         now=time,
         emit=emit_at(site),
         failed=site.failed,

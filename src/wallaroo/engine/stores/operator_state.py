@@ -40,6 +40,7 @@ class OperatorState:
     ):
         self.groups = groups
         self.dumps = dumps
+        self.loads = loads
         self.entries = SortedState(open_reader(ENTRIES), groups, dumps, loads)
         self.due = DueIndex(open_reader(DUE), groups)
         self.due_processing = DueIndex(open_reader(DUE_PROCESSING), groups)

@@ -1,64 +1,48 @@
 """Joins of pairs at work: within a span, until a time of the left event's own, or without a span.
 
-Invariants, besides those of ``joins.machines``:
+Invariants, besides those of ``joins.machines`` and ``joins.pair_entries``:
 
-* Each event that waits is an entry of its own, named by side, time, and the batch that wrote it; so
-  a batch reads the other side's events that its own may meet, and writes what is new or has met one
-  for the first time.
-* An event that will be let go has a row in the order of time, named like its entry.
+* A batch reads the other side's entries that its events may meet, and writes what is new or has met
+  one for the first time.
+* An entry that will be let go has a row in the order of time, named like it.
 * Which events meet depends on their times alone; without a span, a late event has the time of the
   watermark that it came behind.
-* A key's one entry of earlier versions is split at its first touch, or when it is due.
+* A key's one entry of earlier versions is split at its first touch, or when it is due.  Until then
+  the key has no others.
 """
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
-from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from wallaroo.steps.joins.machines import Emit, Failed
-from wallaroo.steps.joins.step import HOW, LEFT, JoinSpec
+from wallaroo.steps.joins.pair_entries import (
+    AFTER_ALL,
+    OLD,
+    Run,
+    Single,
+    Waiting,
+    in_order,
+    names_from,
+    order_of_entry,
+    pack_sub,
+    runs_of,
+    side_and_time,
+    unmet_in,
+)
+from wallaroo.steps.joins.step import HOW, LEFT, RIGHT, JoinSpec
 from wallaroo.steps.losses import Cell
 from wallaroo.steps.times import as_nanoseconds
 from wallaroo.steps.windows.aggregation import BoundAggregation
-from wallaroo.steps.windows.entries import AT_END, Rows, Slot, order_of, pack_slot
+from wallaroo.steps.windows.entries import AT_END, Rows, order_of
 from wallaroo.steps.windows.interface import Now
 from wallaroo.steps.windows.spec import FINAL_WATERMARK, NO_WATERMARK, Window
 
-OLD = pack_slot(Slot(AT_END, 0))  # both sides of a key, in one entry of earlier versions
 NEVER = FINAL_WATERMARK  # the end of what is not let go, even when all input has ended
 LAST = AT_END - 1  # the last end there is
-_SUB = struct.Struct(">BQQL")  # side, time, batch, number within it
-_TIME_IN = struct.Struct(">BQ")
-_HALF = 1 << 63
-
-
-def pack_sub(side: int, time: int, batch: int, number: int) -> bytes:
-    """Return the name of an event's entry: bytes that sort as these do.
-
-    >>> pack_sub(0, -1, 9, 0) < pack_sub(0, 1, 2, 0) < pack_sub(0, 1, 2, 1) < pack_sub(1, 0, 0, 0)
-    True
-    """
-    return _SUB.pack(side, time + _HALF, batch, number)
-
-
-def side_and_time(sub: bytes) -> tuple[int, int]:
-    """Return whose event an entry is, and its time.
-
-    >>> side_and_time(pack_sub(1, -7, 2, 3))
-    (1, -7)
-    """
-    side, time = _TIME_IN.unpack_from(sub)
-    return side, time - _HALF
-
-
-def _from(side: int, time: int) -> bytes:
-    """Return a name that sorts before those of a side's events from a time on."""
-    return _TIME_IN.pack(side, time + _HALF)
 
 
 class Entries(Protocol):
@@ -87,6 +71,8 @@ class PairsOf(NamedTuple):
     over: BoundAggregation | None
     entries: Entries
     due: Rows
+    dumps: Callable[[Any], bytes]
+    loads: Callable[[bytes], Any]
     now: Now
     emit: Emit
     failed: Failed
@@ -95,37 +81,18 @@ class PairsOf(NamedTuple):
     batch: int
 
 
-class _Waiting:
-    """An event that waits for others."""
-
-    __slots__ = (
-        *("end", "event", "has_met", "is_changed", "is_gone", "is_new"),
-        *("side", "sub", "time", "total"),
-    )
-
-    def __init__(self, sub: bytes, event: Any, has_met: bool, end: int, total: Any = None):
-        self.sub = sub
-        self.side, self.time = side_and_time(sub)
-        self.event = event
-        self.has_met = has_met
-        self.end = end  # the last time of events that it meets; let go when the watermark is later
-        self.total = total  # accumulator of the right events it met, if they are aggregated
-        self.is_new = True
-        self.is_changed = False
-        self.is_gone = False
-
-
-_sub_of = attrgetter("sub")
 _time_of = attrgetter("time")
 
 
 class _Key:
-    """The known events of a key in this batch, by side, in the order of time."""
+    """The known events of a key in this batch, by side, in order."""
 
-    __slots__ = ("known_from", "rows")
+    __slots__ = ("fresh", "known_from", "rows", "runs")
 
     def __init__(self) -> None:
-        self.rows: tuple[list[_Waiting], list[_Waiting]] = ([], [])
+        self.rows: tuple[list[Any], list[Any]] = ([], [])
+        self.fresh: tuple[list[Waiting], list[Waiting]] = ([], [])  # those that become runs
+        self.runs: dict[bytes, Run] = {}  # stored ones, by name
         self.known_from = [NEVER, NEVER]  # stored events from this time on were read
 
 
@@ -137,8 +104,14 @@ class PairMachine:
         self._is_open = spec.is_open
         self._span = spec.ttl_ns if spec.is_open else spec.within_ns
         self._alone = HOW[spec.how]
+        self._are_single = [
+            side in self._alone or (side == LEFT and self._until is not None)
+            for side in (LEFT, RIGHT)
+        ]
         self._works = works
         self._keys: dict[Any, _Key] = {}
+        self._singles: list[tuple[Any, int, Single]] = []  # the new ones, with key and side
+        self._passed = NO_WATERMARK
         self._number = 0
 
     def process(self, key: Any, sided: tuple[int, Any]) -> None:
@@ -152,80 +125,115 @@ class PairMachine:
                 return
             time = now.watermark_ns
         try:
-            end = self._end(side, time, event)
+            end = self._end(side, time, event) if self._are_single[side] else NEVER
         except BaseException as error:
             self._works.failed(event, error, key)
             return
-        added = self._new(side, time, event, end)
-        waiting = self._known(key)
-        near = self._near(key, waiting, added)
+        known = self._keys.get(key)
+        if known is None:
+            known = self._keys[key] = _Key()
+        near = self._near(key, known, side, time, end)
+        added = self._add(key, known, side, time, event, end)
         if near and self._works.over is None:
-            self._pair(key, added, near)
+            self._pair(key, added, side, near)
         elif near:
-            self._add_up(key, added, near)
-        insort(waiting.rows[side], added, key=_sub_of)
+            self._add_up(key, added, side, near)
 
-    def _new(self, side: int, time: int, event: Any, end: int, has_met: bool = False) -> _Waiting:
+    def _add(
+        self,
+        key: Any,
+        known: _Key,
+        side: int,
+        time: int,
+        event: Any,
+        end: int,
+        has_met: bool = False,
+    ) -> Waiting:
         self._number += 1
-        sub = pack_sub(side, time, self._works.batch, self._number)
-        return _Waiting(sub, event, has_met, end)
+        order = time, self._works.batch, self._number
+        if self._are_single[side]:
+            single = Single(order, event, has_met, end)
+            self._singles.append((key, side, single))
+            added: Waiting = single
+        else:
+            added = Waiting(order, event, has_met)
+            known.fresh[side].append(added)
+        rows = known.rows[side]
+        if rows and rows[-1].time > time:
+            insort(rows, added, key=in_order)
+        else:
+            rows.append(added)
+        return added
 
     def _end(self, side: int, time: int, event: Any) -> int:
         """Return the last time of events that an event of this time meets."""
+        if self._until is not None and side == LEFT:
+            return min(as_nanoseconds(self._until(event)), LAST)
+        return self._end_of(time)
+
+    def _end_of(self, time: int) -> int:
+        """Return the same for an event that names no time of its own."""
         if self._until is not None:
-            return min(as_nanoseconds(self._until(event)), LAST) if side == LEFT else time
+            return time
         if self._span is not None:
             return min(time + self._span, LAST)
         return LAST if self._alone else NEVER
 
-    def _near(self, key: Any, known: _Key, own: _Waiting) -> list[_Waiting]:
+    def _near(self, key: Any, known: _Key, side: int, time: int, end: int) -> list[Any]:
         """Return the other side's events that an event meets, in the order of time."""
-        other = 1 - own.side
-        low, high = self._reach(own)
-        self._read(key, known, other, low)
+        other = 1 - side
+        low, high = self._reach(side, time, end)
+        if low < known.known_from[other]:
+            self._read(key, known, other, low)
         rows = known.rows[other]
+        if not rows:
+            return rows
         begin = bisect_left(rows, low, key=_time_of)
         near = rows[begin : bisect_right(rows, high, key=_time_of)]
         if self._until is not None and other == LEFT:
-            return [left for left in near if left.end >= own.time]
+            return [left for left in near if left.end >= time]
         return near
 
-    def _reach(self, own: _Waiting) -> tuple[int, int]:
-        time = own.time
+    def _reach(self, side: int, time: int, end: int) -> tuple[int, int]:
         if self._until is not None:
-            return (time, own.end) if own.side == LEFT else (NO_WATERMARK, time)
+            return (time, end) if side == LEFT else (NO_WATERMARK, time)
         if self._span is not None:
             return max(time - self._span, NO_WATERMARK), time + self._span
         return NO_WATERMARK, FINAL_WATERMARK
 
-    def _pair(self, key: Any, own: _Waiting, near: list[_Waiting]) -> None:
+    def _pair(self, key: Any, added: Waiting, side: int, near: list[Any]) -> None:
         """Emit an event with each of those that it meets."""
-        time = own.time
-        event = own.event
-        is_left = own.side == LEFT
-        own.has_met = True
+        time = added.time
+        event = added.event
+        is_left = side == LEFT
+        added.has_met = True
+        are_single = self._are_single[1 - side]
         result = self._result
         watermark = self._works.now.watermark_ns
         for other in near:
             if not other.has_met:
                 other.has_met = True
-                other.is_changed = other.end != NEVER
+                if are_single:
+                    other.is_changed = True
             at = time if time > other.time else other.time
             if is_left:
                 result(key, event, other.event, at, watermark)
             else:
                 result(key, other.event, event, at, watermark)
 
-    def _add_up(self, key: Any, own: _Waiting, near: list[_Waiting]) -> None:
+    def _add_up(self, key: Any, added: Waiting, side: int, near: list[Any]) -> None:
         """Add right events to the accumulators of the left events that they meet."""
         works = self._works
         assert works.over is not None
         for other in near:
-            left, right = (own, other) if own.side == LEFT else (other, own)
-            right.is_changed = right.is_changed or not right.has_met
+            left: Any = other
+            right: Waiting = added
+            if side == LEFT:
+                left = added
+                right = other
+            left.has_met = True
             left.is_changed = True
-            for each in (left, right):
-                each.has_met = True
+            right.has_met = True
             try:
                 total = works.over.initial() if left.total is None else left.total
                 changed = works.over.update(right.event, total)
@@ -245,127 +253,171 @@ class PairMachine:
 
     # -- stored events
 
-    def _known(self, key: Any) -> _Key:
-        """Return what is known of a key; its events of an earlier version become new ones."""
-        waiting = self._keys.get(key)
-        if waiting is None:
-            waiting = self._keys[key] = _Key()
-            before = self._works.entries.peek(key, OLD)
-            if before is not None:
-                self._works.entries.delete(key, OLD)
-                for side, rows in enumerate(waiting.rows):
-                    for time, event, has_met in before[side]:
-                        end = self._end(side, time, event)
-                        rows.append(self._new(side, time, event, end, has_met))
-                    rows.sort(key=_sub_of)
-        return waiting
-
     def _read(self, key: Any, known: _Key, side: int, low: int) -> None:
         """Read a key's stored events of a side from a time on, and some before it."""
         up_to = known.known_from[side]
-        if low >= up_to:
-            return
         begin = low
-        high = bytes([side + 1])
+        high = bytes([side + 1]) if side == LEFT else AFTER_ALL
         if up_to != NEVER:
             begin = max(low - (up_to - low), NO_WATERMARK)  # so a few reads are enough
-            high = _from(side, up_to)
+            high = names_from(side, up_to)
         known.known_from[side] = begin
-        rows = known.rows[side]
-        found = self._works.entries.between(key, _from(side, begin), high)
-        rows[:0] = [self._stored(sub, value) for sub, value in found]
-        rows.sort(key=_sub_of)
+        stored: list[Any] = []
+        old = None
+        for sub, value in self._works.entries.between(key, names_from(side, begin), high):
+            if sub == OLD:
+                old = value
+            elif self._are_single[side]:
+                stored.append(self._stored(side, sub, value))
+            else:
+                run = known.runs[sub] = Run(sub, value, self._works.loads)
+                stored += run.events
+        if stored:
+            rows = known.rows[side]
+            rows[:0] = stored
+            rows.sort(key=in_order)
+        elif side == LEFT and up_to == NEVER and not known.runs:
+            old = self._works.entries.peek(key, OLD)
+        if old is not None:
+            self._split(key, known, old)
 
-    def _stored(self, sub: bytes, value: tuple[Any, ...]) -> _Waiting:
-        event, has_met, *own = value
-        if own:
-            end, total = own
-            row = _Waiting(sub, event, has_met, end, total)
-        else:
-            row = _Waiting(sub, event, has_met, 0)
-            row.end = self._end(row.side, row.time, event)
-        row.is_new = False
-        return row
+    def _split(self, key: Any, known: _Key, old: Any) -> None:
+        """Make a key's events of an earlier version new ones."""
+        self._works.entries.delete(key, OLD)
+        for side, events in enumerate(old):
+            for time, event, has_met in events:
+                self._add(key, known, side, time, event, self._end(side, time, event), has_met)
+
+    def _stored(self, side: int, sub: bytes, value: tuple[Any, ...]) -> Single:
+        event, has_met, *rest = value
+        order = order_of_entry(sub)
+        end, total = rest or (self._end(side, order[0], event), None)
+        single = Single(order, event, has_met, end, total)
+        single.is_new = False
+        return single
 
     # -- the end of a batch
 
     def advance(self, watermark: int) -> None:
         """Let go of events that none can meet any more, with the results that this decides."""
-        gone: list[tuple[int, Any, _Waiting]] = []
+        self._passed = max(self._passed, watermark)
+        gone: list[tuple[int, Any, int, Single]] = []
         for row in self._works.due.take(watermark):
+            key = row.key
             sub: Any = row.sub
             if not isinstance(sub, bytes):
-                # This row is of an earlier version: its key's events are new ones from here on.
-                self._known(row.key)
+                old = self._works.entries.peek(key, OLD)
+                if old is not None:
+                    self._split(key, self._keys.setdefault(key, _Key()), old)
                 continue
-            waiting = self._find(row.key, sub)
-            if waiting is None:
+            side, time = side_and_time(sub)
+            if not self._are_single[side]:
+                self._drop_run(key, sub, self._end_of(time))
                 continue
-            if waiting.end >= watermark:  # the span is longer than it was
-                self._works.due.add(waiting.end + 1, row.key, sub)
+            single = self._find(key, side, sub)
+            if single is None:
                 continue
-            waiting.is_gone = True
-            self._works.entries.delete(row.key, sub)
-            gone.append((waiting.end, row.key, waiting))
-        for key, known in self._keys.items():
-            for rows in known.rows:
-                for waiting in rows:
-                    if waiting.is_new and waiting.end < watermark:
-                        waiting.is_gone = True
-                        gone.append((waiting.end, key, waiting))
-                rows[:] = [each for each in rows if not each.is_gone]
-        for _, key, waiting in sorted(gone, key=_in_turn):
-            self._let_go(key, waiting)
+            if single.end >= watermark:  # the span is longer than it was
+                self._works.due.add(single.end + 1, key, sub)
+                continue
+            self._works.entries.delete(key, sub)
+            gone.append((single.end, key, side, single))
+        for key, side, single in self._singles:
+            if single.end < watermark:
+                gone.append((single.end, key, side, single))
+        self._singles = [each for each in self._singles if each[2].end >= watermark]
+        for _, key, side, single in sorted(gone, key=_in_turn):
+            single.is_gone = True
+            self._let_go(key, side, single)
 
-    def _find(self, key: Any, sub: bytes) -> _Waiting | None:
+    def _drop_run(self, key: Any, sub: bytes, end: int) -> None:
+        """Remove a stored run of which none can meet others any more."""
+        works = self._works
+        if end >= self._passed:  # the span is longer than it was
+            works.due.add(end + 1, key, sub)
+            return
+        known = self._keys.get(key)
+        run = None if known is None else known.runs.pop(sub, None)
+        if run is not None:
+            works.unmatched[0] += sum(not event.has_met for event in run.events)
+        else:
+            value = works.entries.peek(key, sub)
+            works.unmatched[0] += 0 if value is None else unmet_in(value)
+        works.entries.delete(key, sub)
+
+    def _find(self, key: Any, side: int, sub: bytes) -> Single | None:
         known = self._keys.get(key)
         if known is not None:
-            rows = known.rows[sub[0]]  # the side
-            place = bisect_left(rows, sub, key=_sub_of)
-            if place < len(rows) and rows[place].sub == sub:
-                return rows[place]
+            order = order_of_entry(sub)
+            rows = known.rows[side]
+            place = bisect_left(rows, order, key=in_order)
+            if place < len(rows) and rows[place].order == order:
+                single: Single = rows[place]
+                return single
         value = self._works.entries.peek(key, sub)
-        return None if value is None else self._stored(sub, value)
+        return None if value is None else self._stored(side, sub, value)
 
-    def _let_go(self, key: Any, waiting: _Waiting) -> None:
-        side = waiting.side
-        decided = max(waiting.end, waiting.time)
+    def _let_go(self, key: Any, side: int, single: Single) -> None:
+        decided = max(single.end, single.time)
         other = None
         if self._works.over is not None and side == LEFT:
-            if waiting.total is not None:
+            if single.total is not None:
                 try:
-                    window = Window(waiting.time, waiting.end + 1)
-                    other = self._works.over.output(key, waiting.total, window)
+                    window = Window(single.time, single.end + 1)
+                    other = self._works.over.output(key, single.total, window)
                 except BaseException as error:
-                    self._works.failed(waiting.event, error, key)
+                    self._works.failed(single.event, error, key)
                     return
-        elif waiting.has_met:
+        elif single.has_met:
             return
         if other is None and side not in self._alone:
-            self._works.unmatched[0] += not waiting.has_met
+            self._works.unmatched[0] += not single.has_met
             return
-        left, right = (waiting.event, other) if side == LEFT else (None, waiting.event)
+        left, right = (single.event, other) if side == LEFT else (None, single.event)
         self._result(key, left, right, decided, decided)
 
     def store(self) -> None:
         """Write the events that are new, or have met others; keep nothing here."""
-        entries = self._works.entries
         for key, known in self._keys.items():
-            for waiting in chain.from_iterable(known.rows):
-                if waiting.is_new:
-                    entries.add(key, waiting.sub, self._packed(waiting))
-                    if waiting.end != NEVER:
-                        self._works.due.add(waiting.end + 1, key, waiting.sub)
-                elif waiting.is_changed:
-                    entries.put(key, waiting.sub, self._packed(waiting))
+            self._store_runs(key, known)
+            for side, rows in enumerate(known.rows):
+                if self._are_single[side]:
+                    for single in rows:
+                        if not single.is_gone:
+                            self._store_single(key, side, single)
         self._keys.clear()
+        self._singles.clear()
 
-    def _packed(self, waiting: _Waiting) -> tuple[Any, ...]:
-        if self._until is not None and waiting.side == LEFT:
-            return waiting.event, waiting.has_met, waiting.end, waiting.total
-        return waiting.event, waiting.has_met
+    def _store_runs(self, key: Any, known: _Key) -> None:
+        works = self._works
+        for run in known.runs.values():
+            value = run.changed()
+            if value is not None and self._end_of(0) != NEVER:
+                works.entries.put(key, run.sub, value)
+        for side, fresh in enumerate(known.fresh):
+            kept = [each for each in fresh if self._end_of(each.time) >= self._passed]
+            if len(kept) < len(fresh):
+                dropped = (each for each in fresh if self._end_of(each.time) < self._passed)
+                works.unmatched[0] += sum(not each.has_met for each in dropped)
+            kept.sort(key=in_order)
+            for sub, value in runs_of(side, works.batch, kept, works.dumps):
+                works.entries.add(key, sub, value)
+                end = self._end_of(side_and_time(sub)[1])
+                if end != NEVER:
+                    works.due.add(end + 1, key, sub)
+
+    def _store_single(self, key: Any, side: int, single: Single) -> None:
+        value: tuple[Any, ...] = single.event, single.has_met
+        if self._until is not None and side == LEFT:
+            value = *value, single.end, single.total
+        sub = pack_sub(side, *single.order)
+        if single.is_new:
+            self._works.entries.add(key, sub, value)
+            self._works.due.add(single.end + 1, key, sub)
+        elif single.is_changed:
+            self._works.entries.put(key, sub, value)
 
 
-def _in_turn(gone: tuple[int, Any, _Waiting]) -> Any:
-    end, key, waiting = gone
-    return end, order_of(key), waiting.sub
+def _in_turn(gone: tuple[int, Any, int, Single]) -> Any:
+    end, key, side, single = gone
+    return end, order_of(key), side, single.order

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from wallaroo.checkpoints.inspection.keyed import Part, StoredEntry
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.step_forms import StepForms, windows_in
 from wallaroo.monitoring.status_api.entities import answer
 from wallaroo.monitoring.status_api.queries import COUNTS, KEYS, OBJECT, SEARCH
+from wallaroo.steps.joins.pair_entries import Waiting, pack_sub, runs_of
 from wallaroo.steps.windows.spec import RangeWindowSpec
 
 Command = Callable[..., tuple[int, str, str]]
@@ -77,6 +80,26 @@ def test_joins_have_the_waiting_events_of_each_side(of_key: dict[str, Any]) -> N
     assert [each["value"] for each in of_key["deduped"]["seen"]] == [0, 1]
     first = of_key["windowed"]["windows"][0]
     assert [event["number"] for event in first["left"]] == [54]
+
+
+def test_a_run_of_a_joins_events_is_shown_event_by_event() -> None:
+    events = [Waiting((time, 3, time), f"event {time}", time == 2) for time in (1, 2)]
+    ((sub, value),) = runs_of(1, 3, events, pickle.dumps)
+    entry = StoredEntry("join", "a", b"", (Part(sub, pickle.dumps(value), 0),))
+    assert StepForms({"join": "open join"}).show(entry).value == {
+        "right": [
+            {"at": f"1970-01-01T00:00:00.00000000{time}Z", "event": f"event {time}"}
+            | {"has met one": time == 2}
+            for time in (1, 2)
+        ]
+    }
+
+
+def test_waiting_events_that_only_the_application_reads_are_shown_as_bytes() -> None:
+    part = Part(pack_sub(0, 1, 2, 0), b"own", 3)
+    entry = StoredEntry("join", "a", b"", (part,))
+    (shown,) = StepForms({"join": "open join"}).show(entry).value["entries"]
+    assert shown["value"] == {"$packed": b"own".hex()}
 
 
 def test_a_piece_with_rows_of_many_keys_shows_each_key_its_own(stored: Path) -> None:

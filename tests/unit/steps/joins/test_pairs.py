@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +24,8 @@ from tests.unit.steps.joins.test_joins import (
 from wallaroo.aggregations import Collect, Count, MaxBy
 from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.stores.sorted_state import DUE, ENTRIES, Groups, namespace
-from wallaroo.steps.joins.pairs import OLD
+from wallaroo.steps.joins import pair_entries
+from wallaroo.steps.joins.pair_entries import OLD, RUN_MAX
 from wallaroo.steps.windows.entries import ROW
 from wallaroo.testing import LocalApplication, run_local
 from wallaroo.testing.local_runner.entries import MemoryEntries
@@ -164,6 +166,58 @@ def test_only_the_events_that_come_are_written_and_read_by_their_times() -> None
         sizes.append(sum(len(value) for _, _, value in changes if value is not None))
 
     assert max(sizes[2:]) < 1.2 * min(sizes[2:])
+
+
+@pytest.mark.parametrize("how", HOWS)
+@settings(max_examples=15, deadline=None)
+@given(moments, moments, cuts, st.integers(1, 2))
+def test_runs_of_few_events_give_the_same_pairs(
+    how: str, left: list[Any], right: list[Any], cuts: list[int], run_max: int
+) -> None:
+    """A run's events span times of which a scan needs a part."""
+    sides = numbered(left, 0), numbered(right, 100)
+    within = keyed("l").join(keyed("rr"), within=wallaroo.nanoseconds(TTL), how=how)
+    in_order = [[(event, event[2]) for event in in_time(side)] for side in sides]
+    expected = paired(*in_order, lambda one, other: abs(one[1] - other[1]) <= TTL, how)
+    with mock.patch.object(pair_entries, "RUN_MAX", run_max):
+        assert run(within, list(sides), cuts, 1) == expected
+
+
+def test_a_keys_events_of_a_batch_are_few_entries() -> None:
+    """One entry, and one row of what is due, for up to RUN_MAX events of a side."""
+    joined = keyed("l").join(keyed("rr"), within=wallaroo.nanoseconds(1000))
+    runner = LocalRunner(plan_of(joined))
+    events = [("a", number, number) for number in range(2 * RUN_MAX + 1)]
+    done = runner.run_batch([[(0, runner.frames(0, pack(event)), 0) for event in events], []], 1)
+    runner.commit(done)
+    names = [namespace("join", kind) for kind in (ENTRIES, DUE)]
+    assert [len(runner.entries[name]) for name in names] == [3, 3]
+
+
+def test_events_of_runs_that_met_none_are_counted_once() -> None:
+    """Whether they meet others in their batch, in a later one, or never."""
+    joined = keyed("l").join(keyed("rr"), within=wallaroo.nanoseconds(2))
+    runner = LocalRunner(plan_of(joined))
+    counts = []
+    for lefts, rights in (
+        ([("a", 1, 10), ("a", 2, 11), ("a", 3, 15)], [("a", 4, 8)]),
+        ([], [("a", 5, 13)]),
+        ([("b", 6, 30)], []),
+        ([], [("b", 7, 90)]),
+        ([("c", 8, 200)], [("c", 9, 200)]),
+    ):
+        batches = ((0, lefts), (1, rights))
+        pieces = [
+            [(side, runner.frames(side, pack(each)), 0) for each in events]
+            for side, events in batches
+        ]
+        done = runner.run_batch(pieces, 2)
+        runner.commit(done)
+        counts.append(done.losses.get(("join", "unmatched"), 0))
+    ended = runner.run_batch([], 1, is_final=True).losses
+
+    assert counts == [0, 0, 0, 0, 2], "the events at 30 and 90"
+    assert not ended
 
 
 def test_state_of_an_earlier_version_goes_on() -> None:
