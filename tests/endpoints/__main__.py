@@ -19,15 +19,14 @@ import time
 from pathlib import Path
 
 from tests.endpoints.feeding import Feeding
-from tests.endpoints.interface import Output
 from tests.endpoints.report import Result, record
 from tests.endpoints.systems import ENDS, Ends, opened
 from tests.endpoints.trial import HOSTS, Trial
+from tests.endpoints.watching import Watching
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.options import HostKind
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.storage import LocalStorage
-from wallaroo.testing.verify.trial.ledger import Faults
 from wallaroo.testing.verify.trial.supervised import Supervised
 
 
@@ -42,6 +41,7 @@ def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
         run = Supervised(arguments, folder / "run.log", _quiet, program=program)
         commits = CommitLog(LocalStorage(str(checkpoint), False))
         feeding = Feeding(there.source, there.oracle, options.rate)
+        watching = Watching(there.sinks, there.oracle)
         trial = Trial(
             run,
             commits,
@@ -54,6 +54,7 @@ def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
         )
         run.start()
         feeding.start()
+        watching.start()
         try:
             trial.wait_for(lambda: bool(commits.batches()), "first commit")
             trial.disturb(options.faults, time.monotonic() + options.seconds)
@@ -66,7 +67,7 @@ def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
                 trial.unexplained.append(f"exit code {code} when it was asked to stop")
         finally:
             run.kill()
-        found = Faults()
+            found = watching.finish()
         outputs = sum(
             there.oracle.judge(number, sink.lines(), found)
             for number, sink in enumerate(there.sinks)
@@ -81,6 +82,7 @@ def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
         starts=run.starts,
         events=feeding.sent,
         outputs=outputs,
+        readings=watching.readings,
         faults=dict(sorted(trial.done.items())),
         lost=found.lost,
         duplicated=found.duplicated,
@@ -107,12 +109,7 @@ def _tried(ends: str, options: argparse.Namespace) -> Result:
 
 
 def _is_out(ends: Ends) -> bool:
-    counted = zip(ends.sinks, ends.oracle.due(), strict=True)
-    return all(_count(sink) >= due for sink, due in counted)
-
-
-def _count(sink: Output) -> int:
-    return sum(1 for _ in sink.known())
+    return all(ends.oracle.is_out(number, sink.known()) for number, sink in enumerate(ends.sinks))
 
 
 def _quiet(text: str) -> None:

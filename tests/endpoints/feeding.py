@@ -11,7 +11,6 @@ import time
 from tests.endpoints.interface import DELIVERY_S_MAX, Input
 from tests.endpoints.oracles import Oracle
 
-PORTION_S = 0.25
 PORTION_MAX = 5000
 
 
@@ -34,7 +33,7 @@ class Feeding(threading.Thread):
         began = time.monotonic()
         put = 0
         try:
-            while not self._stopping.wait(PORTION_S):
+            while not self._stopping.wait(self._end.portion_s):
                 due = int((time.monotonic() - began) * self._rate) - put
                 if due > 0:
                     put += due

@@ -21,6 +21,7 @@ class Input(ABC):
     """Where events are put; a key's events stay in order."""
 
     arguments: list[str]
+    portion_s = 0.25  # between two portions of events
 
     @abstractmethod
     def put(self, payloads: list[bytes]) -> None:
@@ -34,6 +35,7 @@ class Output(ABC):
     """Where lines are read from."""
 
     arguments: list[str]
+    is_watched = False  # whether the oracle judges what a reader sees at any moment
 
     @abstractmethod
     def lines(self) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ Where it runs: the verifier.
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -193,6 +194,10 @@ class KafkaOutput(Output):
         for _, (_, value) in self._read([0] * PARTITIONS):
             yield value
 
+    def _line(self, message: Any) -> bytes:
+        value: bytes = message.value()
+        return value
+
     def _read(self, starts: Sequence[int]) -> Iterator[tuple[int, tuple[int, bytes]]]:
         """Yield committed records from offsets on, with their partition and offset."""
         consumer: Any = Consumer(
@@ -211,13 +216,27 @@ class KafkaOutput(Output):
                 place = TopicPartition(self._topic, number, start)
                 _, end = consumer.get_watermark_offsets(place, DELIVERY_S_MAX)
                 consumer.assign([place])
-                yield from ((number, record) for record in _records(consumer, end))
+                for message in _records(consumer, end):
+                    yield number, (message.offset(), self._line(message))
         finally:
             consumer.close()
 
 
-def _records(consumer: Any, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield committed records with their offsets, up to ``end`` or to aborted ones alone.
+class KafkaChanges(KafkaOutput):
+    """The rows and tombstones of a topic: a deletion is the key and a dash."""
+
+    def __init__(self, broker: Broker, topic: str = "copied"):
+        super().__init__(broker, topic)
+        self.arguments[1] = "kafka rows"
+
+    def _line(self, message: Any) -> bytes:
+        key: bytes = message.key()
+        value = message.value()
+        return key + b" -" if value is None else json.loads(value)["line"].encode()
+
+
+def _records(consumer: Any, end: int) -> Iterator[Any]:
+    """Yield committed records, up to ``end`` or to aborted ones alone.
 
     The client reports no end of a partition to which records are added all the time.
     """
@@ -227,7 +246,7 @@ def _records(consumer: Any, end: int) -> Iterator[tuple[int, bytes]]:
             if message.error() is None:
                 if message.offset() >= end:
                     return
-                yield message.offset(), message.value()
+                yield message
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 return
             else:

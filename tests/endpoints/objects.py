@@ -6,29 +6,27 @@ Where it runs: the verifier.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow.parquet as pq
 
 from tests.connectors.files.s3.client import S3Client
 from tests.connectors.files.s3.server import S3Server
+from tests.endpoints.files import FoldersOutput
 from tests.endpoints.interface import Disturbed, Output
 
 BUCKET = "out"
 PARTS = "windows/part-"
+HOURS = "hours/"
 
 
-class S3Ends(Disturbed, Output):
-    """One server with a bucket."""
+class S3Ends(Disturbed):
+    """One server."""
 
     name = "S3 server"
 
     def __init__(self, server: S3Server):
         self._server = server
-        self._client = S3Client(server.port)
-        self._client.make_bucket(BUCKET)
-        self._read: dict[str, list[bytes]] = {}  # objects never change
-        self.arguments = ["--sink", "s3", "--port", str(server.port)]
 
     def pids(self) -> list[int]:
         assert self._server.process is not None
@@ -43,6 +41,16 @@ class S3Ends(Disturbed, Output):
         else:
             self._server.stop()
 
+
+class S3Output(Output):
+    """The objects of a sink without folders."""
+
+    def __init__(self, server: S3Server):
+        self._client = S3Client(server.port)
+        self._client.make_bucket(BUCKET)
+        self._read: dict[str, list[bytes]] = {}  # objects never change
+        self.arguments = ["--sink", "s3", "--port", str(server.port)]
+
     def lines(self) -> Iterator[bytes]:
         for name in sorted(self._client.names(BUCKET)):
             if name.startswith(PARTS):  # the server lists its own files of broken uploads, too
@@ -53,3 +61,20 @@ class S3Ends(Disturbed, Output):
             table = pq.read_table(io.BytesIO(self._client.content(BUCKET, name)))
             self._read[name] = [line.encode() for line in table["line"].to_pylist()]
         return self._read[name]
+
+
+class S3Folders(FoldersOutput):
+    """Folders in a bucket."""
+
+    def __init__(self, server: S3Server):
+        super().__init__()
+        self._client = S3Client(server.port)
+        self._client.make_bucket(BUCKET)
+        self.arguments = ["--sink", "s3 folders", "--port", str(server.port)]
+
+    def _names(self) -> Iterable[str]:
+        names = self._client.names(BUCKET)
+        return [name.removeprefix(HOURS) for name in names if name.startswith(HOURS)]
+
+    def _content(self, name: str) -> bytes:
+        return self._client.content(BUCKET, HOURS + name)

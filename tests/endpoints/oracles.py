@@ -51,6 +51,14 @@ class Oracle(ABC):
     def due(self) -> Sequence[int]:
         """Return how many lines must come out of each sink by themselves."""
 
+    def is_out(self, sink: int, lines: Iterable[bytes]) -> bool:
+        """Return whether everything has come out of a sink that must by itself."""
+        return sum(1 for _ in lines) >= self.due()[sink]
+
+    def watch(self, sink: int, lines: Iterable[bytes], faults: Faults) -> None:
+        """Judge what a reader sees at a moment, if the sink is a table that is watched."""
+        raise NotImplementedError
+
     @abstractmethod
     def judge(self, sink: int, lines: Iterable[bytes], faults: Faults) -> int:
         """Compare what came out of a sink with all input so far; return the number of lines."""

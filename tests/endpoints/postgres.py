@@ -14,6 +14,8 @@ import psycopg
 
 from tests.connectors.postgres.server import Server
 from tests.endpoints.interface import DELIVERY_S_MAX, Disturbed, Input, Output
+from tests.endpoints.table_oracles import DELETED_EVERY
+from tests.verification.applications.sequence import EVENT
 
 RETRY_S = 0.1
 PREPARED_MAX = 8  # the server takes ten
@@ -24,9 +26,8 @@ INSERT = "INSERT INTO input (number, payload) VALUES (%s, %s)"
 class PostgresEnds(Disturbed):
     """One server.  Killed, it is ended at once, as in a crash, and recovers from its log."""
 
-    name = "PostgreSQL server"
-
-    def __init__(self, server: Server):
+    def __init__(self, server: Server, name: str = "PostgreSQL server"):
+        self.name = name
         self._server = server
 
     def pids(self) -> list[int]:
@@ -50,6 +51,21 @@ class PostgresOutput(Output):
 
     def lines(self) -> Iterator[bytes]:
         for (line,) in self._server.ask(f"SELECT line FROM {self._table} ORDER BY id"):
+            yield line.encode()
+
+
+class PostgresRows(Output):
+    """A table with a row for each key."""
+
+    is_watched = True
+
+    def __init__(self, server: Server):
+        self._server = server
+        server.ask("CREATE TABLE copied (key bigint PRIMARY KEY, line text)")
+        self.arguments = ["--sink", "postgres rows", "--dsn", server.dsn, "--target", "copied"]
+
+    def lines(self) -> Iterator[bytes]:
+        for (line,) in self._server.ask("SELECT line FROM copied"):
             yield line.encode()
 
 
@@ -102,16 +118,56 @@ class PostgresInput(Input):
             del self._prepared[name]
 
     def _do(self, work: Callable[[Any], None]) -> None:
-        """Do what can be repeated until it is done."""
-        until = time.monotonic() + DELIVERY_S_MAX
-        while True:
-            try:
-                with psycopg.connect(self._server.dsn, autocommit=True) as connection:
-                    return work(connection)
-            except psycopg.Error:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(RETRY_S)
+        _do(self._server, work)
+
+
+class ChangesInput(Input):
+    """A table of which rows are inserted, updated and deleted, a portion a transaction."""
+
+    def __init__(self, server: Server):
+        self.arguments = ["--source", "changes", "--changes", server.dsn]
+        self._server = server
+        self._put = 0
+        server.ask("CREATE TABLE portions (number bigint PRIMARY KEY)")
+        server.ask("CREATE TABLE items (key bigint PRIMARY KEY, number bigint)")
+        server.ask("ALTER TABLE items REPLICA IDENTITY FULL")
+        server.ask("CREATE PUBLICATION items FOR TABLE items")
+        server.ask("SELECT pg_create_logical_replication_slot('wallaroo_sequence', 'pgoutput')")
+
+    def put(self, payloads: list[bytes]) -> None:
+        self._put += 1
+
+        def change(connection: Any) -> None:
+            with connection.transaction():
+                portion = "INSERT INTO portions VALUES (%s) ON CONFLICT DO NOTHING"
+                if connection.execute(portion, (self._put,)).rowcount:
+                    for key, number in map(EVENT.unpack, payloads):
+                        _change(connection, key, number)
+
+        _do(self._server, change)
+
+
+def _change(connection: Any, key: int, number: int) -> None:
+    """Make a key's change with this number."""
+    if number % DELETED_EVERY == 0:
+        connection.execute("DELETE FROM items WHERE key = %s", (key,))
+    elif number % DELETED_EVERY == 1:
+        connection.execute("INSERT INTO items VALUES (%s, %s)", (key, number))
+    else:
+        connection.execute("UPDATE items SET number = %s WHERE key = %s", (number, key))
+
+
+def _do(server: Server, work: Callable[[Any], None]) -> None:
+    """Do what can be repeated until it is done."""
+    until = time.monotonic() + DELIVERY_S_MAX
+    while True:
+        try:
+            with psycopg.connect(server.dsn, autocommit=True) as connection:
+                return work(connection)
+        except psycopg.Error:
+            if time.monotonic() > until:
+                raise
+            time.sleep(RETRY_S)
 
 
 def _insert(connection: Any, rows: list[tuple[int, bytes]], is_prepared: bool) -> None:

@@ -16,6 +16,13 @@ from tests.endpoints.interface import DELIVERY_S_MAX, Disturbed, Input, Output, 
 
 RETRY_S = 0.1
 FIELD = "payload"
+ROWS = """
+local lines = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+    table.insert(lines, redis.call('HGET', key, 'line'))
+end
+return lines
+"""
 
 
 class RedisEnds(Disturbed):
@@ -97,6 +104,21 @@ class RedisOutput(Output):
             pause(away_s)
         finally:
             _do(self._server, give)
+
+
+class RedisRows(Output):
+    """All hashes whose names have a prefix, read at one moment."""
+
+    is_watched = True
+
+    def __init__(self, server: RedisServer, prefix: str = "row"):
+        self.arguments = ["--sink", "redis rows", "--redis", server.url, "--target", prefix]
+        self._server = server
+        self._prefix = prefix
+
+    def lines(self) -> Iterator[bytes]:
+        with redis.Redis.from_url(self._server.url, socket_timeout=30.0) as client:
+            yield from client.eval(ROWS, 0, f"{self._prefix}:*")
 
 
 def _do(server: RedisServer, work: Callable[[Any], None]) -> None:

@@ -38,6 +38,7 @@ class Result:
     wrong: int
     unexplained: list[str]
     host: str = HostKind.MICRO_BATCH.value  # or resident, in-process
+    readings: int = 0  # of tables, while they were written
 
     @property
     def row(self) -> str:
@@ -68,8 +69,9 @@ class Result:
             f"{self.ends} on {self.host}, seed {self.seed}: {sum(self.faults.values())} faults in "
             f"{self.seconds} s, {self.starts} starts",
             "  " + ", ".join(f"{name} {count}" for name, count in self.faults.items()),
-            f"  events {self.events:,}  outputs {self.outputs:,}  lost {self.lost:,}  duplicated "
-            f"{self.duplicated:,}  out of order {self.out_of_order:,}  wrong {self.wrong:,}",
+            f"  events {self.events:,}  outputs {self.outputs:,}  readings {self.readings:,}  "
+            f"lost {self.lost:,}  duplicated {self.duplicated:,}  "
+            f"out of order {self.out_of_order:,}  wrong {self.wrong:,}",
             *(f"  {line}" for line in self.unexplained),
             f"  verdict: {self.verdict}",
         ]

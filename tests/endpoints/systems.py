@@ -17,19 +17,28 @@ from tests.connectors.kafka.broker import running_broker
 from tests.connectors.nats.server import running_nats
 from tests.connectors.postgres.server import running_server
 from tests.connectors.redis.server import running_redis
-from tests.endpoints.files import FileOutput, LogInput
+from tests.endpoints.files import FileOutput, LocalFolders, LogInput
 from tests.endpoints.interface import PARTITIONS, Disturbed, Input, Output
-from tests.endpoints.kafka import KafkaEnds, KafkaInput, KafkaOutput, TopicsInput
+from tests.endpoints.kafka import KafkaChanges, KafkaEnds, KafkaInput, KafkaOutput, TopicsInput
+from tests.endpoints.lake import DeltaOutput, IcebergOutput, SparkFiles
 from tests.endpoints.nats import NATSEnds, NATSInput, NATSOutput
-from tests.endpoints.objects import S3Ends
+from tests.endpoints.objects import S3Ends, S3Folders, S3Output
 from tests.endpoints.oracles import Numbers, Oracle, Sessions
-from tests.endpoints.postgres import PostgresEnds, PostgresInput, PostgresOutput
+from tests.endpoints.postgres import (
+    ChangesInput,
+    PostgresEnds,
+    PostgresInput,
+    PostgresOutput,
+    PostgresRows,
+)
 from tests.endpoints.programs import Program, SinkProgram, SourceProgram
-from tests.endpoints.redis import RedisEnds, RedisInput, RedisOutput
+from tests.endpoints.redis import RedisEnds, RedisInput, RedisOutput, RedisRows
 from tests.endpoints.sqlite import SQLiteOutput
+from tests.endpoints.table_oracles import Appended, Copies, Hours, Kind
 from tests.endpoints.trial import Trial
 
 BLOCKED_S_MAX = 3.0  # of a few starts
+LOGICAL = ("wal_level=logical",)
 STOPPED_SHARE = 0.4  # of changes of a topic
 Deed = Callable[[Trial], None]
 Opening = Callable[[Path, int], AbstractContextManager["Ends"]]
@@ -148,8 +157,8 @@ def _connector_to_connector(folder: Path, seed: int) -> Iterator[Ends]:
 @contextmanager
 def _replayable_to_s3(folder: Path, seed: int) -> Iterator[Ends]:
     with running_s3(folder / "s3") as server:
-        objects = S3Ends(server)
-        yield Ends(Numbers(seed), LogInput(folder), [objects], [objects])
+        sinks = [S3Output(server)]
+        yield Ends(Numbers(seed), LogInput(folder), sinks, [S3Ends(server)])
 
 
 @contextmanager
@@ -193,6 +202,67 @@ def _redis_to_two_redis(folder: Path, seed: int) -> Iterator[Ends]:
         yield Ends(Numbers(seed, 2), RedisInput(server), sinks, [RedisEnds(server)], deeds)
 
 
+@contextmanager
+def _changes_to_rows(folder: Path, seed: int) -> Iterator[Ends]:
+    with (
+        running_server(*LOGICAL) as server,
+        running_server() as target,
+        running_redis(folder / "redis") as redis,
+        running_broker(folder / "broker") as broker,
+    ):
+        systems = [
+            PostgresEnds(server, "PostgreSQL source"),
+            PostgresEnds(target),
+            RedisEnds(redis),
+            KafkaEnds(broker),
+        ]
+        sinks = [PostgresRows(target), RedisRows(redis), KafkaChanges(broker)]
+        oracle = Copies(seed, [Kind.WHOLE, Kind.ROWS, Kind.LOG])
+        yield Ends(oracle, ChangesInput(server), sinks, systems)
+
+
+@contextmanager
+def _changes_to_lake(folder: Path, seed: int) -> Iterator[Ends]:
+    with (
+        running_server(*LOGICAL) as server,
+        running_server() as catalog,
+        running_s3(folder / "s3") as store,
+    ):
+        systems = [
+            PostgresEnds(server, "PostgreSQL source"),
+            PostgresEnds(catalog, "catalog's PostgreSQL server"),
+            S3Ends(store),
+        ]
+        sinks = [
+            DeltaOutput(store.port, "delta rows"),
+            IcebergOutput(catalog.port, folder, "iceberg rows"),
+        ]
+        yield Ends(Copies(seed, [Kind.WHOLE] * 2), ChangesInput(server), sinks, systems)
+
+
+@contextmanager
+def _spark_to_lake(folder: Path, seed: int) -> Iterator[Ends]:
+    with running_server() as catalog, running_s3(folder / "s3") as store:
+        systems = [PostgresEnds(catalog, "catalog's PostgreSQL server"), S3Ends(store)]
+        sinks = [
+            DeltaOutput(store.port, "delta"),
+            IcebergOutput(catalog.port, folder, "iceberg"),
+        ]
+        yield Ends(Appended(seed, 2), SparkFiles(folder), sinks, systems)
+
+
+@contextmanager
+def _replayable_to_folders(folder: Path, seed: int) -> Iterator[Ends]:
+    yield Ends(Hours(seed, PARTITIONS), LogInput(folder), [LocalFolders(folder)])
+
+
+@contextmanager
+def _replayable_to_s3_folders(folder: Path, seed: int) -> Iterator[Ends]:
+    with running_s3(folder / "s3") as server:
+        sinks = [S3Folders(server)]
+        yield Ends(Hours(seed, PARTITIONS), LogInput(folder), sinks, [S3Ends(server)])
+
+
 ENDS: dict[str, Opening] = {
     "kafka-kafka": _kafka_to_kafka,
     "topics-2kafka": _topics_to_two_kafka,
@@ -206,6 +276,11 @@ ENDS: dict[str, Opening] = {
     "nats-nats": _nats_to_nats,
     "nats-2nats": _nats_to_two_nats,
     "redis-2redis": _redis_to_two_redis,
+    "changes-rows": _changes_to_rows,
+    "changes-lake": _changes_to_lake,
+    "spark-lake": _spark_to_lake,
+    "replayable-folders": _replayable_to_folders,
+    "replayable-s3folders": _replayable_to_s3_folders,
 }
 
 

@@ -18,6 +18,7 @@ from tests.endpoints.feeding import Feeding
 from tests.endpoints.interface import Disturbed
 from wallaroo.cli.verify.command import IN_PROCESS_PROGRAM
 from wallaroo.options import HostKind
+from wallaroo.processes.roles import Role, run_processes
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.testing.verify.trial.processes import find, kill
 from wallaroo.testing.verify.trial.supervised import Supervised
@@ -31,6 +32,8 @@ OUTPUT_POLL_S = 1.0
 SYSTEM = "system"  # one of the ends
 NOT_STARTED = "before the first batch"  # a run that begins waits for 30 seconds only
 DEED = "deed"  # another one that the ends know
+FEEDER = "feeder"
+SOURCE_JVM = "source's JVM"  # of the Spark that reads a source, below its feeder
 KILLED, HELD, RESTARTED = "killed", "held", "restarted"
 WAYS = {KILLED: 5, HELD: 4, RESTARTED: 2}
 RESTARTABLE = ("driver", SYSTEM)  # the others end with it, or are started again by it
@@ -49,7 +52,16 @@ class Host:
     weights: Mapping[str, int]
 
 
-ON_SPARK = {"worker": 32, SYSTEM: 24, DEED: 12, "ingress": 8, "driver": 1, "jvm": 1}
+ON_SPARK = {
+    "worker": 32,
+    SYSTEM: 24,
+    DEED: 12,
+    "ingress": 8,
+    FEEDER: 8,
+    SOURCE_JVM: 4,
+    "driver": 1,
+    "jvm": 1,
+}
 HOSTS = {
     **{
         kind.value: Host(
@@ -62,7 +74,7 @@ HOSTS = {
     "in-process": Host(
         IN_PROCESS_PROGRAM,
         ("--batch-time", "0.5"),
-        {SYSTEM: 4, DEED: 3, "ingress": 2, "driver": 4},
+        {SYSTEM: 4, DEED: 3, "ingress": 2, FEEDER: 2, SOURCE_JVM: 2, "driver": 4},
     ),
 }
 
@@ -151,7 +163,7 @@ class Trial:
             self.unexplained.append(f"exit code {code} when it was asked to stop")
 
     def _strike(self) -> None:
-        processes = {kind.value: pids for kind, pids in find(self.run.pid).items() if pids}
+        processes = _disturbable(self.run.pid)
         there = {SYSTEM: bool(self.systems), DEED: bool(self.deeds)}
         kinds = [kind for kind in self.weights if there.get(kind, kind in processes)]
         if not kinds:
@@ -209,3 +221,14 @@ class Trial:
             self.has_cause = False
         if self.feeding.error is not None:
             raise self.feeding.error
+
+
+def _disturbable(root: int) -> dict[str, list[int]]:
+    """Return the running processes of the run whose driver is ``root``, by kind."""
+    processes = {kind.value: pids for kind, pids in find(root).items()}
+    running = run_processes(root)
+    feeders = [pid for pid, process in running.items() if process.role is Role.FEEDER]
+    below = [pid for pid in processes["jvm"] if pid in running and running[pid].parent in feeders]
+    processes["jvm"] = [pid for pid in processes["jvm"] if pid not in below]
+    processes |= {FEEDER: feeders, SOURCE_JVM: below}
+    return {kind: pids for kind, pids in processes.items() if pids}
