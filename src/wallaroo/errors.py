@@ -107,6 +107,10 @@ class CheckpointError(WallarooError):
     """A checkpoint that cannot be used as it is.  The text names the file and the ways out."""
 
 
+class InUseError(CheckpointError):
+    """A checkpoint that another run uses, or claimed first."""
+
+
 class TakenOverError(CheckpointError):
     """The end of a run whose checkpoint another run took over."""
 

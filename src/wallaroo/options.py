@@ -49,6 +49,15 @@ FRESH_OR_TAKEN_OVER = (
 )
 
 
+STANDBY_AFTER_S = 3.0
+STANDBY_LEAST_S = 1.0  # a lease is renewed twice a second
+STANDBY_TOO_SOON = f"Give at least {STANDBY_LEAST_S:g} second: a leader renews its lease in 0.5 s."
+STANDBY_ALONE = (
+    "A standby continues the checkpoint of the run that leads. Give it that checkpoint, and "
+    "neither fresh, nor take-over, nor until-now."
+)
+
+
 class Latency(StrEnum):
     """Former modes: the micro-batch host, and resident tasks that commit as often as they can."""
 
@@ -73,6 +82,9 @@ class RunOptions:
     """Delete what the checkpoint holds first."""
     is_taking_over: bool = False
     """Continue in place of a run that holds the checkpoint: it commits and sends nothing more."""
+    standby_after_s: float | None = None
+    """Stand by: wait until the run that leads the checkpoint shows no sign of life for so long, and
+    continue in its place.  None: begin at once."""
     tasks: int | None = None
     """Tasks per stage at most; None: one per core."""
     min_workers: int = 1
@@ -146,6 +158,11 @@ class RunOptions:
             object.__setattr__(self, "checkpoint", Path(self.checkpoint))
         if self.is_fresh and self.is_taking_over:
             raise ValueError(FRESH_OR_TAKEN_OVER)
+        if self.standby_after_s is not None:
+            if self.is_fresh or self.is_taking_over or self.until_now or self.checkpoint is None:
+                raise ValueError(STANDBY_ALONE)
+            if not self.standby_after_s >= STANDBY_LEAST_S:
+                raise ValueError(f"standby_after_s={self.standby_after_s}: {STANDBY_TOO_SOON}")
         if self.host is None:
             return
         if self.host not in tuple(HostKind):
@@ -227,6 +244,7 @@ class RunChanges(TypedDict, total=False):
     checkpoint: Path | str | None
     is_fresh: bool
     is_taking_over: bool
+    standby_after_s: float | None
     tasks: int | None
     min_workers: int
     batch_time_s: float

@@ -22,7 +22,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.monitoring.metrics.status import WorkerStatus
 from wallaroo.runtime.batch.admission import Admission
 from wallaroo.runtime.batch.batches import Batches, WarmUp
-from wallaroo.runtime.tasks.job import BatchJob
+from wallaroo.runtime.tasks.job import BatchJob, Deployment
 from wallaroo.runtime.tasks.task_runner import TaskRunner
 
 Enter = Callable[[str], None]  # begins a phase of the start; raises if the run is to stop
@@ -71,6 +71,12 @@ class Host(TaskRunner, Protocol):
 
     def open(self, site: RunFolders, enter: Enter) -> None:
         """Start the processes that run tasks."""
+
+    def keep_warm(self, deployment: Deployment) -> None:
+        """Keep processes that run tasks alive, the application imported, before ``start``.
+
+        Raises PeerError if they have gone.  Only for hosts whose tasks run on this machine.
+        """
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
         """Warm up and begin with batches; return when the first one may come."""
@@ -128,6 +134,9 @@ class OnThisMachine:
 
     def workers(self) -> tuple[WorkerStatus, ...]:
         return ()
+
+    def keep_warm(self, deployment: Deployment) -> None:
+        """Do nothing: tasks run in this process."""
 
     def discard(self) -> None:
         """Do nothing: nothing is begun before ``open``."""

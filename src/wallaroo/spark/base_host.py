@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from wallaroo.options import RunOptions
@@ -13,11 +16,14 @@ from wallaroo.runtime.batch.batches import Batches
 from wallaroo.runtime.batch.trigger import Trigger
 from wallaroo.runtime.host import Enter, RunFolders
 from wallaroo.runtime.tasks.busy_workers import describe_workers
+from wallaroo.runtime.tasks.job import Deployment, plan_of
 from wallaroo.spark.cluster.cluster import NO_WORKERS, Cluster, Placement
 from wallaroo.spark.session.host_session import HostSession
 from wallaroo.spark.session.shipping import ship
 from wallaroo.spark.session.shuffles import ShuffleCleaner
+from wallaroo.spark.session.spark_errors import GONE, failure_of
 
+WARM_TASK_S = 0.2  # a task that only imports leaves others time to get processes of their own
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -31,6 +37,12 @@ class Work:
 
 
 SomeWork = TypeVar("SomeWork", bound=Work)
+
+
+def _import_application(deployment: Deployment, rows: Iterable[object]) -> None:
+    list(rows)  # unread rows keep Spark from using this process again
+    plan_of(deployment)
+    time.sleep(WARM_TASK_S)
 
 
 class SparkHost(Generic[SomeWork]):
@@ -79,6 +91,15 @@ class SparkHost(Generic[SomeWork]):
         if not self.is_local:
             enter("shipping the application to the workers")
             ship(self._session.context, self._options.module_paths, site.scratch)
+
+    def keep_warm(self, deployment: Deployment) -> None:
+        context = self._session.context
+        tasks = context.defaultParallelism
+        try:
+            rows = context.parallelize(range(tasks), tasks)
+            rows.foreachPartition(partial(_import_application, deployment))
+        except GONE as error:
+            raise failure_of(None, error) from error
 
     def _cluster(self, batches: Batches, cleaner: ShuffleCleaner, are_resident: bool) -> Cluster:
         """Return the hosts that batches run on; ``are_resident`` as in ``Placement``."""

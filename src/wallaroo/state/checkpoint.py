@@ -46,7 +46,7 @@ from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.ownership import Ownership
 from wallaroo.durable.whole_file import sync_folder
-from wallaroo.errors import CheckpointError, PeerError, TakenOverError
+from wallaroo.errors import CheckpointError, InUseError, PeerError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.log.commits import Commit, CommitLog
 from wallaroo.state.log.layout import (
@@ -140,25 +140,31 @@ def open_checkpoint(
     *,
     up_to: int | None = None,
     is_taking_over: bool = False,
+    after: int | None = None,
     stored: StoredCheckpoint | None = None,
 ) -> Checkpoint:
     """Open (or begin) the checkpoint in ``root``, lock it, and own it from here on.
 
     ``up_to`` is for a rollback to that commit: newer ones may be damaged, and the rollback may have
     been interrupted before.  With ``is_taking_over`` a run that holds the lock is no reason to
-    refuse: it commits nothing from here on, and ends when it next asks.  ``stored`` is the log of
-    which the folder is a cache.
+    refuse: it commits nothing from here on, and ends when it next asks.  With ``after`` nothing is
+    changed unless the claim is the next one after that epoch: of several standbys, one begins.
+    ``stored`` is the log of which the folder is a cache.
 
-    Raises CheckpointError if another run holds it, or if it was made by another format or is
-    damaged; PeerError if the disk cannot be written or the folder belongs to another user.
+    Raises InUseError if another run holds it or was first to claim it, CheckpointError if it was
+    made by another format or is damaged; PeerError if the disk cannot be written or the folder
+    belongs to another user.
     """
+    claim: Claim | None = None
     try:
         if root.is_dir():
             _reject_foreign(root)  # before its mode is changed: it may be any folder
         make_private(root, is_durable=is_durable)
+        if is_taking_over and after is not None:  # who loses this must not have replaced the lock
+            claim = _claimed(root, is_durable, is_fresh, up_to, after)
         lock, is_replaced = _locked(root, is_taking_over)
     except LockedError as error:
-        raise CheckpointError(
+        raise InUseError(
             f"checkpoint {root} is in use by {error.holder or 'another process'}. Stop that run, "
             f"or give this one a folder of its own. If it hangs, or its host is out of reach, "
             f"`wallaroo run --take-over` continues in its place."
@@ -167,17 +173,12 @@ def open_checkpoint(
         raise PeerError(
             f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder."
         ) from error
-    claim: Claim | None = None
     try:
-        if up_to is None and not is_fresh:
-            _reject_half_rolled_back(root)
         if stored is None:
             _reject_cache(root)
         else:
             stored.claim(is_fresh=is_fresh, is_taking_over=is_taking_over)
-        if (root / FORMAT).exists() and not (is_fresh or (root / EMPTYING).exists()):
-            read_identity(root)  # what cannot be read here is not taken over
-        claim = _claimed(root, is_durable)
+        claim = claim or _claimed(root, is_durable, is_fresh, up_to, after)
         identity = _prepared(root, is_durable, is_fresh, claim.ownership, stored)
         storage = LocalStorage(str(root), is_durable)
         if stored is not None:
@@ -212,9 +213,15 @@ def _locked(root: Path, is_taking_over: bool) -> tuple[IO[bytes], bool]:
         os.close(descriptor)  # replaced meanwhile
 
 
-def _claimed(root: Path, is_durable: bool) -> Claim:
+def _claimed(
+    root: Path, is_durable: bool, is_fresh: bool, up_to: int | None, after: int | None
+) -> Claim:
+    if up_to is None and not is_fresh:
+        _reject_half_rolled_back(root)
+    if (root / FORMAT).exists() and not (is_fresh or (root / EMPTYING).exists()):
+        read_identity(root)  # what cannot be read here is not taken over
     try:
-        return make_claim(root, is_durable)
+        return make_claim(root, is_durable, after)
     except OSError as error:
         raise _unwritable(root, error) from error
 

@@ -17,7 +17,17 @@ from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
 from wallaroo.network.tls import TLS
-from wallaroo.options import FRESH_OR_TAKEN_OVER, LATENCY_MS, HostKind, Latency, RunOptions
+from wallaroo.options import (
+    FRESH_OR_TAKEN_OVER,
+    LATENCY_MS,
+    STANDBY_AFTER_S,
+    STANDBY_ALONE,
+    STANDBY_LEAST_S,
+    STANDBY_TOO_SOON,
+    HostKind,
+    Latency,
+    RunOptions,
+)
 from wallaroo.sources.interface import FedBy
 from wallaroo.state.store.objects import is_store_url
 
@@ -74,6 +84,20 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         action="store_true",
         help="continue in place of a run that holds the checkpoint and hangs or is out of reach; "
         "it commits and sends nothing more",
+    )
+    add(
+        "--standby",
+        action="store_true",
+        help="wait, warm, until the run that leads the checkpoint ends without a stop or shows no "
+        "sign of life, then continue in its place",
+    )
+    add(
+        "--standby-after",
+        type=_standby_after,
+        default=STANDBY_AFTER_S,
+        metavar="SECONDS",
+        help="with --standby: take over a leader that has shown no sign of life for so long "
+        "(default: %(default)s)",
     )
     add(
         "--allow-incompatible",
@@ -260,6 +284,13 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _standby_after(text: str) -> float:
+    seconds = _seconds(text)
+    if seconds < STANDBY_LEAST_S:
+        raise argparse.ArgumentTypeError(f"{text} is too short. {STANDBY_TOO_SOON}")
+    return seconds
+
+
 def latency_target(text: str) -> Latency | float:
     """Parse a target in milliseconds, or a former mode."""
     if text in tuple(Latency):
@@ -310,11 +341,18 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     if options.fresh and options.take_over:
         problem = Problem("wallaroo run", "", "--fresh and --take-over:", FRESH_OR_TAKEN_OVER)
         raise PipelineError(problem)
+    if options.standby and (
+        options.fresh or options.take_over or options.until_now or options.checkpoint is None
+    ):
+        raise PipelineError(
+            Problem("wallaroo run", "", "--standby with other options:", STANDBY_ALONE)
+        )
     return RunOptions(
         master=options.master,
         checkpoint=options.checkpoint,
         is_fresh=options.fresh,
         is_taking_over=options.take_over,
+        standby_after_s=options.standby_after if options.standby else None,
         tasks=options.tasks,
         min_workers=options.min_workers,
         batch_time_s=options.batch_time,

@@ -56,6 +56,7 @@ WORKERS_SHOWN = 16  # a larger table would push everything else off the screen
 LAGS_SHOWN = 6  # partitions of a source
 _STATE_STYLES = {
     RunState.STARTING: "yellow",
+    RunState.STANDBY: "cyan",
     RunState.RUNNING: "green",
     RunState.STOPPING: "yellow",
     RunState.STOPPED: "bold",
@@ -97,6 +98,8 @@ def live_table(
 ) -> RenderableType:
     """Return a run's status on one screen, with ``workers_from`` to ``workers_shown`` workers."""
     parts: list[RenderableType] = [_headline(status), _rates(status)]
+    if status.standby is not None:
+        parts.append(Text(f" {status.standby.words}"))
     if status.sources:
         parts.append(_sources(status.sources))
     if status.sinks:
@@ -356,6 +359,8 @@ def log_line(status: RunStatus) -> str:
         f"{status.application} {status.state}{f': {status.doing}' if status.doing else ''} "
         f"{duration(status.elapsed_s)}",
     ]
+    if status.standby is not None:
+        return f"{status.application} {status.standby.words}"
     if status.state is RunState.STARTING:
         return facts[0]
     facts += [

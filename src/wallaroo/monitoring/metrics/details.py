@@ -8,6 +8,7 @@ from wallaroo.monitoring.metrics.batches import BatchRecord
 from wallaroo.monitoring.metrics.failed_events import FailedEvent
 from wallaroo.monitoring.metrics.histogram import LatencyHistogram
 from wallaroo.monitoring.metrics.progress import Moved, Phase, Recovery
+from wallaroo.monitoring.metrics.status import StandbyStatus
 from wallaroo.monitoring.metrics.steps import StepLoad, WorkerLoad
 from wallaroo.state.log.commits import Commit
 
@@ -26,6 +27,7 @@ class Identity:
     checkpoint: str
     is_durable: bool
     epoch: int = 0  # the claim to the checkpoint; 0 before it
+    standby: StandbyStatus | None = None  # while another run leads
 
 
 @dataclass(frozen=True, slots=True)

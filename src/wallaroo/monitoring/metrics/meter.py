@@ -41,6 +41,7 @@ from wallaroo.monitoring.metrics.status import (
     RunStatus,
     SinkLine,
     SourceStatus,
+    StandbyStatus,
     StepLosses,
     StepTime,
     WorkerStatus,
@@ -90,6 +91,11 @@ class RunMeter:
         """Note the epoch in which the run owns its checkpoint."""
         with self._lock:
             self._identity = replace(self._identity, epoch=epoch)
+
+    def set_standby(self, standby: StandbyStatus | None) -> None:
+        """Note what a standby sees of the leader; None: it is none, or no longer."""
+        with self._lock:
+            self._identity = replace(self._identity, standby=standby)
 
     def begin_running(self, now: float) -> None:
         """Note that input is processed from now on: rates do not count the start."""
@@ -266,6 +272,7 @@ class RunMeter:
                 latency_newest_ms=self._latency.newest_p99_ms,
                 processes=self._progress.usage.processes,
                 cpu_s=self._progress.usage.cpu_s,
+                standby=self._identity.standby,
             )
 
     def details(self) -> RunDetails:

@@ -135,10 +135,37 @@ class WorkerStatus:
     key_groups: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StandbyStatus:
+    """A standby: the run that leads, and what it has of that run's commits."""
+
+    leader: str  # in words; empty: none is known
+    epoch: int  # the newest claim's; 0: nothing was begun yet
+    lease_s: float  # since the leader's lease was seen to move, by this machine's clock
+    after_s: float  # a lease that has not moved for so long is taken over
+    last_batch: int  # the newest commit; -1: none
+    ready_batch: int  # the commit up to which this standby has the state; -1: none
+
+    @property
+    def behind(self) -> int:
+        """Return how many commits the state here is behind."""
+        return self.last_batch - self.ready_batch
+
+    @property
+    def words(self) -> str:
+        """Return the figures in words."""
+        leader = f"{self.leader} leads (epoch {self.epoch})" if self.leader else "no run leads"
+        return (
+            f"standby: {leader}, its lease moved {self.lease_s:.1f} s ago; the state here is "
+            f"{self.behind} commits behind commit {self.last_batch}"
+        )
+
+
 class RunState(StrEnum):
     """A state of a run; the value is its name in the status, the metrics and the terminal."""
 
     STARTING = "starting"
+    STANDBY = "standby"  # waits to take over
     RUNNING = "running"
     STOPPING = "stopping"
     STOPPED = "stopped"
@@ -160,7 +187,10 @@ class RunState(StrEnum):
 
 TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {
-        RunState.STARTING: frozenset({RunState.RUNNING, RunState.STOPPED, RunState.FAILED}),
+        RunState.STARTING: frozenset(
+            {RunState.STANDBY, RunState.RUNNING, RunState.STOPPED, RunState.FAILED}
+        ),
+        RunState.STANDBY: frozenset({RunState.STARTING, RunState.STOPPED, RunState.FAILED}),
         RunState.RUNNING: frozenset({RunState.STOPPING, RunState.FAILED}),
         RunState.STOPPING: frozenset({RunState.STOPPED, RunState.FINISHED, RunState.FAILED}),
         RunState.STOPPED: frozenset(),
@@ -218,6 +248,7 @@ class RunStatus:
     processes: tuple[ProcessStatus, ...] = ()  # on the driver's machine, the driver first
     # processor seconds since the run began by the processes' names, those that ended included
     cpu_s: Mapping[str, float] = field(default_factory=dict)
+    standby: StandbyStatus | None = None  # while it waits to take over
 
     @property
     def is_late(self) -> bool:

@@ -75,22 +75,26 @@ class Registration:
                     file.unlink()
 
 
-def register(root: Path, record: RunRecord) -> Registration:
-    """Write the run's files; only the checkpoint's may fail, with PeerError."""
+def register(root: Path | None, record: RunRecord) -> Registration:
+    """Write the run's files; only the checkpoint's may fail, with PeerError.
+
+    Without ``root`` there is none in the checkpoint: that is the leader's, and this is a standby.
+    """
     content = json.dumps(asdict(record)).encode()
-    files = [root / RUN_FILE]
-    try:
-        _write(files[0], content)
-    except OSError as error:
-        raise PeerError(
-            f"{files[0]} cannot be written: {error.strerror}. Free or mount the disk and run again."
-        ) from error
+    files = [] if root is None else [root / RUN_FILE]
+    for file in files:
+        try:
+            _write(file, content)
+        except OSError as error:
+            raise PeerError(
+                f"{file} cannot be written: {error.strerror}. Free or mount the disk and run again."
+            ) from error
     folder = folders()[0]
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _is_private(folder):
             files.append(folder / f"{record.pid}-{record.address[1]}.json")
-            _write(files[1], content)
+            _write(files[-1], content)
     return Registration(tuple(files), content)
 
 

@@ -25,6 +25,7 @@ from wallaroo.monitoring.metrics.status import (
     RunStatus,
     SinkLine,
     SourceStatus,
+    StandbyStatus,
     TimeStatus,
     WorkerStatus,
 )
@@ -119,6 +120,16 @@ def notes(status: RunStatus) -> list[str]:
 
 def _one(value: Callable[[RunStatus, RunDetails], float | LatencyBuckets]) -> Read:
     return lambda run: [((), value(run.status, run.details))]
+
+
+def _standby(value: Callable[[StandbyStatus], float]) -> Read:
+    """Return the reader of a figure of standbys."""
+
+    def read(run: Run) -> list[Row] | None:
+        standby = run.status.standby
+        return None if standby is None else [((), value(standby))]
+
+    return read
 
 
 def _source(value: Callable[[SourceStatus], float]) -> Read:
@@ -338,6 +349,12 @@ _OF_RUN = (
            (), _one(lambda _, details: details.recovery.ready_s)),
     Figure("recovered_batch", "", "Last commit that the run found; -1 if none.", Kind.GAUGE, (),
            _one(lambda status, _: status.recovered_batch)),
+    Figure("epoch", "", "Number of the claim with which the run leads its checkpoint; of a "
+           "standby, 0.", Kind.GAUGE, (), _one(lambda status, _: status.epoch)),
+    Figure("standby_lease_age", "seconds", "Since the leader's lease was seen to move.",
+           Kind.GAUGE, (), _standby(lambda standby: standby.lease_s), "standbys only"),
+    Figure("standby_behind", "commits", "Commits of the leader that the state of a standby lacks.",
+           Kind.GAUGE, (), _standby(lambda standby: standby.behind), "standbys only"),
 )  # fmt: skip
 _OF_SOURCES = (
     Figure("events_received", "", "Events that are durable in the spool.", Kind.COUNTER, _SOURCE,

@@ -31,6 +31,7 @@ from wallaroo.monitoring.metrics.status import (
     RunStatus,
     SinkLine,
     SourceStatus,
+    StandbyStatus,
     StepLosses,
     StepTime,
     TimeStatus,
@@ -205,7 +206,9 @@ def status_of(raw: Mapping[str, Any]) -> RunStatus:
     rows = {
         name: tuple(_filled(kind, row) for row in raw.get(name, ())) for name, kind in _ROWS.items()
     }
-    return _filled(RunStatus, {**raw, **rows})
+    standby = raw.get("standby")
+    filled = None if standby is None else _filled(StandbyStatus, standby)
+    return _filled(RunStatus, {**raw, **rows, "standby": filled})
 
 
 def _filled(kind: type[T], raw: Mapping[str, Any]) -> T:

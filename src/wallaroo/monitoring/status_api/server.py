@@ -71,8 +71,11 @@ class StatusServer:
         """
         return self._token
 
-    def start(self) -> None:
-        """Listen, register.  Raises PeerError: address, TLS file or checkpoint."""
+    def start(self, *, is_leading: bool = True) -> None:
+        """Listen, register; in the checkpoint only as its leader.
+
+        Raises PeerError: address, TLS file or checkpoint.
+        """
         router = Router(routes(self._handle, self._entities, self._is_closed))
         context = server_context(self._tls) if self._tls else None
         try:
@@ -93,10 +96,14 @@ class StatusServer:
         self._server = server
         threading.Thread(target=server.serve, name="wallaroo-status", daemon=True).start()
         try:
-            self._registration = register(self._handle.root, self._record())
+            self._registration = register(self._handle.root if is_leading else None, self._record())
         except PeerError:
             self.close()
             raise
+
+    def lead(self) -> None:
+        """Register in the checkpoint, too: this run leads from now on.  Raises PeerError."""
+        self._registration = register(self._handle.root, self._record())
 
     def close(self) -> None:
         """Stop answering, after removing the files that led here.  Safe to repeat."""

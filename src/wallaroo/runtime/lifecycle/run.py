@@ -10,14 +10,16 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from wallaroo.api.application import Application
+from wallaroo.checkpoints.inspection.compatibility import require_compatible
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.disk_errors import unexpected_error
 from wallaroo.durable.ownership import UNOWNED
 from wallaroo.durable.scratch import Scratch, make_scratch, sweep_dead
-from wallaroo.errors import TakenOverError, WallarooError
+from wallaroo.errors import InUseError, TakenOverError, WallarooError
 from wallaroo.ingress.process import Feeders
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.progress import Recovery
@@ -30,13 +32,19 @@ from wallaroo.runtime.lifecycle.phases import Phases, StoppedError
 from wallaroo.runtime.lifecycle.shutdown_stack import ShutdownStack
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.lifecycle.start import (
+    OpenedCheckpoint,
     RunComponents,
     open_components,
+    open_host,
     open_sources,
     open_state,
+    standby_deployment,
 )
 from wallaroo.runtime.lifecycle.watch import Watch
 from wallaroo.runtime.recovery import describe
+from wallaroo.runtime.standby.following import Follower
+from wallaroo.runtime.standby.waiting import Standby, Turn
+from wallaroo.state.log.lease import LeaseHolder
 from wallaroo.state.store.stored_checkpoint import cache_folder
 
 _log = logging.getLogger("wallaroo.run")
@@ -82,8 +90,9 @@ class Run(RunHandle):
         site = RunFolders(root, self._scratch.path)
         self._spec = RunSpec(self.plan, options, host, site, meter, feeders or Feeders())
         self._owner = UNOWNED
+        self._lease: LeaseHolder | None = None
+        self._server: StatusServer | None = None
         self._signals = Signals()
-        self._dashboard = ""
         self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
 
     # -- the handle
@@ -107,6 +116,10 @@ class Run(RunHandle):
 
     def status(self) -> RunStatus:
         return replace(self._spec.meter.status(time.time()), dashboard=self._dashboard)
+
+    @property
+    def _dashboard(self) -> str:
+        return self._server.dashboard if self._server is not None else ""
 
     @property
     def meter(self) -> RunMeter:
@@ -148,13 +161,16 @@ class Run(RunHandle):
 
     def _run(self, stack: ShutdownStack) -> RunState:
         stop = self._signals.stop
+        phases = Phases(self._spec.meter, stop)
+        stack.add(self._spec.host.discard)
+        opened = self._opened(phases, stack)
+        if opened is None:
+            return RunState.STOPPED
         spec = self._spec
-        phases = Phases(spec.meter, stop)
-        stack.add(spec.host.discard)
-        opened = open_state(spec, phases, stack)
         self._owner = opened.checkpoint.owner
+        self._lease = opened.lease
         self.plan = opened.plan
-        self._answer_queries(stack)
+        self._answer_queries(stack, is_leading=True)
         beginnings = open_sources(opened, phases, stop.is_set)
         self.addresses = opened.sources.addresses
         components = open_components(spec, opened, beginnings, phases, stack)
@@ -168,15 +184,54 @@ class Run(RunHandle):
         self._signals.up.set()
         return Watch(spec, components, phases, stop).run()
 
-    def _answer_queries(self, stack: ShutdownStack) -> None:
+    def _opened(self, phases: Phases, stack: ShutdownStack) -> OpenedCheckpoint | None:
+        """Return the open checkpoint; None if this run stood by and need not lead."""
+        after_s = self.options.standby_after_s
+        if after_s is None:
+            return open_state(self._spec, phases, stack)
+        spec = self._spec
+        root = spec.site.root
+        require_compatible(root, self.plan, self.options.allow_incompatible)
+        self._answer_queries(stack, is_leading=False)
+        open_host(spec, phases, stack)
+        has_copy = spec.host.is_local and bool(self.plan.state_steps)
+        view = spec.site.scratch / "view" if has_copy else None
+        warm = partial(spec.host.keep_warm, standby_deployment(spec))
+        follower = Follower(
+            root, view, self.plan.key_groups, warm if spec.host.is_local else lambda: None
+        )
+        stack.add(follower.close)
+        follower.start()
+        standby = Standby(root, after_s, spec.meter, follower)
+        spec.meter.enter(RunState.STANDBY)
+        while (turn := standby.wait(self._signals.stop)) is not None:
+            try:
+                opened = open_state(self._leading(turn), phases, stack, turn.after)
+            except InUseError as reason:
+                standby.refused(reason)
+                continue
+            self._spec = replace(self._leading(turn), view_root=follower.close())
+            spec.meter.enter(RunState.STARTING)
+            spec.meter.set_standby(None)
+            return opened
+        return None
+
+    def _leading(self, turn: Turn) -> RunSpec:
+        """Return the specification of this run as the leader."""
+        options = replace(self.options, standby_after_s=None, is_taking_over=turn.is_taking_over)
+        return replace(self._spec, options=options, is_host_open=True)
+
+    def _answer_queries(self, stack: ShutdownStack, *, is_leading: bool) -> None:
         options = self.options
-        if options.status_address is not None:
+        if self._server is not None:
+            self._server.lead()
+        elif options.status_address is not None:
             server = StatusServer(
                 self, *options.status_address, options.status_token, options.status_tls
             )
             stack.add(server.close)
-            server.start()
-            self._dashboard = server.dashboard
+            server.start(is_leading=is_leading)
+            self._server = server
             _log.info("dashboard %s (`wallaroo status --link`: with its token)", server.dashboard)
 
     def _report_recovery(self, components: RunComponents, warm_up: WarmUp) -> None:
@@ -225,6 +280,8 @@ class Run(RunHandle):
             error = stack.close()
             if self.exception is None and is_started:
                 self.exception = error
+            if self._lease is not None and self.exception is None:
+                self._lease.give_back()
             self._scratch.remove()
             self._spec.meter.starting("")
             self._spec.meter.enter(RunState.FAILED if self.exception else end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.ingress.process import Feeders
@@ -21,6 +22,8 @@ class RunSpec:
     site: RunFolders
     meter: RunMeter
     feeders: Feeders
+    is_host_open: bool = False  # a standby opens it before it leads
+    view_root: Path | None = None  # the view that a standby has followed the commits with
 
     @property
     def is_durable(self) -> bool:

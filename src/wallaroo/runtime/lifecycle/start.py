@@ -43,6 +43,7 @@ from wallaroo.sources.log import Position, from_stored
 from wallaroo.spool.format import folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.layout import SPOOL
+from wallaroo.state.log.lease import LeaseHolder
 from wallaroo.state.log.owners import owner_words
 from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
@@ -58,6 +59,7 @@ class OpenedCheckpoint:
     checkpoint: Checkpoint
     compatibility: Compatibility
     sources: RunSources
+    lease: LeaseHolder | None  # None: a temporary checkpoint is not taken over
 
     @property
     def plan(self) -> Plan:
@@ -93,8 +95,13 @@ def _committed(checkpoint: Checkpoint) -> dict[str, Position]:
     return from_stored(checkpoint.last.offsets) if checkpoint.last else {}
 
 
-def open_state(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> OpenedCheckpoint:
-    """Open the checkpoint; raise if the application cannot continue from it."""
+def open_state(
+    spec: RunSpec, phases: Phases, stack: ShutdownStack, after: int | None = None
+) -> OpenedCheckpoint:
+    """Open the checkpoint; raise if the application cannot continue from it.
+
+    ``after``: as in `open_checkpoint`.
+    """
     phases.enter("opening the checkpoint")
     options = spec.options
     if options.is_taking_over:
@@ -105,9 +112,11 @@ def open_state(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> OpenedChe
         spec.is_durable,
         options.is_fresh,
         is_taking_over=options.is_taking_over,
+        after=after,
         stored=stored,
     )
     stack.add(checkpoint.release)
+    lease = _held_lease(checkpoint, stack) if spec.is_durable else None
     spec.meter.own(stored.epoch if stored else checkpoint.claim.epoch)
     sources = RunSources(spec, checkpoint.id, checkpoint.owner)
     stack.add(sources.close)
@@ -116,7 +125,14 @@ def open_state(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> OpenedChe
     for note in compatibility.notes:
         _log.warning(note)
     spec.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))
-    return OpenedCheckpoint(checkpoint, compatibility, sources)
+    return OpenedCheckpoint(checkpoint, compatibility, sources, lease)
+
+
+def _held_lease(checkpoint: Checkpoint, stack: ShutdownStack) -> LeaseHolder:
+    lease = LeaseHolder(checkpoint.root, checkpoint.claim)
+    stack.add(lease.close)
+    lease.start()
+    return lease
 
 
 def _stored(spec: RunSpec) -> StoredCheckpoint | None:
@@ -167,11 +183,17 @@ def open_components(
     """Open sinks and the host, and assemble the run."""
     phases.enter("opening sinks")
     sinks = open_sinks(spec, opened.plan, opened.checkpoint, stack)
-    stack.add(spec.host.close)
-    spec.host.open(spec.site, phases.enter)
+    if not spec.is_host_open:
+        open_host(spec, phases, stack)
     deployment = _deployment(spec, opened, _user_output(spec, stack))
     setup = BatchSetup(opened.plan, deployment, opened.steps, opened.sources.logs, beginnings)
     return _components(spec, opened, sinks, setup)
+
+
+def open_host(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> None:
+    """Start the processes that run tasks."""
+    stack.add(spec.host.close)
+    spec.host.open(spec.site, phases.enter)
 
 
 def _user_output(spec: RunSpec, stack: ShutdownStack) -> UserOutput:
@@ -193,7 +215,7 @@ def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput
         _module_folders(spec.options.module_paths) if is_local else (),
         spec.site.root,
         opened.sources.logs_of_workers(),
-        str(checkpoint.view_root) if is_local else "",
+        str(spec.view_root or checkpoint.view_root) if is_local else "",
         checkpoint.id,
         spec.is_durable,
         str(spec.site.stacks) if is_local else "",
@@ -204,6 +226,13 @@ def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput
         user_output=user_output,
         view=checkpoint.view,
     )
+
+
+def standby_deployment(spec: RunSpec) -> Deployment:
+    """Return what workers need to import the application, before there is anything to process."""
+    folders = _module_folders(spec.options.module_paths)
+    root = spec.site.root
+    return Deployment.of(spec.plan, folders, root, (), "", "", False, str(spec.site.stacks))
 
 
 def _module_folders(own: tuple[str, ...]) -> tuple[str, ...]:

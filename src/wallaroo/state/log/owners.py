@@ -36,6 +36,7 @@ from typing import IO
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.ownership import OVER, Ownership
 from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder, write_all
+from wallaroo.errors import InUseError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.log.layout import OWNERS
 from wallaroo.state.log.line import Line, claim_files, encode_line
@@ -84,12 +85,20 @@ def owner_words() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def make_claim(root: Path, is_durable: bool) -> Claim:
-    """Claim the checkpoint in ``root``: no other run owns it from here on.  Raises OSError."""
+def make_claim(root: Path, is_durable: bool, after: int | None = None) -> Claim:
+    """Claim the checkpoint in ``root``: no other run owns it from here on.  Raises OSError.
+
+    With ``after`` only as the next owner after that epoch.  Raises InUseError: there is one.
+    """
     folder = root / OWNERS
     make_private(folder, is_durable=is_durable)
     while True:
-        epoch = _newest(folder) + 1
+        epoch = newest_epoch(folder) + 1
+        if after is not None and epoch != after + 1:
+            raise InUseError(
+                f"checkpoint {root} was claimed by another run (epoch {epoch - 1}) a moment ago. "
+                f"Let that run continue."
+            )
         path = folder / f"{epoch:012d}"
         fault_point("owner.claim")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
@@ -101,7 +110,7 @@ def make_claim(root: Path, is_durable: bool) -> Claim:
             _describe(file, is_durable)
             if is_durable:
                 sync_folder(folder)
-            if _newest(folder) > epoch:
+            if newest_epoch(folder) > epoch:
                 file.close()
                 continue
             _end_earlier(folder, epoch, is_durable)
@@ -119,7 +128,8 @@ def _describe(file: IO[bytes], is_durable: bool) -> None:
         os.fsync(file.fileno())
 
 
-def _newest(folder: Path) -> int:
+def newest_epoch(folder: Path) -> int:
+    """Return the number of the newest claim; 0 if there is none.  Raises OSError."""
     claims = claim_files(os.listdir(folder))
     return claims[0].epoch if claims else 0
 

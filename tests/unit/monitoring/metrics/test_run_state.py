@@ -59,6 +59,6 @@ def test_nothing_follows_on_an_end() -> None:
 def test_states_are_words_outside() -> None:
     """JSON and text show the word, not the member's name."""
     assert json.dumps([*RunState]) == (
-        '["starting", "running", "stopping", "stopped", "finished", "failed"]'
+        '["starting", "standby", "running", "stopping", "stopped", "finished", "failed"]'
     )
     assert f"{RunState.RUNNING}" == "running"

@@ -1,0 +1,203 @@
+"""How long an application is without new output where its driver is killed, and a standby takes
+over: from SIGKILL to the first output of the standby, under load.
+
+    python -m benchmarks.state.take_over [--keys 1000000] [--kills 3] [--hung] [--cold]
+
+The leader has a state for each key; a sender goes on at ``--rate`` events a second, acknowledged,
+and connects again.  ``--hung``: SIGSTOP in place of SIGKILL.  ``--cold``: no standby; the same
+command is started when the leader is dead, as a supervisor does at best.
+
+Where it runs: a process that watches; leader and standby are `wallaroo run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lib import loads
+from benchmarks.lib.machine import BenchmarkError, Report, options, settings_of
+from wallaroo.cli.main import EXIT_TAKEN_OVER
+from wallaroo.cli.send.acknowledged import send_acknowledged
+from wallaroo.cli.send.sending import of_payloads
+from wallaroo.spark.local_cluster.hosts import free_ports
+
+APPLICATION = Path(__file__).parents[1] / "applications" / "counted_keys.py"
+WITHOUT_OUTPUT_S_WANTED = 10.0
+WAIT_S = 300.0
+LOOK_S = 0.01
+BEFORE_S = 3.0  # of load before a kill
+AFTER_S = 8.0  # of load from the kill on, at least
+
+
+def main() -> int:
+    """Measure and report."""
+    args = _options()
+    loads.prepare()
+    report = Report("take_over", settings_of(args))
+    with loads.scratch(args.scratch) as folder:
+        pair = _Pair(folder, args)
+        try:
+            pair.load(args.keys)
+            times = [pair.kill() for _ in range(args.kills)]
+            pair.require_exact()
+        finally:
+            pair.end()
+    report.add("median", statistics.median(times), "s", at_most=WITHOUT_OUTPUT_S_WANTED)
+    report.add("longest", max(times), "s", at_most=WITHOUT_OUTPUT_S_WANTED)
+    report.notes.append(f"each: {', '.join(f'{seconds:.2f}' for seconds in times)} s")
+    return report.finish(args.json)
+
+
+def _options() -> argparse.Namespace:
+    parser = options(__doc__)
+    add = parser.add_argument
+    add("--keys", type=int, default=1_000_000, help="of state (default %(default)d)")
+    add("--kills", type=int, default=3, help="of leaders (default %(default)d)")
+    add("--rate", type=float, default=500.0, help="events a second (default %(default)g)")
+    add("--host", default="resident", choices=("resident", "micro-batch"))
+    add("--master", default="local[2]", help="of Spark (default %(default)s)")
+    add("--hung", action="store_true", help="SIGSTOP in place of SIGKILL")
+    add("--cold", action="store_true", help="without a standby")
+    return parser.parse_args()
+
+
+class _Pair:
+    """A leader and its standby, one after the other."""
+
+    def __init__(self, folder: Path, args: argparse.Namespace):
+        self._args = args
+        self._folder = folder
+        self._output = folder / "out.txt"
+        self._port, self._acked = free_ports(2)
+        self._sent: list[bytes] = []
+        self._all: list[subprocess.Popen[bytes]] = []
+        self._leader = self._start()
+        self._standby = self._leader if args.cold else self._start("--standby")
+
+    def _start(self, *standby: str) -> subprocess.Popen[bytes]:
+        status = free_ports(1)[0]
+        command = [sys.executable, "-m", "wallaroo", "run", str(APPLICATION), "--no-live"]
+        command += ["--master", self._args.master, "--host", self._args.host, *standby]
+        command += ["--checkpoint", str(self._folder / "checkpoint")]
+        command += ["--status", f"{loads.HOST}:{status}", "--acknowledged", f"Keys={self._acked}"]
+        command += ["--in", f"Keys@{loads.HOST}:{self._port}", "--out", str(self._output)]
+        with open(self._folder / f"run-{len(self._all)}.log", "wb") as log:
+            run = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        vars(run)["status_port"] = status
+        self._all.append(run)
+        return run
+
+    def _size(self) -> int:
+        return self._output.stat().st_size if self._output.exists() else 0
+
+    def _send(self, payloads: list[bytes], rate: float | None) -> None:
+        self._sent += payloads
+        stream = f"stream-{len(self._sent)}"
+        messages = of_payloads(payloads)
+        target = loads.HOST, self._acked
+        send_acknowledged(target, stream, messages, rate=rate, connect_timeout_s=WAIT_S)
+
+    def load(self, keys: int) -> None:
+        """Let the leader have a state for each key, and the standby all of them."""
+        self._send([b"key%07d" % key for key in range(keys)], None)
+        self._wait(lambda: self._lines() >= len(self._sent), "all keys have a state")
+
+    def _lines(self) -> int:
+        if not self._output.exists():
+            return 0
+        with open(self._output, "rb") as file:
+            return sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b""))
+
+    def kill(self) -> float:
+        """Kill the leader under load; return the seconds until the standby's first output."""
+        if not self._args.cold:
+            self._wait(self._is_ready, "the standby is ready")
+        count = int(self._args.rate * (BEFORE_S + AFTER_S))
+        step = max(1, self._args.keys // count)
+        payloads = [b"key%07d" % (number * step % self._args.keys) for number in range(count)]
+        sending = threading.Thread(target=self._send, args=(payloads, self._args.rate))
+        sending.start()
+        time.sleep(BEFORE_S)
+        os.kill(self._leader.pid, signal.SIGSTOP if self._args.hung else signal.SIGKILL)
+        began = time.monotonic()
+        if not self._args.hung:
+            self._leader.wait()
+        if self._args.cold:
+            self._standby = self._start()
+        time.sleep(0.3)  # what the leader had sent is there
+        size = self._size()
+        self._wait(lambda: self._size() > size, "new output")
+        seconds = time.monotonic() - began
+        sending.join()
+        self._wait(lambda: self._lines() >= len(self._sent), "all output")
+        self._bury()
+        return seconds
+
+    def _bury(self) -> None:
+        """See the former leader end; the standby leads, and gets one of its own."""
+        if self._args.hung:
+            os.kill(self._leader.pid, signal.SIGCONT)
+            if self._leader.wait(WAIT_S) != EXIT_TAKEN_OVER:
+                raise BenchmarkError(f"the former leader ended with {self._leader.returncode}")
+        self._leader.wait(WAIT_S)
+        self._leader = self._standby
+        if not self._args.cold:
+            self._standby = self._start("--standby")
+
+    def _is_ready(self) -> bool:
+        standby = self._status(self._standby).get("standby")
+        return bool(standby and standby["ready_batch"] >= standby["last_batch"] >= 0)
+
+    def _status(self, run: subprocess.Popen[bytes]) -> dict[str, Any]:
+        url = f"http://{loads.HOST}:{vars(run)['status_port']}/status"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return dict(json.load(answer))
+        except (OSError, urllib.error.URLError):
+            return {}
+
+    def _wait(self, is_so: Callable[[], bool], what: str) -> None:
+        until = time.monotonic() + WAIT_S
+        while not is_so():
+            if time.monotonic() > until:
+                logs = "\n".join(path.read_text()[-2000:] for path in self._folder.glob("*.log"))
+                raise BenchmarkError(f"not within {WAIT_S:.0f} s: {what}\n{logs}")
+            time.sleep(LOOK_S)
+
+    def require_exact(self) -> None:
+        """Raise unless each event left once, with the count of its key."""
+        counts = Counter(self._sent)
+        left = Counter(self._output.read_bytes().splitlines())
+        wanted = Counter(
+            b"%b %d" % (key, number)
+            for key, count in counts.items()
+            for number in range(1, count + 1)
+        )
+        if left != wanted:
+            raise BenchmarkError(f"{(wanted - left).total()} lost, {(left - wanted).total()} extra")
+
+    def end(self) -> None:
+        """Kill what is left."""
+        for run in self._all:
+            run.kill()
+            run.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

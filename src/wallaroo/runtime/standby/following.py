@@ -1,0 +1,110 @@
+"""A copy of the state that follows the commits of another run.
+
+Where it runs: driver, in a thread of a standby.
+
+The copy is a view (`state.views.view`), which becomes that of the tasks when the standby takes
+over.  It lies in the run's folder for temporary files: the leader's views are in the checkpoint,
+and each take-over begins new ones there.
+
+The invariant: nothing is locked and nothing is written in the checkpoint.  The leader deletes files
+that it no longer needs; a group whose files went before they were read keeps its version, and is
+brought on at the next turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from wallaroo.checkpoints.inspection.reader import MappedStorage
+from wallaroo.durable.disk_errors import unexpected_error
+from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.state.log.commits import CommitLog
+from wallaroo.state.log.history import History
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views.environments import close_environments
+from wallaroo.state.views.view import View
+
+FOLLOW_S = 0.2  # between two turns: commits of low latency are retained for longer
+WARM_S = 20.0  # Spark ends Python workers that were idle for a minute
+_log = logging.getLogger("wallaroo.run")
+
+
+class Follower:
+    """A view of all key groups; ``view`` is None if there is no state to follow.
+
+    ``warm`` keeps the processes that will run tasks alive; what it raises ends the standby.
+    """
+
+    def __init__(self, root: Path, view: Path | None, key_groups: int, warm: Callable[[], None]):
+        self._storage = MappedStorage(str(root), is_durable=False)
+        self._log = CommitLog(LocalStorage(str(root), is_durable=False))
+        self._warm = warm
+        self._warm_at = 0.0
+        self._view = view
+        self._key_groups = key_groups
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="wallaroo-standby", daemon=True)
+        self._trouble = ""
+        self.error: WallarooError | None = None
+        self.last_batch = -1
+        self.ready_batch = -1
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def close(self) -> Path | None:
+        """End; return the view, None if there is none of use."""
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        close_environments()
+        return self._view if self.ready_batch >= 0 else None
+
+    def turn(self) -> None:
+        """Bring the copy to the newest commit.  Raises WallarooError: it stays where it is."""
+        newest = self._log.last()
+        if newest is None:
+            return
+        self.last_batch = newest.batch
+        if self._view is not None and newest.batch != self.ready_batch:
+            history = History(self._storage, [newest], newest.batch, self._log.read)
+            view = View(self._view, self._key_groups, 0, self._key_groups)
+            try:
+                view.catch_up(history)
+            finally:
+                view.close()
+        self.ready_batch = newest.batch
+        self._log.forget_before(newest.batch)
+
+    def _follow(self) -> None:
+        try:
+            while not self._is_over.is_set():
+                if time.monotonic() >= self._warm_at:
+                    self._warm()
+                    self._warm_at = time.monotonic() + WARM_S
+                self._try_turn()
+                self._is_over.wait(FOLLOW_S)
+        except WallarooError as error:
+            self.error = error
+        except Exception as error:  # noqa: BLE001  # this thread's error boundary
+            self.error = unexpected_error("a standby could not follow", error)
+
+    def _try_turn(self) -> None:
+        try:
+            self.turn()
+            self._trouble = ""
+        except CheckpointError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                self._report(error)
+        except PeerError as error:
+            self._report(error)
+
+    def _report(self, error: WallarooError) -> None:
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            _log.warning("the state is not followed for the time being: %s", error)

@@ -1,0 +1,104 @@
+"""The lease of the run that leads: a file that it rewrites, so that a standby sees that it lives.
+
+Where it runs: driver; the run that leads writes, standbys read.
+
+The invariant: the lease says when to try a take-over, never who may.  What it says may be old,
+torn, or of a run that does not know yet that it was taken over: a standby that tries for nothing
+claims the checkpoint (`state.log.owners`), and the run that it disturbed ends without harm.
+
+No clock of another host is read.  The lease has a number that changes; the standby measures with
+its own monotonic clock for how long it has not.  The file is written in place and not synced, as it
+means nothing after a power cut; it is opened for each write and read, as a network file system asks
+its server then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from wallaroo.durable.boot import boot_id
+from wallaroo.durable.whole_file import PRIVATE_FILE
+from wallaroo.errors import PeerError
+from wallaroo.state.log.owners import Claim, owner_words
+
+LEASE = "lease.json"
+RENEW_S = 0.5
+_BYTES = 512  # always, so that a shorter text leaves nothing of a longer one
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The last word of a run about itself."""
+
+    epoch: int
+    owner: str = ""  # in words
+    place: str = ""  # where ``pid`` names its process; equal only among processes that share it
+    pid: int = 0
+    beat: int = 0  # another one in each renewal
+    has_ended: bool = False  # in order: there is nothing to take over
+
+
+def process_place() -> str:
+    """Return the name of this boot of this machine, and of the container in which numbers count."""
+    try:
+        return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return f"unknown {os.getpid()}"
+
+
+def read_lease(root: Path) -> Lease | None:
+    """Return the lease in a checkpoint; None if there is none, or it cannot be read now."""
+    try:
+        return Lease(**json.loads((root / LEASE).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+class LeaseHolder:
+    """The thread that renews the lease of a run from its claim to its end."""
+
+    def __init__(self, root: Path, claim: Claim, renew_s: float = RENEW_S):
+        self._path = root / LEASE
+        self._ownership = claim.ownership
+        self._lease = Lease(claim.epoch, owner_words(), process_place(), os.getpid())
+        self._renew_s = renew_s
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="wallaroo-lease", daemon=True)
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._write()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Renew no more."""
+        self._is_over.set()
+        self._thread.join()
+
+    def give_back(self) -> None:
+        """Note that the run ended in order: no standby takes over from it."""
+        self._lease = replace(self._lease, has_ended=True)
+        self._write()
+
+    def _renew(self) -> None:
+        while not self._is_over.wait(self._renew_s):
+            self._write()
+
+    def _write(self) -> None:
+        """Write the lease; a disk that fails is reported by what the run needs of it."""
+        self._lease = replace(self._lease, beat=self._lease.beat + 1)
+        text = json.dumps(asdict(self._lease)).encode()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        with suppress(OSError, PeerError):
+            if not self._ownership.is_held:
+                return
+            descriptor = os.open(self._path, flags, PRIVATE_FILE)
+            try:
+                os.pwrite(descriptor, text.ljust(_BYTES), 0)
+            finally:
+                os.close(descriptor)
