@@ -53,8 +53,8 @@ STANDBY_AFTER_S = 3.0
 STANDBY_LEAST_S = 1.0  # a lease is renewed twice a second
 STANDBY_TOO_SOON = f"Give at least {STANDBY_LEAST_S:g} second: a leader renews its lease in 0.5 s."
 STANDBY_ALONE = (
-    "A standby continues the checkpoint of the run that leads. Give it that checkpoint, and "
-    "neither fresh, nor take-over, nor until-now."
+    "A standby continues the checkpoint of the run that leads. Give it that checkpoint, which must "
+    "be a folder, and neither fresh, nor take-over, nor until-now."
 )
 
 
@@ -159,7 +159,8 @@ class RunOptions:
         if self.is_fresh and self.is_taking_over:
             raise ValueError(FRESH_OR_TAKEN_OVER)
         if self.standby_after_s is not None:
-            if self.is_fresh or self.is_taking_over or self.until_now or self.checkpoint is None:
+            is_alone = not (self.is_fresh or self.is_taking_over or self.until_now)
+            if not is_alone or not isinstance(self.checkpoint, Path):
                 raise ValueError(STANDBY_ALONE)
             if not self.standby_after_s >= STANDBY_LEAST_S:
                 raise ValueError(f"standby_after_s={self.standby_after_s}: {STANDBY_TOO_SOON}")

@@ -302,6 +302,7 @@ def test_a_standby_is_found_on_its_machine_and_not_in_the_checkpoint(tmp_path: P
     ("options", "words"),
     [
         ({}, "Give it that checkpoint"),
+        ({"checkpoint": "s3://bucket/c"}, "which must be a folder"),
         ({"checkpoint": Path("c"), "is_fresh": True}, "neither fresh"),
         ({"checkpoint": Path("c"), "is_taking_over": True}, "nor take-over"),
         ({"checkpoint": Path("c"), "standby_after_s": 0.4}, "at least 1 second"),

@@ -342,7 +342,10 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         problem = Problem("wallaroo run", "", "--fresh and --take-over:", FRESH_OR_TAKEN_OVER)
         raise PipelineError(problem)
     if options.standby and (
-        options.fresh or options.take_over or options.until_now or options.checkpoint is None
+        options.fresh
+        or options.take_over
+        or options.until_now
+        or not isinstance(options.checkpoint, Path)
     ):
         raise PipelineError(
             Problem("wallaroo run", "", "--standby with other options:", STANDBY_ALONE)
