@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.connectors.kafka.broker import Broker
 from tests.endpoints.interface import DELIVERY_S_MAX, PARTITIONS, Disturbed, Input, Output
@@ -209,11 +209,27 @@ class KafkaOutput(Output):
         try:
             for number, start in enumerate(starts):
                 place = TopicPartition(self._topic, number, start)
-                _, end = consumer.get_watermark_offsets(place, DELIVERY_S_MAX)
+                end = _end(consumer, place)
                 consumer.assign([place])
                 yield from ((number, record) for record in _records(consumer, end))
         finally:
             consumer.close()
+
+
+def _end(consumer: Any, place: TopicPartition) -> int:
+    """Return the offset after a partition's last record.
+
+    Brokers that have just started answer that they do not lead the partition.
+    """
+    until = time.monotonic() + DELIVERY_S_MAX
+    while True:
+        try:
+            _, end = consumer.get_watermark_offsets(place, DELIVERY_S_MAX)
+            return int(end)
+        except KafkaException:
+            if time.monotonic() > until:
+                raise
+            time.sleep(READ_S)
 
 
 def _records(consumer: Any, end: int) -> Iterator[tuple[int, bytes]]:
