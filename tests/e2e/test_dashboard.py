@@ -117,7 +117,7 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
         batches = ask(status_port, "/status")["batches"]
         eventually(
             lambda: ask(status_port, "/status")["batches"] > batches + 2,
-            "batches go on after a worker was killed",
+            "batches continue after a worker was killed",
             LIMIT_S,
         )
 

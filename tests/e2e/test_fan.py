@@ -94,7 +94,7 @@ def test_a_sink_that_is_away_holds_back_as_configured(
         eventually(is_held, "batches are held back", 60)
         server.start()
         client: Any = redis.Redis.from_url(server.url)
-        eventually(lambda: len(written()) > seen[-1], "batches go on", 60)
+        eventually(lambda: len(written()) > seen[-1], "batches continue", 60)
         run.stop()
         assert run.wait(180)
         assert run.exception is None

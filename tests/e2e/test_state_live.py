@@ -1,5 +1,5 @@
 """``wallaroo state`` beside a running application: what it shows is the state after one batch, in
-full, while batches go on.  Batches are run without Spark, which knows nothing of checkpoints.
+full, while batches continue.  Batches are run without Spark, which knows nothing of checkpoints.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Sender:
         self._thread.start()
 
     def hold(self, is_held: bool) -> None:
-        """Send nothing, or go on."""
+        """Send nothing, or continue."""
         (self._may_send.clear if is_held else self._may_send.set)()
 
     def stop(self) -> None:

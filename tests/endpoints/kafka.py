@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.connectors.kafka.broker import Broker
 from tests.endpoints.interface import DELIVERY_S_MAX, PARTITIONS, Disturbed, Input, Output
@@ -214,7 +214,7 @@ class KafkaOutput(Output):
         try:
             for number, start in enumerate(starts):
                 place = TopicPartition(self._topic, number, start)
-                _, end = consumer.get_watermark_offsets(place, DELIVERY_S_MAX)
+                end = _end(consumer, place)
                 consumer.assign([place])
                 for message in _records(consumer, end):
                     yield number, (message.offset(), self._line(message))
@@ -233,6 +233,22 @@ class KafkaChanges(KafkaOutput):
         key: bytes = message.key()
         value = message.value()
         return key + b" -" if value is None else json.loads(value)["line"].encode()
+
+
+def _end(consumer: Any, place: TopicPartition) -> int:
+    """Return the offset after a partition's last record.
+
+    Brokers that have just started answer that they do not lead the partition.
+    """
+    until = time.monotonic() + DELIVERY_S_MAX
+    while True:
+        try:
+            _, end = consumer.get_watermark_offsets(place, DELIVERY_S_MAX)
+            return int(end)
+        except KafkaException:
+            if time.monotonic() > until:
+                raise
+            time.sleep(READ_S)
 
 
 def _records(consumer: Any, end: int) -> Iterator[Any]:

@@ -44,7 +44,7 @@ class NATSEnds(Disturbed):
 
 
 class NATSInput(Input):
-    """A publisher that goes on through the server's deaths."""
+    """A publisher that continues through the server's deaths."""
 
     def __init__(self, server: NATSServer):
         server.create(IN, duplicate_window=WINDOW_S)

@@ -101,7 +101,7 @@ class Sessions(Oracle):
     An event is late if its partition's newest event before it, less the delay, is newer.  The
     others of a key are one session as long as none is ``GAP_MS`` after the one before.  A session
     must come out once every partition's newest event, less the delay, is ``GAP_MS`` after its last
-    one; it may come later, as no event does and the clock goes on.  How long a broker was away in
+    one; it may come later, as no event does and the clock continues.  How long a broker was away in
     between changes none of this.
     """
 

@@ -6,12 +6,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from itertools import count
+from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.connectors.kafka.broker import Broker
-from tests.endpoints.kafka import PARTITIONS, KafkaOutput
+from tests.endpoints.kafka import PARTITIONS, KafkaOutput, _end
 
 Eventually = Callable[..., None]
 EVERY_S = 0.05  # less than the half second for which a fetch waits for records
@@ -70,3 +71,11 @@ def test_all_that_was_committed_is_read_while_more_is_written(
     everything = sorted(b"%d" % number for number in range(1, written.committed + 1)) * PARTITIONS
     assert sorted(written.output.known()) == sorted(everything)
     assert sorted(written.output.lines()) == sorted(everything)
+
+
+def test_a_broker_that_does_not_lead_a_partition_yet_is_asked_again() -> None:
+    """It has just started: a trial ended by its answer would prove nothing."""
+    answers = iter([KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)), (0, 7)])
+    consumer = Mock()
+    consumer.get_watermark_offsets.side_effect = answers
+    assert _end(consumer, TopicPartition("out", 0)) == 7

@@ -22,11 +22,15 @@ HOST = "127.0.0.1"
 TOKEN = "the senders' token"
 
 
+def certificate_in(folder: Path) -> TLS:
+    return TLS(str(folder / "server.pem"), str(folder / "server.key"))
+
+
 def application(out: Path, ports: list[int]) -> wallaroo.Application:
     """Return one that copies what comes, from whatever port."""
     text = Json(str, on_error="skip").decoder  # strangers send what is not JSON
-    tcp, connector, http, websocket, tls, https, udp = ports
-    encrypted = TLS(str(out.with_name("server.pem")), str(out.with_name("server.key")))
+    tcp, connector, http, websocket, tls, https, wss, udp = ports
+    encrypted = certificate_in(out.parent)
     sources = [
         TCPSourceConfig("tcp", HOST, tcp, text, framing="lines"),
         SourceConnectorConfig("connector", None, text, connector, "cookie", 10, 2),
@@ -34,6 +38,7 @@ def application(out: Path, ports: list[int]) -> wallaroo.Application:
         WebSocketServerSourceConfig("websocket", HOST, websocket, text, token=TOKEN),
         TCPSourceConfig("tls", HOST, tls, text, framing="lines", tls=encrypted),
         HTTPSourceConfig("https", HOST, https, text, token=TOKEN, tls=encrypted),
+        WebSocketServerSourceConfig("wss", HOST, wss, text, token=TOKEN, tls=encrypted),
         UDPSourceConfig("udp", HOST, udp, text),
     ]
     first, *others = [wallaroo.source(source.name, source) for source in sources]
@@ -44,12 +49,13 @@ def application(out: Path, ports: list[int]) -> wallaroo.Application:
     )
 
 
-def main(root: str, files: str, acknowledged: str, status: str, *ports: str) -> None:
-    """Run until stdin ends, or the run does."""
+def main(root: str, files: str, scheme: str, acknowledged: str, status: str, *ports: str) -> None:
+    """Run until stdin ends, or the run does; ``scheme``: of the status server."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(files), int(files)))
     options = RunOptions(
         checkpoint=Path(root, "state"),
         status_address=(HOST, int(status)),
+        status_tls=certificate_in(Path(root)) if scheme == "https" else None,
         ack_ports={"tcp": int(acknowledged)},
     )
     made = application(Path(root, "out.txt"), [int(port) for port in ports])

@@ -2,7 +2,7 @@
 list.
 
 ``main(FOLDER, PORT)``: fill the spool, process it batch by batch, let all output leave, end.  Run
-again after a crash, it goes on, as a run does.  With ``MINIATURE_LATENCY=low`` in
+again after a crash, it continues, as a run does.  With ``MINIATURE_LATENCY=low`` in
 the environment, state stays open and commits are appended, as at low latency, in smaller batches.
 """
 

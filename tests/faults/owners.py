@@ -127,11 +127,11 @@ def drivers_in(folder: Path, host: str) -> Iterator[Drivers]:
 
 
 def start_two(folder: Path, host: str, *options: str) -> int:
-    """Start two drivers at once; return the exit code of the one that does not go on."""
+    """Start two drivers at once; return the exit code of the one that does not continue."""
     with drivers_in(folder, host) as drivers:
         both = [drivers.start("--numbers", *options) for _ in range(2)]
         wait_for(lambda: any(driver.poll() is not None for driver in both), "one of two ends")
-        wait_for(lambda: len(drivers.lines()) >= NUMBERS, "the other one goes on")
+        wait_for(lambda: len(drivers.lines()) >= NUMBERS, "the other one continues")
         ended = [driver for driver in both if driver.poll() is not None]
         if len(ended) != 1:
             raise Contention(f"{len(ended)} of two ended: {[one.communicate() for one in both]}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from tests.faults.listening_child import HOST, TOKEN
 from tests.unit.ingress.test_tls import make_certificate
@@ -27,10 +27,12 @@ from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
 OWN_FILES = 1000  # that this process needs beside its strangers
-STREAMS = ("acknowledged", "status", "tcp", "connector", "http", "websocket", "tls", "https")
+INPUTS = ("tcp", "connector", "http", "websocket", "tls", "https", "wss")
+STREAMS = ("acknowledged", "status", *INPUTS)
 NAMES = (*STREAMS, "udp")
 DATAGRAM_BYTES_MAX = 65507
 WAIT_S = 180.0
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @dataclass
@@ -40,13 +42,14 @@ class Listens:
     folder: Path
     process: subprocess.Popen[str]
     ports: dict[str, int]
+    scheme: str  # of the status server
 
     def lines(self) -> set[str]:
         out = self.folder / "out.txt"
         return set(out.read_text().splitlines()) if out.exists() else set()
 
     def health(self) -> int:
-        connection = http.client.HTTPConnection(HOST, self.ports["status"], timeout=WAIT_S)
+        connection = connected(self, "status", self.scheme)
         try:
             connection.request("GET", "/readyz")
             return connection.getresponse().status
@@ -63,11 +66,12 @@ class Listens:
 def run(
     tmp_path: Path, eventually: Eventually, request: pytest.FixtureRequest
 ) -> Iterator[Listens]:
-    """A run whose processes may have so many files each."""
+    """A run whose processes may have so many files each, and whose status has a scheme."""
+    files, scheme = request.param
     ports = free_ports(len(NAMES))
     make_certificate(tmp_path, "server")
     module = "tests.faults.listening_child"
-    command = [sys.executable, "-m", module, str(tmp_path), str(request.param)]
+    command = [sys.executable, "-m", module, str(tmp_path), str(files), scheme]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
             [*command, *map(str, ports)],
@@ -77,7 +81,7 @@ def run(
             text=True,
             env=python_environment(),
         )
-    listens = Listens(tmp_path, process, dict(zip(NAMES, ports, strict=True)))
+    listens = Listens(tmp_path, process, dict(zip(NAMES, ports, strict=True)), scheme)
     try:
         eventually(lambda: process.poll() is not None or listens.health() == 200, "it runs", 60)
         assert process.poll() is None, listens.log()
@@ -104,6 +108,14 @@ def datagrams(port: int, chance: random.Random) -> None:
 def trusting(run: Listens) -> ssl.SSLContext:
     """Return the context of a client that trusts the run's certificate."""
     return ssl.create_default_context(cafile=run.folder / "server.pem")
+
+
+def connected(run: Listens, name: str, scheme: str) -> http.client.HTTPConnection:
+    """Return a client of one of the run's HTTP servers."""
+    port = run.ports[name]
+    if scheme == "http":
+        return http.client.HTTPConnection(HOST, port, timeout=WAIT_S)
+    return http.client.HTTPSConnection(HOST, port, timeout=WAIT_S, context=trusting(run))
 
 
 def stranger(port: int, chance: random.Random) -> socket.socket:
@@ -138,7 +150,7 @@ def send_tls(run: Listens, port: int, text: str) -> None:
 
 
 def send_https(run: Listens, port: int, text: str) -> None:
-    post(http.client.HTTPSConnection(HOST, port, timeout=WAIT_S, context=trusting(run)), text)
+    post(connected(run, "https", "https"), text)
 
 
 def send_udp(run: Listens, port: int, text: str) -> None:
@@ -155,19 +167,26 @@ def send_acknowledged(run: Listens, port: int, text: str) -> None:
 
 
 def send_http(run: Listens, port: int, text: str) -> None:
-    post(http.client.HTTPConnection(HOST, port, timeout=WAIT_S), text)
+    post(connected(run, "http", "http"), text)
 
 
 def post(connection: http.client.HTTPConnection, text: str) -> None:
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    connection.request("POST", "/", f'"{text}"', headers)
+    connection.request("POST", "/", f'"{text}"', HEADERS)
     assert connection.getresponse().status == 204
     connection.close()
 
 
 def send_websocket(run: Listens, port: int, text: str) -> None:
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    with connect(f"ws://{HOST}:{port}/", additional_headers=headers, proxy=None) as connection:
+    put(connect(f"ws://{HOST}:{port}/", additional_headers=HEADERS, proxy=None), text)
+
+
+def send_wss(run: Listens, port: int, text: str) -> None:
+    url = f"wss://{HOST}:{port}/"
+    put(connect(url, ssl=trusting(run), additional_headers=HEADERS, proxy=None), text)
+
+
+def put(connection: ClientConnection, text: str) -> None:
+    with connection:
         connection.send(f'"{text}"')
         assert connection.recv(WAIT_S) == "1"
 
@@ -179,6 +198,7 @@ SENDERS = {
     "websocket": send_websocket,
     "tls": send_tls,
     "https": send_https,
+    "wss": send_wss,
     "udp": send_udp,
 }
 
@@ -203,7 +223,11 @@ def has_arrived(run: Listens, sent: set[str]) -> bool:
 
 @pytest.mark.parametrize(
     ("run", "strangers"),
-    [(128, 100), pytest.param(1024, 1000, marks=pytest.mark.long)],
+    [
+        ((128, "http"), 100),
+        ((128, "https"), 100),
+        pytest.param((1024, "https"), 1000, marks=pytest.mark.long),
+    ],
     indirect=["run"],
 )
 def test_strangers_on_every_port_stop_neither_the_run_nor_its_senders(

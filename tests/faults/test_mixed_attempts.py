@@ -164,7 +164,7 @@ def test_code_that_is_not_deterministic_never_shows_halves_of_two_attempts(scene
 
 
 def test_commits_keep_the_position_of_a_source_that_was_dropped(scene: Scene) -> None:
-    """A source that returns later goes on where it was, not from its first event."""
+    """A source that returns later continues where it was, not from its first event."""
     scene.protocol.commit(0, {"A": [90, 9], "B": [50, 5]}, [])
     scene.protocol.commit(1, {"A": [100, 10]}, [])
     stored = scene.checkpoint.commits.read(1)

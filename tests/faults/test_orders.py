@@ -20,7 +20,7 @@ from wallaroo.testing.verify.trial.supervised import Supervised
 
 
 class Scene:
-    """A run that goes on."""
+    """A run that continues."""
 
     def __init__(self) -> None:
         self.expected: list[float] = []

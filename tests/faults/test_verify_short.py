@@ -85,7 +85,7 @@ def test_disks_clocks_and_files_that_fail_lose_and_double_nothing(tmp_path: Path
 
 def test_kills_of_resident_tasks_lose_and_double_nothing(tmp_path: Path) -> None:
     """A worker dies in the middle of an epoch, and all tasks begin again; the driver dies, and the
-    next run goes on in the log of many commits to a file.
+    next run continues in the log of many commits to a file.
     """
     kinds = (Kind.WORKER, Kind.DRIVER)
     options = VerifyOptions("sequence", Sequence, kills=3, seed=SEED, rate=1000.0, kinds=kinds)

@@ -14,7 +14,7 @@ that the history has to come to its end, and then:
   the start before, and with an error that blames the outside, not this program.
 
 With ``drivers`` above 1 another driver may take over inside of any system call of one, run for some
-turns, and be taken over itself; the one that was held up goes on later, in the middle of that call,
+turns, and be taken over itself; the one that was held up resumes later, in the middle of that call,
 and does not know.  The processes around it have left by then: they ask for themselves, and hold
 locks that the next ones need.  A pause between the question and a call on the users' own files is
 left out: plain files cannot be fenced (docs/exactly-once.md).

@@ -189,7 +189,7 @@ class Attempts:
             next(first, None)
             first.close()  # type: ignore[attr-defined]
             return list(run_level(job, level, task, list(records), collect_after_ms=FOREVER_S))
-        if luck < 0.6:  # it is slow: another one does its work, it goes on later
+        if luck < 0.6:  # it is slow: another one does its work, it continues later
             next(first, None)
             self._late.append(first)
             return list(run_level(job, level, task, list(records), collect_after_ms=FOREVER_S))

@@ -147,7 +147,7 @@ def test_from_any_position_on_the_rest_of_all_files_is_read(tmp_path: Path) -> N
 
 
 def test_any_process_finds_the_same_ranges(tmp_path: Path) -> None:
-    """A run that goes on after a commit begins to look there."""
+    """A run that continues after a commit begins to look there."""
     lines = [f"{number}" * (number % 40) for number in range(60_000)]
     write(tmp_path / "in.txt", *lines)
     whole = opened(tmp_path / "in.txt")

@@ -1,7 +1,7 @@
 """A driver in miniature, to be killed: stages, records and commits batches as the real one does.
 
 Arguments: brokers, topic, delivery, folder, number of batches, and how many of them go into one
-transaction.  Run again with the same arguments it goes on where it was.
+transaction.  Run again with the same arguments it continues where it was.
 """
 
 from __future__ import annotations

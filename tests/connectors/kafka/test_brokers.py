@@ -139,6 +139,6 @@ def test_an_error_that_comes_in_another_threads_call_does_not_end_a_query() -> N
         inquiry._events.append(cast(KafkaError, Late()))
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    with pytest.raises(KafkaException, match="timed out|TIMED_OUT"):
+    with pytest.raises(KafkaException, match="TIMED_OUT"):
         inquiry._asked(fail)
     inquiry.close()

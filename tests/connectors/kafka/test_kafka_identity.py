@@ -213,7 +213,7 @@ def test_a_processed_topic_of_a_pattern_that_is_deleted_stalls_nothing_and_is_dr
     broker.admin.delete_topic(gone)
     produce(broker, kept, numbers(0, 3))
 
-    eventually(lambda: kafka.backlog(position) == 3, "the other topic goes on", seconds=60)
+    eventually(lambda: kafka.backlog(position) == 3, "the other topic continues", seconds=60)
     end = stored(kafka.advance(position, 100))
     assert everything(kafka, position, end) == numbers(0, 3)
     dropped = corrected(kafka, end, eventually)

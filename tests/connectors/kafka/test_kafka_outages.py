@@ -171,14 +171,22 @@ def give_up() -> None:
     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
-def test_a_late_request_of_a_session_that_was_given_up_does_not_end_the_run(
-    broker: Broker, fault: Fault, tmp_path: Path, eventually: Eventually
-) -> None:
-    sink = Sink(broker, "t", tmp_path)
+def with_a_session_given_up(
+    broker: Broker, fault: Fault, folder: Path, eventually: Eventually
+) -> Sink:
+    """Return a sink that gave up a session, and has sent its batch in the next one."""
+    sink = Sink(broker, "t", folder)
     fault.arm("kafka.produced", give_up)
     sink.commit()
     assert fault.was_passed.wait(90)
     eventually(lambda: is_sent(sink), "the next session has sent the batch", seconds=120)
+    return sink
+
+
+def test_a_late_request_of_a_session_that_was_given_up_does_not_end_the_run(
+    broker: Broker, fault: Fault, tmp_path: Path, eventually: Eventually
+) -> None:
+    sink = with_a_session_given_up(broker, fault, tmp_path, eventually)
 
     fence(broker, sink)
     sink.commit()
@@ -191,11 +199,7 @@ def test_a_late_request_of_a_session_that_was_given_up_does_not_end_the_run(
 def test_another_process_ends_a_run_that_has_given_up_a_session_too(
     broker: Broker, fault: Fault, tmp_path: Path, eventually: Eventually
 ) -> None:
-    sink = Sink(broker, "t", tmp_path)
-    fault.arm("kafka.produced", give_up)
-    sink.commit()
-    assert fault.was_passed.wait(90)
-    eventually(lambda: is_sent(sink), "the next session has sent the batch", seconds=120)
+    sink = with_a_session_given_up(broker, fault, tmp_path, eventually)
 
     fault.pass_point = lambda point: fence(broker, sink) if point == "kafka.begin" else None  # type: ignore[method-assign]
     sink.commit()

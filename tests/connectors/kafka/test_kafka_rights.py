@@ -68,6 +68,14 @@ def text(value: bytes) -> str:
     return value.decode()
 
 
+def allow(broker: Broker, *lacking: str) -> None:
+    """Give the user all rights of the page but one: a resource, its name and the operation."""
+    for right in rights():
+        # who may write or read may describe, too
+        if right[:2] != lacking[:2] or lacking[2] not in ("DESCRIBE", right[3]):
+            broker.admin.allow(USER, *right)
+
+
 def copy(
     broker: Broker, folder: Path, host: InProcessHost | None = None, topic: str = "out"
 ) -> Run:
@@ -98,8 +106,7 @@ def values(broker: Broker) -> list[bytes]:
 
 
 def test_the_rights_of_the_page_are_enough(guarded: Broker, tmp_path: Path) -> None:
-    for right in rights():
-        guarded.admin.allow(USER, *right)
+    allow(guarded)
 
     for some in (["a", "b"], ["c"]):  # the second run continues the transactions of the first
         produce(guarded, *some)
@@ -130,10 +137,7 @@ LACKING = [
 def test_a_right_of_a_sink_that_is_missing_ends_the_run_before_the_host_is_opened(
     guarded: Broker, tmp_path: Path, resource: str, name: str, operation: str, message: str
 ) -> None:
-    for right in rights():
-        # who may write or read may describe, too
-        if right[:2] != (resource, name) or operation not in ("DESCRIBE", right[3]):
-            guarded.admin.allow(USER, *right)
+    allow(guarded, resource, name, operation)
     produce(guarded, "a")
     host = InProcessHost if resource == "GROUP" else UnopenedHost  # found by the first transaction
 
@@ -154,9 +158,7 @@ SOURCE_LACKING = [
 def test_a_right_of_a_source_that_is_missing_ends_the_run(
     guarded: Broker, tmp_path: Path, resource: str, name: str, operation: str, message: str
 ) -> None:
-    for right in rights():
-        if right[:2] != (resource, name) or operation not in ("DESCRIBE", right[3]):
-            guarded.admin.allow(USER, *right)
+    allow(guarded, resource, name, operation)
     produce(guarded, "a")
 
     run = copy(guarded, tmp_path / "state")
@@ -169,8 +171,7 @@ def test_a_right_of_a_source_that_is_missing_ends_the_run(
 def test_a_topic_of_a_sink_that_is_missing_ends_the_run_before_the_host_is_opened(
     guarded: Broker, tmp_path: Path
 ) -> None:
-    for right in rights():
-        guarded.admin.allow(USER, *right)
+    allow(guarded)
 
     run = copy(guarded, tmp_path / "state", UnopenedHost(2), topic="ou")
     assert run.wait(60)

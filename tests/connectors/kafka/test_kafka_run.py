@@ -187,7 +187,7 @@ def test_brokers_that_are_away_are_waited_for_and_reported(
             thawing.cancel()
             broker.resume()
         produce(broker, topic, "late")
-        eventually(lambda: made.status().outputs == 1, "it goes on", 60)
+        eventually(lambda: made.status().outputs == 1, "it continues", 60)
         assert made.exception is None
     finally:
         made.stop()

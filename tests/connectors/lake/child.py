@@ -1,7 +1,7 @@
 """A driver in miniature, to be killed: stages, records and commits batches as the real one does.
 
 Arguments: format, folder of the table, folder of the driver, number of batches.  Run again with the
-same arguments it goes on where it was.
+same arguments it continues where it was.
 """
 
 from __future__ import annotations

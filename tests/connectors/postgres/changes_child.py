@@ -1,4 +1,4 @@
-"""An application that copies changes of a table, to be killed; run again, it goes on.
+"""An application that copies changes of a table, to be killed; run again, it continues.
 
 Arguments: dsn, publication and slot, folder, the number of lines at which it stops.
 """

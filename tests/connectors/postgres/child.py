@@ -1,7 +1,7 @@
 """A driver in miniature, to be killed: stages, records and commits batches as the real one does.
 
 Arguments: dsn, table, ledger, folder, number of batches, a key column if there is one.  Run again
-with the same arguments it goes on where it was.
+with the same arguments it continues where it was.
 """
 
 from __future__ import annotations

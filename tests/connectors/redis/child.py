@@ -1,4 +1,4 @@
-"""A driver in small, to be killed: commits batches to a Redis stream, and goes on where it was."""
+"""A driver in small, to be killed: commits batches to a Redis stream; continues where it was."""
 
 from __future__ import annotations
 

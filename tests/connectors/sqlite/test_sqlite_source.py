@@ -122,7 +122,7 @@ def test_a_locked_database_is_waited_for(path: Path, eventually: Eventually) -> 
         other.execute("BEGIN EXCLUSIVE")
         words = f"SQLite database {path}: database is locked"
         eventually(lambda: log.head().error == words, "it says so", 60)
-    eventually(lambda: not log.head().error, "it goes on", 60)
+    eventually(lambda: not log.head().error, "it continues", 60)
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -34,7 +34,7 @@ SIZE = 1000
 def test_a_killed_driver_loses_and_reorders_nothing(
     tmp_path: Path, answers: bool, is_parallel: bool
 ) -> None:
-    """The egress finishes what its connection holds; the next run's goes on after it."""
+    """The egress finishes what its connection holds; the next run's continues after it."""
     job = Job(tmp_path, is_durable=True)
     with HeldReceiver(answers=answers, is_parallel=is_parallel, free_bytes=300_000) as receiver:
         with Driver(receiver.port, tmp_path) as driver:

@@ -129,7 +129,7 @@ def test_a_killed_egress_begins_a_new_connection_and_loses_nothing(
 
 
 def test_a_receiver_that_another_authority_signed_gets_nothing(tmp_path: Path, server: TLS) -> None:
-    """The status says why; with the right file everything goes on."""
+    """The status says why; with the right file everything continues."""
     other = make_certificate(tmp_path, "other")
     receiver, job = TlsReceiver(server), Job(tmp_path / "outbox")
     with committing(receiver.port, tmp_path / "outbox", TLS(ca=other.certificate), False) as one:

@@ -1,6 +1,6 @@
 """A driver in miniature that sends datagrams, to be killed.
 
-Arguments: port, folder, number of batches.  Run again with the same arguments it goes on where it
+Arguments: port, folder, number of batches.  Run again with the same arguments it continues where it
 was.
 """
 

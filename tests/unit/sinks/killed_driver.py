@@ -1,6 +1,6 @@
 """A driver in miniature, to be killed: stages, records and commits batches as the real one does.
 
-Run again on the same folder it goes on where it was.
+Run again on the same folder it continues where it was.
 """
 
 from __future__ import annotations

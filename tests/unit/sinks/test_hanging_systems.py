@@ -131,7 +131,7 @@ def test_output_leaves_once_where_a_session_hangs_that_a_new_one_fences(
         for batch in range(3):
             output.commit(batch)
         eventually(output.is_sent, "the output has left", 60)
-    store.let_go.set()  # what hung goes on now
+    store.let_go.set()  # what hung continues now
     assert store.returned.wait(60)
     output.commit(3)
     eventually(output.is_sent, "the next output has left", 60)

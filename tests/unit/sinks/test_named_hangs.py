@@ -83,9 +83,19 @@ def name_server_that_hangs(_: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 CASES = [function_that_never_returns, file_system_that_hangs, name_server_that_hangs]
 
 
-def opened(case: Case, folder: Path) -> SinkCommitter:
+def with_output(case: Case, folder: Path) -> SinkCommitter:
+    """Return a committer that has a batch to send."""
     committer: SinkCommitter = case.config.committer("s", folder / "staging", False)
     committer.recover(history_to(-1), [])
+    committer.commit(commit_of(0), staged(case.config, folder / "staging", 0, [b"m"]))
+    return committer
+
+
+def with_a_hang(case: Case, folder: Path, eventually: Eventually) -> SinkCommitter:
+    """Return a committer whose batch hangs, which its status names."""
+    committer = with_output(case, folder)
+    eventually(lambda: is_named(committer), "the status names it", 60)
+    assert committer.status().pending_bytes > 0
     return committer
 
 
@@ -95,14 +105,11 @@ def is_named(committer: SinkCommitter) -> bool:
 
 
 @pytest.mark.parametrize("make", CASES)
-def test_what_hangs_is_named_and_its_output_leaves_when_it_goes_on(
+def test_what_hangs_is_named_and_its_output_leaves_when_it_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually, make: Any
 ) -> None:
     case: Case = make(tmp_path, monkeypatch)
-    committer = opened(case, tmp_path)
-    committer.commit(commit_of(0), staged(case.config, tmp_path / "staging", 0, [b"m"]))
-    eventually(lambda: is_named(committer), "the status names it", 60)
-    assert committer.status().pending_bytes > 0
+    committer = with_a_hang(case, tmp_path, eventually)
 
     case.hang.let_go.set()
     eventually(lambda: committer.status().pending_bytes == 0, "the output has left", 60)
@@ -115,9 +122,7 @@ def test_a_run_ends_although_its_sink_hangs_and_the_next_one_sends_what_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually, make: Any
 ) -> None:
     case: Case = make(tmp_path, monkeypatch)
-    ended = opened(case, tmp_path)
-    ended.commit(commit_of(0), staged(case.config, tmp_path / "staging", 0, [b"m"]))
-    eventually(lambda: is_named(ended), "the status names it", 60)
+    ended = with_a_hang(case, tmp_path, eventually)
     ended.close(0)
     assert ended.status().pending_bytes > 0
 
@@ -134,8 +139,7 @@ def test_an_http_server_that_accepts_and_never_answers_is_given_up_and_named(
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/"
         case = Case(HTTPSinkConfig(url, timeout_s=0.2, backoff_s=0.01), Hang(list), bytes)
-        committer = opened(case, tmp_path)
-        committer.commit(commit_of(0), staged(case.config, tmp_path / "staging", 0, [b"m"]))
+        committer = with_output(case, tmp_path)
         eventually(
             lambda: "timed out. (read timeout=0.2); retry 2" in committer.status().waiting_for,
             "it is tried again",

@@ -1,4 +1,4 @@
-"""A writer to be killed: 40 frames, some of which are consumed; run again it goes on."""
+"""A writer to be killed: 40 frames, some of which are consumed; run again it continues."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Where it runs: driver; pure.  The system is called by one thread at a time, or b
 hangs and the one that replaced it.
 
 A session that was given up may have a request on its way (InitProducerId), which brokers that hung
-carry out when they go on: that fences the session that has replaced it, in the words in which
+carry out when they resume: that fences the session that has replaced it, in the words in which
 another process would.  A fence is retried if a session was given up before; another process's
 output is found then by the ledger, which the next session compares.
 """

@@ -29,7 +29,7 @@ class NATSSourceConfig(SourceConfig[Event]):
     ``consumer`` (``wallaroo-<name>``; one application, one name), and a message is acknowledged
     when it is on disk.  Any other stream has to keep what was not read yet: if retention or a
     purge removes messages before they are read, the run ends with their number, or, with
-    ``on_data_loss="skip"``, goes on without them and counts them.  With ``subject``, and in a
+    ``on_data_loss="skip"``, continues without them and counts them.  With ``subject``, and in a
     stream that limits the messages of a subject, numbers that are missing show no loss.
 
     ``url`` is ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;

@@ -1,4 +1,4 @@
-"""Commits batches to a connector sink and goes on where the run before it ended, as a driver does.
+"""Commits batches to a connector sink, continues where the run before it ended, as drivers do.
 
 Arguments of ``main``: folder, port, number of batches.
 """

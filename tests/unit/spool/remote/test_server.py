@@ -477,7 +477,7 @@ def test_a_reader_that_does_not_read_keeps_no_other_waiting(running: Running) ->
         )
         == 300
     )
-    assert time.monotonic() - began < 60  # the others never go on
+    assert time.monotonic() - began < 60  # the others never continue
     for client in slow:
         client.close()
 
