@@ -96,6 +96,10 @@ class Brokers:
             self.forget()  # a partition may be gone
             raise
 
+    def open(self) -> None:
+        """Open the client, whose options are checked thereby.  Raises PeerError."""
+        self._inquiry()
+
     def forget(self) -> None:
         """Query topics again at the next call."""
         self._asked_at = float("-inf")
