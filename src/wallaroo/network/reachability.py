@@ -30,7 +30,7 @@ def _cause(address: str, within_s: float) -> str:
             socket.create_connection((host.strip("[]"), int(port)), within_s).close()
         except OSError as error:
             causes.append(error.strerror or str(error))
-        except (OverflowError, ValueError) as error:  # of the port, or of letters in the name
+        except (OverflowError, ValueError) as error:  # the port, or letters of the name
             causes.append(str(error))
         else:
             causes.append("")

@@ -289,12 +289,13 @@ class KafkaLog(SourceLog):
         ``patience_s``.
         """
         self._brokers.open()
-        own = self._subscription
-        addresses = [broker.rpartition("://")[2] for broker in own.brokers.split(",")]
+        brokers = self._subscription.brokers
+        addresses = [broker.rpartition("://")[2] for broker in brokers.split(",")]
+        where = f"source '{self._subscription.source}': Kafka at {brokers}"
         deadline = time.monotonic() + patience_s
         is_reported = False
         while causes := why_unreachable(addresses, CONNECT_S):
-            what = f"source '{own.source}': Kafka at {own.brokers} is unavailable ({causes})"
+            what = f"{where} is unavailable ({causes})"
             if time.monotonic() >= deadline:
                 raise PeerError(f"{what}, for {patience_s:.0f} s now. {WAY_OUT}")
             if not is_reported:
