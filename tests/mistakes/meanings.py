@@ -243,7 +243,7 @@ BEFORE_SPARK = (
         "18b",
         "windows over one of Python's functions",
         windowed(RANGE).replace("over(Sum)", "over(sum)"),
-        ("step 'sum' (APP:", "instead of an aggregation", "derived from wallaroo.Aggregation"),
+        ("step 'sum' (APP:", "instead of an aggregation", "Give it one of wallaroo.aggregations"),
     ),
     Mistake(
         "19",
@@ -315,7 +315,11 @@ WHILE_RUNNING = (
         "4",
         "a mistyped option of Kafka's client",
         kafka_source("'clicks', 'b:9092', options={'securty.protocol': 'SSL'}"),
-        ('"securty.protocol"', "Options have librdkafka's names; correct options={...}."),
+        (
+            "source 'in'",
+            '"securty.protocol"',
+            "Options have librdkafka's names; correct options={...}.",
+        ),
         1,
     ),
     Mistake(
@@ -401,7 +405,7 @@ WHILE_RUNNING = (
             f"44{letter}",
             f"a line of JSON with {what}",
             orders_of_json(),
-            ("step 'decode json Order' failed at APP:", said, "event: frame of", "in.txt, byte 0"),
+            ("step 'decode json Order' failed at APP:", said, f"bytes: {line.strip()} (file"),
             RAN,
             lines=line,
         )

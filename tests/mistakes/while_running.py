@@ -59,7 +59,7 @@ MISTAKES = (
             "import json\nimport wallaroo\n@wallaroo.decoder\ndef decode(payload):\n"
             "    return json.loads(payload)  # here\n",
         ),
-        ("step 'decode' failed at HERE", "JSONDecodeError", "frame of 1 bytes: 61"),
+        ("step 'decode' failed at HERE", "JSONDecodeError", "frame of 1 byte: a"),
         RAN,
     ),
     Mistake(

@@ -92,6 +92,11 @@ def test_an_event_is_shown_in_one_line_whatever_it_is(event: Any, text: str) -> 
 def test_a_frame_is_shown_by_its_size_and_first_bytes() -> None:
     assert show_frame(b"\x01\xff") == "frame of 2 bytes: 01 ff"
     assert show_frame(b"") == "frame of 0 bytes: "
+    assert show_frame(b"1") == "frame of 1 byte: 1"
+    assert show_frame(b'{"a":\n "b"}') == r'frame of 11 bytes: {"a":\n "b"}'
+    assert show_frame("ö".encode() * 150 + b"x") == f"frame of 301 bytes: {'ö' * 100}…"
+    assert show_frame(b"x" + "ö".encode() * 150) == f"frame of 301 bytes: x{'ö' * 99}…"
+    assert show_frame("ö".encode()[:1]) == "frame of 1 byte: c3"
     assert show_frame(bytes(100)) == f"frame of 100 bytes: {' '.join(['00'] * 32)} …"
 
 

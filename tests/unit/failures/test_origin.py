@@ -137,7 +137,7 @@ def test_an_error_that_stops_the_run_names_the_record(tmp_path: Path) -> None:
     run.begin()
     with pytest.raises(UserCodeError) as failed:
         run.result(180)
-    assert failed.value.event == f"frame of 1 bytes: 78 (file {tmp_path / 'in.txt'}, byte 2)"
+    assert failed.value.event == f"frame of 1 byte: x (file {tmp_path / 'in.txt'}, byte 2)"
 
 
 class Sum(wallaroo.Aggregation[Any, int, str]):

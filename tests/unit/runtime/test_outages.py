@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from wallaroo.connectors.kafka import log
 from wallaroo.connectors.kafka.brokers import TopicsQuery
 from wallaroo.connectors.kafka.log import KafkaLog
 from wallaroo.errors import PeerError
@@ -64,9 +65,29 @@ def test_brokers_that_are_not_there_at_the_start_are_an_error_with_a_way_out() -
     )  # fmt: skip
     with pytest.raises(PeerError) as raised:
         KafkaLog(query).beginning()
-    text = str(raised.value)
-    assert text.startswith("source 'clicks': Kafka at 127.0.0.1:1 is unavailable (")
-    assert text.endswith("Is it running? Start it, or correct brokers=; then run again.")
+    assert str(raised.value) == (
+        "source 'clicks': Kafka at 127.0.0.1:1 is unavailable (127.0.0.1:1: Connection refused), "
+        "for 0 s now. Is it running? Start it, or correct brokers=; then run again."
+    )
+
+
+def test_that_no_broker_is_there_is_logged_at_once_and_the_start_waits_for_one(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client itself reports it after ten seconds only."""
+    answers = iter(["k:9092: Connection refused", "k:9092: Connection refused", ""])
+    monkeypatch.setattr(log, "why_unreachable", lambda addresses, within_s: next(answers))
+    caplog.set_level(logging.INFO, "wallaroo")
+    query = TopicsQuery(
+        "clicks", "k:9092", ("t",), "earliest", "", "read_committed", "stop", False, False
+    )
+
+    KafkaLog(query)._await_brokers(log.FIRST_START_S)
+
+    assert caplog.messages == [
+        "source 'clicks': Kafka at k:9092 is unavailable (k:9092: Connection refused). "
+        "Is it running? The run waits for 5 s."
+    ]
 
 
 def test_the_largest_lags_are_kept_in_the_order_of_partitions() -> None:

@@ -99,6 +99,10 @@ class Brokers:
             self.forget()  # a partition may be gone
             raise
 
+    def open(self) -> None:
+        """Open the client, whose options are checked thereby.  Raises PeerError."""
+        self._inquiry()
+
     def forget(self) -> None:
         """Query topics again at the next call."""
         self._asked_at = float("-inf")
@@ -145,13 +149,16 @@ class Brokers:
         if self._opened is None:
             query = self._subscription
             self._answered_at = time.monotonic()
-            self._opened = Inquiry(
-                query.brokers,
-                dict(query.options),
-                group=query.group,
-                isolation=query.isolation,
-                request_s=query.request_s,
-            )
+            try:
+                self._opened = Inquiry(
+                    query.brokers,
+                    dict(query.options),
+                    group=query.group,
+                    isolation=query.isolation,
+                    request_s=query.request_s,
+                )
+            except PeerError as error:
+                raise PeerError(f"source '{query.source}': {error}") from error
         return self._opened
 
     def _ask(self, ask: Callable[[Inquiry], Answer]) -> Answer:

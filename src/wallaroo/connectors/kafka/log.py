@@ -51,11 +51,16 @@ from wallaroo.connectors.kafka.reader import (
 from wallaroo.connectors.kafka.record import KafkaRecord, origin_of, record_of
 from wallaroo.connectors.kafka.source import KafkaSourceConfig
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.network.reachability import why_unreachable
 from wallaroo.sources.log import SKIPPED, Head, LogContext, Position, Range, Records, SourceLog
 
 HEAD_S = 0.005  # a head younger than this is not queried again
 RETRY_S = 1.0  # after a broker has not answered
+CONNECT_S = 1.0  # for each broker to accept a connection at the start
+# how long the first start of an application waits for brokers of which none accepts a connection
+FIRST_START_S = 5.0
 PUBLISH_S = 1.0  # between two commits of offsets to the group
+WAY_OUT = "Is it running? Start it, or correct brokers=; then run again."
 LATEST = "latest"
 STORED = "stored"
 
@@ -89,6 +94,7 @@ class KafkaLog(SourceLog):
 
         Raises PeerError if they do not answer or a topic is missing.
         """
+        self._await_brokers(min(FIRST_START_S, self._subscription.patience_s))
         self._find_bound()
         return self._with_retries(self._beginning)
 
@@ -162,6 +168,7 @@ class KafkaLog(SourceLog):
 
         Wait for what may only be missing for a moment.
         """
+        self._await_brokers(self._subscription.patience_s)
         self._find_bound()
         self._brokers.forget()
         while position.place:
@@ -275,6 +282,27 @@ class KafkaLog(SourceLog):
             return Head(self._bound, is_ended=True)
         return Head(position, as_of_ns=asked_ns)
 
+    def _await_brokers(self, patience_s: float) -> None:
+        """Return when a broker accepts connections; report at once that none does.
+
+        The client does not report it before a request has timed out.  Raises PeerError after
+        ``patience_s``.
+        """
+        self._brokers.open()
+        brokers = self._subscription.brokers
+        addresses = [broker.rpartition("://")[2] for broker in brokers.split(",")]
+        where = f"source '{self._subscription.source}': Kafka at {brokers}"
+        deadline = time.monotonic() + patience_s
+        is_reported = False
+        while causes := why_unreachable(addresses, CONNECT_S):
+            what = f"{where} is unavailable ({causes})"
+            if time.monotonic() >= deadline:
+                raise PeerError(f"{what}, for {patience_s:.0f} s now. {WAY_OUT}")
+            if not is_reported:
+                _log.warning("%s. Is it running? The run waits for %.0f s.", what, patience_s)
+                is_reported = True
+            time.sleep(0.1)
+
     def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
         """Retry until there is an answer, a permanent error, or the patience is over."""
         patience_s = self._subscription.patience_s
@@ -289,10 +317,7 @@ class KafkaLog(SourceLog):
                 if is_final:
                     raise
                 if time.monotonic() > deadline:
-                    raise PeerError(
-                        f"{error}, for {patience_s:.0f} s now. Is it running? Start it, or correct "
-                        "brokers=; then run again."
-                    ) from error
+                    raise PeerError(f"{error}, for {patience_s:.0f} s now. {WAY_OUT}") from error
                 time.sleep(0.1)
 
 

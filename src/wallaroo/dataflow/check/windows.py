@@ -68,7 +68,7 @@ def aggregations_aggregate(subject: Subject) -> Iterator[Problem]:
             yield from _not_made(used, given)
         elif not isinstance(aggregation, Aggregation) and not _looks_like_one(given):
             what = f"over was given {given!r:.60} instead of an aggregation."
-            fix = "Give it a class derived from wallaroo.Aggregation, or an object of one."
+            fix = "Give it one of wallaroo.aggregations, or your class derived from Aggregation."
             yield used.problem(what, fix)
         else:
             own = aggregation

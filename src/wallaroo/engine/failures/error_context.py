@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import sys
 import traceback
 from collections.abc import Mapping
@@ -16,6 +18,8 @@ from wallaroo.user_code.user_frames import user_frames
 EVENT_CHARS_MAX = 200  # limit for an event shown in an error
 NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 FRAME_BYTES_MAX = 32  # limit for a frame shown in hex
+UTF8 = codecs.getincrementaldecoder("utf-8")  # which may end within a letter
+ESCAPES = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 def shorten(event: Any) -> str:
@@ -40,10 +44,20 @@ def _describe(event: Any) -> str:
 
 
 def show_frame(payload: bytes) -> str:
-    """Return a frame's size and first bytes in hex."""
-    head = bytes(payload[:FRAME_BYTES_MAX]).hex(" ")
-    more = " …" if len(payload) > FRAME_BYTES_MAX else ""
-    return f"frame of {len(payload)} bytes: {head}{more}"
+    """Return a frame's size and its beginning: as text if it is text, else in hex.
+
+    >>> show_frame(b'{"id": 7}')
+    'frame of 9 bytes: {"id": 7}'
+    """
+    size = len(payload)
+    what = f"frame of {size} byte{'s' * (size != 1)}:"
+    head = bytes(payload[:EVENT_CHARS_MAX])
+    with contextlib.suppress(UnicodeDecodeError):
+        text = UTF8().decode(head, final=len(head) == size).translate(ESCAPES)
+        if text.isprintable():
+            return f"{what} {text}{'…' * (len(head) < size)}"
+    more = " …" if size > FRAME_BYTES_MAX else ""
+    return f"{what} {head[:FRAME_BYTES_MAX].hex(' ')}{more}"
 
 
 def with_details(

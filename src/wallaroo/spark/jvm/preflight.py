@@ -8,16 +8,15 @@ import math
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.errors import PeerError, PipelineError, Problem
+from wallaroo.network.reachability import why_unreachable
 from wallaroo.options import RunOptions
 from wallaroo.spark.jvm.settings import is_local
 
@@ -85,36 +84,12 @@ def _check_min_workers(options: RunOptions) -> None:
 
 def check_reachable(master: str, within_s: float = MASTER_S_MAX) -> None:
     """Raise PeerError if none of a standalone master's addresses accepts a connection."""
-    causes = []
-    for address in master.removeprefix("spark://").split(","):
-        cause = _why_unreachable(address, within_s)
-        if cause is None:
-            return
-        causes.append(f"{address}: {cause}")
-    raise PeerError(
-        f"no master of Spark answers at {master} ({'; '.join(causes)}). Is it running? Correct "
-        "--master, or start one: `wallaroo cluster start` does so on this machine."
-    )
-
-
-def _why_unreachable(address: str, within_s: float) -> object:
-    """Return why an address accepts no connection in time, or None."""
-    causes: list[object] = []
-
-    def connect() -> None:
-        host, _, port = address.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), within_s).close()
-        except (OSError, OverflowError, UnicodeError) as error:
-            causes.append(error)
-        else:
-            causes.append(None)
-
-    # a name that no server resolves has no timeout of its own, and may take minutes
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(within_s)
-    return causes[0] if causes else f"no answer within {within_s:g} s"
+    causes = why_unreachable(master.removeprefix("spark://").split(","), within_s)
+    if causes:
+        raise PeerError(
+            f"no master of Spark answers at {master} ({causes}). Is it running? Correct --master, "
+            "or start one: `wallaroo cluster start` does so on this machine."
+        )
 
 
 def check_java(environment: Mapping[str, str]) -> None:

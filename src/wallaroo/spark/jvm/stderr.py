@@ -31,7 +31,7 @@ BETWEEN = (b"\n", b"During handling of the above", b"The above exception was the
 
 USAGE = b"Usage: spark-submit"  # a hundred lines, after the error
 READ_S = 1.0  # for what a process that has ended printed last
-# of a Java that does not start, before or after the line with the reason
+# lines of a Java that does not start, before or after the one with the reason
 EMPTY_WORDS = (
     "Error occurred during initialization of VM",
     "Error: Could not create the Java Virtual Machine",

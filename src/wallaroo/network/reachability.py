@@ -1,0 +1,42 @@
+"""Questions whether something accepts connections at an address.
+
+Where it runs: driver, at the start of a run.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterable
+
+
+def why_unreachable(addresses: Iterable[str], within_s: float) -> str:
+    """Return why none of the addresses ``host:port`` accepts a connection in time, or ""."""
+    causes = []
+    for address in addresses:
+        cause = _cause(address, within_s)
+        if not cause:
+            return ""
+        causes.append(f"{address}: {cause}")
+    return "; ".join(causes)
+
+
+def _cause(address: str, within_s: float) -> str:
+    causes: list[str] = []
+
+    def connect() -> None:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), within_s).close()
+        except OSError as error:
+            causes.append(error.strerror or str(error))
+        except (OverflowError, ValueError) as error:  # the port, or letters of the name
+            causes.append(str(error))
+        else:
+            causes.append("")
+
+    # a name that no server resolves has no timeout of its own, and may take minutes
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(within_s)
+    return causes[0] if causes else f"no answer within {within_s:g} s"
