@@ -287,6 +287,11 @@ class Distinct(_OfValue):
     def combine(self, left: set[Hashable], right: set[Hashable], /) -> set[Hashable]:
         return left | right
 
+    def _absorb(self, left: set[Hashable], right: set[Hashable], /) -> set[Hashable]:
+        """Combine in the left set: to copy one that grows takes ever longer."""
+        left |= right
+        return left
+
     def output(self, key: Any, found: set[Hashable], /) -> int:
         return len(found)
 
@@ -374,6 +379,11 @@ class Collect(_OfValue):
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         return left + right
 
+    def _absorb(self, left: list[Any], right: list[Any], /) -> list[Any]:
+        """Combine in the left list: to copy one that grows takes ever longer."""
+        left += right
+        return left
+
     def output(self, key: Any, found: list[Any], /) -> list[Any]:
         return list(found)
 
@@ -407,6 +417,11 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         pairs = zip(self._calls, left, right, strict=True)
         return [calls.combine(one, other) for calls, one, other in pairs]
+
+    def _absorb(self, left: list[Any], right: list[Any], /) -> list[Any]:
+        """Combine; parts of the left accumulator may change."""
+        pairs = zip(self._calls, left, right, strict=True)
+        return [calls.absorb(one, other) for calls, one, other in pairs]
 
     def output(self, key: Any, states: list[Any], window: Window | None = None, /) -> Any:
         window = window or Window(0, 0)

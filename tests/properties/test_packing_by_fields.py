@@ -153,6 +153,16 @@ objects = st.one_of(
     st.builds(OwnInit, numbers),
     st.builds(Restored, numbers),
     st.tuples(st.integers(), st.builds(Frozen, numbers, texts)),
+    st.tuples(
+        st.builds(Frozen, st.integers(-5, 5), st.text(max_size=3)),
+        st.one_of(
+            st.none(),
+            st.booleans(),
+            st.builds(Struct, numbers, texts),
+            st.builds(ChangingSlots, numbers, anything),
+            st.builds(Tuple, numbers, anything),
+        ),
+    ),
     st.integers(),
     st.text(max_size=3),
     st.none(),
@@ -212,6 +222,17 @@ def test_additional_attributes_and_missing_ones_arrive() -> None:
 @pytest.mark.parametrize("cls", PACKED)
 def test_plain_classes_are_packed_by_their_fields(cls: type[Any]) -> None:
     assert form_of(cls) is not None
+
+
+@pytest.mark.parametrize("shape", [(Frozen, Struct), (Frozen, type(None)), (int, FrozenWithDict)])
+def test_tuples_of_frozen_objects_are_packed_by_their_fields(shape: tuple[type[Any], ...]) -> None:
+    """Joins without a function emit them."""
+    assert form_of(shape) is not None
+
+
+@pytest.mark.parametrize("part", [Changing, Tuple, Holding, tuple, list])
+def test_tuples_with_anything_else_are_pickled(part: type[Any]) -> None:
+    assert form_of((Frozen, part)) is None
 
 
 @pytest.mark.parametrize("cls", PICKLED_CLASSES)

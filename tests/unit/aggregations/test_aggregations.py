@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import wallaroo
 from wallaroo.aggregations import (
     Collect,
+    CombineOf,
     Count,
     CountIf,
     Distinct,
@@ -165,3 +166,34 @@ def test_the_place_of_nan_changes_neither_least_nor_greatest(
             least_or_most.update(number, accumulator)
         parts.append(accumulator)
     assert least_or_most.output("key", least_or_most.combine(*parts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "left", "right"),
+    [
+        (Distinct(), {1, 2}, {2, 3}),
+        (Collect(), [1, 2], [2]),
+        (Distinct().where(bool), {1, 2}, {2, 3}),
+        (combine_of(count=Count(), values=Distinct()), [1, {1}], [2, {1, 2}]),
+    ],
+)
+def test_an_accumulator_absorbs_what_it_would_be_combined_with(
+    aggregation: Any, left: Any, right: Any
+) -> None:
+    """Without a copy of what grows."""
+    calls = calls_of(aggregation)
+    combined = calls.combine(left, right)
+    grown = left[1] if isinstance(aggregation, CombineOf) else left
+
+    absorbed = calls.absorb(left, right)
+
+    assert absorbed == combined
+    assert (absorbed[1] if isinstance(aggregation, CombineOf) else absorbed) is grown
+
+
+def test_a_subclass_with_its_own_combine_is_combined_by_it() -> None:
+    class Sorted(Collect):
+        def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
+            return sorted(left + right)
+
+    assert calls_of(Sorted()).absorb([2], [1]) == [1, 2]

@@ -5,7 +5,8 @@ object of which this is not certain is pickled.
 
 The classes are those whose objects are their fields and nothing else: named tuples, dataclasses,
 and msgspec's structs, without methods of their own that take part when an object is created or
-pickled.  Their fields are texts, bytes, numbers, truth values, or None.
+pickled.  Their fields are texts, bytes, numbers, truth values, or None.  A tuple of such objects
+and of plain values, as joins emit them, is known by its *shape*, the tuple of its values' classes.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Form(NamedTuple):
 
 
 def cannot_change(value: Any) -> bool:
-    """Return whether an object of a frozen class has nothing but plain fields."""
-    cls: Any = type(value)
+    """Return whether an object of a frozen class, or a tuple, has nothing but plain fields."""
+    cls: Any = shape_of(value) if type(value) is tuple else type(value)
     form = form_of(cls)
     try:
         return form is not None and form.is_frozen and form.accepts(value)
@@ -55,10 +56,17 @@ def cannot_change(value: Any) -> bool:
         return False
 
 
+def shape_of(value: tuple[Any, ...]) -> tuple[type[Any], ...]:
+    """Return the classes of a tuple's values."""
+    return tuple(map(type, value))
+
+
 @lru_cache(maxsize=256)
 def form_of(cls: Any) -> Form | None:
-    """Return the form of a class; None if its objects have to be pickled."""
+    """Return the form of a class, or of a shape; None if its objects have to be pickled."""
     try:
+        if isinstance(cls, tuple):
+            return _tuples(cls)
         if pickle.loads(pickle.dumps(cls)) is not cls:
             return None
         if _is_named_tuple(cls):
@@ -128,6 +136,25 @@ def _typed(cls: type[Any], names: Sequence[str], *, is_frozen: bool) -> Form:
     accepts = _conditions(cls, names)
     own = (lambda value: value) if is_frozen else keep
     return Form(accepts, own, encode, unpack, is_frozen)
+
+
+def _tuples(shape: tuple[Any, ...]) -> Form | None:
+    """Return the form of tuples with frozen objects."""
+    checks: list[tuple[int, Callable[[Any], bool]]] = []
+    for at, cls in enumerate(shape):
+        if cls in PLAIN_OR_NONE:
+            continue
+        form = None if _is_named_tuple(cls) else form_of(cls)
+        if form is None or not form.is_frozen:
+            return None
+        checks.append((at, form.accepts))
+
+    def accepts(value: Any) -> bool:
+        return all(accept(value[at]) for at, accept in checks)
+
+    encode = msgspec.msgpack.Encoder().encode
+    decode = msgspec.msgpack.Decoder(list[tuple[shape]]).decode  # type: ignore[valid-type]
+    return Form(accepts, lambda value: value, encode, decode, is_frozen=True)
 
 
 def _conditions(cls: type[Any], names: Sequence[str]) -> Callable[[Any], bool]:

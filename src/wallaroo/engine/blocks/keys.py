@@ -62,10 +62,13 @@ def encode_key(key: Key) -> bytes:
     >>> encode_key(("A", 7)).replace(bytes(3), b"")
     b't\\x02sA\\x02i7'
     """
-    if isinstance(key, tuple) and key:
-        parts = map(_encode_part, key)
-        return _TUPLE + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
-    return _encode_part(key)
+    if not isinstance(key, tuple) or not key:
+        return _encode_part(key)
+    encoded = [_TUPLE]
+    for part in key:
+        own = b"i%d" % part if type(part) is int else _encode_part(part)
+        encoded += _LENGTH.pack(len(own)), own
+    return b"".join(encoded)
 
 
 def _encode_part(key: Any) -> bytes:

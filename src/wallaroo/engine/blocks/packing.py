@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from wallaroo.engine.blocks.by_fields import PLAIN, Form, form_of
+from wallaroo.engine.blocks.by_fields import PLAIN, Form, form_of, shape_of
 from wallaroo.engine.blocks.pickling import Reducers, pickled
 
 # values that cannot change: they are kept as they are until their block is full.  None is not among
@@ -176,17 +176,19 @@ class ValueColumn:
 
     def __init__(self) -> None:
         self.atoms: list[Any] = []
-        self._columns: dict[type[Any], FieldsColumn | None] = {}
+        self._columns: dict[Any, FieldsColumn | None] = {}  # by class, or a tuple's shape
         self._stream = PickleStream()
         self._add = self._stream.add
         self._streamed = 0
 
     def put(self, value: Any) -> None:
         """Accept any value, in its current state."""
-        cls = type(value)
-        if cls is tuple and ATOMIC.issuperset(map(type, value)):
-            self.atoms.append(value)
-            return
+        cls: Any = type(value)
+        if cls is tuple:
+            cls = shape_of(value)
+            if ATOMIC.issuperset(cls):
+                self.atoms.append(value)
+                return
         column = self._columns[cls] if cls in self._columns else self._open(cls)
         if column is not None and column.put(value):
             self.atoms.append(column.mark)

@@ -42,7 +42,7 @@ def _whole(key: Any, sides: Sides, window: Window) -> Sides:
     return sides
 
 
-SIDES = BoundAggregation(_nothing, _add, _both, _whole)
+SIDES = BoundAggregation(_nothing, _add, _both, _whole, _both)
 
 
 class Pairs:

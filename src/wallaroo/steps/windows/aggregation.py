@@ -89,12 +89,16 @@ Output = Callable[[Any, Any, Window], Any]
 
 @dataclass(frozen=True, slots=True)
 class BoundAggregation:
-    """An aggregation's methods, bound.  ``output`` always accepts the window."""
+    """An aggregation's methods, bound.  ``output`` always accepts the window.
+
+    ``absorb`` combines as ``combine`` does, and may change the left accumulator.
+    """
 
     initial: Callable[[], Any]
     update: Callable[[Any, Any], Any]
     combine: Callable[[Any, Any], Any]
     output: Output
+    absorb: Callable[[Any, Any], Any]
 
 
 def calls_of(aggregation: Any) -> BoundAggregation:
@@ -102,7 +106,17 @@ def calls_of(aggregation: Any) -> BoundAggregation:
     output = aggregation.output
     if not takes_third(output, "window"):
         output = _without_window(output)
-    return BoundAggregation(_initial(aggregation), aggregation.update, aggregation.combine, output)
+    combine = aggregation.combine
+    home = _home_of(aggregation, "_absorb")
+    is_own = home is not None and home is _home_of(aggregation, "combine")
+    absorb = aggregation._absorb if is_own else combine
+    return BoundAggregation(_initial(aggregation), aggregation.update, combine, output, absorb)
+
+
+def _home_of(aggregation: Any, method: str) -> type[Any] | None:
+    """Return the class that defines a method: a subclass may have a ``combine`` of its own."""
+    homes = (each for each in type(aggregation).__mro__ if method in vars(each))
+    return next(homes, None)
 
 
 def _initial(aggregation: Any) -> Callable[[], Any]:
@@ -147,6 +161,10 @@ class Filtered(Aggregation[In, Acc, Out]):
 
     def combine(self, left: Any, right: Any, /) -> Any:
         return self._calls.combine(left, right)
+
+    def _absorb(self, left: Any, right: Any, /) -> Any:
+        """Combine; the left accumulator may change."""
+        return self._calls.absorb(left, right)
 
     def output(self, key: Any, accumulator: Any, window: Window | None = None, /) -> Any:
         return self._calls.output(key, accumulator, window or Window(0, 0))

@@ -148,7 +148,7 @@ class RangeMachine:
             if own is None:
                 self._begin(pane.slot, key, accumulator)
             else:
-                live.put(pane.slot, key, self._context.calls.combine(own, accumulator))
+                live.put(pane.slot, key, self._context.calls.absorb(own, accumulator))
         except BaseException as error:
             self._context.failed(accumulator, error, key)
 
@@ -306,7 +306,7 @@ class RangeMachine:
     def _add_to_base(self, slot: Slot) -> list[Any]:
         """Add the entries of a slot to those of its pane's base; return their keys."""
         live = self._context.live
-        combine = self._context.calls.combine
+        absorb = self._context.calls.absorb
         base = base_of(slot)
         keys = list(live.slot(slot))
         for key in keys:
@@ -315,7 +315,7 @@ class RangeMachine:
             if so_far is None:
                 so_far = self._first_of_base(base, key)
             try:
-                live.put(base, key, accumulator if so_far is None else combine(so_far, accumulator))
+                live.put(base, key, accumulator if so_far is None else absorb(so_far, accumulator))
             except BaseException as error:
                 self._context.failed(accumulator, error, key)
             live.discard(slot, key)

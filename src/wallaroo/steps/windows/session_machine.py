@@ -98,7 +98,7 @@ class SessionMachine:
         session, *others = touched
         for other in others:
             session[1] = max(session[1], other[1])
-            session[2] = calls.combine(session[2], other[2])
+            session[2] = calls.absorb(session[2], other[2])
             sessions.remove(other)
         session[0] = min(session[0], time)
         return session
