@@ -33,6 +33,7 @@ SHARED = {
     "tests/endpoints/test_kafka_output.py": KAFKA,
     "tests/connectors/kafka/test_kafka_log.py": KAFKA,
     "tests/connectors/kafka/test_kafka_run.py": KAFKA,
+    "tests/connectors/kafka/test_chain.py": KAFKA,
     "tests/connectors/kafka/test_kafka_outages.py": KAFKA,
     "tests/connectors/kafka/test_kafka_identity.py": KAFKA,
     "tests/connectors/kafka/test_kafka_outage.py": KAFKA,

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from wallaroo.network.tls import TLS
     from wallaroo.options import RunHandle, RunOptions
     from wallaroo.runner import run
+    from wallaroo.sources.chain import chain
     from wallaroo.sources.feeds.generator import GenSourceConfig
     from wallaroo.steps.windows.aggregation import Aggregation
     from wallaroo.steps.windows.spec import Firing, Window, WindowResult
@@ -138,6 +139,7 @@ else:
             "RunHandle": "wallaroo.options",
             "RunOptions": "wallaroo.options",
             "run": "wallaroo.runner",
+            "chain": "wallaroo.sources.chain",
             "GenSourceConfig": "wallaroo.sources.feeds.generator",
             "TLS": "wallaroo.network.tls",
             "Aggregation": "wallaroo.steps.windows.aggregation",
@@ -184,7 +186,7 @@ __all__ = [
     # sources and sinks
     "TCPSourceConfig", "TLS", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig",
     "FileSinkConfig", "StdoutSinkConfig",
-    "tcp_parse_input_addrs", "tcp_parse_output_addrs",
+    "tcp_parse_input_addrs", "tcp_parse_output_addrs", "chain",
     # windows
     "Aggregation", "range_windows", "count_windows", "session_windows", "RangeWindows",
     "CountWindows", "SessionWindows",

@@ -94,6 +94,8 @@ class RunOptions:
     speed: float | None = None
     """Replay recorded input by its event times: 1.0 as it came, 10.0 ten times as fast; None: as
     fast as it can be read."""
+    rate_limit: float | None = None
+    """Events a second that the first part of a chain (`wallaroo.chain`) is read with at most."""
     until_now: bool = False
     """End when what the sources held at the start is processed; sources that keep nothing, such as
     TCP ports, end at once."""
@@ -250,6 +252,7 @@ class RunChanges(TypedDict, total=False):
     min_workers: int
     batch_time_s: float
     speed: float | None
+    rate_limit: float | None
     until_now: bool
     latency: timedelta | float | Latency | LatencyName | None
     host: HostKind | HostName | None

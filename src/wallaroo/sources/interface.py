@@ -91,6 +91,15 @@ class SourceConfig(ABC, Generic[Event]):
         """Return the address and options for the ingress to listen; None if it does not."""
         return None
 
+    @property
+    def may_end(self) -> bool:
+        """Return whether the source may end, as a file does and a port does not."""
+        return bool(getattr(self, "until_now", False))
+
+    def fed(self, log: SourceLog) -> tuple[SourceConfig[Any], ...]:
+        """Return the sources whose clients or feeders fill a run's ``log`` of this source."""
+        return (self,)
+
     def for_trial(self) -> Self:
         """Return the source for a run that the other system must not take for the application.
 

@@ -138,6 +138,22 @@ class LogContext:
     until_now: bool = False  # the log ends at what it holds when it is first asked for its head
 
 
+class Boundary(NamedTuple):
+    """The place from which a log is read after another source, found once."""
+
+    position: Position
+    # no event after it is expected to be older than this, but for delays; None: not known
+    time_ns: int | None = None
+
+
+class Backfill(NamedTuple):
+    """Progress of a source that is read before another one takes over; counts may be estimates."""
+
+    done: int  # events
+    left: int
+    is_whole: bool  # ``left`` includes all that will come
+
+
 class SourceLog(ABC):
     """One source of a run as a log.  Picklable: workers get a copy."""
 
@@ -151,6 +167,21 @@ class SourceLog(ABC):
 
         Does not block for long; raises PeerError only for what is not transient.
         """
+
+    def boundary(self) -> Boundary:
+        """Return the beginning as the boundary after another source.
+
+        Raises CheckpointError if records after it may be gone and the source may not skip them.
+        """
+        return Boundary(self.beginning())
+
+    def backfill(self, position: Position) -> Backfill | None:
+        """Return the progress of the part that is read first; None if nothing precedes."""
+        return None
+
+    def hold_ns(self, position: Position) -> int | None:
+        """Return a time that may not pass yet, as events from then on come in a later part."""
+        return None
 
     def backlog(self, position: Position) -> int:
         """Return the approximate number of readable events after a position."""

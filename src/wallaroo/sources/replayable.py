@@ -90,6 +90,10 @@ class ReplayableSource(SourceConfig[Event]):
         return False
 
     @property
+    def may_end(self) -> bool:
+        return type(self).is_ended is not ReplayableSource.is_ended
+
+    @property
     def label(self) -> str:
         return f"replayable {type(self).__name__}"
 

@@ -49,7 +49,7 @@ class Recorded:
                 at[name] += taken
                 self.read_at[name] += [self.now_s - began_s] * taken
             self.now_s += 0.1
-            replay.batch_done(self.commit(at))
+            replay.batch_done(self.commit(at), {})
             assert self.now_s - began_s < 10_000, at
         return self.read_at
 

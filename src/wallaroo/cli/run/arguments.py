@@ -42,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_spark(parser.add_argument)
     _add_checkpoint(parser.add_argument)
     _add_batches(parser.add_argument)
+    _add_pace(parser.add_argument)
     _add_logs(parser.add_argument)
     _add_access(parser.add_argument)
     _add_output(parser.add_argument)
@@ -137,16 +138,6 @@ def _add_batches(add: Callable[..., Any]) -> None:
         help="how long a batch should take (default: %(default)s)",
     )
     add(
-        "--speed",
-        type=_speed,
-        metavar="FACTOR",
-        help=(
-            "replay recorded input by its event times: 1x as it came, 10x ten times as fast "
-            "(default: as fast as it can be read)"
-        ),
-    )
-    add("--until-now", action="store_true", help=UNTIL_NOW)
-    add(
         "--latency",
         type=latency_target,
         metavar="TARGET",
@@ -171,6 +162,26 @@ def _add_batches(add: Callable[..., Any]) -> None:
         metavar="N",
         help="shares of state (default: %(default)s)",
     )
+
+
+def _add_pace(add: Callable[..., Any]) -> None:
+    """Add the options for how fast and how far input is read."""
+    add(
+        "--speed",
+        type=_speed,
+        metavar="FACTOR",
+        help=(
+            "replay recorded input by its event times: 1x as it came, 10x ten times as fast "
+            "(default: as fast as it can be read)"
+        ),
+    )
+    add(
+        "--rate-limit",
+        type=_rate,
+        metavar="N",
+        help="events a second that the first part of a chain is read with at most",
+    )
+    add("--until-now", action="store_true", help=UNTIL_NOW)
 
 
 def _add_logs(add: Callable[..., Any]) -> None:
@@ -316,6 +327,16 @@ def _speed(text: str) -> float:
     return speed
 
 
+def _rate(text: str) -> float:
+    try:
+        per_s = float(text.replace(",", ""))
+    except ValueError:
+        per_s = 0.0
+    if not (per_s > 0 and math.isfinite(per_s)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate: give events a second, such as 5000")
+    return per_s
+
+
 def _tls(certificate: str | None, key: str | None, options: str) -> TLS | None:
     if (certificate is None) != (key is None):
         problem = Problem("wallaroo run", "", f"{options} belong together.", "Give both.")
@@ -360,6 +381,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         min_workers=options.min_workers,
         batch_time_s=options.batch_time,
         speed=options.speed,
+        rate_limit=options.rate_limit,
         until_now=options.until_now,
         latency=options.latency,
         host=options.host,

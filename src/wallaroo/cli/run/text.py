@@ -23,6 +23,7 @@ from wallaroo.cli.terminal.formatting import (
     spread,
 )
 from wallaroo.monitoring.metrics.status import (
+    BackfillStatus,
     ErrorCount,
     PipelineLatency,
     ProcessStatus,
@@ -85,9 +86,18 @@ def _checkpoint(status: RunStatus) -> str:
 
 
 def _source_note(source: SourceStatus) -> str:
+    if source.backfill is not None:
+        return _backfill_words(source.backfill)
     if source.is_paused:
         return "paused: backlog at its bound"
     return "ended" if source.is_ended else ""
+
+
+def _backfill_words(part: BackfillStatus) -> str:
+    if part.share is None:
+        return f"backfill, {part.events_done:,} events"
+    ends = f", {duration(part.ends_in_s)} left" if part.ends_in_s is not None else ""
+    return f"backfill {int(100 * part.share)} %{ends}"
 
 
 # -- the live table
@@ -378,7 +388,7 @@ def log_line(status: RunStatus) -> str:
     facts += [
         f"source {source.name} {_source_note(source)}"
         for source in status.sources
-        if source.is_paused
+        if source.is_paused or source.backfill is not None
     ]
     facts += [_error_words(error) for error in status.errors]
     facts += [f"left out in {losses.words}" for losses in status.losses]

@@ -53,6 +53,10 @@ class FileSourceConfig(SourceConfig[Line]):
     skip_empty: bool = False
 
     @property
+    def may_end(self) -> bool:
+        return True
+
+    @property
     def wire_framing(self) -> Framing:
         if self.form == "frames":
             return Framing(self.decoder.header_length(), self.decoder.length_fmt, PAYLOAD_BYTES_MAX)

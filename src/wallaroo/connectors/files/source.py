@@ -67,5 +67,9 @@ class FilesSourceConfig(SourceConfig[Event]):
             object.__setattr__(self, "decoder", rows)
 
     @property
+    def may_end(self) -> bool:
+        return not self.watch
+
+    @property
     def has_plain_payloads(self) -> bool:
         return self.form == LINES

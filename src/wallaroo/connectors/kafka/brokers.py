@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -46,7 +46,8 @@ class TopicsQuery:
     source: str
     brokers: str
     topics: tuple[str, ...]  # names; one that begins with ^ is a regular expression
-    start: str | int  # earliest, latest, stored, or a time in milliseconds
+    # earliest, latest, stored, a time in milliseconds, or offsets by topic and partition
+    start: str | int | Mapping[str, Mapping[int, int]]
     group: str  # offsets are published to it; empty: nowhere
     isolation: str
     on_data_loss: str  # "stop" or "skip"

@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,9 +29,10 @@ from confluent_kafka import KafkaException
 from wallaroo.connectors.kafka.broker_names import brokers_text
 from wallaroo.connectors.kafka.brokers import Brokers, TopicsQuery
 from wallaroo.connectors.kafka.client import FIRST, NEXT, error_of, is_transient
-from wallaroo.connectors.kafka.identity import TopicLoss, Topics, losses, settled
+from wallaroo.connectors.kafka.identity import SKIP, TopicLoss, Topics, losses, settled
 from wallaroo.connectors.kafka.offsets import (
     ID,
+    Flat,
     entries_of,
     flat,
     position_of,
@@ -42,6 +43,7 @@ from wallaroo.connectors.kafka.offsets import (
 )
 from wallaroo.connectors.kafka.reader import (
     Partition,
+    PartitionReader,
     drop_reader,
     newest_ms,
     reader_of,
@@ -52,7 +54,16 @@ from wallaroo.connectors.kafka.record import KafkaRecord, origin_of, record_of
 from wallaroo.connectors.kafka.source import KafkaSourceConfig
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.network.reachability import why_unreachable
-from wallaroo.sources.log import SKIPPED, Head, LogContext, Position, Range, Records, SourceLog
+from wallaroo.sources.log import (
+    SKIPPED,
+    Boundary,
+    Head,
+    LogContext,
+    Position,
+    Range,
+    Records,
+    SourceLog,
+)
 
 HEAD_S = 0.005  # a head younger than this is not queried again
 RETRY_S = 1.0  # after a broker has not answered
@@ -110,9 +121,69 @@ class KafkaLog(SourceLog):
         elif isinstance(start, int):
             ends = brokers.offsets(NEXT)
             offsets = {p: o if o >= 0 else ends[p] for p, o in brokers.offsets(start).items()}
+        elif not isinstance(start, str):
+            offsets = self._given(start, brokers.offsets(NEXT))
         else:
             offsets = brokers.offsets(NEXT if start == LATEST else FIRST)
         return position_of(offsets, brokers.ids)
+
+    def _given(self, start: Mapping[str, Mapping[int, int]], ends: Flat) -> Flat:
+        """Return the offsets that are configured.  Raises PeerError if they do not fit."""
+        offsets = {(topic, n): offset for topic, own in start.items() for n, offset in own.items()}
+        beyond = [place for place in offsets.keys() & ends.keys() if offsets[place] > ends[place]]
+        problems = {
+            "names no offset of": ends.keys() - offsets.keys(),
+            "names": offsets.keys() - ends.keys(),
+            "is beyond the end of": beyond,
+        }
+        for what, places in problems.items():
+            for topic, number in sorted(places):
+                absent = ", which is not there" if (topic, number) not in ends else ""
+                raise PeerError(
+                    f"source '{self._subscription.source}': the place to start from {what} "
+                    f"partition {number} of Kafka topic '{topic}'{absent}. Give one offset for "
+                    f"each partition, at most its end."
+                )
+        return offsets
+
+    def boundary(self) -> Boundary:
+        """Return the beginning, with a time that no record after it is expected to be before."""
+        start = self._subscription.start
+        position = self.beginning()
+        if isinstance(start, int):
+            self._with_retries(lambda: self._require_older(position, start))
+            return Boundary(position, start * 1_000_000)
+        self.require(position)
+        return Boundary(position, self._first_ns(position))
+
+    def _require_older(self, position: Position, time_ms: int) -> None:
+        """Report partitions of which records at or after a time may be gone already."""
+        first = self._brokers.offsets(FIRST)
+        for (topic, number), offset in flat(position.place).items():
+            if 0 < offset <= first.get((topic, number), 0):
+                at = datetime.fromtimestamp(time_ms / 1e3, UTC).isoformat()
+                what = (
+                    f"partition {number} of Kafka topic '{topic}' begins at offset {offset:,} now, "
+                    f"and holds no record from before {at}: records since then may be gone"
+                )
+                way_out = f"To continue with what is there, {SKIP}, or give its offsets instead."
+                skipping = "what is gone is skipped"
+                self._skip(TopicLoss(topic, what, way_out, skipping, {}, is_certain=True))
+
+    def _first_ns(self, position: Position) -> int:
+        """Return the time of the oldest record that follows a position in any partition."""
+        now_ns = time.time_ns()
+        ids = entries_of(position.place, ID)
+        _, ends = readable(position.place, self.head().position.place)
+        times = [now_ns]
+        for (topic, number), offset in flat(position.place).items():
+            reader = PartitionReader(self._partition(topic, number, ids.get(topic, "")))
+            try:
+                run = next(reader.read(offset, ends[topic, number]), None)
+                times += times_ns(run[:1]) if run else []
+            finally:
+                reader.close()
+        return min(times)
 
     def head(self) -> Head:
         """Return the partitions' ends; without an answer, the last known ones and the error."""

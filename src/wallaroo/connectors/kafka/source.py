@@ -35,7 +35,8 @@ class KafkaSourceConfig(SourceConfig[Event]):
     `wallaroo.sources.KafkaRecord` if ``with_metadata`` is true.
 
     ``start`` is for an application without a commit: ``"earliest"``, ``"latest"``, a time (an aware
-    datetime), or ``"stored"``: the offsets of the consumer group ``group``.  From then on offsets
+    datetime), offsets (``{partition: offset}``, or ``{topic: {partition: offset}}``), or
+    ``"stored"``: the offsets of the consumer group ``group``.  From then on offsets
     live in the application's commits; they are published to ``group`` (``wallaroo-<name>`` by
     default, ``""``: not at all) for monitoring.  ``on_data_loss`` applies if records that were not
     processed yet are gone, or a topic was created again: ``"stop"``, or ``"skip"``, which reports
@@ -60,7 +61,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
     topic: str | Sequence[str]
     brokers: str | Sequence[Any]
     decoder: Decoder[Event]
-    start: str | datetime = "earliest"
+    start: str | datetime | Mapping[Any, Any] = "earliest"
     group: str | None = None
     until_now: bool = False
     on_data_loss: str = "stop"
@@ -84,14 +85,16 @@ class KafkaSourceConfig(SourceConfig[Event]):
         except (TypeError, ValueError):
             fix = "Give 'host:port,host:port', or a list of (host, port)."
             raise self._wrong(f"brokers={self.brokers!r} cannot be read.", fix) from None
-        if isinstance(self.start, datetime):
+        if isinstance(self.start, Mapping):
+            object.__setattr__(self, "start", self._offsets(self.start, topics))
+        elif isinstance(self.start, datetime):
             if self.start.tzinfo is None:
                 fix = "Give it a time zone: datetime(..., tzinfo=UTC)."
                 raise self._wrong(f"start={self.start} has no time zone.", fix)
         elif self.start not in STARTS:
             choices = ", ".join(map(repr, STARTS))
             raise self._wrong(
-                f"start={self.start!r} is unknown.", f"Write {choices} or a datetime."
+                f"start={self.start!r} is unknown.", f"Write {choices}, a datetime or offsets."
             )
         if self.start == "stored" and self.group == "":
             raise self._wrong(
@@ -100,6 +103,22 @@ class KafkaSourceConfig(SourceConfig[Event]):
         self._check("on_data_loss", self.on_data_loss, ON_DATA_LOSS)
         self._check("isolation", self.isolation, ISOLATIONS)
         object.__setattr__(self, "options", dict(self.options))
+
+    def _offsets(
+        self, start: Mapping[Any, Any], topics: tuple[str, ...]
+    ) -> dict[str, dict[int, int]]:
+        """Return the offsets to start from, by topic and partition."""
+        is_flat = not any(isinstance(each, Mapping) for each in start.values())
+        nested = {topics[0]: start} if is_flat and len(topics) == 1 else start
+        try:
+            offsets = {topic: dict(each) for topic, each in nested.items()}
+            numbers = [n for each in offsets.values() for pair in each.items() for n in pair]
+        except (TypeError, ValueError, AttributeError):
+            numbers = [-1]
+        if not numbers or any(type(number) is not int or number < 0 for number in numbers):
+            fix = "Write {partition: offset}, or {topic: {partition: offset}} for several topics."
+            raise self._wrong(f"start={start!r} are no offsets.", fix)
+        return offsets
 
     def _check(self, what: str, value: str, choices: tuple[str, ...]) -> None:
         if value not in choices:

@@ -74,5 +74,9 @@ class SparkSourceConfig(SourceConfig[Event]):
             object.__setattr__(self, "decoder", row_decoder_of(self.decoder))
 
     @property
+    def may_end(self) -> bool:
+        return True
+
+    @property
     def label(self) -> str:
         return f"spark {self.name}"

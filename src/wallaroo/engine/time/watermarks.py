@@ -87,12 +87,15 @@ class SourceMark:
         }
         return replace(self, seen_ns=clock_ns - silence_ns(None), partitions=partitions)
 
-    def without(self, ended: Collection[str]) -> SourceMark:
-        """Return it without partitions that have ended: they hold nothing back any more."""
+    def without(self, ended: Collection[str], hold_ns: int = TIME_MAX) -> SourceMark:
+        """Return it without partitions that have ended: they hold nothing back any more.
+
+        ``hold_ns``: the watermark that it does not pass.
+        """
         left = {name: mark for name, mark in self.partitions.items() if name not in ended}
         if left or not self.partitions:
             return replace(self, partitions=left)
-        newest_ns = max(mark.watermark_ns for mark in self.partitions.values())
+        newest_ns = min(hold_ns, max(mark.watermark_ns for mark in self.partitions.values()))
         return replace(self, partitions={}, watermark_ns=max(self.watermark_ns, newest_ns))
 
 
@@ -149,12 +152,14 @@ class Watermarks:
         ended: Collection[str] = (),
         found: Iterable[str] = (),
         has_ended: bool = False,
+        hold_ns: int = TIME_MAX,
     ) -> Watermarks:
         """Return them without the ended partitions of a source, and with those that were found.
 
-        A new one begins at its source's watermark.  ``has_ended``: the source has.
+        A new one begins at its source's watermark.  ``has_ended``: the source has.  ``hold_ns``:
+        the watermark that the source does not pass.
         """
-        mark = self.sources.get(source, SourceMark(TIME_MIN, clock_ns)).without(ended)
+        mark = self.sources.get(source, SourceMark(TIME_MIN, clock_ns)).without(ended, hold_ns)
         begins = PartitionMark(max(self.watermark_ns, mark.watermark_ns), clock_ns)
         partitions = {**dict.fromkeys(found, begins), **mark.partitions}
         moved = replace(mark, partitions=partitions, has_ended=has_ended)
@@ -174,6 +179,7 @@ class BatchTime:
     at_least_ns: int = TIME_MIN  # a watermark that a test sets
     # sources without an order among their partitions: all partitions that have events are known
     unordered: frozenset[int] = frozenset()
+    holds: Mapping[str, int] = field(default_factory=dict)  # watermarks that sources do not pass
 
     def known(self, number: int, name: str, how: SourceTime) -> Known:
         """Return the watermarks of a source when the batch begins."""
@@ -246,7 +252,8 @@ def _moved(
         **before.partitions,
         **{each: PartitionMark(mark, time.clock_ns) for each, mark in read.items()},
     }
-    watermark_ns = max(before.watermark_ns, _least(how, partitions, time.clock_ns))
+    least_ns = min(_least(how, partitions, time.clock_ns), time.holds.get(name, TIME_MAX))
+    watermark_ns = max(before.watermark_ns, least_ns)
     if how.is_receipt and is_drained:
         watermark_ns = max(watermark_ns, time.clock_ns - RECEIPT_LAG_NS)
     seen_ns = time.clock_ns if read else before.seen_ns

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from wallaroo.monitoring.metrics.rates import RateMeter
-from wallaroo.monitoring.metrics.status import Counts, SinkLine, SourceStatus
+from wallaroo.monitoring.metrics.status import BackfillStatus, Counts, SinkLine, SourceStatus
+from wallaroo.sources.log import Backfill
 
 
 class FlowMeter:
@@ -58,6 +59,26 @@ class FlowMeter:
     @property
     def backlog_bytes(self) -> int:
         return sum(source.backlog_bytes for source in self.sources)
+
+
+class BackfillMeter:
+    """Meter of the first part of a chain."""
+
+    def __init__(self) -> None:
+        self._rate: RateMeter | None = None
+
+    def status(self, backfill: Backfill | None, now: float) -> BackfillStatus | None:
+        """Note its progress, and return it with its estimated end."""
+        if backfill is None:
+            return None
+        done, left, is_whole = backfill
+        if self._rate is None:
+            self._rate = RateMeter(now, done)
+        elif done != self._rate.total:
+            self._rate.sample(done, now)
+        per_s = self._rate.per_second(now)
+        share = done / max(1, done + left) if is_whole else None
+        return BackfillStatus(done, left, share, left / per_s if is_whole and per_s else None)
 
 
 class CountMeter:

@@ -39,6 +39,16 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True)
+class BackfillStatus:
+    """Progress of the first part of a chain."""
+
+    events_done: int
+    events_left: int
+    share: float | None  # up to 1; None: it is not known yet how much there is
+    ends_in_s: float | None  # estimated from the last seconds; None: not known yet
+
+
+@dataclass(frozen=True, slots=True)
 class SourceStatus:
     name: str
     label: str
@@ -54,6 +64,7 @@ class SourceStatus:
     # has none, or does not know
     lags: Mapping[str, int] = field(default_factory=dict)
     group: str = ""  # the consumer group under which the other system shows this reader
+    backfill: BackfillStatus | None = None  # None: it is no chain, or its first part is read
 
 
 @dataclass(frozen=True, slots=True)

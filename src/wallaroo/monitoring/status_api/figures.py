@@ -20,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.monitoring.metrics.details import LatencyBuckets, RunDetails
 from wallaroo.monitoring.metrics.status import (
+    BackfillStatus,
     ProcessStatus,
     RunState,
     RunStatus,
@@ -134,6 +135,17 @@ def _standby(value: Callable[[StandbyStatus], float]) -> Read:
 
 def _source(value: Callable[[SourceStatus], float]) -> Read:
     return lambda run: [((source.name,), value(source)) for source in run.status.sources]
+
+
+def _backfill(value: Callable[[BackfillStatus], float | None]) -> Read:
+    """Return the reader of a figure of first parts that are read; None if there are none."""
+
+    def read(run: Run) -> list[Row] | None:
+        parts = [(each.name, each.backfill) for each in run.status.sources if each.backfill]
+        values = [(name, value(part)) for name, part in parts]
+        return [((name,), number) for name, number in values if number is not None] or None
+
+    return read
 
 
 def _source_count(key: str) -> Read:
@@ -376,6 +388,10 @@ _OF_SOURCES = (
            _source(lambda source: source.connections)),
     Figure("source_paused", "", "1 while reading is paused, the backlog being at its bound.",
            Kind.GAUGE, _SOURCE, _source(lambda source: float(source.is_paused))),
+    Figure("source_backfill_share", "", "Share of a chain's first part that is read.", Kind.GAUGE,
+           _SOURCE, _backfill(lambda part: part.share), "until the second part is read"),
+    Figure("source_backfill_left", "seconds", "Estimated time until it is read.", Kind.GAUGE,
+           _SOURCE, _backfill(lambda part: part.ends_in_s), "until the second part is read"),
     Figure("source_skipped", "records", "Records skipped because their place was lost.",
            Kind.COUNTER, _SOURCE, _source_count("source_skipped_records"),
            "with `on_data_loss=\"skip\"`, as far as their number is known",

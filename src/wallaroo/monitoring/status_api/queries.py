@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from wallaroo.dataflow.plan.model import Plan, SourceEntry, Stage
 from wallaroo.engine.blocks.shares import shares
 from wallaroo.monitoring.metrics.status import (
+    BackfillStatus,
     ErrorCount,
     PipelineLatency,
     ProcessStatus,
@@ -58,6 +59,7 @@ _ROWS: dict[str, type[Any]] = {
     "step_times": StepTime,
     "processes": ProcessStatus,
 }
+_PARTS: dict[str, type[Any]] = {"time": TimeStatus, "backfill": BackfillStatus}
 
 
 # -- queries
@@ -218,6 +220,7 @@ def _filled(kind: type[T], raw: Mapping[str, Any]) -> T:
         for name, value in raw.items()
         if name in known
     }
-    if isinstance(raw.get("time"), dict):
-        values["time"] = _filled(TimeStatus, raw["time"])
+    for name, part in _PARTS.items():
+        if isinstance(raw.get(name), dict):
+            values[name] = _filled(part, raw[name])
     return kind(**values)

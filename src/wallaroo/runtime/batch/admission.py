@@ -18,7 +18,7 @@ BACKLOG_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The next batch's events over all sources, or none; ``limits`` by source for a replay.
+    """The next batch's events over all sources, or none; ``limits`` for some sources, by name.
 
     ``events_most``: the bound if several batches of ``events_max`` wait.
     """
@@ -41,8 +41,8 @@ def plan_ends(
 
     It reaches the ends of the logs, or has ``events_max`` events shared in proportion to the
     backlogs.  ``events_most``: the bound if several batches of ``events_max`` wait already.  Their
-    events are late anyway, and larger batches work them off sooner.  ``limits``: by source, if
-    input is replayed.  ``ask``: called before each question to a source, with its name.
+    events are late anyway, and larger batches work them off sooner.  ``limits``: for some
+    sources, by name.  ``ask``: called before each question to a source, with its name.
     """
     backlogs = {}
     ends: Ends = {}
@@ -52,7 +52,7 @@ def plan_ends(
         # a position that was corrected is committed before anything after it is read
         backlogs[name] = log.backlog(start[name]) if ends[name] is start[name] else 0
     if limits is not None:
-        backlogs = {name: min(backlog, limits[name]) for name, backlog in backlogs.items()}
+        backlogs = {name: min(each, limits.get(name, each)) for name, each in backlogs.items()}
     total = sum(backlogs.values())
     events_max = max(events_max, min(events_most, total // BACKLOG_SHARE))
     for name, log in logs.items():
@@ -72,9 +72,9 @@ class AdmissionControl:
         self,
         admit: Callable[[Admission], None],
         events_first: int,
-        limits: Callable[[], Mapping[str, int]] | None = None,
+        limits: Callable[[], Mapping[str, int] | None] | None = None,
     ):
-        """Begin held; ``limits``: events that each source may deliver now, in a replay."""
+        """Begin held; ``limits``: events that sources may deliver now, by name."""
         self._admit = admit
         self._limits = limits
         self._lock = threading.Lock()

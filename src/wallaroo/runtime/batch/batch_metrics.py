@@ -47,8 +47,8 @@ class BatchMetrics:
         reports: Sequence[TaskReport],
         started_ns: int,
         phases_ms: Mapping[str, float],
-    ) -> int:
-        """Count a committed batch; return how many events it had."""
+    ) -> Mapping[str, int]:
+        """Count a committed batch; return how many events it had, by source."""
         events, receipts = gather(self._plan, reports, self._running_ms)
         finished_ns = time.time_ns()
         results = {name: count for name, count in commit.outputs.items() if name != DEAD_LETTERS}
@@ -59,7 +59,7 @@ class BatchMetrics:
         self._meter.state_is(partial(StateSize.of, commit))
         self._log_failures(commit.batch, reports)
         self._count_losses(commit, reports)
-        return sum(events.values())
+        return events
 
     def workers(self, workers: tuple[WorkerStatus, ...], moved: str) -> None:
         """Note the batch's workers, and what a change of them ``moved``; "" if nothing."""

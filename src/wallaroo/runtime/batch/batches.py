@@ -87,7 +87,7 @@ class Batches:
         accounts: BatchMetrics,
         pacer: Pacer,
         allow: Callable[[int, int], None] = lambda events_max, events_most: None,
-        done: Callable[[Commit], None] = lambda commit: None,
+        done: Callable[[Commit, Mapping[str, int]], None] = lambda commit, events: None,
     ):
         self._setup = setup
         self._protocol = protocol
@@ -188,8 +188,9 @@ class Batches:
         finally:
             self._under_way = None
         trace_point("batch.committed")
-        events = self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
-        self._done(commit)
+        counts = self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
+        self._done(commit, counts)
+        events = sum(counts.values())
         self._learn(job, reports, events, time.monotonic() - began)
         trace_point(f"batch.ends {job.batch} {events}")
         return commit

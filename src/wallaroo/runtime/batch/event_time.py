@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from wallaroo.dataflow.plan.model import Plan
+from wallaroo.dataflow.plan.model import Plan, SourceTime
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.report import TaskReport
 from wallaroo.engine.time.watermarks import (
@@ -87,6 +87,11 @@ class BatchTimes:
             unordered=frozenset(
                 number for number, name in enumerate(self._names) if self._is_unordered(name, ends)
             ),
+            holds={
+                name: hold_ns
+                for name, how in self._sources
+                if (hold_ns := self._hold_ns(name, how, start)) is not None
+            },
         )
 
     def _look(self, last: Commit | None, ends: Ends) -> tuple[int, Heads]:
@@ -113,6 +118,7 @@ class BatchTimes:
             return marks
         for name, how in self._sources:
             log = self._logs[name]
+            hold_ns = self._hold_ns(name, how, start)
             before = marks.sources.get(name, SourceMark()).partitions
             head = heads[name]
             listed = log.partitions(ends[name]) if not how.is_receipt else None
@@ -122,8 +128,14 @@ class BatchTimes:
                 ended=log.ended(before.keys(), start[name]),
                 found=listed or (),
                 has_ended=head.is_ended and not log.backlog_events(start[name], head),
+                hold_ns=TIME_MAX if hold_ns is None else hold_ns,
             )
         return marks
+
+    def _hold_ns(self, name: str, how: SourceTime, start: Ends) -> int | None:
+        """Return the watermark that a source does not pass, for the sake of a later part of it."""
+        hold_ns = None if how.is_receipt else self._logs[name].hold_ns(start[name])
+        return None if hold_ns is None else hold_ns - how.delay_ns
 
     def _is_unordered(self, name: str, ends: Ends) -> bool:
         return self._logs[name].partitions(ends[name]) is not None

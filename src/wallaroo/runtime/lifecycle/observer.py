@@ -10,6 +10,7 @@ from heapq import nlargest
 from wallaroo.dataflow.plan.model import DEAD_LETTERS, Plan
 from wallaroo.engine.time.watermarks import Watermarks
 from wallaroo.instrumentation.tracing import trace_point
+from wallaroo.monitoring.metrics.flow import BackfillMeter
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.status import SinkLine, SourceStatus
 from wallaroo.runtime.batch.batches import Batches
@@ -54,6 +55,7 @@ class Observer:
         self._waits = [Wait(sink.name, sink.config.label) for sink in plan.sinks]
         self._outages = [Outage(source.config.name) for source in plan.sources]
         self._first = batches.ends  # positions at the beginning of this run
+        self._backfills = [BackfillMeter() for _ in plan.sources]
         self._has_time = plan.has_time
         self._marks = -1, Watermarks()  # with the batch that they belong to
 
@@ -137,6 +139,7 @@ class Observer:
             time=times.sources.get(config.name),
             lags=_largest(self._logs[number].lags(done, head.position) or {}),
             group=self._logs[number].group,
+            backfill=self._backfills[number].status(self._logs[number].backfill(done), time.time()),
         )
 
 

@@ -25,7 +25,9 @@ class RunSources:
     """The sources of one run; ``checkpoint`` is the checkpoint's id."""
 
     def __init__(self, spec: RunSpec, checkpoint: str, owner: Ownership):
-        tuning = spec.options.tuning if spec.options.speed is None else tuned(spec.options.tuning)
+        options = spec.options
+        is_paced = options.speed is not None or options.rate_limit is not None
+        tuning = tuned(options.tuning) if is_paced else options.tuning
         self._spec = spec
         self._owner = owner
         self._configs = [source.config for source in spec.plan.sources]
@@ -64,8 +66,9 @@ class RunSources:
         serve_on = self._spec.host.serve_on
         if options.tls is not None and serve_on is not None:
             self._certificate = Path(options.tls.certificate).read_text(encoding="ascii")
+        sources = zip(self._configs, self.logs, strict=True)
         self.addresses = self._feeders.start(
-            self._configs,
+            [part for config, log in sources for part in config.fed(log)],
             self._context.spool_root,
             Feeding(
                 log=_log.warning,

@@ -27,6 +27,7 @@ from wallaroo.runtime.batch.batches import Batches, BatchSetup
 from wallaroo.runtime.batch.commit_protocol import BatchProtocol
 from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.runtime.batch.pacing import Pacer
+from wallaroo.runtime.batch.rate_limit import RateLimit
 from wallaroo.runtime.lifecycle.observer import Observer
 from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.shutdown_stack import ShutdownStack
@@ -243,8 +244,8 @@ def _components(
     spec: RunSpec, opened: OpenedCheckpoint, sinks: RunSinks, setup: BatchSetup
 ) -> RunComponents:
     plan = opened.plan
-    replay = Replay.for_run(spec.options, plan, opened.positions)
-    limits = replay.limits if replay else None
+    pace = _pace(spec, opened, setup)
+    limits = pace.limits if pace else None
     intake = AdmissionControl(spec.host.admit, spec.options.tuning.pace.events_first, limits)
     accounts = BatchMetrics(plan, spec.meter)
     housekeeping = _housekeeping(spec, opened, setup)
@@ -264,12 +265,20 @@ def _components(
         accounts=accounts,
         pacer=Pacer.for_run(spec.options, plan),
         allow=intake.allow,
-        done=replay.batch_done if replay else lambda commit: None,
+        done=pace.batch_done if pace else lambda commit, events: None,
     )
     observer = Observer(plan, setup.logs, batches, sinks.committers, spec.meter)
     return RunComponents(
         opened.checkpoint, opened.sources, sinks, batches, accounts, intake, observer
     )
+
+
+def _pace(spec: RunSpec, opened: OpenedCheckpoint, setup: BatchSetup) -> Replay | RateLimit | None:
+    """Return what bounds how fast input is read; None: nothing does."""
+    per_s = spec.options.rate_limit
+    if per_s is None:
+        return Replay.for_run(spec.options, opened.plan, opened.positions)
+    return RateLimit(per_s, setup.logs_by_name, {**setup.beginnings, **opened.positions})
 
 
 def _housekeeping(spec: RunSpec, opened: OpenedCheckpoint, setup: BatchSetup) -> Housekeeping:

@@ -106,8 +106,8 @@ class Replay:
         events = {name: position.events for name, position in positions.items()}
         return Replay(options.speed, plan.source_times, events)
 
-    def batch_done(self, commit: Commit) -> None:
-        """Note the end of a batch in each source."""
+    def batch_done(self, commit: Commit, events: Mapping[str, int]) -> None:
+        """Note the end of a batch in each source; its times count, not its events."""
         marks = Watermarks.from_json(commit.watermarks)
         ends = from_stored(commit.offsets)
         with self._lock:

@@ -51,6 +51,10 @@ class GenSourceConfig(SourceConfig[Event]):
     decoder: Decoder[Event] = field(default=unpickled, init=False, repr=False)
 
     @property
+    def may_end(self) -> bool:
+        return True
+
+    @property
     def label(self) -> str:
         return f"generator {type(self.gen_instance).__name__}"
 

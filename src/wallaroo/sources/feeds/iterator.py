@@ -51,6 +51,10 @@ class IteratorSource(SourceConfig[Event]):
         self._open = Callback(open_events)
 
     @property
+    def may_end(self) -> bool:
+        return True
+
+    @property
     def label(self) -> str:
         return f"iterator {getattr(self._open.function, '__name__', self._open.function)}"
 

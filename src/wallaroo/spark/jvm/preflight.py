@@ -18,6 +18,7 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.network.reachability import why_unreachable
 from wallaroo.options import RunOptions
+from wallaroo.sources.chain import ChainSourceConfig
 from wallaroo.spark.jvm.settings import is_local
 
 MASTERS = "local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
@@ -41,6 +42,7 @@ def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = F
     """Raise PipelineError or PeerError for what would fail once Spark runs."""
     _check_acknowledged(plan, options.ack_ports)
     _check_speed(plan, options.speed)
+    _check_rate_limit(plan, options)
     if has_session:
         return
     check_master(options.master)
@@ -201,6 +203,23 @@ def _check_speed(plan: Plan, speed: float | None) -> None:
         names = " and ".join(f"'{name}'" for name in timeless)
         what = f"Input cannot be replayed by event time: source {names} has none."
         fix = "Add .with_event_time(...) after wallaroo.source(...), or run without a speed."
+        raise PipelineError(Problem(title, "", what, fix))
+
+
+def _check_rate_limit(plan: Plan, options: RunOptions) -> None:
+    per_s = options.rate_limit
+    if per_s is None:
+        return
+    title = f"application '{plan.application}'"
+    if not (per_s > 0 and math.isfinite(per_s)):
+        what = f"rate_limit={per_s!r} is no rate."
+        raise PipelineError(Problem(title, "", what, "Give events a second, above 0."))
+    if options.speed is not None:
+        what = "rate_limit= and speed= both bound how fast input is read."
+        raise PipelineError(Problem(title, "", what, "Give one of them."))
+    if not any(isinstance(source.config, ChainSourceConfig) for source in plan.sources):
+        what = "rate_limit= bounds the first part of a chain, and no source is one."
+        fix = "Read it with wallaroo.chain(...), or leave the limit out."
         raise PipelineError(Problem(title, "", what, fix))
 
 

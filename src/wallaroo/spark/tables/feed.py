@@ -123,6 +123,10 @@ class SparkFeed:
     def _has_news(self) -> bool:
         return self._batch is not None or self._is_ended or self._failure is not None
 
+    @property
+    def _has_end(self) -> bool:
+        return self._config.until_now or self._position.query == TABLE
+
     def _nothing(self) -> FrameRun:
         return FrameRun(
             b"",
@@ -130,6 +134,8 @@ class SparkFeed:
             self._position.to_bytes(),
             problem=self._problem,
             is_away=not self._is_reading,
+            # what has an end is not over before it ends, however long Spark stages rows
+            is_caught_up=False if self._has_end else None,
         )
 
     def _run_of(self, batch: StagedBatch) -> FrameRun:

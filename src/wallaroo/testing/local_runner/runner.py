@@ -40,6 +40,7 @@ from wallaroo.runtime.tasks.level_driver import (
     feed_blocks,
     run_levels,
 )
+from wallaroo.sources.chain import ChainSourceConfig
 from wallaroo.sources.feeds.generator import GenSourceConfig, unpickled
 from wallaroo.steps.losses import Losses, add_losses
 from wallaroo.testing.local_runner.entries import MemoryEntries
@@ -262,6 +263,9 @@ def _with_values(plan: Plan, names: frozenset[str]) -> Plan:
     """Replace the decoders of sources that get values by one that unpickles them."""
 
     def injected(source: SourcePlan) -> SourcePlan:
+        if isinstance(source.config, ChainSourceConfig):  # its payloads are the second part's
+            second = source.config.second
+            source = replace(source, config=second, decoder=second.decoder)
         if source.config.name in names and not isinstance(source.config, GenSourceConfig):
             return replace(source, config=_Injected(source.config.name), decoder=unpickled)
         return source

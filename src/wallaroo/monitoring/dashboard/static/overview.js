@@ -1,11 +1,17 @@
 // Rates, latency, backlog and batch time; sources and sinks.
-import { h, draw, card, table, count, whole, bytes, ms, stamp, bar } from "./dom.js";
+import { h, draw, card, table, count, whole, bytes, duration, ms, stamp, bar } from "./dom.js";
 import { Chart } from "./charts.js";
 
 const SPANS = [["10m", "10 minutes", 0], ["4h", "4 hours", 15000], ["24h", "24 hours", 60000]];
 const POINTS_MAX = 600;
 const LAGS_SHOWN = 8;
 let span = "10m";
+
+function backfill(part) {
+  if (part.share === null) return `backfill: ${count(part.events_done)} events`;
+  const left = part.ends_in_s === null ? "" : `, ${duration(part.ends_in_s)} left`;
+  return `backfill: ${Math.floor(100 * part.share)} %${left}`;
+}
 
 export class Overview {
   constructor(page, get) {
@@ -125,7 +131,8 @@ export class Overview {
       h("div", {}, one.name, h("div", { class: "quiet small" }, one.label)),
       whole(one.events_in), `${count(one.backlog_events)} (${bytes(one.backlog_bytes)})`,
       whole(one.connections),
-      one.is_paused ? h("span", { class: "badge warn" }, "paused: backlog full")
+      one.backfill ? h("span", { class: "badge" }, backfill(one.backfill))
+        : one.is_paused ? h("span", { class: "badge warn" }, "paused: backlog full")
         : one.is_ended ? h("span", { class: "badge" }, "ended") : "",
     ]));
   }
