@@ -180,7 +180,9 @@ def source_of(options: argparse.Namespace) -> Any:
     event = TIMED if options.app == "hours" else EVENT
     sources = {
         "logs": lambda: Logs("Sequence", folder, event.format),
-        "changes": lambda: PostgresChangesConfig("Sequence", options.changes, "items"),
+        "changes": lambda: PostgresChangesConfig(
+            "Sequence", options.changes, "items", snapshot=True
+        ),
         "spark": lambda: SparkSourceConfig(
             "Sequence",
             lambda spark: (

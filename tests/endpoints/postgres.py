@@ -132,7 +132,6 @@ class ChangesInput(Input):
         server.ask("CREATE TABLE items (key bigint PRIMARY KEY, number bigint)")
         server.ask("ALTER TABLE items REPLICA IDENTITY FULL")
         server.ask("CREATE PUBLICATION items FOR TABLE items")
-        server.ask("SELECT pg_create_logical_replication_slot('wallaroo_sequence', 'pgoutput')")
 
     def put(self, payloads: list[bytes]) -> None:
         self._put += 1

@@ -224,6 +224,11 @@ class SourceLog(ABC):
         return None
 
     @property
+    def counts_events(self) -> bool:
+        """Return whether planned positions count events; if not, commits count those read."""
+        return True
+
+    @property
     def group(self) -> str:
         """Return the name under which the other system shows this reader; empty if it does not."""
         return ""

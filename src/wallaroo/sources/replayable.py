@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
@@ -85,6 +85,10 @@ class ReplayableSource(SourceConfig[Event]):
         """
         return {}
 
+    def warning(self) -> str:
+        """Return, in words, what people should know though the ends are known; empty if nothing."""
+        return ""
+
     def is_ended(self) -> bool:
         """Return whether no event will come any more; then a run ends when all are processed."""
         return False
@@ -135,31 +139,31 @@ class OwnLog(SourceLog):
         source = self._source
         found = self._asked(lambda: {name: source.start(name) for name in source.partitions()})
         self._look()  # a mistake in `end` is found before the run begins
-        return _position(found, self._present)
+        return position_of(found, self._present)
 
     def head(self) -> Head:
-        """Return the ends; the last known ones and the error if the user's code raises."""
+        """Return the ends, and a warning; the last known ones and the error if a look fails."""
         seen = self._seen
-        now = time.monotonic()
-        if seen is not None and now - seen.at < self._source.look_s:
-            return seen.head
-        try:
-            head = self._look()
-        except WallarooError as error:
-            known = seen.head.position if seen is not None else Position({}, 0)
-            head = Head(known, error=" ".join(str(error).split()))
-        self._seen = _Seen(head, time.monotonic())
-        return head
+        if seen is None or time.monotonic() - seen.at >= self._source.look_s:
+            try:
+                head = self._look()
+            except WallarooError as error:
+                known = seen.head.position if seen is not None else Position({}, 0)
+                head = Head(known, error=" ".join(str(error).split()))
+            seen = _Seen(head, time.monotonic())
+            self._seen = seen
+        head = seen.head
+        return head if head.error else replace(head, error=self._source.warning())
 
     def backlog_events(self, position: Position, head: Head) -> int:
-        ends = _offsets(head.position)
+        ends = offsets_of(head.position)
         return backlog(self._complete(position, ends), ends)
 
     def advance(self, start: Position, events_max: int) -> Position:
-        ends = _offsets(self.head().position)
+        ends = offsets_of(self.head().position)
         self._compare(start)
         facts = {**_identity(start), **self._present}
-        return _position(advanced(self._complete(start, ends), ends, events_max), facts)
+        return position_of(advanced(self._complete(start, ends), ends, events_max), facts)
 
     def reconcile(self, position: Position) -> Position:
         self.head()
@@ -167,18 +171,18 @@ class OwnLog(SourceLog):
         known = _identity(position)
         if known.keys() >= self._present.keys():
             return position
-        return _position(_offsets(position), {**self._present, **known})
+        return position_of(offsets_of(position), {**self._present, **known})
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
-        ends = _offsets(end)
+        ends = offsets_of(end)
         parts = cut(self._complete(start, ends), ends, pieces)
         return [[Range(name, low, high, high - low) for name, low, high in own] for own in parts]
 
     def partitions(self, position: Position) -> frozenset[str]:
-        return frozenset(_offsets(position))
+        return frozenset(offsets_of(position))
 
     def lags(self, position: Position, head: Position) -> Mapping[str, int]:
-        ends = _offsets(head)
+        ends = offsets_of(head)
         known = self._complete(position, ends)
         return {name: max(0, end - known[name]) for name, end in ends.items()}
 
@@ -197,7 +201,7 @@ class OwnLog(SourceLog):
             ends = self._bound
             is_ended = True
         self._present = self._asked(source.identity)
-        return Head(_position(ends, self._present), is_ended)
+        return Head(position_of(ends, self._present), is_ended)
 
     def ways_on(self, position: Position) -> str:
         """Return the remedies for a user who finds another system under the name."""
@@ -214,7 +218,7 @@ class OwnLog(SourceLog):
 
     def _complete(self, start: Position, known: dict[str, int]) -> dict[str, int]:
         """Return a position with the partitions that were created after it."""
-        offsets = _offsets(start)
+        offsets = offsets_of(start)
         new = [name for name in known if name not in offsets]
         return {**offsets, **self._asked(lambda: {n: self._source.start(n) for n in new})}
 
@@ -233,7 +237,7 @@ class TableLog(OwnLog):
     """The log of a table whose rows are read by a column."""
 
     def ways_on(self, position: Position) -> str:
-        (number,) = _offsets(position).values()
+        (number,) = offsets_of(position).values()
         return (
             f"{WAYS_ON} If it holds the same rows under the same numbers, give the source another "
             f"name and start={number - 1}: it continues after the last row that was read."
@@ -245,7 +249,8 @@ def _origin(part: Range, number: int) -> dict[str, Any]:
     return {"partition": part.partition, "from_offset": part.start, "before_offset": part.end}
 
 
-def _position(offsets: dict[str, int], identity: Facts) -> Position:
+def position_of(offsets: dict[str, int], identity: Facts) -> Position:
+    """Return the position of offsets; offsets count events."""
     ordered = dict(sorted(offsets.items()))
     read_to = max(offsets.values(), default=0) - 1  # offsets beyond it may not be committed there
     facts = {
@@ -255,7 +260,8 @@ def _position(offsets: dict[str, int], identity: Facts) -> Position:
     return Position([ordered, facts] if facts else ordered, sum(offsets.values()))
 
 
-def _offsets(position: Position) -> dict[str, int]:
+def offsets_of(position: Position) -> dict[str, int]:
+    """Return the offset of each partition."""
     offsets: dict[str, int]
     offsets, _ = _parts(position)
     return offsets

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
 
 from tests.connectors.lake.child import COLUMNS, TASKS, rows_of
 from tests.connectors.lake.tables import (
@@ -31,6 +32,7 @@ from tests.forks import Forks
 from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from tests.unit.sinks.killed_driver import stage
+from wallaroo.connectors.lake.delta.committer import DeltaSystem
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.sinks import Delete, DeltaSinkConfig, IcebergSinkConfig, SinkCommitter
 from wallaroo.sinks.queued.pending import PendingBatch
@@ -386,6 +388,30 @@ def test_a_path_that_is_no_folder_ends_the_run_and_keeps_the_rows(
     words = error_of(opened(sink("delta", tmp_path, KEYED), tmp_path / "s"), eventually)
     assert f"Sink 's' cannot write to the Delta table {tmp_path}/table" in words
     assert "Nothing is lost" in words
+
+
+FAILED = "Error performing {} http://store/part-0 in 1.9s, after 10 retries"
+MERGE = "Generic DeltaTable error: Parquet error: Object Store error: Generic S3 error: "
+APPEND = "Failed to parse parquet: External: Generic S3 error: "
+
+
+@pytest.mark.parametrize(
+    ("words", "waits"),
+    [
+        (MERGE + FAILED.format("GET"), True),
+        (APPEND + FAILED.format("PUT") + " - HTTP error: error sending request", True),
+        (APPEND + FAILED.format("PUT") + ": 403 Forbidden", False),
+        ("Schema error: no column x", False),
+    ],
+)
+def test_a_store_that_goes_away_in_mid_transaction_is_waited_for(
+    tmp_path: Path, words: str, waits: bool
+) -> None:
+    """The client reports it as an error of the table, with the cause in its words."""
+    config = sink("delta", tmp_path, KEYED)
+    system = DeltaSystem(config, CommitContext("s", tmp_path, True))
+    object.__setattr__(config, "path", "s3://lake/table")
+    assert bool(system.waiting_for(DeltaError(words))) is waits
 
 
 def test_an_unknown_catalog_ends_the_run_and_keeps_the_rows(

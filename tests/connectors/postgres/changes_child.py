@@ -1,6 +1,7 @@
 """An application that copies changes of a table, to be killed; run again, it continues.
 
-Arguments: dsn, publication and slot, folder, the number of lines at which it stops.
+Arguments: dsn, publication and slot, folder, the number of lines at which it stops, and `snapshot`
+if it begins with one.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ def as_line(change: Change[dict[str, object]]) -> str:
     return f"{change.op} {change.row['id']}\n"
 
 
-def main(dsn: str, name: str, folder: str, lines: str) -> None:
+def main(dsn: str, name: str, folder: str, lines: str, snapshot: str = "") -> None:
     """Copy changes until the file has so many lines."""
     out = Path(folder) / "out.txt"
-    changes = PostgresChangesConfig("changes", dsn, name, slot=name, poll_s=0.01)
+    changes = PostgresChangesConfig(
+        "changes", dsn, name, slot=name, poll_s=0.01, snapshot=bool(snapshot)
+    )
     sink = wallaroo.FileSinkConfig(out, as_line)
     pipeline = wallaroo.source("changes", changes).to_sink(sink)
     options = RunOptions(checkpoint=Path(folder) / "state", status_address=None)

@@ -26,7 +26,8 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Change, change_decoder
 from wallaroo.sources import LogContext, PostgresChangesConfig
-from wallaroo.sources.log import SourceLog
+from wallaroo.sources.log import Range, SourceLog
+from wallaroo.sources.replayable import offsets_of
 
 Eventually = Callable[..., None]
 pytestmark = pytest.mark.postgres
@@ -72,9 +73,9 @@ class Table:
     def log(self, **options: Any) -> SourceLog:
         return self.config(**options).open_log(LogContext(Path()))
 
-    def copying(self, out: Path) -> wallaroo.Application:
+    def copying(self, out: Path, **options: Any) -> wallaroo.Application:
         decoder = change_decoder(Order, before=OrderKey)
-        changes = wallaroo.source("changes", self.config(decoder=decoder))
+        changes = wallaroo.source("changes", self.config(decoder=decoder, **options))
         sink = wallaroo.FileSinkConfig(out, as_line)
         return wallaroo.build_application("copy", changes.to_sink(sink))
 
@@ -176,7 +177,7 @@ def test_every_cut_of_the_log_gives_each_transaction_once(table: Table) -> None:
         table.ask(f"INSERT INTO orders SELECT n FROM generate_series({number}0, {number}2) n")
     end = log.advance(start, 1 << 40)
     wanted = [change.row["id"] for change in read(table.log(), start, end)]
-    first, last = start.events, end.events
+    (first,), (last,) = (offsets_of(each).values() for each in (start, end))
     for cut in range(first, last + 1, max(1, (last - first) // 40)):
         source = table.log()._source  # type: ignore[attr-defined]
         parts = [[*source.read("0", first, cut)], [*source.read("0", cut, last)]]
@@ -260,6 +261,103 @@ def test_a_killed_driver_copies_each_change_once(
         table.ask(f"INSERT INTO orders VALUES ({number})")
     assert child.run(*arguments, 20)[0] == 0
     assert (tmp_path / "out.txt").read_text().splitlines() == child_lines
+
+
+def test_a_snapshot_has_the_rows_before_the_slot_and_changes_those_after_it(table: Table) -> None:
+    table.ask("INSERT INTO orders VALUES (1, 'a'), (2, NULL), (3, 'c')")
+    log = table.log(snapshot=True)
+    start = log.beginning()
+    middle = log.advance(start, 1)
+    table.ask("UPDATE orders SET item = 'b' WHERE id = 2")
+    table.ask("DELETE FROM orders WHERE id = 1")
+    (part,) = log.split(start, middle, 4)
+    copy = pickle.loads(pickle.dumps(log))
+    for _ in range(2):  # a task may be run again
+        rows = [row for one in part for run in copy.read(one) for row in run.payloads]
+        assert [row.after for row in rows] == [
+            {"id": 1, "item": "a"},
+            {"id": 2, "item": None},
+            {"id": 3, "item": "c"},
+        ]
+        assert {(row.op, row.table, row.is_snapshot) for row in rows} == {
+            ("insert", f"public.{table.name}", True)
+        }
+    log.committed(middle, start)
+    changes = read(table.log(), middle)
+    assert [(change.op, change.is_snapshot) for change in changes] == [
+        ("update", False),
+        ("delete", False),
+    ]
+
+
+def test_a_snapshot_has_what_is_published_of_a_table(table: Table) -> None:
+    table.ask("ALTER TABLE orders ADD COLUMN twice int GENERATED ALWAYS AS (id * 2) STORED")
+    table.ask("ALTER TABLE orders ADD COLUMN secret text DEFAULT 'x'")
+    table.ask("ALTER PUBLICATION orders SET TABLE orders (id, item) WHERE (id > 1)")
+    table.ask("INSERT INTO orders (id, item) VALUES (1, 'a'), (2, 'b')")
+    log = table.log(snapshot=True)
+    start = log.beginning()
+    middle = log.advance(start, 1)
+    ((part,),) = log.split(start, middle, 1)
+    (rows,) = [run.payloads for run in log.read(part)]
+    assert [row.after for row in rows] == [{"id": 2, "item": "b"}]
+    log.close()
+
+
+def test_rows_of_a_snapshot_and_changes_meanwhile_come_once(
+    table: Table, tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    out = tmp_path / "out.txt"
+    table.ask("INSERT INTO orders SELECT n FROM generate_series(1, 20000) n")
+    ids = count(20_001)
+    options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
+    run = Run(table.copying(out, snapshot=True), options, InProcessHost(2))
+    run.begin()
+    while not out.exists() or out.read_text().count("\n") <= 20_000:
+        table.ask(f"INSERT INTO orders VALUES ({next(ids)})")
+        assert run.exception is None
+    last = next(ids) - 1
+    wanted = [f"insert {n}" for n in range(1, last + 1)]
+    eventually(lambda: out.read_text().splitlines() == wanted, "all of them, in order", 60)
+    eventually(lambda: run.status().sources[0].events_done == last, "changes are counted", 60)
+    run.stop()
+    assert run.wait(180)
+    again = Run(table.copying(out, snapshot=True), options, InProcessHost(2))
+    again.begin()
+    table.ask(f"INSERT INTO orders VALUES ({last + 1})")
+    wanted.append(f"insert {last + 1}")
+    eventually(lambda: out.read_text().splitlines() == wanted, "what is new, and no snapshot", 60)
+    assert f"{last:,} events are in the state" in caplog.text
+    again.stop()
+    assert again.wait(180)
+
+
+@pytest.mark.parametrize(
+    "fault", ["postgres_changes.exported:1", "commit.before:1", "commit.after:1"]
+)
+def test_a_driver_that_is_killed_at_its_snapshot_copies_each_row_once(
+    table: Table, tmp_path: Path, child_of: Callable[..., Forks], fault: str
+) -> None:
+    child = child_of("tests.connectors.postgres.changes_child")
+    table.ask("INSERT INTO orders SELECT n FROM generate_series(1, 10) n")
+    arguments = (table.server.dsn, table.name, tmp_path)
+    killed = child.run(*arguments, 10_000, "snapshot", WALLAROO_FAULT=fault)
+    assert killed[0] == -signal.SIGKILL
+    table.ask("INSERT INTO orders SELECT n FROM generate_series(11, 20) n")
+    assert child.run(*arguments, 20, "snapshot")[0] == 0
+    lines = (tmp_path / "out.txt").read_text().splitlines()
+    assert lines == [f"insert {n}" for n in range(1, 21)]
+
+
+def test_a_snapshot_that_is_gone_before_it_was_committed_is_named(table: Table) -> None:
+    log = table.log(snapshot=True)
+    start = log.beginning()
+    end = log.advance(start, 1)
+    log.close()
+    part = Range("0", "00000003-00000002-1", end.place, 1)
+    with pytest.raises(PeerError, match=r"before the first batch was committed\. Run again"):
+        next(log.read(part))
 
 
 def test_a_slot_that_is_gone_ends_the_run_with_the_ways_on(table: Table) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import wallaroo
 from tests.connectors.postgres.server import Server, running_server
-from wallaroo.connectors.sql.postgres.reader import PostgresTableSource, WatchedTableLog
+from wallaroo.connectors.sql.postgres.reader import PostgresTableSource
 from wallaroo.connectors.sql.source_table import Rows
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
@@ -25,6 +25,7 @@ from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import row_decoder
 from wallaroo.sources import LogContext, PostgresSourceConfig
 from wallaroo.sources.log import SourceLog
+from wallaroo.sources.replayable import TableLog
 from wallaroo.testing import run_local
 
 Eventually = Callable[..., None]
@@ -115,7 +116,7 @@ class TestOnAServer:
         self, server: Server, table: str, eventually: Eventually
     ) -> None:
         rows = Rows("orders", server.dsn, table, "id", ())
-        log = WatchedTableLog(PostgresTableSource(rows, None, poll_s=0.01, held_up_s=0.2))
+        log = TableLog(PostgresTableSource(rows, None, poll_s=0.01, held_up_s=0.2))
         insert = f"INSERT INTO {table} (item) VALUES (%s)".encode()
         with psycopg.connect(server.dsn) as late, psycopg.connect(server.dsn) as early:
             late.execute(insert, ("late",))
@@ -134,7 +135,7 @@ class TestOnAServer:
         self, server: Server, table: str, eventually: Eventually
     ) -> None:
         rows = Rows("orders", server.dsn, table, "id", ())
-        log = WatchedTableLog(PostgresTableSource(rows, None, poll_s=0.01, held_up_s=0.0))
+        log = TableLog(PostgresTableSource(rows, None, poll_s=0.01, held_up_s=0.0))
         insert = f"INSERT INTO {table} (item) VALUES (%s)".encode()
         with psycopg.connect(server.dsn, autocommit=True) as late:
             late.execute(b"BEGIN")

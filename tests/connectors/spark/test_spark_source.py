@@ -266,11 +266,27 @@ def test_a_jvm_that_dies_under_the_reader_is_started_again(
     assert [pickle.loads(payload)["id"] for payload in source.payloads()] == list(range(PER_FILE))
 
 
+def test_a_jvm_that_is_killed_while_it_starts_is_started_again(
+    tmp_path: Path, running: Running, eventually: Eventually
+) -> None:
+    add_file(tmp_path / "in", 0)
+    running.start(SparkSourceConfig("s", lines_of(str(tmp_path / "in"))), is_durable=True)
+    eventually(lambda: bool(_jvms()), "the first JVM")
+    _kill_jvm()
+    source = running.source("s", EVENT_FRAMING)
+
+    def has_come() -> bool:
+        running.feeders.poll()
+        return source.reader.head().position.events >= PER_FILE
+
+    eventually(has_come, "the rows of the file")
+
+
 def _jvms() -> list[psutil.Process]:
     return [
         child
         for child in psutil.Process(os.getpid()).children(recursive=True)
-        if _is_of_feeder(child) and "java" in child.name()
+        if _is_of_feeder(child) and _is_sparks(child)
     ]
 
 
@@ -278,6 +294,15 @@ def _is_of_feeder(process: psutil.Process) -> bool:
     try:
         return any("wallaroo.ingress.feeder" in parent.cmdline() for parent in process.parents())
     except psutil.Error:  # one of them has ended
+        return False
+
+
+def _is_sparks(process: psutil.Process) -> bool:
+    """Whether it is Spark itself, not the program that composes its command line."""
+    try:
+        command = process.cmdline()
+        return "java" in process.name() and "org.apache.spark.launcher.Main" not in command
+    except psutil.Error:
         return False
 
 

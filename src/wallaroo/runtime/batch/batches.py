@@ -213,7 +213,20 @@ class Batches:
             if self._is_abandoned:
                 raise InternalError(f"batch {job.batch} ended after the run had given it up")
             marks = self._times.after(job.time, reports)
-            return self._protocol.commit(job.batch, to_stored(ends), reports, phases.end, marks)
+            offsets = to_stored(self._counted(ends, reports))
+            return self._protocol.commit(job.batch, offsets, reports, phases.end, marks)
+
+    def _counted(
+        self, ends: Mapping[str, Position], reports: Sequence[TaskReport]
+    ) -> Mapping[str, Position]:
+        """Return the ends of a batch with the events that were read, if they were estimated."""
+        counted = dict(ends)
+        before = self.ends
+        for number, (name, log) in enumerate(self._setup.logs_by_name.items()):
+            if not log.counts_events:
+                events = sum(report.events.get(number, 0) for report in reports)
+                counted[name] = replace(ends[name], events=before[name].events + events)
+        return counted
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))

@@ -17,7 +17,7 @@ The invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan, ToSinks
 from wallaroo.runtime.batch.admission import Admission, Ends
@@ -61,7 +61,7 @@ class Pipelining:
         """Return, once, the ends of the epoch planned to begin at ``start``, or None."""
         planned = self._planned
         self._planned = None
-        is_next = planned is not None and planned.start == start
+        is_next = planned is not None and _places(planned.start) == _places(start)
         return planned.ends if planned and is_next else None
 
     def begin(self, ends: Ends) -> None:
@@ -81,3 +81,7 @@ class Pipelining:
 
     def _waiting(self, start: Ends) -> int:
         return sum(log.backlog(start[name]) for name, log in self._logs.items())
+
+
+def _places(ends: Ends) -> dict[str, Any]:
+    return {name: position.place for name, position in ends.items()}

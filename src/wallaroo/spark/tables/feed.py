@@ -37,7 +37,7 @@ from wallaroo.durable.scratch import make_scratch
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.sources.failures import failure_of
 from wallaroo.sources.feed import FrameRun
-from wallaroo.spark.jvm.jvm import is_jvm_gone
+from wallaroo.spark.jvm.jvm import Jvm, is_jvm_gone
 from wallaroo.spark.session.session import open_session
 
 WAIT_S = 0.1  # for a batch, before the feed returns to its process
@@ -177,12 +177,15 @@ class SparkFeed:
             self._read_to_end()
         except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the feed would wait forever
             if is_jvm_gone():  # also if it seemed to be the user's reader that failed
-                _log.warning("source '%s': Spark's JVM has gone: begun again", self._config.name)
-                # the parent starts killed processes again, with a JVM of their own
-                os.kill(os.getpid(), signal.SIGKILL)
+                self._begin_again()
             if not isinstance(error, WallarooError):
                 error = self._error(f"Spark cannot read: {_sentence(error)}")
             self._fail(error)
+
+    def _begin_again(self) -> None:
+        """End this process: the parent starts killed ones again, with a JVM of their own."""
+        _log.warning("source '%s': Spark's JVM has gone: begun again", self._config.name)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _fail(self, error: WallarooError) -> None:
         with self._state:
@@ -206,7 +209,14 @@ class SparkFeed:
         config = self._config
         scratch = make_scratch().path  # the next run removes it if this process is killed
         settings = tuple({**SETTINGS, **config.conf}.items())
-        return open_session(f"source {config.name}", config.master, scratch, "error", settings)
+        jvm = Jvm()
+        name = f"source {config.name}"
+        try:
+            return open_session(name, config.master, scratch, "error", settings, jvm)
+        except PeerError:
+            if jvm.killed_by:
+                self._begin_again()
+            raise
 
     def _frame(self, session: SparkSession) -> DataFrame:
         reader = self._config.reader.function  # type: ignore[attr-defined]

@@ -26,6 +26,7 @@ from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
 
 HALF = 64  # bits of a commit's id in one version, which is a number of 64 bits with a sign
+STORE = "Error performing "  # a request, in the words of errors that are not of class OSError
 DENIED = (
     "AccessDenied",
     "NoSuchBucket",
@@ -64,7 +65,7 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
         words = _sentence(error)
         if isinstance(error, CommitFailedError):  # another writer was first: read, and try again
             return f"{self.target} ({words})"
-        if not isinstance(error, OSError):
+        if not isinstance(error, OSError) and STORE not in words:
             return ""
         if "://" not in self.target:
             return f"{self.target} ({words})" if any(e in words for e in PASSES_ON_DISK) else ""

@@ -7,12 +7,15 @@ The invariant: an offset is a place in the write-ahead log (LSN).  A transaction
 which its commit begins, so a range holds whole transactions, in the order of their commits, and the
 same ones whenever it is read.  The slot is only peeked at, over ordinary connections, and moved
 when the run has committed what is before: a slot at place n keeps all transactions from n on.
+
+Place 0 is before a snapshot of the tables (`snapshot`).  The step from there to the slot's place is
+one batch: while it is not committed, a run begins again at 0, with another slot and snapshot.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -24,20 +27,23 @@ from psycopg.pq import Format
 
 from wallaroo.connectors.sql.postgres.changes_source import PostgresChangesConfig
 from wallaroo.connectors.sql.postgres.client import complete_dsn, first_line, is_transient
-from wallaroo.connectors.sql.postgres.identity import cluster_facts
+from wallaroo.connectors.sql.postgres.identity import cluster_facts, require_primary
 from wallaroo.connectors.sql.postgres.pgoutput import Messages, lsn_of, lsn_text
 from wallaroo.connectors.sql.postgres.reader import lent
+from wallaroo.connectors.sql.postgres.snapshot import Snapshot, snapshot_rows
 from wallaroo.connectors.sql.source_table import READ_S_MAX, UnavailableError
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.serdes.changes import Change
 from wallaroo.sources.identity import Facts
 from wallaroo.sources.log import Head, LogContext, Position, Range
-from wallaroo.sources.replayable import OwnLog, ReplayableSource
+from wallaroo.sources.replayable import OwnLog, ReplayableSource, offsets_of, position_of
 
 PARTITION = "0"
+STANDBY = "whose slots do not outlive a failover"
 # The log that a batch covers, at least: each batch reads it from the slot's place on.
 STEP_BYTES = 16 << 20
+CHANGE_BYTES = 100  # assumed size of a change in the log, to report how many are waiting
 RETRY_S = 0.25
 FETCHED = 2000  # messages
 
@@ -72,6 +78,7 @@ class PostgresChanges(ReplayableSource[Any]):
         self.look_s = config.poll_s  # type: ignore[misc]  # one for each source
         self._config = config
         self.slot: Slot | None = None
+        self._snapshot: Snapshot | None = None
         self._facts: Facts = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -87,11 +94,16 @@ class PostgresChanges(ReplayableSource[Any]):
         return f"PostgreSQL at {parameters.get('host', 'the default host')}"
 
     def start(self, partition: str) -> int:
-        """Check publication and slot; create the slot if it is missing; return its place."""
+        """Check publication and slot; create the slot if it is missing; return its place.
+
+        The slot of a snapshot is created when that is taken (`snapshot`).
+        """
         config = self._config
         with self._connection() as connection:
             self._check_server(connection)
             self._read_slot(connection)
+            if config.snapshot:
+                return 0
             if self.slot is None and config.is_trial:
                 raise PeerError(
                     f"Source '{self.name}': {self._place} has no slot '{config.slot}', and a trial "
@@ -109,7 +121,7 @@ class PostgresChanges(ReplayableSource[Any]):
     def end(self, partition: str) -> int:
         """Return the end of the log on disk; note the slot's state and the server's identity."""
         with self._connection() as connection:
-            self._require_primary(connection)
+            require_primary(connection, self.name, self._place, STANDBY)
             (end,) = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
             self._read_slot(connection)
             self._facts = {**cluster_facts(connection), "log's end": lsn_of(end)}
@@ -118,8 +130,14 @@ class PostgresChanges(ReplayableSource[Any]):
     def identity(self) -> Facts:
         return self._facts
 
-    def read(self, partition: str, start: int, end: int) -> Iterator[Change[Any]]:
-        """Yield the changes of the transactions in a range; wait for an unavailable server."""
+    def read(self, partition: str, start: int | str, end: int) -> Iterator[Change[Any]]:
+        """Yield the changes of the transactions in a range; wait for an unavailable server.
+
+        A range that begins with the name of a snapshot holds that.
+        """
+        if isinstance(start, str):
+            yield from self.read_snapshot(start)
+            return
         until = time.monotonic() + READ_S_MAX
         done = (start, 0)  # a transaction's place, and the number of its last change
         while True:
@@ -135,6 +153,32 @@ class PostgresChanges(ReplayableSource[Any]):
                     raise
             time.sleep(RETRY_S)
 
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot of this run; take it if there is none, in place of the slot."""
+        if self._snapshot is None:
+            with self._words():
+                self._snapshot = Snapshot.export(self._config.dsn, self._config.slot)
+            fault_point("postgres_changes.exported")
+        return self._snapshot
+
+    def end_snapshot(self) -> None:
+        """Give the snapshot up: its rows are committed, or the run ends."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
+
+    def read_snapshot(self, name: str) -> Iterator[Change[Any]]:
+        """Yield the rows of an exported snapshot."""
+        try:
+            with self._connection() as connection:
+                yield from snapshot_rows(connection, self._config.publication, name)
+        except (UnavailableError, PeerError) as error:
+            raise PeerError(
+                f"Source '{self.name}': the snapshot of {self.label} cannot be read. It is gone if "
+                f"the server was restarted, or a connection broke, before the first batch was "
+                f"committed. Run again: that begins with a new one. The cause: {error}"
+            ) from error
+
     def move(self, place: int) -> None:
         """Let the server forget what is before a place; later, if it cannot at the moment."""
         if self._config.is_trial or self.slot is None or place <= self.slot.first:
@@ -149,8 +193,8 @@ class PostgresChanges(ReplayableSource[Any]):
     def problem(self, place: int) -> str:
         """Return, in words, why changes after a place cannot be read; empty if they can."""
         slot = self.slot
-        if not self._facts:
-            return ""  # the server was not seen yet
+        if not self._facts or not place:
+            return ""  # the server was not seen yet, or nothing was read
         if slot is None:
             return "does not exist any more"
         if slot.status == "lost":
@@ -190,9 +234,14 @@ class PostgresChanges(ReplayableSource[Any]):
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
+        with self._words(), lent(self._config.dsn) as connection:
+            yield connection
+
+    @contextmanager
+    def _words(self) -> Iterator[None]:
+        """Turn the client's errors into those of sources."""
         try:
-            with lent(self._config.dsn) as connection:
-                yield connection
+            yield
         except psycopg.Error as error:
             words = f"{self._place}: {first_line(error)}"
             is_refused = isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState)
@@ -217,7 +266,7 @@ class PostgresChanges(ReplayableSource[Any]):
         self.slot = Slot(lsn_of(first), status or "lost", kept or "nothing")
 
     def _check_server(self, connection: Any) -> None:
-        self._require_primary(connection)
+        require_primary(connection, self.name, self._place, STANDBY)
         (level,) = connection.execute("SHOW wal_level").fetchone()
         if level != "logical":
             raise PeerError(
@@ -232,14 +281,6 @@ class PostgresChanges(ReplayableSource[Any]):
                 f'"{self._config.publication}" FOR TABLE ...;'
             )
 
-    def _require_primary(self, connection: Any) -> None:
-        (is_standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone()
-        if is_standby:
-            raise PeerError(
-                f"Source '{self.name}': {self._place} is a standby, whose slots do not outlive a "
-                f"failover. Name the primary."
-            )
-
 
 class ChangesLog(OwnLog):
     """The log of a slot, read by one task at a time and moved after commits."""
@@ -251,26 +292,49 @@ class ChangesLog(OwnLog):
     def __reduce__(self) -> tuple[type[ChangesLog], tuple[PostgresChanges]]:
         return ChangesLog, (self._changes,)
 
-    def head(self) -> Head:
-        head = super().head()
-        return head if head.error else replace(head, error=self._changes.warning())
+    @property
+    def counts_events(self) -> bool:
+        return False  # places are bytes
+
+    def beginning(self) -> Position:
+        return replace(super().beginning(), events=0)
 
     def advance(self, start: Position, events_max: int) -> Position:
-        return super().advance(start, max(events_max, STEP_BYTES))
+        if _place(start):
+            end = super().advance(start, max(events_max * CHANGE_BYTES, STEP_BYTES))
+        else:
+            self.reconcile(start)
+            end = position_of({PARTITION: self._changes.snapshot().place}, self._present)
+        return replace(end, events=start.events + self.backlog_events(start, Head(end)))
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
-        return super().split(start, end, 1)  # a slot serves one connection
+        if _place(start) or not _place(end):
+            return super().split(start, end, 1)  # a slot serves one connection
+        return [[Range(PARTITION, self._changes.snapshot().name, _place(end), 1)]]
 
     def committed(self, position: Position, released: Position | None) -> None:
+        if _place(position):
+            self._changes.end_snapshot()
         if released is not None:
-            self._changes.move(released.events)
+            self._changes.move(_place(released))
+
+    def backlog_events(self, position: Position, head: Head) -> int:
+        return -(-self.backlog_bytes(position, head) // CHANGE_BYTES)
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
-        return max(0, head.position.events - position.events)
+        if not _place(position):
+            return CHANGE_BYTES  # rows of a snapshot, whose number is unknown
+        return max(0, _place(head.position) - _place(position))
+
+    def lags(self, position: Position, head: Position) -> Mapping[str, int]:
+        return {PARTITION: self.backlog_events(position, Head(head))}
+
+    def close(self) -> None:
+        self._changes.end_snapshot()
 
     def _compare(self, position: Position) -> None:
         super()._compare(position)
-        problem = self._changes.problem(position.events)
+        problem = self._changes.problem(_place(position))
         if problem:
             config = self._changes
             raise CheckpointError(
@@ -278,6 +342,10 @@ class ChangesLog(OwnLog):
                 f"another --checkpoint folder and a copy of the tables, or give the source another "
                 f"name and slot= to continue with the changes from now on."
             )
+
+
+def _place(position: Position) -> int:
+    return offsets_of(position).get(PARTITION, 0)
 
 
 def open_log(config: PostgresChangesConfig[Any], context: LogContext) -> ChangesLog:

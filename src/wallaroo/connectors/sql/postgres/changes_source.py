@@ -27,8 +27,10 @@ class PostgresChangesConfig(SourceConfig[Event]):
 
     ``slot`` is the replication slot, ``wallaroo_`` and the source's name by default.  It is created
     when an application without a commit begins, at the present end of the log, and keeps what is
-    not committed here yet; each application needs one of its own.  ``dsn`` is libpq's, for the
-    primary.  Needs psycopg 3 on every host.
+    not committed here yet; each application needs one of its own.  With ``snapshot`` events begin
+    with the rows that are in the tables (``is_snapshot``), without gap or double to the changes;
+    then a slot of that name is replaced when an application without a commit begins.  ``dsn`` is
+    libpq's, for the primary.  Needs psycopg 3 on every host.
     """
 
     kind: ClassVar[str] = "postgres changes"
@@ -43,6 +45,7 @@ class PostgresChangesConfig(SourceConfig[Event]):
     decoder: Decoder[Event] = as_it_is
     slot: str = ""
     poll_s: float = POLL_S
+    snapshot: bool = False
     is_trial: bool = False  # the slot is read, and neither created nor moved
 
     def __post_init__(self) -> None:
@@ -62,4 +65,4 @@ class PostgresChangesConfig(SourceConfig[Event]):
         return False
 
     def for_trial(self) -> PostgresChangesConfig[Event]:
-        return replace(self, is_trial=True)
+        return replace(self, is_trial=True, snapshot=False)

@@ -16,8 +16,10 @@ from typing import Any
 
 import psycopg
 
+from wallaroo.errors import PeerError
 from wallaroo.sources.identity import Facts
 
+STANDBY = "SELECT pg_is_in_recovery()"
 SYSTEM = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
 SYSTEM_ID = "SELECT system_identifier::text FROM pg_control_system()"
 TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
@@ -29,6 +31,13 @@ FACTS = """
          ON given.oid = pg_get_serial_sequence(%(table)s, %(column)s)::regclass
     WHERE datname = current_database() AND own.oid = to_regclass(%(table)s)
 """
+
+
+def require_primary(connection: psycopg.Connection[Any], source: str, place: str, why: str) -> None:
+    """Raise PeerError, with the reason, if a server is a standby."""
+    (is_standby,) = connection.execute(STANDBY).fetchone() or (True,)
+    if is_standby:
+        raise PeerError(f"Source '{source}': {place} is a standby, {why}. Name the primary.")
 
 
 def facts_of(connection: psycopg.Connection[Any], table: str, column: str) -> Facts:

@@ -29,16 +29,17 @@ from wallaroo.connectors.sql.postgres.client import (
     identifier,
     is_transient,
 )
-from wallaroo.connectors.sql.postgres.identity import facts_of
+from wallaroo.connectors.sql.postgres.identity import facts_of, require_primary
 from wallaroo.connectors.sql.postgres.source import PostgresSourceConfig
 from wallaroo.connectors.sql.postgres.writers import OpenTransactions, writers_of
 from wallaroo.connectors.sql.source_table import Rows, TableSource
 from wallaroo.errors import PeerError
 from wallaroo.sources.identity import Facts
-from wallaroo.sources.log import Head, LogContext
+from wallaroo.sources.log import LogContext
 from wallaroo.sources.replayable import TableLog
 
 HELD_UP_S = 5.0  # a transaction's delay of rows, before it is reported
+STANDBY = "which does not know who is writing"
 INTEGERS = ("smallint", "integer", "bigint")
 
 COLUMN = """
@@ -85,7 +86,7 @@ class PostgresTableSource(TableSource):
     def _is_due(self, now: float) -> bool:
         return self._candidate is not None or super()._is_due(now)
 
-    def held_up(self) -> str:
+    def warning(self) -> str:
         """Return, in words, the transactions that have held up rows for long; empty if none has."""
         candidate = self._candidate
         if candidate is None or time.monotonic() - candidate.since < self._held_up_s:
@@ -104,7 +105,7 @@ class PostgresTableSource(TableSource):
             raise self._failure(words, is_transient=is_transient(error)) from error
 
     def _advance_end(self, connection: Any, now: float) -> None:
-        self._require_primary(connection)
+        require_primary(connection, self._rows.source, self.place, STANDBY)
         self._settle(connection, now)
 
     def _facts(self, connection: Any) -> Facts:
@@ -154,32 +155,7 @@ class PostgresTableSource(TableSource):
                 f"Source '{rows.source}': column '{rows.column}' of '{rows.table}' is of type "
                 f"{kind}. Name an identity or serial column, whose numbers the server gives out."
             )
-        self._require_primary(connection)
-
-    def _require_primary(self, connection: Any) -> None:
-        rows = self._rows
-        (is_standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone() or (True,)
-        if is_standby:
-            raise PeerError(
-                f"Source '{rows.source}': {self.place} is a standby, which does not know who is "
-                f"writing. Name the primary."
-            )
-
-
-class WatchedTableLog(TableLog):
-    """The log of a table whose writers are waited for."""
-
-    def __init__(self, source: PostgresTableSource, is_bounded: bool = False):
-        super().__init__(source, is_bounded)
-        self._table = source
-
-    def __reduce__(self) -> tuple[type[WatchedTableLog], tuple[PostgresTableSource]]:
-        return WatchedTableLog, (self._table,)
-
-    def head(self) -> Head:
-        """Return the table's end, and the transactions that rows wait for."""
-        head = super().head()
-        return head if head.error else replace(head, error=self._table.held_up())
+        require_primary(connection, self._rows.source, self.place, STANDBY)
 
 
 @dataclass(slots=True)
@@ -219,8 +195,8 @@ def _connected(dsn: str) -> psycopg.Connection[Any]:
     return psycopg.connect(complete_dsn(dsn), autocommit=True)
 
 
-def open_log(config: PostgresSourceConfig[Any], context: LogContext) -> WatchedTableLog:
+def open_log(config: PostgresSourceConfig[Any], context: LogContext) -> TableLog:
     """Return the log of the source."""
     rows = config.rows(config.dsn)
     source = PostgresTableSource(rows, config.start, config.poll_s)
-    return WatchedTableLog(source, context.until_now)
+    return TableLog(source, context.until_now)
