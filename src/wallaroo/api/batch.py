@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, overload
 
-from wallaroo.api.decorators import check_on_error
+from wallaroo.api.decorators import check_on_error, decorated
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.steps.kinds import STOP, Callback, Step
+from wallaroo.steps.kinds import STOP, Callback
 from wallaroo.user_code.user_frames import user_place
 from wallaroo.vectorized.steps import (
     BatchComputation,
@@ -25,6 +25,7 @@ from wallaroo.vectorized.steps import (
 
 A = TypeVar("A")
 B = TypeVar("B")
+FIX = "See docs/vectorized.md."
 Row = dict[str, Any]  # a row with named columns, as per-event steps after a block see it
 
 
@@ -62,14 +63,7 @@ def batch_computation(
     if setup is not None and not callable(setup):
         raise _problem("batch_computation", place, f"setup={setup!r} is not a function.")
     callback = None if setup is None else Callback(setup)
-    return _decorate(
-        "batch_computation",
-        name,
-        on_error,
-        lambda function, label: BatchComputation[Any, Any](
-            function, label, on_error, batch, callback
-        ),
-    )
+    return decorated(BatchComputation, name, on_error, fix=FIX, rows_max=batch, setup=callback)
 
 
 class BatchStateDecorator(Protocol):
@@ -127,18 +121,14 @@ def batch_state_computation(
         fix = "Give one value for each field of the dtype."
         raise _problem(title, place, f"initial={initial!r} has not a value per field.", fix)
     first = None if initial is None else tuple(initial)
-    return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
-        title,
+    return decorated(  # type: ignore[no-any-return]  # a decorator, as declared
+        BatchStateComputation,
         name,
         on_error,
-        lambda function, label: BatchStateComputation[Any, Any, Any](
-            function,
-            label,
-            state if is_class else dict,
-            on_error,
-            layout,
-            first,
-        ),
+        fix=FIX,
+        state=state if is_class else dict,
+        layout=layout,
+        initial=first,
     )
 
 
@@ -153,12 +143,7 @@ def batch_key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
 
     The function returns the column of the rows' keys, of str, bytes, int, or tuples of these.
     """
-    return _decorate(
-        "batch_key_extractor",
-        name,
-        on_error,
-        lambda function, label: BatchKeyExtractor[Any, Any](function, label, on_error),
-    )
+    return decorated(BatchKeyExtractor, name, on_error, fix=FIX)
 
 
 @overload
@@ -184,14 +169,8 @@ def batch_decoder(
     """
     if callable(header_length):
         return BatchDecoder[Any](header_length, name)
-    return _decorate(
-        "batch_decoder",
-        name,
-        on_error,
-        lambda function, label: BatchDecoder[Any](
-            function, label, header_length, length_fmt, on_error
-        ),
-    )
+    options = {"header_length": header_length, "length_fmt": length_fmt}
+    return decorated(BatchDecoder, name, on_error, fix=FIX, **options)
 
 
 @overload
@@ -206,12 +185,7 @@ def batch_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
     The function returns a list of bytes or str, or an array; each output of a structured array is
     the bytes of a row's fields.
     """
-    return _decorate(
-        "batch_encoder",
-        name,
-        on_error,
-        lambda function, label: BatchEncoder[Any](function, label, on_error),
-    )
+    return decorated(BatchEncoder, name, on_error, fix=FIX)
 
 
 def fixed_layout(
@@ -296,24 +270,5 @@ def _layout_of(state: Any) -> Any:
     return layout if layout.names else None
 
 
-def _decorate(
-    decorator: str, name: Any, on_error: Any, make: Callable[[Callable[..., Any], str | None], Step]
-) -> Any:
-    check_on_error(f"@{decorator}", on_error)
-    if callable(name):
-        return make(name, None)
-    if name is not None and not isinstance(name, str):
-        raise _problem(decorator, user_place(), f"expected a function, got {name!r}.")
-
-    def decorate(function: Any) -> Step:
-        if not callable(function):
-            raise _problem(decorator, user_place(), f"expected a function, got {function!r}.")
-        return make(function, name)
-
-    return decorate
-
-
-def _problem(
-    decorator: str, place: str, what: str, fix: str = "See docs/vectorized.md."
-) -> WallarooParameterError:
+def _problem(decorator: str, place: str, what: str, fix: str = FIX) -> WallarooParameterError:
     return WallarooParameterError(Problem(f"@{decorator}", place, what, fix))

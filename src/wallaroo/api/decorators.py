@@ -13,6 +13,7 @@ and by calling the step with arguments.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, TypeVar, overload
 
 from wallaroo.api import decorated as classic
@@ -51,12 +52,7 @@ def computation(
 ) -> Callable[[Callable[[A], B | None]], Computation[A, B]]: ...
 def computation(name: Any = None, *, on_error: str = STOP) -> Any:
     """Turn a function of one event into a step: its result is the output, ``None`` filters."""
-    return _decorate(
-        "computation",
-        name,
-        on_error,
-        lambda function, label: Computation(function, label, on_error),
-    )
+    return decorated(Computation, name, on_error)
 
 
 @overload
@@ -70,12 +66,7 @@ def computation_multi(name: Any = None, *, on_error: str = STOP) -> Any:
 
     ``[]`` and ``None`` emit nothing, ``None`` items are dropped.
     """
-    return _decorate(
-        "computation_multi",
-        name,
-        on_error,
-        lambda function, label: ComputationMulti(function, label, on_error),
-    )
+    return decorated(ComputationMulti, name, on_error)
 
 
 class StateDecorator(Protocol[S]):
@@ -132,15 +123,10 @@ def state_computation(
     treated as that of the step's own function.
     """
     if state is None and isinstance(name, str):
-        return _old(classic.OldStateComputation, "state_computation", name, on_error)  # type: ignore[no-any-return]  # what ApplicationBuilder takes
+        return decorated(classic.OldStateComputation, name, on_error, title="state_computation")  # type: ignore[no-any-return]  # what ApplicationBuilder takes
     state_class = _state_class("state_computation", name, state)
     timing = _timing("state_computation", ttl, ttl_time, on_expire)
-    return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
-        "state_computation",
-        name,
-        on_error,
-        lambda function, label: StateComputation(function, label, state_class, on_error, timing),
-    )
+    return decorated(StateComputation, name, on_error, state=state_class, timing=timing)  # type: ignore[no-any-return]  # a decorator, as declared
 
 
 def state_computation_multi(
@@ -157,17 +143,11 @@ def state_computation_multi(
     As with ``state_computation``, a third argument receives a ``Context``.
     """
     if state is None and isinstance(name, str):
-        return _old(classic.OldStateComputationMulti, "state_computation_multi", name, on_error)  # type: ignore[no-any-return]  # what ApplicationBuilder takes
+        old = classic.OldStateComputationMulti
+        return decorated(old, name, on_error, title="state_computation_multi")  # type: ignore[no-any-return]  # what ApplicationBuilder takes
     state_class = _state_class("state_computation_multi", name, state)
     timing = _timing("state_computation_multi", ttl, ttl_time, on_expire)
-    return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
-        "state_computation_multi",
-        name,
-        on_error,
-        lambda function, label: StateComputationMulti(
-            function, label, state_class, on_error, timing
-        ),
-    )
+    return decorated(StateComputationMulti, name, on_error, state=state_class, timing=timing)  # type: ignore[no-any-return]  # a decorator, as declared
 
 
 @overload
@@ -181,12 +161,7 @@ def key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
 
     The key is a str, bytes, int, or a tuple of these.
     """
-    return _decorate(
-        "key_extractor",
-        name,
-        on_error,
-        lambda function, label: KeyExtractor(function, label, on_error),
-    )
+    return decorated(KeyExtractor, name, on_error)
 
 
 @overload
@@ -230,13 +205,15 @@ def decoder(
     if callable(header_length):
         return Decoder(header_length, name)
     place, read = _declared_key(pure, key_at)
-    return _decorate(
-        "decoder",
+    return decorated(
+        Decoder,
         name,
         on_error,
-        lambda function, label: Decoder(
-            function, label, header_length, length_fmt, on_error, pure, place, read
-        ),
+        header_length=header_length,
+        length_fmt=length_fmt,
+        is_pure=pure,
+        key_place=place,
+        key_of=read,
     )
 
 
@@ -279,9 +256,7 @@ def encoder(name: Any = None, *, on_error: str = STOP) -> Any:
     The function returns bytes, or str (written as UTF-8), or an object that its sink writes, such
     as a row; ``None`` writes nothing.
     """
-    return _decorate(
-        "encoder", name, on_error, lambda function, label: Encoder(function, label, on_error)
-    )
+    return decorated(Encoder, name, on_error)
 
 
 def check_on_error(title: str, on_error: Any) -> None:
@@ -292,28 +267,39 @@ def check_on_error(title: str, on_error: Any) -> None:
         raise WallarooParameterError(Problem(title, user_place(), what, fix))
 
 
-def _decorate(
-    decorator: str, name: Any, on_error: Any, make: Callable[[Callable[..., Any], str | None], Step]
+def decorated(
+    kind: type[Step],
+    name: Any,
+    on_error: Any,
+    *,
+    title: str = "",
+    fix: str = "Put the decorator on a def.",
+    **options: Any,
 ) -> Any:
-    check_on_error(f"@{decorator}", on_error)
+    """Return the step of a decorator's function, or the decorator if it was called with a name.
+
+    ``title`` is the decorator's name, by default that of the step's kind; ``options`` are what else
+    the step's class accepts.
+    """
+    title = f"@{title or kind.kind}"
+    check_on_error(title, on_error)
+    make: Callable[..., Step] = partial(kind, on_error=on_error, **options)
     if callable(name):
         return make(name, None)
     if name is not None and not isinstance(name, str):
-        raise _rejected(decorator, name)
+        raise _rejected(title, name, fix)
 
     def decorate(function: Any) -> Step:
         if not callable(function):
-            raise _rejected(decorator, function)
+            raise _rejected(title, function, fix)
         return make(function, name)
 
     return decorate
 
 
-def _rejected(decorator: str, given: Any) -> WallarooParameterError:
+def _rejected(title: str, given: Any, fix: str) -> WallarooParameterError:
     what = f"expected a function, got {given!r}."
-    return WallarooParameterError(
-        Problem(f"@{decorator}", user_place(), what, "Put the decorator on a def.")
-    )
+    return WallarooParameterError(Problem(title, user_place(), what, fix))
 
 
 def _timing(
@@ -336,15 +322,10 @@ def _timing(
     )
 
 
-def _old(make: type[Step], decorator: str, name: str, on_error: str) -> Any:
-    """Return the decorator of 2018, whose step ``to`` does not accept."""
-    return _decorate(decorator, name, on_error, lambda f, label: make(f, label, on_error))
-
-
 def partition(function: Callable[[Any], Any]) -> classic.Partition:
     """Turn a function into a partition for ``ApplicationBuilder``; today's is `key_extractor`."""
     if not callable(function):
-        raise _rejected("partition", function)
+        raise _rejected("@partition", function, "Put the decorator on a def.")
     return classic.Partition(function)
 
 

@@ -367,11 +367,21 @@ class _Stateful(Step, Generic[S]):
         timing = () if self.timing == NO_TIMING else (self.timing,)
         return (self.step_name, self.state_class, self.on_error, *timing)
 
-    def _on_timer(self, function: Callable[..., Any]) -> None:
-        self.timing = replace(self.timing, on_timer=Callback(function))
+    def on_timer(
+        self, function: Callable[[S, Context, str], Any]
+    ) -> Callable[[S, Context, str], Any]:
+        """Decorate the function that is called when a timer is due.
 
-    def _on_end(self, function: Callable[..., Any]) -> None:
+        The timer's name is its third argument; its result is treated as that of the step's own
+        function.
+        """
+        self.timing = replace(self.timing, on_timer=Callback(function))
+        return function
+
+    def on_end(self, function: Callable[[S, Context], Any]) -> Callable[[S, Context], Any]:
+        """Decorate the function that is called for each key when all input has ended."""
         self.timing = replace(self.timing, on_end=Callback(function))
+        return function
 
 
 class StateComputation(_Stateful[S], Generic[In, S, Out]):
@@ -388,22 +398,6 @@ class StateComputation(_Stateful[S], Generic[In, S, Out]):
     def __call__(self, data: In, state: S, context: Context = ..., /) -> Out | None: ...
     def __call__(self, *args: Any) -> Any:
         return self.function(*args) if args else self
-
-    def on_timer(
-        self, function: Callable[[S, Context, str], Any]
-    ) -> Callable[[S, Context, str], Any]:
-        """Decorate the function that is called when a timer is due.
-
-        The timer's name is its third argument; its result is treated as that of the step's own
-        function.
-        """
-        self._on_timer(function)
-        return function
-
-    def on_end(self, function: Callable[[S, Context], Any]) -> Callable[[S, Context], Any]:
-        """Decorate the function that is called for each key when all input has ended."""
-        self._on_end(function)
-        return function
 
     def compute(self, data: In, state: S, *context: Context) -> Out | None:
         """Run the user's function."""
@@ -422,21 +416,6 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
     def __call__(self, data: In, state: S, context: Context = ..., /) -> list[Out] | None: ...
     def __call__(self, *args: Any) -> Any:
         return self.function(*args) if args else self
-
-    def on_timer(
-        self, function: Callable[[S, Context, str], Any]
-    ) -> Callable[[S, Context, str], Any]:
-        """Decorate the function that is called when a timer is due.
-
-        The timer's name is its third argument; it returns a list of outputs.
-        """
-        self._on_timer(function)
-        return function
-
-    def on_end(self, function: Callable[[S, Context], Any]) -> Callable[[S, Context], Any]:
-        """Decorate the function that is called for each key when all input has ended."""
-        self._on_end(function)
-        return function
 
     def compute_multi(self, data: In, state: S, *context: Context) -> list[Out] | None:
         """Run the user's function."""

@@ -11,9 +11,7 @@ from typing import Any, ClassVar, Self, cast, get_args
 
 from wallaroo.protocols.connector import frames, two_phase
 
-_WIRE: dict[int, Any] = {
-    kind.type: kind for kind in (*get_args(frames.Frame), *get_args(two_phase.Inner))
-}
+_WIRE: dict[int, Any] = {**frames.FRAMES, **two_phase.INNER}
 # from a field of the wire class, by the annotation of the field here
 _READERS: dict[str, Any] = {
     "int": int,

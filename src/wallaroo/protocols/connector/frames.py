@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, get_args
 
 VERSIONS = frozenset([b"0.0.1", b"v0.0.1"])  # Wallaroo's clients send one, its sinks the other
 HEADER = struct.Struct(">I")
@@ -33,190 +33,6 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 class MalformedFrameError(ValueError):
     """Bytes that are no frame of this protocol; the text is for the other side."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """Client to worker: the first frame."""
-
-    type: ClassVar[int] = 0
-    version: bytes
-    cookie: bytes
-    program: bytes
-    instance: bytes
-
-    def body(self) -> bytes:
-        return b"".join(map(short, (self.version, self.cookie, self.program, self.instance)))
-
-
-@dataclass(frozen=True, slots=True)
-class Ok:
-    """Worker to client: welcome, with this many credits."""
-
-    type: ClassVar[int] = 1
-    credits: int
-
-    def body(self) -> bytes:
-        return U32.pack(self.credits)
-
-
-@dataclass(frozen=True, slots=True)
-class Error:
-    """Either way: what went wrong; the connection is closed after it."""
-
-    type: ClassVar[int] = 2
-    reason: bytes
-
-    def body(self) -> bytes:
-        return short(self.reason[:SHORT_MAX])
-
-
-@dataclass(frozen=True, slots=True)
-class Notify:
-    """Client to worker: a stream is about to begin at this point, as far as the client knows."""
-
-    type: ClassVar[int] = 3
-    stream: int
-    name: bytes
-    point: int
-
-    def body(self) -> bytes:
-        return U64.pack(self.stream) + short(self.name) + U64.pack(self.point)
-
-
-@dataclass(frozen=True, slots=True)
-class NotifyAck:
-    """Worker to client: whether a stream may begin, and the last message id processed."""
-
-    type: ClassVar[int] = 4
-    is_open: bool
-    stream: int
-    point: int
-
-    def body(self) -> bytes:
-        return U8.pack(self.is_open) + PAIR.pack(self.stream, self.point)
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """Client to worker: one message of a stream.  An empty payload means no message."""
-
-    type: ClassVar[int] = 5
-    stream: int
-    id: int
-    event_time: int
-    key: bytes
-    payload: bytes
-
-    def body(self) -> bytes:
-        head = MESSAGE_HEAD.pack(self.stream, self.id, self.event_time, len(self.key))
-        return head + self.key + self.payload
-
-
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """Worker to client: credits, and message ids up to which streams are safe."""
-
-    type: ClassVar[int] = 6
-    credits: int
-    points: tuple[tuple[int, int], ...] = ()  # (stream, message id)
-
-    def body(self) -> bytes:
-        points = b"".join(PAIR.pack(stream, point) for stream, point in self.points)
-        return U32.pack(self.credits) + U32.pack(len(self.points)) + points
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """Worker to client: connect again, to this address if there is one, and rewind."""
-
-    type: ClassVar[int] = 7
-    address: bytes = b""
-
-    def body(self) -> bytes:
-        return U32.pack(len(self.address)) + self.address
-
-
-@dataclass(frozen=True, slots=True)
-class EndOfStream:
-    """Client to worker: the stream is complete."""
-
-    type: ClassVar[int] = 8
-    stream: int
-
-    def body(self) -> bytes:
-        return U64.pack(self.stream)
-
-
-Frame = Hello | Ok | Error | Notify | NotifyAck | Message | Ack | Restart | EndOfStream
-
-
-def encode(frame: Frame) -> bytes:
-    """Return a frame's bytes.
-
-    Raises ValueError for a text that is longer than its length field.
-
-    >>> encode(Ok(7)).hex(" ")
-    '00 00 00 05 01 00 00 00 07'
-    """
-    body = frame.body()
-    return HEADER.pack(1 + len(body)) + U8.pack(frame.type) + body
-
-
-def decode(content: bytes) -> Frame:
-    """Read a frame without its length.
-
-    Raises MalformedFrameError.
-
-    >>> decode(bytes.fromhex("01 00 00 00 07"))
-    Ok(credits=7)
-    """
-    if not content:
-        raise MalformedFrameError("an empty frame")
-    parse = _PARSERS.get(content[0])
-    if parse is None:
-        raise MalformedFrameError(f"unknown frame type {content[0]}")
-    reader = Reader(content)
-    try:
-        frame = parse(reader)
-    except struct.error as error:
-        raise MalformedFrameError(f"a frame of type {content[0]} is cut off") from error
-    if reader.rest():
-        raise MalformedFrameError(
-            f"a frame of type {content[0]} has {reader.rest()} bytes too many"
-        )
-    return frame
-
-
-class FrameSplitter:
-    """A splitter of a stream of bytes into frames, as they arrive."""
-
-    def __init__(self, bytes_max: int = FRAME_BYTES_MAX):
-        self._bytes_max = bytes_max
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the complete frames, without their lengths.
-
-        Raises MalformedFrameError for one that is larger than allowed, or empty; the good ones
-        before it are lost then.
-        """
-        self._buffer += data
-        contents = []
-        at = 0
-        while len(self._buffer) - at >= HEADER.size:
-            (length,) = HEADER.unpack_from(self._buffer, at)
-            if not 0 < length <= self._bytes_max:
-                raise MalformedFrameError(
-                    f"a frame of {length} bytes; 1 to {self._bytes_max} may be"
-                )
-            if len(self._buffer) - at - HEADER.size < length:
-                break
-            at += HEADER.size
-            contents.append(bytes(self._buffer[at : at + length]))
-            at += length
-        del self._buffer[:at]
-        return contents
 
 
 class Reader:
@@ -255,45 +71,239 @@ def short(text: bytes) -> bytes:
     return U16.pack(len(text)) + text
 
 
-def _message(reader: Reader) -> Frame:
-    stream = reader.number(U64)
-    number = reader.number(U64)
-    event_time = reader.number(I64)
-    key = reader.short()
-    return Message(stream, number, event_time, key, reader.take(reader.rest()))
+class Form(NamedTuple):
+    """The form of a field on the wire."""
+
+    pack: Callable[[Any], bytes]
+    read: Callable[[Reader], Any]
 
 
-def _ack(reader: Reader) -> Frame:
-    given = reader.number(U32)
-    count = reader.number(U32)
-    if count * PAIR.size > reader.rest():
-        raise struct.error("cut off")
-    return Ack(given, tuple((reader.number(U64), reader.number(U64)) for _ in range(count)))
+def counted(layout: struct.Struct) -> Form:
+    """Return the form of a tuple of rows: their number, then each by ``layout``."""
+
+    def pack(rows: tuple[tuple[int, ...], ...]) -> bytes:
+        return U32.pack(len(rows)) + b"".join(layout.pack(*row) for row in rows)
+
+    def read(reader: Reader) -> tuple[tuple[int, ...], ...]:
+        return tuple(layout.iter_unpack(reader.take(reader.number(U32) * layout.size)))
+
+    return Form(pack, read)
 
 
-def _restart(reader: Reader) -> Frame:
-    return Restart(reader.take(reader.number(U32))) if reader.rest() else Restart()
+FLAG = Form(U8.pack, lambda reader: reader.number(U8) == 1)
+SMALL = Form(U32.pack, lambda reader: reader.number(U32))
+NUMBER = Form(U64.pack, lambda reader: reader.number(U64))
+SHORT = Form(short, Reader.short)
 
 
-def _end_of_stream(reader: Reader) -> Frame:
-    frame = EndOfStream(reader.number(U64))
-    if reader.rest() == U64.size:  # the message id of the protocol's text
-        reader.number(U64)
-    return frame
+class Fields:
+    """A message whose body is its fields, one after the other; ``forms`` are theirs."""
+
+    __slots__ = ()
+    type: ClassVar[int]
+    forms: ClassVar[tuple[Form, ...]]
+
+    def body(self) -> bytes:
+        """Return the message's bytes, without its type."""
+        names: tuple[str, ...] = self.__slots__
+        values = (getattr(self, name) for name in names)
+        return b"".join(form.pack(value) for form, value in zip(self.forms, values, strict=True))
+
+    @classmethod
+    def parse(cls, reader: Reader) -> Self:
+        """Read the body.  Raises struct.error past its end."""
+        return cls(*(form.read(reader) for form in cls.forms))
 
 
-_PARSERS: dict[int, Callable[[Reader], Frame]] = {
-    Hello.type: lambda reader: Hello(
-        reader.short(), reader.short(), reader.short(), reader.short()
-    ),
-    Ok.type: lambda reader: Ok(reader.number(U32)),
-    Error.type: lambda reader: Error(reader.short()),
-    Notify.type: lambda reader: Notify(reader.number(U64), reader.short(), reader.number(U64)),
-    NotifyAck.type: lambda reader: NotifyAck(
-        reader.number(U8) == 1, reader.number(U64), reader.number(U64)
-    ),
-    Message.type: _message,
-    Ack.type: _ack,
-    Restart.type: _restart,
-    EndOfStream.type: _end_of_stream,
-}
+Parsed = TypeVar("Parsed", bound=Fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Fields):
+    """Client to worker: the first frame."""
+
+    type = 0
+    forms = (SHORT, SHORT, SHORT, SHORT)
+    version: bytes
+    cookie: bytes
+    program: bytes
+    instance: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ok(Fields):
+    """Worker to client: welcome, with this many credits."""
+
+    type = 1
+    forms = (SMALL,)
+    credits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Error(Fields):
+    """Either way: what went wrong; the connection is closed after it."""
+
+    type = 2
+    forms = (Form(lambda reason: short(reason[:SHORT_MAX]), Reader.short),)
+    reason: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Notify(Fields):
+    """Client to worker: a stream is about to begin at this point, as far as the client knows."""
+
+    type = 3
+    forms = (NUMBER, SHORT, NUMBER)
+    stream: int
+    name: bytes
+    point: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyAck(Fields):
+    """Worker to client: whether a stream may begin, and the last message id processed."""
+
+    type = 4
+    forms = (FLAG, NUMBER, NUMBER)
+    is_open: bool
+    stream: int
+    point: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message(Fields):
+    """Client to worker: one message of a stream.  An empty payload means no message."""
+
+    type = 5
+    stream: int
+    id: int
+    event_time: int
+    key: bytes
+    payload: bytes
+
+    def body(self) -> bytes:  # one call for all numbers: most frames are messages
+        head = MESSAGE_HEAD.pack(self.stream, self.id, self.event_time, len(self.key))
+        return head + self.key + self.payload
+
+    @classmethod
+    def parse(cls, reader: Reader) -> Self:
+        stream = reader.number(U64)
+        number = reader.number(U64)
+        event_time = reader.number(I64)
+        key = reader.short()
+        return cls(stream, number, event_time, key, reader.take(reader.rest()))
+
+
+@dataclass(frozen=True, slots=True)
+class Ack(Fields):
+    """Worker to client: credits, and message ids up to which streams are safe."""
+
+    type = 6
+    forms = (SMALL, counted(PAIR))
+    credits: int
+    points: tuple[tuple[int, int], ...] = ()  # (stream, message id)
+
+
+@dataclass(frozen=True, slots=True)
+class Restart(Fields):
+    """Worker to client: connect again, to this address if there is one, and rewind."""
+
+    type = 7
+    forms = (
+        Form(
+            lambda address: U32.pack(len(address)) + address,
+            lambda reader: reader.take(reader.number(U32)) if reader.rest() else b"",
+        ),
+    )
+    address: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfStream(Fields):
+    """Client to worker: the stream is complete."""
+
+    type = 8
+    forms = (NUMBER,)
+    stream: int
+
+    @classmethod
+    def parse(cls, reader: Reader) -> Self:
+        frame = cls(reader.number(U64))
+        if reader.rest() == U64.size:  # the message id of the protocol's text
+            reader.number(U64)
+        return frame
+
+
+Frame = Hello | Ok | Error | Notify | NotifyAck | Message | Ack | Restart | EndOfStream
+FRAMES: dict[int, type[Frame]] = {kind.type: kind for kind in get_args(Frame)}
+
+
+def encode(frame: Frame) -> bytes:
+    """Return a frame's bytes.
+
+    Raises ValueError for a text that is longer than its length field.
+
+    >>> encode(Ok(7)).hex(" ")
+    '00 00 00 05 01 00 00 00 07'
+    """
+    body = frame.body()
+    return HEADER.pack(1 + len(body)) + U8.pack(frame.type) + body
+
+
+def decode(content: bytes) -> Frame:
+    """Read a frame without its length.
+
+    Raises MalformedFrameError.
+
+    >>> decode(bytes.fromhex("01 00 00 00 07"))
+    Ok(credits=7)
+    """
+    if not content:
+        raise MalformedFrameError("an empty frame")
+    kind = FRAMES.get(content[0])
+    if kind is None:
+        raise MalformedFrameError(f"unknown frame type {content[0]}")
+    return parsed(kind, content, "frame of type")
+
+
+def parsed(kind: type[Parsed], content: bytes, what: str) -> Parsed:
+    """Read a message of a kind after its type.  Raises MalformedFrameError."""
+    reader = Reader(content)
+    try:
+        message = kind.parse(reader)
+    except struct.error as error:
+        raise MalformedFrameError(f"a {what} {content[0]} is cut off") from error
+    if reader.rest():
+        raise MalformedFrameError(f"a {what} {content[0]} has {reader.rest()} bytes too many")
+    return message
+
+
+class FrameSplitter:
+    """A splitter of a stream of bytes into frames, as they arrive."""
+
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX):
+        self._bytes_max = bytes_max
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the complete frames, without their lengths.
+
+        Raises MalformedFrameError for one that is larger than allowed, or empty; the good ones
+        before it are lost then.
+        """
+        self._buffer += data
+        contents = []
+        at = 0
+        while len(self._buffer) - at >= HEADER.size:
+            (length,) = HEADER.unpack_from(self._buffer, at)
+            if not 0 < length <= self._bytes_max:
+                raise MalformedFrameError(
+                    f"a frame of {length} bytes; 1 to {self._bytes_max} may be"
+                )
+            if len(self._buffer) - at - HEADER.size < length:
+                break
+            at += HEADER.size
+            contents.append(bytes(self._buffer[at : at + length]))
+            at += length
+        del self._buffer[:at]
+        return contents
