@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -13,6 +15,7 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 
 NUMBERS = 40
+STANDBY_AFTER_S = 1.0
 PAUSE_S = 0.02  # between numbers after them
 
 
@@ -79,11 +82,14 @@ def main(root: str, host: str, plain: str, acknowledged: str, *options: str) -> 
         host=host,  # type: ignore[arg-type]  # its name
         ack_ports=() if is_numbers else (("Events", int(acknowledged)),),
         is_taking_over="--take-over" in options,
+        standby_after_s=STANDBY_AFTER_S if "--standby" in options else None,
     )
     run = Run(application, chosen, InProcessHost(1))
     run.begin()
-    while not run.wait(1.0):
-        pass
+    signal.signal(signal.SIGTERM, lambda number, frame: run.stop())
+    while not run.wait(0.1):
+        if run.status().standby is not None:
+            (folder / f"standby-{os.getpid()}").touch()
     if run.exception is None:
         return 0
     print(run.exception, flush=True)

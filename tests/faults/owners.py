@@ -3,7 +3,8 @@
 ``--started N``: two drivers begin at once, N times, each time with a checkpoint of their own; every
 other time both with ``--take-over``.  ``--stopped N``: a driver is stopped (SIGSTOP) in the middle
 of its work, another one takes over, the first one continues; N times with one checkpoint, so each
-driver that took over is the next one to be stopped.
+driver that took over is the next one to be stopped.  ``--stood-by N``: the driver that leads is
+killed, or stopped and continued, while two others stand by; N times with one checkpoint.
 
 Where it runs: a terminal, or a test.
 """
@@ -30,6 +31,7 @@ from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import of_payloads
 from wallaroo.processes.environment import python_environment
 from wallaroo.spark.local_cluster.hosts import free_ports
+from wallaroo.state.log.lease import read_lease
 
 EVENTS = 300  # between two stops
 RATE = 300.0  # events a second
@@ -109,6 +111,33 @@ class Drivers:
                 raise Contention(f"line {number} is {line}")
         wait_for(lambda: self.parts().splitlines()[:events] == [*map(str.encode, lines)], "parts")
 
+    def send(self, events: int) -> threading.Thread:
+        """Send all events up to a number under load; return the thread once a driver writes."""
+        payloads = [f"key{event % 7} {event}".encode() for event in range(events)]
+        sending = threading.Thread(
+            target=send_acknowledged,
+            args=(("127.0.0.1", self.ports[1]), "all", of_payloads(payloads)),
+            kwargs={"rate": RATE, "connect_timeout_s": WAIT_S},
+            daemon=True,
+        )
+        size = self.size()
+        sending.start()
+        wait_for(lambda: self.size() > size, "a driver writes")
+        return sending
+
+    def wait_standing_by(self, drivers: list[subprocess.Popen[str]]) -> None:
+        """Wait until all of these drivers have seen the one that leads."""
+        marks = [self.folder / f"standby-{driver.pid}" for driver in drivers]
+        wait_for(lambda: all(mark.exists() for mark in marks), "the others stand by")
+
+    def leading(self, drivers: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+        """Return the one of these drivers that renews the lease."""
+        lease = read_lease(self.folder / "state")
+        leaders = [driver for driver in drivers if lease is not None and driver.pid == lease.pid]
+        if len(leaders) != 1 or leaders[0].poll() is not None:
+            raise Contention(f"the lease is {lease}")
+        return leaders[0]
+
     def end(self) -> None:
         """Kill those that are left."""
         for driver in self._all:
@@ -146,16 +175,7 @@ def stop_and_continue(folder: Path, host: str, times: int) -> None:
         current = drivers.start()
         for number in range(1, times + 1):
             events = number * EVENTS
-            payloads = [f"key{event % 7} {event}".encode() for event in range(events)]
-            sending = threading.Thread(
-                target=send_acknowledged,
-                args=(("127.0.0.1", drivers.ports[1]), "all", of_payloads(payloads)),
-                kwargs={"rate": RATE, "connect_timeout_s": WAIT_S},
-                daemon=True,
-            )
-            size = drivers.size()
-            sending.start()
-            wait_for(lambda size=size: drivers.size() > size, "a driver writes")
+            sending = drivers.send(events)
             os.kill(current.pid, signal.SIGSTOP)
             stopped, current = current, drivers.start("--take-over")
             wait_for(lambda events=events: len(drivers.lines()) >= events, "the next one writes")
@@ -166,12 +186,50 @@ def stop_and_continue(folder: Path, host: str, times: int) -> None:
             print(f"stopped and continued: {number}", file=sys.stderr)
 
 
+def stand_by(folder: Path, host: str, times: int, options: tuple[str, ...] = ("--standby",)) -> int:
+    """Kill or stop the driver that leads, ``times`` times, while two stand by; raise what is wrong.
+
+    Return the longest time in milliseconds from the fault to new output.
+    """
+    longest_s = 0.0
+    with drivers_in(folder, host) as drivers:
+        leader = drivers.start()
+        others = [drivers.start(*options) for _ in range(2)]
+        for number in range(1, times + 1):
+            drivers.wait_standing_by(others)
+            sending = drivers.send(number * EVENTS)
+            is_killed = bool(number % 2)
+            os.kill(leader.pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
+            began = time.monotonic()
+            size = drivers.size()
+            wait_for(lambda size=size: drivers.size() > size, "a standby writes")
+            longest_s = max(longest_s, time.monotonic() - began)
+            wait_for(lambda number=number: len(drivers.lines()) >= number * EVENTS, "all events")
+            if not is_killed:
+                os.kill(leader.pid, signal.SIGCONT)
+            drivers.require_end(leader, -signal.SIGKILL if is_killed else EXIT_TAKEN_OVER)
+            sending.join(WAIT_S)
+            drivers.require_exact(number * EVENTS)
+            leader = drivers.leading(others)
+            others = [other for other in others if other is not leader]
+            if any(other.poll() is not None for other in others):
+                raise Contention("the other standby ended, too")
+            others.append(drivers.start(*options))
+            print(f"stood by: {number}, longest {longest_s:.1f} s", file=sys.stderr)
+        drivers.wait_standing_by(others)
+        leader.terminate()
+        for driver in (leader, *others):  # a stop in order is not taken over
+            drivers.require_end(driver, 0)
+    return round(longest_s * 1e3)
+
+
 def main(arguments: list[str]) -> int:
     """Do what the arguments say; 1 if something is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.owners")
     add = parser.add_argument
     add("--started", type=int, default=20, metavar="N", help="times that two drivers begin")
     add("--stopped", type=int, default=5, metavar="N", help="times that a driver is stopped")
+    add("--stood-by", type=int, default=0, metavar="N", help="times that a standby takes over")
     add("--host", default="resident", choices=("resident", "micro-batch"), help="kind of commits")
     add("--json", metavar="FILE", help="append the figures to this file, as a line of JSON")
     options = parser.parse_args(arguments)
@@ -186,12 +244,19 @@ def main(arguments: list[str]) -> int:
             print(f"two started: {number + 1}, ended with {dict(codes)}", file=sys.stderr)
         if options.stopped:
             stop_and_continue(Path(root), options.host, options.stopped)
+        longest_ms = 0
+        if options.stood_by:
+            folder = Path(root, "standby")
+            folder.mkdir()
+            longest_ms = stand_by(folder, options.host, options.stood_by)
     figures = {
         "host": options.host,
         "started": options.started,
         "refused": codes[EXIT_FAILED],
         "taken over": codes[EXIT_TAKEN_OVER],
         "stopped": options.stopped,
+        "stood by": options.stood_by,
+        "longest without output, ms": longest_ms,
         "seconds": round(time.monotonic() - began),
     }
     print(figures)

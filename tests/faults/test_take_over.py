@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.owners import start_two, stop_and_continue
+from tests.faults.owners import stand_by, start_two, stop_and_continue
 
 HOSTS = ["micro-batch", "resident"]  # commits in files of their own, and in segments
 STARTED = 2
 STOPPED = 2
+STOOD_BY = 2
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -27,3 +28,11 @@ def test_of_two_drivers_that_begin_at_once_one_commits(
         folder = tmp_path / str(number)
         folder.mkdir()
         start_two(folder, "resident", *option)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_standby_continues_in_place_of_a_leader_that_is_killed_or_hangs(
+    tmp_path: Path, host: str
+) -> None:
+    """One of two; each event leaves once, in order, and a stop in order ends all of them."""
+    stand_by(tmp_path, host, STOOD_BY)
