@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from wallaroo.processes import console
-from wallaroo.processes.killed_workers import note_death, read_death
+from wallaroo.processes.killed_workers import note_death, note_loss, read_death
 from wallaroo.processes.log_entry import Entry
 
 NOISE = (
@@ -30,6 +30,13 @@ BETWEEN = (b"\n", b"During handling of the above", b"The above exception was the
 _OF_LOG4J = re.compile(r"spark (\w+) ([\w$.]+): ")  # as the pattern in wallaroo.spark.jvm.settings
 _LEVELS = {"WARN": "warning", "FATAL": "critical", "TRACE": "debug"}  # log4j's: ours
 
+# TaskSetManager's lines have an appender of their own (`wallaroo.spark.jvm.settings`); a duplicate
+# names its host otherwise: "on HOST, executor 0: ..."
+OF_TASKS = b"wallaroo tasks: "
+_LOST_WORKER = re.compile(
+    rb"Lost task .*? (?:\(|on )(\S+?),? executor .*Python worker exited unexpectedly"
+)
+
 _is_closing = threading.Event()
 
 
@@ -48,7 +55,8 @@ def filtered_stderr() -> int:
 
 def _forward(read: int) -> None:
     with open(read, "rb") as lines:
-        for text in without_noise(line for line in lines if not _is_death(line)):
+        others = (line for line in lines if not (_is_death(line) or _is_of_tasks(line)))
+        for text in without_noise(others):
             _pass_on(text)
 
 
@@ -58,6 +66,14 @@ def _is_death(line: bytes) -> bool:
     if death is not None and not _is_closing.is_set():
         note_death(*death)
     return death is not None
+
+
+def _is_of_tasks(line: bytes) -> bool:
+    """Return whether a line is about a task whose attempt failed; note a worker that has ended."""
+    lost = _LOST_WORKER.search(line) if line.startswith(OF_TASKS) else None
+    if lost is not None and not _is_closing.is_set():
+        note_loss(lost[1].decode())
+    return line.startswith(OF_TASKS)
 
 
 def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
