@@ -19,6 +19,7 @@ from wallaroo.testing.verify.trial.schedule import Fault, schedule
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 KILLS, SEED = 8, 3
+DISKS = (Fault.ENOSPC, Fault.EIO, Fault.TORN, Fault.FLIP)
 
 
 def test_kills_of_every_kind_lose_and_double_nothing(tmp_path: Path) -> None:
@@ -66,9 +67,12 @@ def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path:
 
 
 @pytest.mark.long
-def test_disks_clocks_and_files_that_fail_lose_and_double_nothing(tmp_path: Path) -> None:
-    """Each fault once, in a run without Spark."""
-    faults = tuple(fault for fault in Fault if fault is not Fault.PARTITION)
+@pytest.mark.parametrize("host", [None, *HostKind], ids=lambda host: host or "in-process")
+def test_disks_clocks_and_files_that_fail_lose_and_double_nothing(
+    tmp_path: Path, host: HostKind | None
+) -> None:
+    """Each fault at least once: on Spark those of disks, without Spark the others, too."""
+    faults = DISKS if host else tuple(fault for fault in Fault if fault is not Fault.PARTITION)
     options = VerifyOptions(
         "sequence",
         Sequence,
@@ -77,8 +81,9 @@ def test_disks_clocks_and_files_that_fail_lose_and_double_nothing(tmp_path: Path
         rate=300.0,
         kinds=IN_PROCESS_KINDS,
         injected=faults,
+        host=host,
     )
-    result = verify(without_spark(options), tmp_path)
+    result = verify(options if host else without_spark(options), tmp_path)
     assert result.is_clean, result.text()
     assert set(result.injected) == set(faults)
 

@@ -1,10 +1,11 @@
-"""Detection of killed Python workers on this machine.
+"""Detection of killed Python workers.
 
 Where it runs: Spark's daemon and driver.
 
-Spark's daemon, the workers' parent, writes a line about each killed worker to its stderr, which
-the driver reads.  A worker that the daemon kills itself, because Spark no longer needs it, is not
-counted, nor are those that end with the daemon.
+On this machine Spark's daemon, the workers' parent, writes a line about each killed worker to its
+stderr, which the driver reads.  A worker that the daemon kills itself, because Spark no longer
+needs it, is not counted, nor are those that end with the daemon.  On a cluster, whose daemons are
+Spark's own, the driver reads of it in the log of Spark's scheduler, without process and signal.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 LINE = b"wallaroo worker killed: process %d by signal %d\n"
 _LINE = re.compile(rb"wallaroo worker killed: process (\d+) by signal (\d+)$")
 _log = logging.getLogger("wallaroo.run")
-_killed: list[int] = []  # process ids, from all runs of this driver
+_killed: list[int | str] = []  # processes, or hosts of a cluster, from all runs of this driver
 
 
 class Deaths:
@@ -86,6 +87,12 @@ def note_death(pid: int, number: int) -> None:
     """Log and count a worker that was killed."""
     _log.warning("worker process %d was killed (signal %d); its tasks run again", pid, number)
     _killed.append(pid)
+
+
+def note_loss(host: str) -> None:
+    """Log and count a worker of a cluster that was killed, or ended its process."""
+    _log.warning("a worker process on %s was killed, or has ended; its tasks run again", host)
+    _killed.append(host)
 
 
 def killed() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import wallaroo
 from wallaroo import runner
 from wallaroo.errors import PeerError
 from wallaroo.processes import console
+from wallaroo.processes.killed_workers import killed
 from wallaroo.spark.jvm import jvm_process, stderr
 from wallaroo.spark.session import host_session
 
@@ -154,6 +156,36 @@ def test_other_tracebacks_are_passed_on_in_one_piece() -> None:
         b"\n",
         b"more\n",
     ]
+
+
+CRASHED = b"org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider"
+LOST = b"wallaroo tasks: Lost task 1.0 in stage 1.0 (TID 2) "
+
+
+@pytest.mark.parametrize(
+    ("line", "host"),
+    [
+        (LOST + b"(10.0.0.7 executor 0): " + CRASHED, "10.0.0.7"),
+        (
+            LOST + b"on 10.0.0.7, executor 0: java.io.IOException (" + CRASHED + b") [duplicate 1]",
+            "10.0.0.7",
+        ),
+        (LOST + b"(10.0.0.7 executor 0): TaskKilled (Stage cancelled)", ""),
+        (b"wallaroo tasks: Task 1 in stage 1.0 failed 4 times; aborting job", ""),
+    ],
+)
+def test_a_worker_of_a_cluster_that_has_ended_is_read_of_in_the_schedulers_log(
+    line: bytes, host: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    before = killed()
+    reading, writing = os.pipe()
+    os.write(writing, line + b"\n")
+    os.close(writing)
+    stderr._forward(reading)
+    assert capfd.readouterr().err == ""
+    words = [f"a worker process on {host} was killed, or has ended; its tasks run again"]
+    assert [record.getMessage() for record in caplog.records] == (words if host else [])
+    assert killed() - before == bool(host)
 
 
 @pytest.mark.parametrize(("raised", "is_said"), [("EOFError", False), ("ValueError", True)])

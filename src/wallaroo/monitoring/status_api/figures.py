@@ -484,7 +484,8 @@ _OF_WORKERS = (
            _load(lambda load: load.busy_seconds)),
     Figure("workers_killed", "", "Worker processes that were killed from outside.", Kind.COUNTER,
            (), _one(lambda status, _: status.workers_killed), "such as by the system for lack of "
-           "memory; with `local[...]` only. Each is a line in the log; their tasks run again"),
+           "memory; on a cluster those that ended by themselves, too. Each is a line in the log; "
+           "their tasks run again"),
     Figure("worker", "events", "Events that entered stages of a worker's tasks.", Kind.COUNTER,
            _WORKER, _load(lambda load: load.events)),
 )  # fmt: skip

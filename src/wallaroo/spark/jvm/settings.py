@@ -25,6 +25,18 @@ appender.stderr.layout.pattern = spark %p %c{{1}}: %m%n%ex{{{trace}}}
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = {level}
 """
+# Attempts of tasks that failed, whatever the level; `wallaroo.spark.jvm.stderr` reads their lines.
+LOST_TASKS = """\
+rootLogger.appenderRef.stderr.level = {level}
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = {tasks}
+logger.tasks.appenderRef.tasks.ref = tasks
+appender.tasks.type = Console
+appender.tasks.name = tasks
+appender.tasks.target = SYSTEM_ERR
+appender.tasks.layout.type = PatternLayout
+appender.tasks.layout.pattern = wallaroo tasks: %replace{{%m}}{{[\\r\\n][\\s\\S]*}}{{}}%n%ex{{none}}
+"""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -125,7 +137,7 @@ def settings_of(
     """Return a new Spark's settings, ``given`` over ours; write its log's file."""
     log4j = scratch / "log4j2.properties"
     trace = "full" if log_level in ("debug", "info") else "none"
-    log4j.write_text(LOG4J.format(level=LEVELS[log_level].lower(), trace=trace))
+    log4j.write_text(_log4j(LEVELS[log_level].lower(), trace, master))
     own = _of_this_machine(scratch) if is_local(master) else _of_cluster(master)
     chosen = {**SETTINGS, **own, **dict(given)}
     driver = "spark.driver.extraJavaOptions"
@@ -149,6 +161,15 @@ def _of_this_machine(scratch: Path) -> dict[str, str]:
     if len(str(scratch)) <= SOCKET_FOLDER_LENGTH_MAX:
         own["spark.python.unix.domain.socket.dir"] = str(scratch)  # private under any umask
     return own
+
+
+def _log4j(level: str, trace: str, master: str) -> str:
+    """Return the configuration of the JVM's log."""
+    common = LOG4J.format(level=level, trace=trace)
+    if is_local(master):
+        return common
+    tasks = "warn" if level in ("error", "off") else level
+    return common + LOST_TASKS.format(level=level, tasks=tasks)
 
 
 def _of_cluster(master: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from wallaroo.processes import console
-from wallaroo.processes.killed_workers import note_death, read_death
+from wallaroo.processes.killed_workers import note_death, note_loss, read_death
 from wallaroo.processes.log_entry import Entry
 
 NOISE = (
@@ -41,6 +41,13 @@ EMPTY_WORDS = (
 _IS_REASON = re.compile("invalid|unrecognized|failed|exception|error", re.IGNORECASE)
 _OF_LOG4J = re.compile(r"spark (\w+) ([\w$.]+): ")  # as the pattern in wallaroo.spark.jvm.settings
 _LEVELS = {"WARN": "warning", "FATAL": "critical", "TRACE": "debug"}  # log4j's: ours
+
+# TaskSetManager's lines have an appender of their own (`wallaroo.spark.jvm.settings`); a duplicate
+# names its host otherwise: "on HOST, executor 0: ..."
+OF_TASKS = b"wallaroo tasks: "
+_LOST_WORKER = re.compile(
+    rb"Lost task .*? (?:\(|on )(\S+?),? executor .*Python worker exited unexpectedly"
+)
 
 _is_closing = threading.Event()
 _words: deque[str] = deque(maxlen=50)  # the last lines of Spark's processes
@@ -76,7 +83,8 @@ def reason_of_end() -> str:
 def _forward(read: int) -> None:
     with open(read, "rb") as lines:
         shown = itertools.takewhile(lambda line: not line.startswith(USAGE), lines)
-        for text in without_noise(line for line in shown if not _is_death(line)):
+        others = (line for line in shown if not (_is_death(line) or _is_of_tasks(line)))
+        for text in without_noise(others):
             _pass_on(text)
 
 
@@ -86,6 +94,14 @@ def _is_death(line: bytes) -> bool:
     if death is not None and not _is_closing.is_set():
         note_death(*death)
     return death is not None
+
+
+def _is_of_tasks(line: bytes) -> bool:
+    """Return whether a line is about a task whose attempt failed; note a worker that has ended."""
+    lost = _LOST_WORKER.search(line) if line.startswith(OF_TASKS) else None
+    if lost is not None and not _is_closing.is_set():
+        note_loss(lost[1].decode())
+    return line.startswith(OF_TASKS)
 
 
 def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -65,3 +65,37 @@ def test_the_entries_of_an_earlier_version_are_in_the_next_results() -> None:
 
     assert early.value == final.value == (1, 2, 3)
     assert not machine.entries.packed
+
+
+class Ended(Numbers):
+    """The same, with the window's end."""
+
+    def output(  # type: ignore[override]  # with the window
+        self, key: Any, found: list[int], window: wallaroo.Window
+    ) -> tuple[int, tuple[int, ...]]:
+        return window.end, tuple(found)
+
+
+def test_an_event_counts_in_early_results_from_the_first_multiple_after_its_slide_began() -> None:
+    """17 came before 15 had passed, and is in a slide that begins then."""
+    machine = WindowMachine(RangeWindowSpec(range_ns=10, slide_ns=5, early_ns=3), Ended())
+    for number in (12, 14, 17):
+        machine.put("a", number, number)
+
+    shown = [each.value for at in (15, 18, 20) for each in machine.advance(at)]
+
+    assert [numbers for end, numbers in shown if end == 20] == [
+        (12, 14),
+        (12, 14, 17),
+        (12, 14, 17),
+    ]
+
+
+def test_panes_are_combined_in_the_order_of_their_times_and_a_panes_events_as_they_came() -> None:
+    machine = WindowMachine(RangeWindowSpec(range_ns=40, slide_ns=20), Ended())
+    for number, at in ((1, 35), (2, 10), (3, 30), (4, 5)):
+        machine.put("a", number, at)
+
+    results = dict(each.value for each in machine.advance(40))
+
+    assert results[40] == (2, 4, 1, 3)
