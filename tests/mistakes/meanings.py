@@ -297,6 +297,36 @@ BEFORE_SPARK = (
         .replace("import wallaroo\n", "import wallaroo\nimport wallaroo.serdes\n"),
         ("APP:", "is a Json", "Write Json(...).encoder"),
     ),
+    *(
+        Mistake(
+            f"47{letter}",
+            f"a URL without its scheme: {config}",
+            framed("").replace('wallaroo.FileSinkConfig("out")', f"wallaroo.sinks.{config}"),
+            (config.partition("(")[0], *said),
+        )
+        for letter, config, said in (
+            (
+                "b",
+                "RedisSinkConfig('localhost:6379', stream='s')",
+                ("The url does not begin with redis://", "Write 'redis://host:6379/0'."),
+            ),
+            (
+                "c",
+                "RabbitMQSinkConfig('localhost', exchange='e')",
+                ("The url does not begin with amqp://", "Write 'amqp://user:password@host:5672/'."),
+            ),
+            (
+                "d",
+                "MQTTSinkConfig('mqtt://localhost', 't')",
+                ("host='mqtt://localhost' is a URL.", "Give the host's name alone."),
+            ),
+            (
+                "e",
+                "WebSocketSinkConfig('localhost:80')",
+                ("The url does not begin with ws:// or wss://.", "Write 'ws://host:port/path'."),
+            ),
+        )
+    ),
     Mistake(
         "47",
         "a URL without its scheme",

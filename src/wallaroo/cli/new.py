@@ -64,7 +64,7 @@ def new_command(options: argparse.Namespace) -> None:
         raise PeerError(
             f"{folder} cannot be made: {error.strerror}. Go to a folder that you may write to."
         ) from error
-    print(f"Made {folder} from the template {options.template}; README.md says what it does.\n")
+    print(f"Made {folder} from the template {options.template}; its README.md describes it.\n")
     print(f"Test it:  python {folder / f'test_{name}.py'}")
     print(f"Run it:   wallaroo run {folder / f'{name}.py'}")
     print(f"\nWhile you change it: wallaroo dev {folder / f'{name}.py'}")

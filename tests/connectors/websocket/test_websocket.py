@@ -199,9 +199,9 @@ def test_configurations_travel_and_hide_keys() -> None:
 
 
 def test_a_wrong_configuration_is_refused() -> None:
-    with pytest.raises(WallarooParameterError, match="The url is no WebSocket's"):
+    with pytest.raises(WallarooParameterError, match="The url does not begin with ws:// or wss://"):
         source("http://h")
-    with pytest.raises(WallarooParameterError, match="The url is no WebSocket's"):
+    with pytest.raises(WallarooParameterError, match="The url does not begin with ws:// or wss://"):
         WebSocketSinkConfig("h:80")
     with pytest.raises(WallarooParameterError, match="max_size=0 takes nothing"):
         source("ws://h", max_size=0)

@@ -200,3 +200,18 @@ def test_the_dockerfile_copies_only_what_exists() -> None:
         if line.startswith("COPY ") and "--from" not in line:
             for name in line.split()[1:-1]:
                 assert (root / name).exists(), name
+
+
+def test_the_image_of_an_application_installs_as_root_and_runs_as_its_user() -> None:
+    """The environment of the image belongs to root."""
+    text = (ROOT / "docs/kubernetes.md").read_text()
+    built = text.partition("```dockerfile\n")[2].partition("```")[0].splitlines()
+    base = (DEPLOY / "docker/Dockerfile").read_text().splitlines()
+    users = [line.split()[1] for line in base if line.startswith("USER ")]
+    run = users[-1]
+    for line in built:
+        if line.startswith("USER "):
+            users.append(line.split()[1])
+        if line.startswith("RUN "):
+            assert users[-1] == "root", line
+    assert users[-1] == run != "root"

@@ -40,6 +40,8 @@ class MQTTSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
+        if "://" in self.host:
+            raise self._wrong(f"host={self.host!r} is a URL.", "Give the host's name alone.")
         if not self.topic and self.encoder is None:
             raise self._wrong("No topic is named.", "Name one, or let the encoder return it.")
         if set(self.topic) & set("+#"):

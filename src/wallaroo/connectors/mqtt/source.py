@@ -40,6 +40,8 @@ class MQTTSourceConfig(SourceConfig[Event]):
     tls: bool = False
 
     def __post_init__(self) -> None:
+        if "://" in self.host:
+            raise self._wrong(f"host={self.host!r} is a URL.", "Give the host's name alone.")
         if not self.topic:
             raise self._wrong("topic='' is not a topic.", "Name a topic or a filter.")
         if self.qos not in (0, 1):

@@ -38,6 +38,9 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
+        if not self.url.startswith(("amqp://", "amqps://")):
+            what = "The url does not begin with amqp:// or amqps://."
+            raise self._wrong(what, "Write 'amqp://user:password@host:5672/'.")
         if not self.exchange and not self.routing_key and self.encoder is None:
             raise self._wrong(
                 "Neither an exchange nor a routing key is named.",

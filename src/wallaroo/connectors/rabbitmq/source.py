@@ -35,6 +35,9 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
     prefetch: int = PREFETCH
 
     def __post_init__(self) -> None:
+        if not self.url.startswith(("amqp://", "amqps://")):
+            what = "The url does not begin with amqp:// or amqps://."
+            raise self._wrong(what, "Write 'amqp://user:password@host:5672/'.")
         if not self.queue:
             raise self._wrong("queue='' is not a name.", "Name the queue.")
         if not 1 <= self.prefetch <= U16_MAX:

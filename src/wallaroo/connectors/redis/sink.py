@@ -55,6 +55,9 @@ class RedisSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
+        if not self.url.startswith(("redis://", "rediss://", "unix://")):
+            what = "The url does not begin with redis://, rediss:// or unix://."
+            raise self._wrong(what, "Write 'redis://host:6379/0'.")
         if sum(map(bool, (self.stream, self.hash, self.key))) != 1:
             raise self._wrong("stream, hash and key are three ways.", "Name one of them.")
         if self.value and not self.key:

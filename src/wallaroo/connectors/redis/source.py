@@ -41,6 +41,9 @@ class RedisSourceConfig(SourceConfig[Event]):
     on_data_loss: str = "stop"
 
     def __post_init__(self) -> None:
+        if not self.url.startswith(("redis://", "rediss://", "unix://")):
+            what = "The url does not begin with redis://, rediss:// or unix://."
+            raise self._wrong(what, "Write 'redis://host:6379/0'.")
         if not self.stream:
             raise self._wrong("stream='' is not a name.", "Name the stream's key.")
         if not ID.fullmatch(self.start):

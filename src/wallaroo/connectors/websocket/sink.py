@@ -38,7 +38,8 @@ class WebSocketSinkConfig(QueuedSinkConfig):
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("ws://", "wss://")):
-            raise self._wrong("The url is no WebSocket's.", "Give ws://host:port/path, or wss://.")
+            what = "The url does not begin with ws:// or wss://."
+            raise self._wrong(what, "Write 'ws://host:port/path'.")
 
     @property
     def target(self) -> str:

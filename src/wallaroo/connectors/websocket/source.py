@@ -42,7 +42,8 @@ class WebSocketSourceConfig(SourceConfig[Event]):
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("ws://", "wss://")):
-            raise self._wrong("The url is no WebSocket's.", "Give ws://host:port/path, or wss://.")
+            what = "The url does not begin with ws:// or wss://."
+            raise self._wrong(what, "Write 'ws://host:port/path'.")
         if self.max_size < 1:
             raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
 
