@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,16 @@ from tests.connectors.spark.readers import lines_of, table_of
 from tests.feeders import kill_feeders
 from tests.unit.ingress.conftest import Running
 from tests.unit.serdes.orders import Item
+from tests.unit.sources.own import Numbers, copying
+from wallaroo.connectors.spark.staging import StagedBatch
 from wallaroo.errors import PeerError, UserCodeError, WallarooParameterError
+from wallaroo.options import RunOptions
 from wallaroo.protocols.framing import frame_splitter
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import row_decoder
 from wallaroo.sources import SparkSourceConfig
+from wallaroo.sources.chain import ChainSourceConfig
 from wallaroo.sources.feed import EVENT_FRAMING
 from wallaroo.spark.tables.feed import SparkFeed, SparkPosition, open_feed
 from wallaroo.testing import run_local
@@ -44,6 +51,11 @@ def add_file(folder: Path, number: int) -> None:
 def add_table(folder: Path, rows: int) -> None:
     folder.mkdir()
     pq.write_table(pa.table({"id": range(rows), "name": ["x"] * rows}), folder / "a.parquet")
+
+
+@wallaroo.decoder
+def as_name(row: dict[str, Any]) -> str:
+    return f"row{row['id']}"
 
 
 def payloads_of(frames: bytes) -> list[bytes]:
@@ -160,6 +172,45 @@ def test_a_table_is_read_once_and_the_source_ends(tmp_path: Path, spark_session:
     fed.again()
     assert fed.run()
     assert fed.ids == list(range(2500))
+
+
+def test_a_table_is_not_taken_as_read_while_spark_stages_its_rows(
+    tmp_path: Path, spark_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run with --until-now ends after a second, with a part of the table or nothing."""
+    is_over = threading.Event()
+    write = StagedBatch.write
+
+    def slowly(batch: StagedBatch, frame: Any) -> None:
+        assert is_over.wait(60)
+        write(batch, frame)
+
+    monkeypatch.setattr(StagedBatch, "write", slowly)
+    add_table(tmp_path / "t", 10)
+    fed = Fed(SparkSourceConfig("s", table_of(str(tmp_path / "t"))), tmp_path / "feed")
+    while (run := fed.feed.next_run()) is not None and run.is_away:
+        pass
+    is_over.set()
+    assert run is not None
+    assert run.is_caught_up is False
+    assert fed.run()
+    assert fed.ids == list(range(10))
+
+
+def test_a_table_is_followed_by_another_source(tmp_path: Path) -> None:
+    add_table(tmp_path / "t", 2_500)
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live" / "a").write_text("30")
+    table = SparkSourceConfig("in", table_of(str(tmp_path / "t")), decoder=as_name)
+    config = ChainSourceConfig(table, Numbers("in", tmp_path / "live"))
+    application = copying(config, tmp_path / "out.txt")
+    options = RunOptions(checkpoint=tmp_path / "state", status_address=None, until_now=True)
+    made = Run(application, options, InProcessHost(2))
+    made.begin()
+    assert made.wait(200)
+    assert made.exception is None
+    copied = (tmp_path / "out.txt").read_text().split()
+    assert copied == [f"row{number}" for number in range(2_500)] + [f"a{n}" for n in range(30)]
 
 
 def test_batches_are_arrow_record_batches(tmp_path: Path, spark_session: Any) -> None:

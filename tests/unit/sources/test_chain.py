@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from wallaroo import aggregations
 from wallaroo.errors import CheckpointError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batch import commit_protocol
+from wallaroo.runtime.batch.rate_limit import RateLimit
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.sources import (
@@ -292,6 +294,37 @@ def test_the_first_part_is_read_at_its_rate_and_the_second_without_one(tmp_path:
     assert made.exception is None
     assert counted(tmp_path) == len(rows + LIVE)
     assert status.elapsed_s >= 600 / 300 * 0.9
+
+
+@pytest.mark.parametrize("batch_s", [0.05, 3.0])
+@pytest.mark.parametrize("rows_per_counted", [0.2, 1.0, 5.0])
+def test_a_rate_is_kept_whatever_the_log_counts(
+    tmp_path: Path, rows_per_counted: float, batch_s: float
+) -> None:
+    """Parquet's size says little about its rows: the events that batches had correct it."""
+    log = ChainSourceConfig(file(tmp_path, HISTORY), live(LIVE)).open_log(CONTEXT)
+    place = log.beginning().place
+    now_s = 0.0
+    limit = RateLimit(100.0, {"in": log}, {"in": Position(place, 0)}, lambda: now_s)
+    counted = 0
+    rows = 0
+    while now_s < 60:
+        allowed = (limit.limits() or {})["in"]
+        counted += allowed
+        events = round(allowed * rows_per_counted)
+        rows += events
+        now_s += batch_s
+        commit = SimpleNamespace(offsets={"in": [place, counted]})
+        limit.batch_done(commit, {"in": events})  # type: ignore[arg-type]  # all that it reads
+    assert rows == pytest.approx(6_000, rel=0.1)
+
+
+def test_a_rate_bounds_nothing_after_the_border(tmp_path: Path) -> None:
+    log = ChainSourceConfig(file(tmp_path, HISTORY), live(LIVE)).open_log(CONTEXT)
+    at = log.beginning()
+    beyond = Position({**at.place, "part": 1}, at.events)
+    assert RateLimit(100.0, {"in": log}, {"in": at}).limits() is not None
+    assert RateLimit(100.0, {"in": log}, {"in": beyond}).limits() is None
 
 
 # -- refusals

@@ -48,7 +48,8 @@ class SparkSourceConfig(SourceConfig[Event]):
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold a password
 
     def __post_init__(self) -> None:
-        if not callable(self.reader):
+        is_copy = isinstance(self.reader, Callback)
+        if not is_copy and not callable(self.reader):
             raise self._wrong(
                 f"reader={self.reader!r} is not a function.",
                 "Give a function of a SparkSession that returns a DataFrame: lambda spark: "
@@ -60,7 +61,7 @@ class SparkSourceConfig(SourceConfig[Event]):
             )
         if self.every_s < 0:
             raise self._wrong(f"every_s={self.every_s!r} is not a time.", "Give seconds.")
-        if not isinstance(self.reader, Callback):  # a copy of a configuration
+        if not is_copy:
             object.__setattr__(self, "reader", Callback(self.reader))
         object.__setattr__(self, "conf", dict(self.conf))
         if self.form == BATCHES:

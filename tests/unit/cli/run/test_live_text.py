@@ -20,6 +20,7 @@ from wallaroo.cli.terminal.formatting import (
     spread,
 )
 from wallaroo.monitoring.metrics.status import (
+    BackfillStatus,
     RunState,
     RunStatus,
     StepTime,
@@ -76,6 +77,23 @@ def test_the_table_shows_rates_backlog_and_batch_time() -> None:
     assert (
         row(screen(STATUS), "251,400") == "251,400 249,870 1,204 292,000 (14.3 MiB) 912 ms 874 ms"
     )
+
+
+@pytest.mark.parametrize(
+    ("backfill", "words"),
+    [
+        (BackfillStatus(43, 57, 0.43, 725.0), "backfill 43 %, 12 min 05 s left"),
+        (BackfillStatus(43, 57, 0.43, None), "backfill 43 %"),
+        (BackfillStatus(5000, 7, None, None), "backfill, 5,000 events"),
+    ],
+)
+def test_the_progress_of_a_first_part_is_in_the_table_and_in_the_log(
+    backfill: BackfillStatus, words: str
+) -> None:
+    filling = replace(STATUS.sources[0], backfill=backfill)
+    status = replace(STATUS, sources=(filling,))
+    assert row(screen(status, 140), "Orders").endswith(words)
+    assert f"source Orders {words}" in log_line(status)
 
 
 def test_the_table_shows_each_source_with_connections_and_why_it_is_paused() -> None:

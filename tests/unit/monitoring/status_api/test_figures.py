@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.unit.monitoring.dashboard.fakes import BusyRun
 from wallaroo.cli.run.text import lag_lines, log_line, process_lines, summary
 from wallaroo.monitoring.metrics.status import (
+    BackfillStatus,
     ProcessStatus,
     SinkLine,
     SourceStatus,
@@ -43,7 +44,13 @@ def families(run: BusyRun) -> str:
     rich = replace(
         status,
         sources=(
-            replace(status.sources[0], time=behind, lags={"t-0": 4}, group="wallaroo-words"),
+            replace(
+                status.sources[0],
+                time=behind,
+                lags={"t-0": 4},
+                group="wallaroo-words",
+                backfill=BackfillStatus(40, 60, 0.4, 12.5),
+            ),
             SourceStatus("Other", "file x", 5, 4, 1, 70, 0, True, True, TimeStatus(None, None)),
             SourceStatus("Plain", "file y", 1, 1, 0, 0, 0, False, True),
         ),
