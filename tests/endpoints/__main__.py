@@ -53,10 +53,13 @@ def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
             max(options.away, there.oracle.away_s),
         )
         run.start()
-        feeding.start()
         watching.start()
         try:
+            if not there.has_snapshot:
+                feeding.start()
             trial.wait_for(lambda: bool(commits.batches()), "first commit")
+            if there.has_snapshot:
+                feeding.start()
             trial.disturb(options.faults, time.monotonic() + options.seconds)
             trial.progress()
             feeding.finish()

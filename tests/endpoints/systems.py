@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.connectors.files.s3.server import running_s3
 from tests.connectors.kafka.broker import running_broker
 from tests.connectors.nats.server import running_nats
-from tests.connectors.postgres.server import running_server
+from tests.connectors.postgres.server import Server, running_server
 from tests.connectors.redis.server import running_redis
 from tests.endpoints.files import FileOutput, LocalFolders, LogInput
 from tests.endpoints.interface import PARTITIONS, Disturbed, Input, Output
@@ -39,6 +39,7 @@ from tests.endpoints.trial import Trial
 
 BLOCKED_S_MAX = 3.0  # of a few starts
 LOGICAL = ("wal_level=logical",)
+FIRST_TRANSACTIONS, FIRST_CHANGES = 10, 100
 STOPPED_SHARE = 0.4  # of changes of a topic
 Deed = Callable[[Trial], None]
 Opening = Callable[[Path, int], AbstractContextManager["Ends"]]
@@ -53,6 +54,7 @@ class Ends:
     sinks: Sequence[Output]
     systems: Sequence[Disturbed] = ()
     deeds: Mapping[str, Deed] = field(default_factory=dict)  # besides what is done to systems
+    has_snapshot: bool = False  # the application begins with what is there, before there is more
 
     @property
     def arguments(self) -> list[str]:
@@ -202,6 +204,15 @@ def _redis_to_two_redis(folder: Path, seed: int) -> Iterator[Ends]:
         yield Ends(Numbers(seed, 2), RedisInput(server), sinks, [RedisEnds(server)], deeds)
 
 
+def _table_of_changes(oracle: Copies, server: Server) -> ChangesInput:
+    """Make a table that has had some transactions."""
+    table = ChangesInput(server)
+    for _ in range(FIRST_TRANSACTIONS):
+        table.put(oracle.payloads(FIRST_CHANGES))
+    oracle.begin()
+    return table
+
+
 @contextmanager
 def _changes_to_rows(folder: Path, seed: int) -> Iterator[Ends]:
     with (
@@ -218,7 +229,8 @@ def _changes_to_rows(folder: Path, seed: int) -> Iterator[Ends]:
         ]
         sinks = [PostgresRows(target), RedisRows(redis), KafkaChanges(broker)]
         oracle = Copies(seed, [Kind.WHOLE, Kind.ROWS, Kind.LOG])
-        yield Ends(oracle, ChangesInput(server), sinks, systems)
+        source = _table_of_changes(oracle, server)
+        yield Ends(oracle, source, sinks, systems, has_snapshot=True)
 
 
 @contextmanager
@@ -237,7 +249,9 @@ def _changes_to_lake(folder: Path, seed: int) -> Iterator[Ends]:
             DeltaOutput(store.port, "delta rows"),
             IcebergOutput(catalog.port, folder, "iceberg rows"),
         ]
-        yield Ends(Copies(seed, [Kind.WHOLE] * 2), ChangesInput(server), sinks, systems)
+        oracle = Copies(seed, [Kind.WHOLE] * 2)
+        source = _table_of_changes(oracle, server)
+        yield Ends(oracle, source, sinks, systems, has_snapshot=True)
 
 
 @contextmanager

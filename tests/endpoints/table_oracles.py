@@ -43,7 +43,7 @@ class Appended(Numbers):
     def watch(self, sink: int, lines: Iterable[bytes], faults: Faults) -> None:
         numbers: dict[int, Counter[int]] = defaultdict(Counter)
         for line in lines:
-            key, number = _parsed(line) or (-1, 0)
+            key, number = _parsed(line, {}) or (-1, 0)
             if number:
                 numbers[key][number] += 1
             else:
@@ -59,7 +59,8 @@ class Copies(Oracle):
     """Copies of a table: a key's n-th change inserts, updates or deletes its row.
 
     A portion of events is a transaction of the source, which comes out as a whole.  The row shows
-    the last numbers of its key that the application's state has.
+    the last numbers of its key that the application's state has: from the change on that the
+    snapshot has, with which the application begins.
     """
 
     app = "copies"
@@ -69,6 +70,7 @@ class Copies(Oracle):
         self._kinds = kinds
         self._transactions = 0
         self._changed: dict[int, list[int]] = defaultdict(list)  # key -> transaction by number
+        self._first: dict[int, int] = {}  # key -> its first number that the application sees
         self._seen: list[dict[int, int]] = [{} for _ in kinds]  # key -> number, at the last reading
         self._read_to = [-1] * len(kinds)  # the transaction that was read last
 
@@ -79,23 +81,36 @@ class Copies(Oracle):
         self._transactions += 1
         return payloads
 
+    def begin(self) -> None:
+        """Note that the application begins, with a snapshot of what there is."""
+        for key, numbers in self._changed.items():
+            is_deleted = len(numbers) % DELETED_EVERY == 0
+            self._first[key] = len(numbers) + is_deleted
+
     def partition_of(self, payload: bytes, partitions: int) -> int:
         return 0
 
     def due(self) -> Sequence[int]:
-        changes = sum(map(len, self._changed.values()))
+        changes = sum(self._changes().values())
         rows = len(self._present(self._transactions))
         return [changes if kind is Kind.LOG else rows for kind in self._kinds]
 
     def is_out(self, sink: int, lines: Iterable[bytes]) -> bool:
         if self._kinds[sink] is Kind.LOG:
             return super().is_out(sink, lines)
-        return _rows(lines, Faults()) == self._present(self._transactions)
+        return self._rows(lines, Faults()) == self._present(self._transactions)
+
+    def _changes(self) -> dict[int, int]:
+        """Return how many changes of each key the application sees."""
+        return {
+            key: len(numbers) + 1 - self._first.get(key, 1)
+            for key, numbers in self._changed.items()
+        }
 
     def judge(self, sink: int, lines: Iterable[bytes], faults: Faults) -> int:
         if self._kinds[sink] is Kind.LOG:
             return self._judge_log(lines, faults)
-        rows = _rows(lines, faults)
+        rows = self._rows(lines, faults)
         due = self._present(self._transactions)
         for key in due.keys() - rows.keys():
             faults.note("lost", f"the row of key {key}")
@@ -112,21 +127,31 @@ class Copies(Oracle):
         total = 0
         for line in lines:
             total += 1
-            key, number = _parsed(line) or (int(line.split(b" ")[0]), 0)
+            key, number = self._parsed(line) or (int(line.split(b" ")[0]), 0)
+            before = self._first.get(key, 1) - 1
+            last.setdefault(key, before)
             if not number:  # a deletion, which has no number
                 number = last[key] + DELETED_EVERY - last[key] % DELETED_EVERY
             elif number % DELETED_EVERY == 0:
                 faults.note("wrong", f"no deletion: {line!r}")
             last[key] = max(last[key], number)
-            ledger.receive(key, number)
-        ledger.close({key: len(numbers) for key, numbers in self._changed.items()})
+            ledger.receive(key, number - before)
+        ledger.close(self._changes())
         return total
 
     def judge_state(self, states: Iterable[tuple[Any, Any]], faults: Faults) -> None:
-        self._case.judge_state(states, faults)
+        due = {
+            key: _window(len(self._changed[key]), self._first.get(key, 1))
+            for key, changes in self._changes().items()
+            if changes
+        }
+        last = {key: state.last for key, state in states}
+        for key in due.keys() | last.keys():
+            if due.get(key) != last.get(key):
+                faults.note("wrong_state", f"key {key}: {last.get(key)}, must be {due.get(key)}")
 
     def watch(self, sink: int, lines: Iterable[bytes], faults: Faults) -> None:
-        rows = _rows(lines, faults)
+        rows = self._rows(lines, faults)
         if self._kinds[sink] is Kind.WHOLE:
             self._watch_whole(sink, rows, faults)
         else:
@@ -155,6 +180,22 @@ class Copies(Oracle):
             elif now > len(numbers):
                 faults.note("lost", f"the row of key {key}, which was at {before}")
             seen[key] = now
+
+    def _parsed(self, line: bytes) -> tuple[int, int] | None:
+        return _parsed(line, self._first)
+
+    def _rows(self, lines: Iterable[bytes], faults: Faults) -> Present:
+        """Return the number of each key."""
+        rows: dict[int, int] = {}
+        for line in lines:
+            place = self._parsed(line)
+            if place is None or place[1] % DELETED_EVERY == 0:
+                faults.note("wrong", repr(line))
+            elif place[0] in rows:
+                faults.note("duplicated", f"key {place[0]} has two rows")
+            else:
+                rows[place[0]] = place[1]
+        return rows
 
     def _present(self, end: int, changed: Mapping[int, list[int]] | None = None) -> Present:
         """Return the rows after all transactions before ``end``."""
@@ -250,26 +291,16 @@ def _folders(lines: Iterable[bytes], faults: Faults) -> tuple[dict[str, set[byte
     return rows, marked
 
 
-def _rows(lines: Iterable[bytes], faults: Faults) -> Present:
-    """Return the number of each key."""
-    rows: dict[int, int] = {}
-    for line in lines:
-        place = _parsed(line)
-        if place is None or place[1] % DELETED_EVERY == 0:
-            faults.note("wrong", repr(line))
-        elif place[0] in rows:
-            faults.note("duplicated", f"key {place[0]} has two rows")
-        else:
-            rows[place[0]] = place[1]
-    return rows
+def _window(last: int, first: int) -> list[int]:
+    """Return the last numbers of a key up to one, if its state begins with the first one."""
+    return [number if number >= first else 0 for number in range(last - WINDOW + 1, last + 1)]
 
 
-def _parsed(line: bytes) -> tuple[int, int] | None:
+def _parsed(line: bytes, first: Mapping[int, int]) -> tuple[int, int] | None:
     """Return the key and the last number of a window that can be."""
     match = _LINE.fullmatch(line)
     if match is None:
         return None
     numbers = [int(number) for number in match[2].split(b", ")]
-    last = numbers[-1]
-    due = [max(0, number) for number in range(last - WINDOW + 1, last + 1)]
-    return (int(match[1]), last) if numbers == due else None
+    key = int(match[1])
+    return (key, numbers[-1]) if numbers == _window(numbers[-1], first.get(key, 1)) else None

@@ -45,11 +45,15 @@ def changed(table: Table, payloads: list[bytes]) -> tuple[Table, list[bytes]]:
 class Copied:
     """Tables after each of some transactions, and all changes."""
 
-    def __init__(self, transactions: int = 60):
+    def __init__(self, transactions: int = 60, snapshot: int = 0):
         self.oracle = Copies(1, [Kind.WHOLE, Kind.ROWS, Kind.LOG])
         self.tables: list[Table] = [{}]
         self.log: list[bytes] = []
         self.payloads = []
+        first: Table = {}
+        for _ in range(snapshot):
+            first, _ = changed(first, self.oracle.payloads(PORTION))
+        self.oracle.begin()
         for _ in range(transactions):
             self.payloads.append(self.oracle.payloads(PORTION))
             table, lines = changed(self.tables[-1], self.payloads[-1])
@@ -78,6 +82,36 @@ def test_copies_that_are_right_are_accepted_at_any_moment() -> None:
         assert not copied.oracle.is_out(sink, copied.tables[-2].values())
     assert copied.judged(LOG, copied.log).total == 0
     assert copied.oracle.is_out(LOG, copied.log)
+
+
+def test_copies_that_begin_with_a_snapshot_know_no_earlier_changes() -> None:
+    oracle = Copies(1, [Kind.WHOLE, Kind.ROWS, Kind.LOG])
+    present: dict[int, int] = {}
+    for key, number in map(EVENT.unpack, oracle.payloads(400)):
+        present[key] = number
+    snapshot = [(key, number) for key, number in present.items() if number % DELETED_EVERY]
+    oracle.begin()
+    events = snapshot + [EVENT.unpack(payload) for payload in oracle.payloads(600)]
+
+    def judged(events: list[tuple[int, ...]]) -> list[int]:
+        """The faults of each sink of an application that sees these events."""
+        last: dict[int, list[int]] = {}
+        table: Table = {}
+        log = []
+        for key, number in events:
+            last[key] = [*last.get(key, [0] * 4)[1:], number]
+            table.pop(key, None)
+            if number % DELETED_EVERY:
+                table[key] = f"{key} {last[key]}".encode()
+            log.append(table.get(key, b"%d -" % key))
+        found = [Faults() for _ in range(3)]
+        for sink, lines in enumerate((table.values(), table.values(), log)):
+            oracle.judge(sink, lines, found[sink])
+        return [faults.total for faults in found]
+
+    assert judged(events) == [0, 0, 0]
+    assert judged(events[1:])[LOG] > 0
+    assert judged([snapshot[0], *events])[LOG] > 0
 
 
 def test_a_part_of_a_transaction_is_seen_in_a_table_of_whole_ones() -> None:

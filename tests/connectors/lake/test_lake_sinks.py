@@ -33,6 +33,7 @@ from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from tests.unit.sinks.killed_driver import stage
 from wallaroo.connectors.lake.delta.committer import DeltaSystem
+from wallaroo.connectors.lake.iceberg.committer import IcebergSystem
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.sinks import Delete, DeltaSinkConfig, IcebergSinkConfig, SinkCommitter
 from wallaroo.sinks.queued.pending import PendingBatch
@@ -412,6 +413,24 @@ def test_a_store_that_goes_away_in_mid_transaction_is_waited_for(
     system = DeltaSystem(config, CommitContext("s", tmp_path, True))
     object.__setattr__(config, "path", "s3://lake/table")
     assert bool(system.waiting_for(DeltaError(words))) is waits
+
+
+@pytest.mark.parametrize(
+    ("words", "waits"),
+    [
+        (
+            "(psycopg.errors.AdminShutdown) terminating connection due to administrator command",
+            True,
+        ),
+        ("connection failed: FATAL:  the database system is starting up", True),
+        ("(psycopg.OperationalError) server closed the connection unexpectedly", True),
+        ('connection failed: FATAL:  password authentication failed for user "x"', False),
+        ('(psycopg.errors.UndefinedTable) relation "iceberg_tables" does not exist', False),
+    ],
+)
+def test_a_catalog_that_goes_away_is_waited_for(tmp_path: Path, words: str, waits: bool) -> None:
+    system = IcebergSystem(sink("iceberg", tmp_path, KEYED), CommitContext("s", tmp_path, True))
+    assert bool(system.waiting_for(RuntimeError(words))) is waits
 
 
 def test_an_unknown_catalog_ends_the_run_and_keeps_the_rows(

@@ -40,7 +40,16 @@ from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
 
 # a key that is new has no row to replace
 warnings.filterwarnings("ignore", message="Delete operation did not match any records")
-PASSES = ("No space left", "Disk quota", "database is locked", "Connection", "timed out", "Timeout")
+PASSES = (  # in lower case; clients of catalogs and stores have no class of their own for it
+    "no space left",
+    "disk quota",
+    "database is locked",
+    "connection",
+    "the database system is",  # PostgreSQL: starting up, shutting down, in recovery mode
+    "timed out",
+    "timeout",
+)
+DENIED = ("authentication failed", "permission denied", "does not exist", "access denied")
 
 
 class IcebergSystem(GroupSystem[IcebergSinkConfig]):
@@ -67,10 +76,11 @@ class IcebergSystem(GroupSystem[IcebergSinkConfig]):
         return IcebergSession(self._config, self._context, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        passes = isinstance(error, CommitFailedException | ServerError)
-        if passes or any(words in str(error) for words in PASSES):
-            return f"{self.target} ({_sentence(error)})"
-        return ""
+        text = str(error).lower()
+        passes = isinstance(error, CommitFailedException | ServerError) or (
+            any(words in text for words in PASSES) and not any(words in text for words in DENIED)
+        )
+        return f"{self.target} ({_sentence(error)})" if passes else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         if isinstance(error, WallarooError):
