@@ -163,6 +163,6 @@ def _shown_syntax(error: SyntaxError) -> str:
     return f"\n    {line.strip()}\n    {' ' * column}^"
 
 
-def _shortened(value: object, length_max: int = 60) -> str:
+def _shortened(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= length_max else f"{text[:length_max]}..."
+    return text if len(text) <= 60 else f"{text[:60]}..."
