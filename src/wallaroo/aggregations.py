@@ -74,6 +74,16 @@ class _OfValue(_Named):
         self.of = _function(of)
 
 
+class _OfOne(_OfValue):
+    """The value of one event; None, which emits nothing, if there was none."""
+
+    def initial_accumulator(self) -> list[Any]:
+        return []
+
+    def output(self, key: Any, value: list[Any], /) -> Any:
+        return value[0] if value else None
+
+
 class Count(_Named):
     """The number of events."""
 
@@ -135,13 +145,10 @@ class Mean(_OfValue):
         return state[1] / state[0] if state[0] else None
 
 
-class Min(_OfValue):
+class Min(_OfOne):
     """The smallest value; None if there is none.  NaN counts only if there is nothing else."""
 
     adds_up_exactly = True
-
-    def initial_accumulator(self) -> list[Any]:
-        return []
 
     def update(self, event: Any, least: list[Any], /) -> None:
         value = self.of(event)
@@ -155,17 +162,11 @@ class Min(_OfValue):
             return left or right
         return right if right[0] < left[0] or left[0] != left[0] else left
 
-    def output(self, key: Any, least: list[Any], /) -> Any:
-        return least[0] if least else None
 
-
-class Max(_OfValue):
+class Max(_OfOne):
     """The greatest value; None if there is none.  NaN counts only if there is nothing else."""
 
     adds_up_exactly = True
-
-    def initial_accumulator(self) -> list[Any]:
-        return []
 
     def update(self, event: Any, greatest: list[Any], /) -> None:
         value = self.of(event)
@@ -178,9 +179,6 @@ class Max(_OfValue):
         if not left or not right:
             return left or right
         return right if right[0] > left[0] or left[0] != left[0] else left
-
-    def output(self, key: Any, greatest: list[Any], /) -> Any:
-        return greatest[0] if greatest else None
 
 
 class MaxBy(_Named):
@@ -231,14 +229,11 @@ class MinBy(MaxBy):
     _exceeds = operator.lt
 
 
-class First(_OfValue):
+class First(_OfOne):
     """The value of the event that came first; None, which emits nothing, if there is none.
 
     In sliding windows and joined sessions, it is the first one of the earliest pane.
     """
-
-    def initial_accumulator(self) -> list[Any]:
-        return []
 
     def update(self, event: Any, first: list[Any], /) -> None:
         if not first:
@@ -247,27 +242,18 @@ class First(_OfValue):
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         return left or right
 
-    def output(self, key: Any, first: list[Any], /) -> Any:
-        return first[0] if first else None
 
-
-class Last(_OfValue):
+class Last(_OfOne):
     """The value of the event that came last; None, which emits nothing, if there is none.
 
     In sliding windows and joined sessions, it is the last one of the latest pane.
     """
-
-    def initial_accumulator(self) -> list[Any]:
-        return []
 
     def update(self, event: Any, last: list[Any], /) -> None:
         last[:] = [self.of(event)]
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         return right or left
-
-    def output(self, key: Any, last: list[Any], /) -> Any:
-        return last[0] if last else None
 
 
 class Distinct(_OfValue):

@@ -24,6 +24,7 @@ from tests.verification.applications import (
     word_count,
 )
 from tests.verification.cases import CASES
+from tests.verification.ledger import Ledger
 from wallaroo.dataflow.plan.model import DEAD_LETTERS
 from wallaroo.processes.roles import RunProcess
 from wallaroo.spark.local_cluster.hosts import free_ports
@@ -297,3 +298,12 @@ def test_free_ports_are_all_different() -> None:
     assert len(set(ports)) == 6
     with socket.create_server(("127.0.0.1", 0)) as server:  # what the system gives is another range
         assert max(ports) < server.getsockname()[1]
+
+
+def test_a_ledger_tells_lost_doubled_and_late_outputs_apart() -> None:
+    faults = Faults()
+    ledger = Ledger(faults)
+    for number in (1, 3, 2, 3):
+        ledger.receive("a", number)
+    ledger.close({"a": 4})
+    assert (faults.lost, faults.duplicated, faults.out_of_order, faults.wrong) == (1, 1, 1, 0)

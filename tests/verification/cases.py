@@ -20,10 +20,11 @@ from tests.verification.applications.dice import EVENT as NUMBER
 from tests.verification.applications.market_spread import ORDER, ORDER_TYPE, QUOTE, QUOTE_TYPE
 from tests.verification.applications.sequence import EVENT, WINDOW
 from tests.verification.event_input import KEYS
+from tests.verification.ledger import Ledger
 from tests.verification.timed_cases import Joined, Timers
 from tests.verification.window_case import Windows
 from wallaroo.testing.verify.cases import Case, State
-from wallaroo.testing.verify.trial.ledger import Faults, Ledger
+from wallaroo.testing.verify.trial.ledger import Faults
 
 
 class Sequence(Case):

@@ -11,6 +11,7 @@ from typing import Any
 
 from wallaroo.api.application import Application
 from wallaroo.cli.application.loading import load_application
+from wallaroo.cli.terminal.options import add_application
 from wallaroo.dataflow.graph import render
 from wallaroo.dataflow.graph.svg import svg
 from wallaroo.dataflow.plan import explain
@@ -68,8 +69,5 @@ def _load(options: argparse.Namespace) -> Application:
 def _add_app(
     parser: argparse.ArgumentParser, handler: Callable[[argparse.Namespace], None]
 ) -> None:
-    parser.add_argument("app", metavar="APP", help="the application's Python file or module")
-    parser.add_argument(
-        "rest", nargs=argparse.REMAINDER, metavar="...", help="options for the application"
-    )
+    add_application(parser, "options for the application")
     parser.set_defaults(handler=handler)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from wallaroo.cli.application.targets import is_place, only_one, target_of
 from wallaroo.cli.run.text import live_table
+from wallaroo.cli.terminal.options import whole
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.monitoring.status_api.queries import (
@@ -68,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=_limit,
+        type=whole(1, LIMIT_MAX, "; `wallaroo state export` writes all entries"),
         default=LIMIT_DEFAULT,
         metavar="N",
         help=f"with {KEYS}: keys of each step (default: %(default)s)",
@@ -132,15 +133,6 @@ def parse_target_and_query(words: list[str]) -> tuple[str | None, str | None]:
             Problem("wallaroo status", "", f"{' and '.join(two)} were given.", "Give one of them.")
         )
     return where[0] if where else None, asked[0] if asked else None
-
-
-def _limit(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= LIMIT_MAX:
-        raise argparse.ArgumentTypeError(
-            f"{text} is not from 1 to {LIMIT_MAX}; `wallaroo state export` writes all entries"
-        )
-    return number
 
 
 # -- showing it

@@ -28,6 +28,7 @@ from wallaroo.cli.profile.figures import Details, KeyFigures, StepFigures, figur
 from wallaroo.cli.profile.processes import ProcessFigures, cpu_s, processes
 from wallaroo.cli.run.text import empty_table, live_table
 from wallaroo.cli.terminal.formatting import size
+from wallaroo.cli.terminal.options import seconds
 from wallaroo.errors import PeerError
 from wallaroo.monitoring.metrics.status import RunStatus
 
@@ -57,7 +58,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--every",
-        type=_seconds,
+        type=seconds,
         default=EVERY_S,
         metavar="SECONDS",
         help="between two looks (default: %(default)s)",
@@ -66,13 +67,6 @@ def add_parser(subparsers: Any) -> None:
         "--count", type=int, metavar="N", help="look N times, then end; for scripts and tests"
     )
     parser.set_defaults(handler=top_command)
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds above 0")
-    return seconds
 
 
 def top_command(options: argparse.Namespace) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.network.tls import TLS
@@ -53,17 +54,4 @@ def write_config(config: IngressConfig, path: Path) -> None:
 
 def read_config(path: Path) -> IngressConfig:
     """Read the file that ``write_config`` wrote."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    sources = tuple(map(_source, content["sources"]))
-    return IngressConfig(**{**content, "sources": sources})
-
-
-def _source(fields: dict[str, Any]) -> IngressSource:
-    tls = fields["tls"]
-    connector = fields["connector"]
-    built = {
-        "framing": Framing(**fields["framing"]),
-        "tls": TLS(**tls) if tls else None,
-        "connector": ConnectorOptions(**connector) if connector else None,
-    }
-    return IngressSource(**{**fields, **built})
+    return msgspec.json.decode(path.read_bytes(), type=IngressConfig)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from wallaroo.cli.application.help import application_help
+from wallaroo.cli.terminal.options import add_application
 from wallaroo.errors import PipelineError, Problem
 
 NEAR_ENOUGH = 0.8  # difflib's ratio: --chekpoint is --checkpoint, and --config is not --conf
@@ -61,15 +62,7 @@ class CommandParser(argparse.ArgumentParser):
 def add_app(parser: argparse.ArgumentParser, add_options: AddOptions) -> None:
     """Add a command's options, APP and the rest of the command line to its parser."""
     add_options(parser)
-    parser.add_argument(
-        "app", metavar="APP", help="the application: its Python file, or a module's name"
-    )
-    parser.add_argument(
-        "rest",
-        nargs=argparse.REMAINDER,
-        metavar="...",
-        help="options of this command and of the application",
-    )
+    add_application(parser, "options of this command and of the application")
 
 
 def trailing_parser(command: str, app: str, add_options: AddOptions) -> argparse.ArgumentParser:

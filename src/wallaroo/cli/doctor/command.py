@@ -157,12 +157,8 @@ def examine_archive() -> Finding:
     path = find_archive(os.environ)
     if path is not None:
         return Finding(thing, Verdict.OK, f"classes of Spark in {path}")
-    return Finding(
-        thing,
-        Verdict.WARN,
-        "there is no archive of Spark's classes",
-        "Make it once, so that runs start sooner: wallaroo doctor --faster-start",
-    )
+    fix = "Make it once, so that runs start sooner: wallaroo doctor --faster-start"
+    return Finding(thing, Verdict.WARN, "there is no archive of Spark's classes", fix)
 
 
 def examine_worker_python(environment: Mapping[str, str]) -> Finding:
@@ -230,12 +226,8 @@ def examine_loopback() -> Finding:
                     client.sendall(b"w")
                     accepted.recv(1)
     except OSError as error:
-        return Finding(
-            "loopback",
-            Verdict.FAIL,
-            f"127.0.0.1 does not work: {error}",
-            "Bring it up (ip link set lo up), or correct the firewall's rules.",
-        )
+        fix = "Bring it up (ip link set lo up), or correct the firewall's rules."
+        return Finding("loopback", Verdict.FAIL, f"127.0.0.1 does not work: {error}", fix)
     return Finding("loopback", Verdict.OK, "127.0.0.1")
 
 
@@ -245,12 +237,8 @@ def examine_host_name() -> Finding:
     try:
         return Finding("host name", Verdict.OK, f"{name} is {socket.gethostbyname(name)}")
     except OSError:
-        return Finding(
-            "host name",
-            Verdict.WARN,
-            f"{name} has no address",
-            f"Add '127.0.0.1 {name}' to /etc/hosts, or set SPARK_LOCAL_IP=127.0.0.1.",
-        )
+        fix = f"Add '127.0.0.1 {name}' to /etc/hosts, or set SPARK_LOCAL_IP=127.0.0.1."
+        return Finding("host name", Verdict.WARN, f"{name} has no address", fix)
 
 
 def examine_port(port: int, if_busy: Verdict) -> Finding:
@@ -281,12 +269,8 @@ def examine_disk(checkpoint: Path) -> Finding:
         free = shutil.disk_usage(directory).free
         fsync_ms = measure_fsync_ms(directory)
     except OSError as error:
-        return Finding(
-            "disk",
-            Verdict.FAIL,
-            f"{checkpoint}: {error.strerror or error}",
-            "Make it writable, or name another directory with --checkpoint DIR.",
-        )
+        fix = "Make it writable, or name another directory with --checkpoint DIR."
+        return Finding("disk", Verdict.FAIL, f"{checkpoint}: {error.strerror or error}", fix)
     return judge_disk(str(checkpoint), free, fsync_ms)
 
 

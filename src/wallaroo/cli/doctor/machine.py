@@ -118,32 +118,27 @@ def parse_ports(text: str) -> tuple[int, ...]:
     return tuple(ports)
 
 
+def judged(
+    thing: str, is_ok: bool, seen: str, fix: str, otherwise: Verdict = Verdict.FAIL
+) -> Finding:
+    """Return a finding that is ok, or has the verdict ``otherwise`` and a fix."""
+    return Finding(thing, Verdict.OK, seen) if is_ok else Finding(thing, otherwise, seen, fix)
+
+
 def judge_java(major: int | None, where: str) -> Finding:
     """Judge a Java by its major version, None if none could be started."""
     fix = (
         f"Install Java {JAVA_MIN} or newer (Debian: apt-get install openjdk-17-jre-headless) "
         f"or set JAVA_HOME to one."
     )
-    if major is None:
-        return Finding("java", Verdict.FAIL, where, fix)
-    return Finding(
-        "java",
-        Verdict.OK if major >= JAVA_MIN else Verdict.FAIL,
-        f"{major}, {where}",
-        "" if major >= JAVA_MIN else fix,
-    )
+    seen = where if major is None else f"{major}, {where}"
+    return judged("java", major is not None and major >= JAVA_MIN, seen, fix)
 
 
 def judge_python(version: tuple[int, ...], text: str) -> Finding:
     """Judge an interpreter by its version; ``text`` identifies it."""
-    if version < PYTHON_MIN:
-        return Finding(
-            "python",
-            Verdict.FAIL,
-            text,
-            "Install Python 3.11 or newer and make the environment again.",
-        )
-    return Finding("python", Verdict.OK, text)
+    fix = "Install Python 3.11 or newer and make the environment again."
+    return judged("python", version >= PYTHON_MIN, text, fix)
 
 
 def judge_package(package: str, version: str | None, least: tuple[int, ...]) -> Finding:
@@ -156,58 +151,32 @@ def judge_package(package: str, version: str | None, least: tuple[int, ...]) -> 
         return Finding(package, Verdict.FAIL, "is not installed", fix)
     found = version_tuple(version)
     is_ok = found[:2] == least if package == "pyspark" else found >= least
-    return Finding(package, Verdict.OK if is_ok else Verdict.FAIL, version, "" if is_ok else fix)
+    return judged(package, is_ok, version, fix)
 
 
 def judge_cores(count: float) -> Finding:
     """Judge the number of cores."""
-    if count < 2:
-        return Finding(
-            "cores",
-            Verdict.WARN,
-            f"{count:g}",
-            "It runs, slowly: Spark and Python share it. Give it two or more.",
-        )
-    return Finding("cores", Verdict.OK, f"{count:g}")
+    fix = "It runs, slowly: Spark and Python share it. Give it two or more."
+    return judged("cores", count >= 2, f"{count:g}", fix, Verdict.WARN)
 
 
 def judge_memory(available: int | None) -> Finding:
     """Judge the free memory, in bytes."""
     if available is None:
         return Finding("memory", Verdict.OK, "this system does not say how much is free")
+    fix = f"Close other programs: {MEMORY_WARN / GIB:.0f} GiB are comfortable."
     seen = f"{available / GIB:.1f} GiB free"
-    if available < MEMORY_WARN:
-        return Finding(
-            "memory",
-            Verdict.WARN,
-            seen,
-            f"Close other programs: {MEMORY_WARN / GIB:.0f} GiB are comfortable.",
-        )
-    return Finding("memory", Verdict.OK, seen)
+    return judged("memory", available >= MEMORY_WARN, seen, fix, Verdict.WARN)
 
 
 def judge_disk(where: str, free: int, fsync_ms: float) -> Finding:
     """Judge free bytes and fsync's median in milliseconds."""
     seen = f"{where}: {free / GIB:.1f} GiB free, fsync {fsync_ms:.2g} ms"
     if free < DISK_FAIL:
-        return Finding(
-            "disk",
-            Verdict.FAIL,
-            seen,
-            "Free some space, or name another disk with --checkpoint DIR.",
-        )
+        fix = "Free some space, or name another disk with --checkpoint DIR."
+        return Finding("disk", Verdict.FAIL, seen, fix)
     if free < DISK_WARN:
-        return Finding(
-            "disk",
-            Verdict.WARN,
-            seen,
-            "A backlog may fill it: free some space, or name another disk.",
-        )
-    if fsync_ms > FSYNC_WARN_MS:
-        return Finding(
-            "disk",
-            Verdict.WARN,
-            seen,
-            "Every batch waits for fsync: keep the checkpoint on a faster disk.",
-        )
-    return Finding("disk", Verdict.OK, seen)
+        fix = "A backlog may fill it: free some space, or name another disk."
+        return Finding("disk", Verdict.WARN, seen, fix)
+    fix = "Every batch waits for fsync: keep the checkpoint on a faster disk."
+    return judged("disk", fsync_ms <= FSYNC_WARN_MS, seen, fix, Verdict.WARN)

@@ -31,6 +31,7 @@ from wallaroo.cli.profile.figures import Details, Figures, figures_between
 from wallaroo.cli.profile.flame import FlameGraph, find_program
 from wallaroo.cli.profile.processes import ProcessFigures, cpu_s, processes
 from wallaroo.cli.terminal.formatting import print_table, size
+from wallaroo.cli.terminal.options import whole
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.monitoring.metrics.status import RunState
 from wallaroo.monitoring.status_api.discovery import running
@@ -66,7 +67,11 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--seconds", type=_seconds, default=10, metavar="N", help="how long (default: %(default)s)"
+        "--seconds",
+        type=whole(1, 3600),
+        default=10,
+        metavar="N",
+        help="how long (default: %(default)s)",
     )
     parser.add_argument(
         "--flame",
@@ -75,13 +80,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="write a flame graph of all Python processes there, as SVG (needs py-spy)",
     )
     parser.add_argument("--json", action="store_true", help="print one object")
-
-
-def _seconds(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 3600:
-        raise argparse.ArgumentTypeError(f"{text} is not from 1 to 3600")
-    return number
 
 
 def profile_command(arguments: argparse.Namespace) -> int:

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError
 
 from wallaroo.cli.receive.receiver import OutputTotals
+from wallaroo.cli.send.kafka import partitions_of
 from wallaroo.cli.terminal.kafka_address import KafkaAddress
 from wallaroo.connectors.kafka.client import (
-    error_of,
     is_transient,
     open_consumer,
     sentence,
@@ -37,7 +37,7 @@ class TopicReader:
             address.brokers, address.options, isolation="read_committed", reset="earliest"
         )
         try:
-            self._partitions = self._find()
+            self._partitions = partitions_of(self._consumer, address, CONNECT_S)
         except BaseException:
             self.close()
             raise
@@ -70,21 +70,6 @@ class TopicReader:
     def close(self) -> None:
         """Disconnect."""
         self._consumer.close()
-
-    def _find(self) -> list[int]:
-        address = self._address
-        try:
-            topic = self._consumer.list_topics(address.topic, CONNECT_S).topics[address.topic]
-        except KafkaException as error:
-            raise PeerError(
-                f"cannot reach {address} within {CONNECT_S:g} s: {sentence(error_of(error))}. Is "
-                f"the broker running there?"
-            ) from None
-        if topic.error is not None:
-            raise PeerError(
-                f"topic '{address.topic}' at {address.brokers}: {sentence(topic.error)}."
-            )
-        return sorted(topic.partitions)
 
 
 def receive_records(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.api.application import Application
+from wallaroo.cli.terminal.options import seconds, whole
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
@@ -107,7 +108,7 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
     )
     add(
         "--retain-commits",
-        type=_whole(1),
+        type=whole(1),
         default=16,
         metavar="N",
         help="newest commits kept as starting points (default: %(default)s)",
@@ -122,17 +123,17 @@ def _add_batches(add: Callable[..., Any]) -> None:
             "TCP source NAME listens at PORT too, for senders that want acknowledgements; may be "
             "repeated"
         ))  # fmt: skip
-    add("--tasks", type=_whole(1), metavar="N", help="tasks per stage (default: one per core)")
+    add("--tasks", type=whole(1), metavar="N", help="tasks per stage (default: one per core)")
     add(
         "--min-workers",
-        type=_whole(1),
+        type=whole(1),
         default=1,
         metavar="N",
         help="on a cluster: begin once N workers have joined (default: %(default)s)",
     )
     add(
         "--batch-time",
-        type=_seconds,
+        type=seconds,
         default=1.0,
         metavar="SECONDS",
         help="how long a batch should take (default: %(default)s)",
@@ -157,7 +158,7 @@ def _add_batches(add: Callable[..., Any]) -> None:
     )
     add(
         "--key-groups",
-        type=_whole(1),
+        type=whole(1),
         default=KEY_GROUPS_DEFAULT,
         metavar="N",
         help="shares of state (default: %(default)s)",
@@ -248,16 +249,6 @@ def _add_output(add: Callable[..., Any]) -> None:
     add("--summary", type=Path, metavar="FILE", help="write the last status there, as JSON")
 
 
-def _whole(least: int) -> Callable[[str], int]:
-    def whole_number(text: str) -> int:
-        number = int(text)
-        if number < least:
-            raise argparse.ArgumentTypeError(f"{text} is too small: at least {least}")
-        return number
-
-    return whole_number
-
-
 def _source_port(text: str) -> tuple[str, int]:
     name, _, port = text.rpartition("=")
     if not name or not port.isdigit() or int(port) > 65535:
@@ -288,18 +279,11 @@ def status_address(text: str) -> tuple[str, int] | None:
     return host, int(port)
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not (seconds > 0 and math.isfinite(seconds)):
-        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds above 0")
-    return seconds
-
-
 def _standby_after(text: str) -> float:
-    seconds = _seconds(text)
-    if seconds < STANDBY_LEAST_S:
+    after_s = seconds(text)
+    if after_s < STANDBY_LEAST_S:
         raise argparse.ArgumentTypeError(f"{text} is too short. {STANDBY_TOO_SOON}")
-    return seconds
+    return after_s
 
 
 def latency_target(text: str) -> Latency | float:

@@ -5,14 +5,12 @@ Where it runs: a process of its own.  It imports confluent-kafka, which is optio
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from wallaroo.cli.send.sending import Blocks, SendOptions, Sent
+from wallaroo.cli.send.sending import Blocks, SendOptions, Sent, send_over
 from wallaroo.cli.terminal.kafka_address import KafkaAddress
 from wallaroo.connectors.kafka.client import error_of, sentence, settings
 from wallaroo.errors import PeerError
@@ -23,53 +21,71 @@ LINGER_MS = 5
 PURGE_S = 1.0  # for the client to drop what cannot be sent any more
 
 
-class TopicRecords:
-    """A producer to one topic, with the outcome of its deliveries."""
+def partitions_of(client: Any, address: KafkaAddress, timeout_s: float) -> list[int]:
+    """Return a topic's partitions.  Raises PeerError if it, or its cluster, is not there."""
+    try:
+        topic = client.list_topics(address.topic, timeout_s).topics[address.topic]
+    except KafkaException as error:
+        raise PeerError(
+            f"cannot reach {address} within {timeout_s:g} s: {sentence(error_of(error))}. Is the "
+            f"broker running there?"
+        ) from None
+    if topic.error is not None:
+        raise PeerError(f"topic '{address.topic}' at {address.brokers}: {sentence(topic.error)}.")
+    return sorted(topic.partitions)
 
-    def __init__(self, address: KafkaAddress, connect_timeout_s: float):
+
+class TopicRecords:
+    """A channel to a topic: a record for each message.
+
+    ``overhead`` bytes before a message are left out; the part before a ``divider`` is its key.
+    """
+
+    def __init__(
+        self, address: KafkaAddress, connect_timeout_s: float, overhead: int, divider: bytes | None
+    ):
         self._address = address
+        self._overhead = overhead
+        self._divider = divider
         self._failed = ""
         # log_level 0: errors that the client would print are returned from calls as well
         own = {"enable.idempotence": True, "linger.ms": LINGER_MS, "log_level": 0}
         try:
             self._producer: Any = Producer({**own, **settings(address.brokers, address.options)})
-            topic = self._producer.list_topics(address.topic, connect_timeout_s)
         except KafkaException as error:
             raise PeerError(
                 f"cannot reach {address} within {connect_timeout_s:g} s: "
                 f"{sentence(error_of(error))}. Is the broker running there?"
             ) from None
-        problem = topic.topics[address.topic].error
-        if problem is not None:
-            raise PeerError(f"topic '{address.topic}' at {address.brokers}: {sentence(problem)}.")
+        partitions_of(self._producer, address, connect_timeout_s)
 
-    def send(self, key: bytes | None, value: bytes) -> None:
-        """Add a record.  Raises PeerError if an earlier one failed."""
+    def put(self, part: memoryview, sent: int) -> None:
+        if sent % POLL_EVERY == 0:
+            self.wait(0.0)
+        key, value = _key_and_value(bytes(part[self._overhead :]), self._divider)
         while True:
             try:
                 self._producer.produce(self._address.topic, value, key, on_delivery=self._note)
             except BufferError:
-                self.look(FULL_S)
+                self.wait(FULL_S)
             except KafkaException as error:
                 self._failed = sentence(error_of(error))
-                self.look()
+                self.wait(0.0)
             else:
                 return
 
-    def look(self, wait_s: float = 0.0) -> None:
+    def wait(self, seconds: float) -> None:
         """Poll for delivery reports.  Raises PeerError if a record failed."""
-        self._producer.poll(wait_s)
+        self._producer.poll(seconds)
         if self._failed:
             raise PeerError(f"{self._address} refuses a record: {self._failed}.")
 
-    def finish(self, timeout_s: float) -> bool:
-        """Wait until everything is delivered; return whether it is."""
+    def finish(self, sent: int, timeout_s: float) -> bool:
         left = self._producer.flush(timeout_s)
-        self.look()
+        self.wait(0.0)
         return not left
 
     def drop(self) -> None:
-        """Drop all undelivered records."""
         self._producer.purge()
         self._producer.flush(PURGE_S)
 
@@ -91,49 +107,10 @@ def send_records(
     With a ``separator``, the part before it is the record's key.  Ctrl-C ends it early and is no
     error.  Raises PeerError if the brokers stay unavailable or refuse.
     """
-    records = TopicRecords(address, options.connect_timeout_s)
     divider = None if separator is None else separator.encode()
-    began = time.monotonic()
-    until = began + options.duration_s if options.duration_s is not None else float("inf")
-    messages = 0
-    size_bytes = 0
-    lag_s = 0.0
-    is_read = False
-    try:
-        for payload in itertools.islice(_payloads(blocks, overhead, options), options.count):
-            if options.rate:
-                due = began + messages / options.rate
-                early_s = min(due, until) - time.monotonic()
-                if early_s > 0:
-                    records.look(early_s)
-                lag_s = max(lag_s, -early_s)
-            if messages % POLL_EVERY == 0:
-                records.look()
-            if time.monotonic() >= until:
-                break
-            records.send(*_key_and_value(payload, divider))
-            messages += 1
-            size_bytes += len(payload)
-        is_read = records.finish(options.read_timeout_s)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        if not is_read:
-            records.drop()
-    return Sent(messages, size_bytes, time.monotonic() - began, lag_s, is_read)
-
-
-def _payloads(blocks: Blocks, overhead: int, options: SendOptions) -> Iterator[bytes]:
-    for _ in range(options.repeat) if options.repeat else itertools.repeat(None):
-        is_empty = True
-        for block in blocks():
-            start = 0
-            for end in block.ends:
-                is_empty = False
-                yield block.content[start + overhead : end]
-                start = end
-        if is_empty:
-            return
+    records = TopicRecords(address, options.connect_timeout_s, overhead, divider)
+    sent = send_over(records, blocks, replace(options, batch_size=1))
+    return replace(sent, size_bytes=sent.size_bytes - overhead * sent.messages)
 
 
 def _key_and_value(payload: bytes, divider: bytes | None) -> tuple[bytes | None, bytes]:

@@ -17,6 +17,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from wallaroo.errors import PeerError
 from wallaroo.network.tls_sockets import Address
@@ -168,6 +169,59 @@ def connect(target: Address, timeout_s: float) -> socket.socket:
             return sock
 
 
+class Channel(Protocol):
+    """The way to what receives messages.  Its calls raise PeerError if that refuses."""
+
+    def put(self, part: memoryview, sent: int) -> None:
+        """Send one slice, after ``sent`` messages."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the next slice is due."""
+
+    def finish(self, sent: int, timeout_s: float) -> bool:
+        """Return whether everything is known to be read, after waiting at most so long."""
+
+    def drop(self) -> None:
+        """Give up what is not known to be read."""
+
+
+class Connections:
+    """Connections to targets; slices go to them in turn."""
+
+    def __init__(self, sockets: Sequence[socket.socket], targets: Sequence[Address]):
+        self._ends = list(zip(sockets, targets, strict=True))
+        self._turns = itertools.cycle(self._ends)
+
+    def put(self, part: memoryview, sent: int) -> None:
+        sock, target = next(self._turns)
+        try:
+            sock.sendall(part)
+        except OSError as error:
+            raise _refused(target, sent, error) from None
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def finish(self, sent: int, timeout_s: float) -> bool:
+        """Return whether all targets read everything and closed; an error if one reset."""
+        until = time.monotonic() + timeout_s
+        for sock, target in self._ends:
+            try:
+                sock.shutdown(socket.SHUT_WR)
+                while True:
+                    sock.settimeout(max(0.001, until - time.monotonic()))
+                    if not sock.recv(4096):
+                        break
+            except TimeoutError:
+                return False
+            except OSError as error:
+                raise _refused(target, sent, error) from None
+        return True
+
+    def drop(self) -> None:
+        """Do nothing: closing the sockets does."""
+
+
 # frozen
 def send(targets: Sequence[Address], blocks: Blocks, options: SendOptions = SendOptions()) -> Sent:
     """Send all messages, batch by batch to one target after the other.
@@ -179,15 +233,11 @@ def send(targets: Sequence[Address], blocks: Blocks, options: SendOptions = Send
         sockets = [
             stack.enter_context(connect(target, options.connect_timeout_s)) for target in targets
         ]
-        return _send(sockets, targets, slices(blocks, options), options)
+        return send_over(Connections(sockets, targets), blocks, options)
 
 
-def _send(
-    sockets: Sequence[socket.socket],
-    targets: Sequence[Address],
-    batches: Iterator[tuple[memoryview, int]],
-    options: SendOptions,
-) -> Sent:
+def send_over(channel: Channel, blocks: Blocks, options: SendOptions) -> Sent:
+    """Send all messages over a channel, as `send` does."""
     began = time.monotonic()
     until = began + options.duration_s if options.duration_s is not None else float("inf")
     messages = 0
@@ -195,42 +245,25 @@ def _send(
     lag_s = 0.0
     is_read = False
     try:
-        for (part, number), turn in zip(
-            batches, itertools.cycle(range(len(sockets))), strict=False
-        ):
+        for part, number in slices(blocks, options):
             if options.rate:
-                lag_s = max(lag_s, _wait_for(began + messages / options.rate, until))
+                due = began + messages / options.rate
+                early_s = min(due, until) - time.monotonic()
+                if early_s > 0:
+                    channel.wait(early_s)
+                lag_s = max(lag_s, -early_s)
             if time.monotonic() >= until:
                 break
-            try:
-                sockets[turn].sendall(part)
-            except OSError as error:
-                raise _refused(targets[turn], messages, error) from None
+            channel.put(part, messages)
             messages += number
             size_bytes += len(part)
-        is_read = _await_close(sockets, targets, messages, options.read_timeout_s)
+        is_read = channel.finish(messages, options.read_timeout_s)
     except KeyboardInterrupt:
         pass
+    finally:
+        if not is_read:
+            channel.drop()
     return Sent(messages, size_bytes, time.monotonic() - began, lag_s, is_read)
-
-
-def _await_close(
-    sockets: Sequence[socket.socket], targets: Sequence[Address], messages: int, timeout_s: float
-) -> bool:
-    """Return whether all targets read everything and closed.  Raises PeerError: one reset."""
-    until = time.monotonic() + timeout_s
-    for sock, target in zip(sockets, targets, strict=True):
-        try:
-            sock.shutdown(socket.SHUT_WR)
-            while True:
-                sock.settimeout(max(0.001, until - time.monotonic()))
-                if not sock.recv(4096):
-                    break
-        except TimeoutError:
-            return False
-        except OSError as error:
-            raise _refused(target, messages, error) from None
-    return True
 
 
 def _refused(target: Address, messages: int, error: OSError) -> PeerError:
@@ -239,11 +272,3 @@ def _refused(target: Address, messages: int, error: OSError) -> PeerError:
         f"({error.strerror}): it ended, or it refused a message and read none after it. Its log "
         f"says which one and why."
     )
-
-
-def _wait_for(due: float, until: float) -> float:
-    """Sleep until a batch is due or the deadline has passed; return how late the batch is."""
-    early = min(due, until) - time.monotonic()
-    if early > 0:
-        time.sleep(early)
-    return max(0.0, time.monotonic() - due) if early <= 0 else 0.0

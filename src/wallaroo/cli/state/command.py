@@ -9,6 +9,7 @@ from typing import Any
 
 from wallaroo.cli.state.looking import diff_command, export_command, get_command, list_command
 from wallaroo.cli.state.upkeep import add_drop, add_load, add_rename, add_rollback, add_verify
+from wallaroo.cli.terminal.options import whole
 
 LIMIT_DEFAULT = 100  # lines of a list shown by default
 
@@ -46,7 +47,7 @@ def _add_list(verbs: Any) -> None:
     verb.add_argument("--commits", action="store_true", help="list the retained commits")
     verb.add_argument(
         "--limit",
-        type=_at_least_one,
+        type=whole(1),
         default=LIMIT_DEFAULT,
         metavar="N",
         help="lines shown (default: %(default)s)",
@@ -118,10 +119,3 @@ def _add_app(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--app", metavar="APP", help="import the application and read state with its own classes"
     )
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is too small: at least 1")
-    return number

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from wallaroo.checkpoints.maintenance.verification import Report, verify
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.terminal.formatting import counted
+from wallaroo.cli.terminal.options import add_application
 from wallaroo.errors import CheckpointError
 from wallaroo.user_code.references import load
 
@@ -34,56 +36,43 @@ DAMAGED = 1
 
 def add_verify(verbs: Any) -> None:
     """Add ``verify`` to the verbs of ``state``."""
-    verb = verbs.add_parser(
+    verb = _add_verb(
+        verbs,
         "verify",
-        allow_abbrev=False,
-        help="read everything in a checkpoint and report what is damaged",
-        description=(
-            "Read everything in a checkpoint, of a stopped or a running application, and report "
-            "what is damaged and what follows from it. Nothing is changed or locked."
-        ),
+        "read everything in a checkpoint and report what is damaged",
+        "Read everything in a checkpoint, of a stopped or a running application, and report "
+        "what is damaged and what follows from it. Nothing is changed or locked.",
+        verify_command,
     )
-    _add_folder(verb)
     verb.add_argument("--json", action="store_true", help="print one JSON object")
-    verb.set_defaults(handler=verify_command)
 
 
 def add_rollback(verbs: Any) -> None:
     """Add ``rollback`` to the verbs of ``state``."""
-    verb = verbs.add_parser(
+    verb = _add_verb(
+        verbs,
         "rollback",
-        allow_abbrev=False,
-        help="move state, sources and sinks back to an older commit",
-        description=(
-            "Move state, sources and sinks of a stopped application back to an older commit, or "
-            "say which of them cannot follow and touch nothing. Input after that commit is "
-            "processed again by the next run."
-        ),
+        "move state, sources and sinks back to an older commit",
+        "Move state, sources and sinks of a stopped application back to an older commit, or "
+        "say which of them cannot follow and touch nothing. Input after that commit is "
+        "processed again by the next run.",
+        rollback_command,
         epilog="What follows APP goes to the application's application_setup(args).",
     )
     verb.add_argument("--to", type=int, required=True, metavar="N", help="the commit to go back to")
-    _add_folder(verb)
-    verb.add_argument(
-        "app", metavar="APP", help="the application: its Python file, or a module's name"
-    )
-    verb.add_argument(
-        "rest", nargs=argparse.REMAINDER, metavar="...", help="arguments of the application"
-    )
-    verb.set_defaults(handler=rollback_command)
+    add_application(verb, "arguments of the application")
 
 
 def add_drop(verbs: Any) -> None:
     """Add ``drop`` to the verbs of ``state``."""
-    verb = verbs.add_parser(
+    verb = _add_verb(
+        verbs,
         "drop",
-        allow_abbrev=False,
-        help="remove the state of some keys, or of a whole step",
-        description=(
-            "Remove state of a stopped application, as a commit of its own. The next event of "
-            "such a key finds no state. Input and output are not touched."
-        ),
+        "remove the state of some keys, or of a whole step",
+        "Remove state of a stopped application, as a commit of its own. The next event of "
+        "such a key finds no state. Input and output are not touched.",
+        drop_command,
     )
-    _add_folder(verb)
     verb.add_argument("step", metavar="STEP", help="the state step")
     verb.add_argument("keys", nargs="*", metavar="KEY", help="keys, plain or as `list` prints them")
     verb.add_argument("--all", action="store_true", help="all keys of the step")
@@ -92,38 +81,33 @@ def add_drop(verbs: Any) -> None:
         choices=("str", "bytes", "int", "tuple"),
         help="(default: the first of them that is there)",
     )
-    verb.set_defaults(handler=drop_command)
 
 
 def add_rename(verbs: Any) -> None:
     """Add ``rename`` to the verbs of ``state``."""
-    verb = verbs.add_parser(
+    verb = _add_verb(
+        verbs,
         "rename",
-        allow_abbrev=False,
-        help="move the state of a step to a new name",
-        description=(
-            "Move the state of a step of a stopped application, with its timers and windows, to "
-            "the name that the step has in the next version of the application. It is a commit of "
-            "its own; input and output are not touched."
-        ),
+        "move the state of a step to a new name",
+        "Move the state of a step of a stopped application, with its timers and windows, to "
+        "the name that the step has in the next version of the application. It is a commit of "
+        "its own; input and output are not touched.",
+        rename_command,
     )
-    _add_folder(verb)
     verb.add_argument("step", metavar="STEP", help="the state step, as it is named now")
     verb.add_argument("new", metavar="NEW", help="its new name")
-    verb.set_defaults(handler=rename_command)
 
 
 def add_load(verbs: Any) -> None:
     """Add ``load`` to the verbs of ``state``."""
-    verb = verbs.add_parser(
+    verb = _add_verb(
+        verbs,
         "load",
-        allow_abbrev=False,
-        help="start the state of a step from a table",
-        description=(
-            "Start the state of a step of a stopped application, or of one that never ran, from a "
-            "table, as a commit of its own. Each row is a key with the attributes of its state "
-            "object; those that the table lacks are those of a new object."
-        ),
+        "start the state of a step from a table",
+        "Start the state of a step of a stopped application, or of one that never ran, from a "
+        "table, as a commit of its own. Each row is a key with the attributes of its state "
+        "object; those that the table lacks are those of a new object.",
+        load_command,
         epilog="What follows APP goes to the application's application_setup(args).",
     )
     verb.add_argument("--step", required=True, metavar="NAME", help="the state step")
@@ -141,23 +125,29 @@ def add_load(verbs: Any) -> None:
     rule.add_argument(
         "--replace", action="store_true", help="remove the state of keys that the table lacks"
     )
-    _add_folder(verb)
     verb.add_argument(
         "table", metavar="TABLE", help="a file or folder of Parquet, CSV or JSON lines, or Delta"
     )
-    verb.add_argument(
-        "app", metavar="APP", help="the application: its Python file, or a module's name"
-    )
-    verb.add_argument(
-        "rest", nargs=argparse.REMAINDER, metavar="...", help="arguments of the application"
-    )
-    verb.set_defaults(handler=load_command)
+    add_application(verb, "arguments of the application")
 
 
-def _add_folder(verb: argparse.ArgumentParser) -> None:
+def _add_verb(
+    verbs: Any,
+    name: str,
+    what: str,
+    description: str,
+    handler: Callable[[argparse.Namespace], Any],
+    epilog: str | None = None,
+) -> argparse.ArgumentParser:
+    """Add a verb whose first argument is the checkpoint's folder."""
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        name, allow_abbrev=False, help=what, description=description, epilog=epilog
+    )
     verb.add_argument(
         "folder", type=Path, metavar="DIR", help="the folder given to wallaroo run --checkpoint"
     )
+    verb.set_defaults(handler=handler)
+    return verb
 
 
 def verify_command(options: argparse.Namespace) -> int:

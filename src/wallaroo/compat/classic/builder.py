@@ -18,11 +18,9 @@ from wallaroo.api.application import Application, build_application
 from wallaroo.api.decorated import OfClass, OldStateComputation, OldStateComputationMulti
 from wallaroo.api.pipeline import Pipeline, source
 from wallaroo.compat.classic import functions
-from wallaroo.compat.classic.codecs import with_encoder, with_name
-from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.compat.classic.codecs import with_encoder, with_name, wrong
 from wallaroo.sinks.wrapped_encoder import WrappedEncoder
 from wallaroo.steps import kinds
-from wallaroo.user_code.user_frames import user_place
 
 _OF_2018 = (OldStateComputation, OldStateComputationMulti)
 
@@ -117,7 +115,7 @@ class ApplicationBuilder:
         """
         self._check_instances("to_state_partition", computation, state_builder)
         if partition_keys is not None and not isinstance(partition_keys, list):
-            raise _wrong(
+            raise wrong(
                 "to_state_partition()",
                 f"Expecting a partition_keys list. Got a {type(partition_keys)} instead.",
             )
@@ -159,27 +157,27 @@ class ApplicationBuilder:
     def build(self) -> Application:
         """Check and plan the application; ``application_setup`` returns the result."""
         if not self._lines:
-            raise _wrong(self._name, "There is no pipeline.", "Begin with new_pipeline().")
+            raise wrong(self._name, "There is no pipeline.", "Begin with new_pipeline().")
         for line in self._lines:
             if not line.is_closed:
-                raise _wrong(
+                raise wrong(
                     f"pipeline '{line.name}'", "It is open.", "End it with to_sink() or done()."
                 )
         if all(line.sink is None for line in self._lines):
             what = "All pipelines end in done(): nothing would be put out."
-            raise _wrong(self._name, what, "End at least one in to_sink().")
+            raise wrong(self._name, what, "End at least one in to_sink().")
         return build_application(self._name, _GraphBuilder(self._lines).build())
 
     def _open(self, method: str) -> _Line:
         if not self._lines or self._lines[-1].is_closed:
-            raise _wrong(f"{method}()", "There is no open pipeline.", "Begin with new_pipeline().")
+            raise wrong(f"{method}()", "There is no open pipeline.", "Begin with new_pipeline().")
         return self._lines[-1]
 
     def _made(self, method: str, computation: Any) -> Any:
         if isinstance(computation, kinds.Computation | kinds.ComputationMulti):
             return computation
         if not inspect.isclass(computation):
-            raise _wrong(f"{method}()", "Expecting a Computation class. Got an instance instead.")
+            raise wrong(f"{method}()", "Expecting a Computation class. Got an instance instead.")
         return computation()
 
     def _check_instances(self, method: str, computation: Any, state_builder: Any) -> None:
@@ -187,10 +185,10 @@ class ApplicationBuilder:
         if is_decorated and not isinstance(computation, _OF_2018):
             what = f"The {computation.kind} '{computation.step_name}' is not one for a state here."
             fix = "Decorate it with @wallaroo.state_computation(name='...'), without a state."
-            raise _wrong(f"{method}()", what, fix)
+            raise wrong(f"{method}()", what, fix)
         for given, what in ((computation, "Computation"), (state_builder, "State")):
             if inspect.isclass(given) and not is_decorated:
-                raise _wrong(
+                raise wrong(
                     f"{method}()",
                     f"Expecting a {what} Builder instance. Got a class instead.",
                 )
@@ -317,7 +315,7 @@ def _in_order(chains: list[list[str]]) -> list[str]:
         if ready is None or ready in ordered:
             named = rest[0][0] if ready is None else ready
             what = f"State '{named}' comes before and after the states that it comes with."
-            raise _wrong("build()", what, "Use each state once in a pipeline, in one order in all.")
+            raise wrong("build()", what, "Use each state once in a pipeline, in one order in all.")
         ordered.append(ready)
         rest = [chain[1:] if chain[0] == ready else chain for chain in rest]
         rest = [chain for chain in rest if chain]
@@ -342,7 +340,3 @@ def _own(number: int, sink: Any) -> Any:
 def _name_of(computation: Any) -> str:
     name = getattr(computation, "name", None)
     return str(name()) if callable(name) else type(computation).__name__
-
-
-def _wrong(step: str, what: str, fix: str = "") -> WallarooParameterError:
-    return WallarooParameterError(Problem(step, user_place(), what, fix))

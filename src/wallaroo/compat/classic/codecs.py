@@ -47,18 +47,18 @@ def with_encoder(config: Any) -> Any:
     if encoder is None or isinstance(encoder, Encoder) or not hasattr(encoder, "encode"):
         return config
     if inspect.isclass(encoder):
-        raise _wrong("to_sink()", "Expecting an Encoder instance. Got a class instead.")
+        raise wrong("to_sink()", "Expecting an Encoder instance. Got a class instead.")
     made: Encoder[Any] = Encoder(encoder.encode, type(encoder).__name__)
     return replace(config, encoder=made)  # type: ignore[type-var]  # they are dataclasses
 
 
 def _decoder(given: Any, *, is_framed: bool) -> Decoder[Any]:
     if inspect.isclass(given):
-        raise _wrong("new_pipeline()", "Expecting a Decoder instance. Got a class instead.")
+        raise wrong("new_pipeline()", "Expecting a Decoder instance. Got a class instead.")
     for method in ("header_length", "payload_length", "decode") if is_framed else ("decode",):
         if not callable(getattr(given, method, None)):
             what = f"The decoder, a {type(given).__name__}, has no method {method}()."
-            raise _wrong("new_pipeline()", what)
+            raise wrong("new_pipeline()", what)
     if not is_framed:  # Kafka's records have no header
         return Decoder(given.decode, type(given).__name__)
     length = given.header_length()
@@ -76,8 +76,9 @@ def _format(given: Any, length: int) -> str:
         f"payload_length() of the decoder, a {type(given).__name__}, reads a header of {length!r} "
         f"bytes, but not as one unsigned number."
     )
-    raise _wrong("new_pipeline()", what, "Use a header of 1, 2, 4 or 8 bytes, '>I' for instance.")
+    raise wrong("new_pipeline()", what, "Use a header of 1, 2, 4 or 8 bytes, '>I' for instance.")
 
 
-def _wrong(step: str, what: str, fix: str = "") -> WallarooParameterError:
+def wrong(step: str, what: str, fix: str = "") -> WallarooParameterError:
+    """Return the error for an argument of a step."""
     return WallarooParameterError(Problem(step, user_place(), what, fix))

@@ -8,7 +8,7 @@ The file is written whole, and is on disk (in durable mode) before `write_ledger
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from wallaroo.durable.commit_id import CommitId
@@ -30,10 +30,6 @@ class TransactionLedger:
     last: CommitId
     offset: int = 0  # bytes of output up to and with the transaction
     transaction: str = ""
-
-    def voted(self, last: CommitId, offset: int, transaction: str) -> TransactionLedger:
-        """Return the ledger after the program voted to commit ``transaction``."""
-        return replace(self, last=last, offset=offset, transaction=transaction)
 
 
 def read_ledger(staging: Path, checkpoint: str) -> TransactionLedger:

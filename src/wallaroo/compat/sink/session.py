@@ -29,7 +29,7 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from wallaroo.compat.sink.config import SinkConnectorConfig
-from wallaroo.compat.sink.ledger import read_ledger, write_ledger
+from wallaroo.compat.sink.ledger import TransactionLedger, read_ledger, write_ledger
 from wallaroo.compat.sink.link import SILENT_S_MAX, Link, SinkUnavailableError
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
@@ -152,7 +152,7 @@ class TwoPhaseSession(Session):
         if not self._vote(name.encode()):
             self._say(Phase2(name.encode(), False))
             return False
-        ledger = self._ledger.voted(batch.commit, end, name)
+        ledger = TransactionLedger(batch.commit, end, name)
         write_ledger(self._staging, ledger, self._is_durable)
         self._ledger = ledger
         fault_point("connector.voted")

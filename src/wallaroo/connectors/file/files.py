@@ -36,11 +36,6 @@ class FileEntry:
     name: str
     stamp: Stamp
 
-    @property
-    def is_compressed(self) -> bool:
-        """Return whether its bytes have to be decompressed."""
-        return self.name.endswith(COMPRESSED)
-
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:

@@ -21,6 +21,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from wallaroo.network.tls import TLS
 
 Message = dict[str, Any]
@@ -57,9 +59,7 @@ class EgressConfig:
     @classmethod
     def from_json(cls, text: str) -> EgressConfig:
         """Return the configuration that the committer wrote as JSON."""
-        fields = json.loads(text)
-        tls = fields.pop("tls")
-        return cls(**fields, tls=TLS(**tls) if tls else None)
+        return msgspec.json.decode(text, type=cls)
 
 
 class Pipe:

@@ -20,6 +20,8 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from wallaroo.errors import PeerError
 
 RUN_FILE = "run.json"
@@ -128,17 +130,7 @@ def run_of(root: Path) -> RunRecord | None:
 
 def _read(file: Path) -> RunRecord | None:
     try:
-        raw = json.loads(file.read_bytes())
-        record = RunRecord(
-            pid=int(raw["pid"]),
-            http=str(raw["http"]),
-            application=str(raw["application"]),
-            started_at=float(raw["started_at"]),
-            host=str(raw.get("host", "")),
-            checkpoint=str(raw.get("checkpoint", "")),
-            token=str(raw.get("token", "")),
-            certificate=str(raw.get("certificate", "")),
-        )
+        record = msgspec.json.decode(file.read_bytes(), type=RunRecord, strict=False)
         return record if record.address else None
     except FileNotFoundError:
         return None
@@ -146,7 +138,7 @@ def _read(file: Path) -> RunRecord | None:
         raise PeerError(
             f"{file} cannot be read: {error.strerror}. Ask as the user who runs the application."
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (msgspec.MsgspecError, ValueError):
         return None
 
 

@@ -18,28 +18,15 @@ The meaning of the numbers:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
-from typing import Any, TypeVar
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
 
 from wallaroo.dataflow.plan.model import Plan, SourceEntry, Stage
 from wallaroo.engine.blocks.shares import shares
-from wallaroo.monitoring.metrics.status import (
-    BackfillStatus,
-    ErrorCount,
-    PipelineLatency,
-    ProcessStatus,
-    RunState,
-    RunStatus,
-    SinkLine,
-    SourceStatus,
-    StandbyStatus,
-    StepLosses,
-    StepTime,
-    TimeStatus,
-    WorkerStatus,
-)
+from wallaroo.monitoring.metrics.status import RunState, RunStatus, WorkerStatus
 
-T = TypeVar("T")
 Answer = dict[str, Any]
 Partitions = dict[str, dict[str, list[int]]]  # state step or stage -> worker -> numbers
 
@@ -49,17 +36,6 @@ LIMIT_DEFAULT = 10_000
 LIMIT_MAX = 100_000
 TRUNCATED = "X-Wallaroo-Truncated"  # header: keys were left out
 STATUS_PATH = "/status"
-_ROWS: dict[str, type[Any]] = {
-    "sources": SourceStatus,
-    "sinks": SinkLine,
-    "latency": PipelineLatency,
-    "errors": ErrorCount,
-    "losses": StepLosses,
-    "workers": WorkerStatus,
-    "step_times": StepTime,
-    "processes": ProcessStatus,
-}
-_PARTS: dict[str, type[Any]] = {"time": TimeStatus, "backfill": BackfillStatus}
 
 
 # -- queries
@@ -203,24 +179,9 @@ def status_of(raw: Mapping[str, Any]) -> RunStatus:
 
     Fields that are not known here are left out.
 
-    Raises TypeError if a field is missing.
+    Raises TypeError if a field is missing or of another type.
     """
-    rows = {
-        name: tuple(_filled(kind, row) for row in raw.get(name, ())) for name, kind in _ROWS.items()
-    }
-    standby = raw.get("standby")
-    filled = None if standby is None else _filled(StandbyStatus, standby)
-    return _filled(RunStatus, {**raw, **rows, "standby": filled})
-
-
-def _filled(kind: type[T], raw: Mapping[str, Any]) -> T:
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # every kind here is a dataclass
-    values = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in raw.items()
-        if name in known
-    }
-    for name, part in _PARTS.items():
-        if isinstance(raw.get(name), dict):
-            values[name] = _filled(part, raw[name])
-    return kind(**values)
+    try:
+        return msgspec.convert(raw, RunStatus)
+    except msgspec.ValidationError as error:
+        raise TypeError(str(error)) from error

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.whole_file import write_whole
@@ -121,7 +123,7 @@ def read(folder: Path) -> ClusterRecord | None:
         return _from_json(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
         raise PeerError(
             f"{path} cannot be read ({type(error).__name__}). {command('stop', folder)} ends what "
             f"runs in that folder and forgets it."
@@ -195,13 +197,4 @@ def _lock(folder: Path) -> int | None:
 def _from_json(fields: dict[str, Any]) -> ClusterRecord:
     if fields.pop("format") != FORMAT:
         raise ValueError("another version's format")
-    master = fields.pop("master")
-    workers = fields.pop("workers")
-    return ClusterRecord(
-        **fields,
-        master=Process(**master) if master else None,
-        workers=tuple(
-            WorkerRecord(**{**worker, "process": Process(**worker["process"])})
-            for worker in workers
-        ),
-    )
+    return msgspec.convert(fields, ClusterRecord)

@@ -25,6 +25,8 @@ from functools import partial
 from pathlib import Path
 from selectors import EVENT_READ
 
+import msgspec
+
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.network.connection_budget import Budget, connections_max
 from wallaroo.network.hmac_auth import CHALLENGE_BYTES, sign, verify
@@ -71,8 +73,7 @@ def write_range_config(config: RangeConfig, path: Path) -> None:
 
 def read_range_config(path: Path) -> RangeConfig:
     """Read the file that `write_range_config` wrote."""
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    return RangeConfig(**{**fields, "tls": TLS(**fields["tls"]) if fields["tls"] else None})
+    return msgspec.json.decode(path.read_bytes(), type=RangeConfig)
 
 
 class RangeServer:

@@ -57,7 +57,7 @@ class Kill:
     is_hurried: bool
     choice: float  # which of several processes of the kind, 0 to 1
     fault: Fault = Fault.KILL
-    held_s: float = 0.0  # for Deed.HOLD
+    held_s: float = 0.0  # for Fault.HOLD
 
 
 def schedule(
