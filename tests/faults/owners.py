@@ -212,8 +212,9 @@ def stand_by(folder: Path, host: str, times: int, options: tuple[str, ...] = ("-
             drivers.require_exact(number * EVENTS)
             leader = drivers.leading(others)
             others = [other for other in others if other is not leader]
-            if any(other.poll() is not None for other in others):
-                raise Contention("the other standby ended, too")
+            for other in others:
+                if other.poll() is not None:
+                    raise Contention(f"the other one ended, too: {other.communicate()[0]}")
             others.append(drivers.start(*options))
             print(f"stood by: {number}, longest {longest_s:.1f} s", file=sys.stderr)
         drivers.wait_standing_by(others)

@@ -37,6 +37,7 @@ class Totals:
     steps: int = 0
     lives: int = 0
     taken_over: int = 0
+    lost_claims: int = 0
     batches: int = 0
     refused: int = 0
     injected: Counter[str] = field(default_factory=Counter)
@@ -48,6 +49,7 @@ class Totals:
         self.steps += verdict.steps
         self.lives += verdict.lives
         self.taken_over += verdict.taken_over
+        self.lost_claims += verdict.lost_claims
         self.batches += verdict.batches
         self.refused += verdict.is_refused
         self.injected += verdict.injected
@@ -56,7 +58,7 @@ class Totals:
 
     def join(self, other: Totals) -> None:
         """Add up."""
-        for name in ("runs", "steps", "lives", "taken_over", "batches", "refused"):
+        for name in ("runs", "steps", "lives", "taken_over", "lost_claims", "batches", "refused"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.injected += other.injected
         self.problems += other.problems
@@ -75,6 +77,7 @@ class Totals:
             "runs": self.runs,
             "starts": self.lives,
             "taken over": self.taken_over,
+            "lost claims": self.lost_claims,
             "batches": self.batches,
             "calls": self.steps,
             "refused": self.refused,
@@ -87,7 +90,8 @@ class Totals:
         kinds = self.kinds
         lines = [
             f"{self.runs:,} histories in {seconds:.0f} s ({self.runs / seconds * 60:,.0f} a "
-            f"minute): {self.lives:,} starts, {self.taken_over:,} take-overs, {self.batches:,} "
+            f"minute): {self.lives:,} starts, {self.taken_over:,} take-overs "
+            f"({self.lost_claims:,} claims lost), {self.batches:,} "
             f"batches, {self.steps:,} system calls",
             "faults injected: "
             + (", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common()) or "none"),

@@ -15,9 +15,10 @@ that the history has to come to its end, and then:
 
 With ``drivers`` above 1 another driver may take over inside of any system call of one, run for some
 turns, and be taken over itself; the one that was held up resumes later, in the middle of that call,
-and does not know.  The processes around it have left by then: they ask for themselves, and hold
-locks that the next ones need.  A pause between the question and a call on the users' own files is
-left out: plain files cannot be fenced (docs/exactly-once.md).
+and does not know.  Half of those that take over are standbys: each claims what comes after the run
+that it saw, or leaves the checkpoint alone.  The processes around it have left by then: they ask
+for themselves, and hold locks that the next ones need.  A pause between the question and a call on
+the users' own files is left out: plain files cannot be fenced (docs/exactly-once.md).
 
 Damage that no file system does by itself (a write that never reached the disk, or went to another
 place) strikes the checkpoint only, as the users' files have no checksums of ours.  It may be
@@ -50,6 +51,7 @@ from tests.simulation.world import (
     LostError,
     Receiver,
     SimulatedEgress,
+    UnseenError,
 )
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.dataflow.plan.model import Plan as WallarooPlan
@@ -57,6 +59,7 @@ from wallaroo.durable.disk_errors import disk_error_of
 from wallaroo.errors import (
     CheckpointError,
     InternalError,
+    InUseError,
     PeerError,
     TakenOverError,
     WallarooError,
@@ -64,6 +67,7 @@ from wallaroo.errors import (
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
 from wallaroo.monitoring.metrics.task_tally import TaskTally
 from wallaroo.state.checkpoint import Checkpoint
+from wallaroo.state.log.owners import newest_epoch
 from wallaroo.state.views.environments import close_environments
 
 FAULTY_LIVES_MAX = 4
@@ -111,6 +115,7 @@ class Verdict:
     steps: int = 0
     lives: int = 0
     taken_over: int = 0
+    lost_claims: int = 0  # standbys that another driver was quicker than
     batches: int = 0
     injected: Counter[str] = field(default_factory=Counter)
     trace: str = ""  # digest of all steps: the same for the same seed
@@ -284,9 +289,10 @@ class Simulation:
                 self._bury_former(driver)
             else:
                 self._after_crash()
-        except LostError as error:
+        except (LostError, UnseenError) as error:
             raise Problem(str(error)) from error
         except (WallarooError, OSError) as error:
+            self._verdict.lost_claims += isinstance(error, InUseError)
             if driver not in self._former:
                 self._after_error(error)
             elif driver.is_taken_over or error.args == OTHERS_HELD:
@@ -311,8 +317,18 @@ class Simulation:
             self._tuning,
             self._run_max,
             is_taking_over=bool(self._former),
+            after=self._epoch_seen(),
         )
         return self._driver
+
+    def _epoch_seen(self) -> int | None:
+        """Return the epoch that a standby sees before it tries; None: this driver is none."""
+        if (
+            not self._former
+            or random.Random(f"{self._options.seed} {self._verdict.lives}").random() < 0.5
+        ):
+            return None
+        return newest_epoch(self._place / "checkpoint" / "owners")
 
     def _bury_former(self, driver: Driver) -> None:
         driver.end()

@@ -20,6 +20,7 @@ from wallaroo.sinks.staging import StagedToken
 from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit
+from wallaroo.state.log.owners import Claim, make_claim
 
 SEEDS = 120
 POINTS_OF = 72  # one of so many
@@ -75,6 +76,31 @@ def test_a_program_that_syncs_no_folders_is_found_out(
         if (verdict := Simulation(Options(seed), tmp_path / "history").run()).problem
     ]
     assert problems
+
+
+def test_standbys_in_the_middle_of_each_other_s_calls_are_as_the_model_says() -> None:
+    """Whatever a standby is led to believe, it tries at any moment, and the claim decides."""
+    options = (Options(seed, drivers=3) for seed in range(SEEDS // 2))
+    totals = run_all(options, jobs=os.cpu_count() or 1)
+    assert totals.problems == []
+    assert totals.taken_over > SEEDS / 4
+
+
+def test_a_standby_that_claims_after_a_run_that_it_did_not_see_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim without its condition ends the standby that was quicker."""
+
+    def claim(root: Path, is_durable: bool, after: int | None = None) -> Claim:
+        return make_claim(root, is_durable)
+
+    monkeypatch.setattr("wallaroo.state.checkpoint.make_claim", claim)
+    monkeypatch.setattr("tests.simulation.simulation.HELD_UP_IN", (("", "checkpoint/owners/"),))
+    problems = (
+        Simulation(Options(seed, drivers=3), tmp_path / "history").run().problem
+        for seed in range(300)
+    )
+    assert any("had not seen" in problem for problem in problems)
 
 
 # -- what the simulation found

@@ -78,6 +78,10 @@ class LostError(Exception):
     """A client was promised more than is there."""
 
 
+class UnseenError(Exception):
+    """A standby has ended a run that is not the one whose lease stood still."""
+
+
 class Ingress:
     """The process that writes the spools."""
 
@@ -362,7 +366,9 @@ class Driver:
         tuning: Tuning,
         run_max: int = 0,
         is_taking_over: bool = False,
+        after: int | None = None,
     ):
+        self.after = after  # of a standby: the epoch that it saw
         self._tuning = tuning
         self._run_max = run_max
         self._is_taking_over = is_taking_over
@@ -383,8 +389,10 @@ class Driver:
         plan, root = self._plan, self._root
         with self._system.running(self.process):
             checkpoint = self.checkpoint = open_checkpoint(
-                root, is_durable=True, is_taking_over=self._is_taking_over
+                root, is_durable=True, is_taking_over=self._is_taking_over, after=self.after
             )
+            if self.after is not None and checkpoint.claim.epoch != self.after + 1:
+                raise UnseenError("a standby took over from a run that it had not seen")
             committed = from_stored(checkpoint.last.offsets) if checkpoint.last else {}
             context = LogContext(root / "spool", checkpoint.id)
             configs = [source.config for source in plan.sources]
@@ -460,4 +468,4 @@ def _ignore(line: str) -> None:
     """Log nowhere."""
 
 
-__all__ = ["Client", "Driver", "Ingress", "LostError", "Receiver", "SimulatedEgress"]
+__all__ = ["Client", "Driver", "Ingress", "LostError", "Receiver", "SimulatedEgress", "UnseenError"]
