@@ -46,7 +46,9 @@ _LEVELS = {"WARN": "warning", "FATAL": "critical", "TRACE": "debug"}  # log4j's:
 # names its host otherwise: "on HOST, executor 0: ..."
 OF_TASKS = b"wallaroo tasks: "
 _LOST_WORKER = re.compile(
-    rb"Lost task .*? (?:\(|on )(\S+?),? executor .*Python worker exited unexpectedly"
+    rb"Lost task .*? (?:\(|on )(\S+?),? executor \w+\)?: (?:\S+ ?\()?(?:"
+    rb".*Python worker exited unexpectedly|java\.net\.SocketException|"
+    rb"java\.io\.\w+:? .*(?:Connection reset|Broken pipe))"
 )
 
 _is_closing = threading.Event()
