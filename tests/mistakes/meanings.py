@@ -342,6 +342,19 @@ BEFORE_SPARK = (
 )
 WHILE_RUNNING = (
     Mistake(
+        "54",
+        "a PostgreSQL server that is not there",
+        framed("").replace(
+            'wallaroo.FileSourceConfig("in", "in.txt")',
+            "wallaroo.sources.PostgresSourceConfig('in', 'postgresql://127.0.0.1:9/d', 't', 'id')",
+        ),
+        (
+            "source 'in': PostgreSQL at 127.0.0.1: connection to server at",
+            "Connection refused. Is it running? Start it, or correct its address; then run again.",
+        ),
+        1,
+    ),
+    Mistake(
         "4",
         "a mistyped option of Kafka's client",
         kafka_source("'clicks', 'b:9092', options={'securty.protocol': 'SSL'}"),

@@ -50,6 +50,11 @@ def test_an_outage_is_named_with_its_beginning_and_logged_once(
     ]
 
 
+def test_an_outage_that_does_not_name_its_source_gets_the_name() -> None:
+    words = Outage("items", Clock(BEGAN)).note("Redis at redis://h: Connection refused.")
+    assert words == "source 'items': Redis at redis://h: Connection refused, since 22:13:20 UTC"
+
+
 def test_a_moment_without_an_answer_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage("clicks", Clock(BEGAN))
     outage.note(AWAY)

@@ -90,13 +90,19 @@ class TableSource(ReplayableSource[Any]):
         return f"table '{self._rows.table}' of {self.place}"
 
     def start(self, partition: str) -> int:
-        """Check the table; return its first offset."""
-        with self._connection() as connection:
-            self._check(connection)
-            if self._first is not None:
-                return self._first + 1
-            least = self._ask(connection, "min")
-            return 0 if least is None else least
+        """Check the table; return its first offset.  Raises PeerError, with the way out."""
+        try:
+            with self._connection() as connection:
+                self._check(connection)
+                if self._first is not None:
+                    return self._first + 1
+                least = self._ask(connection, "min")
+                return 0 if least is None else least
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"source '{self._rows.source}': {error}. Is it running? Start it, or correct its "
+                "address; then run again."
+            ) from error
 
     def end(self, partition: str) -> int:
         """Return the number after the last one below which all is decided.

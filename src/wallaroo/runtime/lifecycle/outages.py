@@ -36,7 +36,8 @@ class Outage:
             return ""
         if self._since is None:
             self._since = now
-        words = f"{error.removesuffix('.')}, since {clock(self._since)}"
+        where = "" if error.lower().startswith("source ") else f"source '{self._source}': "
+        words = f"{where}{error.removesuffix('.')}, since {clock(self._since)}"
         if not self._is_logged and now - self._since >= LOGGED_S:
             self._is_logged = True
             _log.warning("%s", words)

@@ -32,7 +32,7 @@ export function card(title, ...children) {
   return h("section", { class: "card" }, h("header", {}, h("h2", {}, title)), ...children);
 }
 
-export function table(columns, rows, empty = "Nothing yet.", label = "") {
+export function table(columns, rows, empty = "Nothing yet.", label = "", isWide = columns.length > 4) {
   if (!rows.length) return h("p", { class: "empty" }, empty);
   // The roles are those of the elements: a phone shows rows as blocks, which would take them away.
   const cell = (content, column) => h("td", { class: column.num ? "num" : column.class, role: "cell",
@@ -40,7 +40,7 @@ export function table(columns, rows, empty = "Nothing yet.", label = "") {
   const head = (column) => column.title ? h("th", { class: column.num ? "num" : column.class,
     scope: "col", role: "columnheader" }, column.title) : h("td", { role: "cell" });
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label || columns.map((column) => column.title).filter(Boolean).join(", ") },
-    h("table", { role: "table", class: columns.length > 4 ? "wide" : null },
+    h("table", { role: "table", class: isWide ? "wide" : null },
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(head))),
       h("tbody", { role: "rowgroup" }, rows.map((row) =>
         h("tr", { role: "row" }, row.map((content, place) => cell(content, columns[place])))))));

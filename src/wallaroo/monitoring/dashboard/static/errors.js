@@ -19,7 +19,7 @@ export class Errors {
     const damaged = status.damaged ?? [];
     draw(this.damaged, damaged, () => damaged.length ? card("Damaged files of the checkpoint",
       damaged.map((one) => h("p", { class: "mono wrap" }, one)),
-      h("p", { class: "quiet small" }, "The run continues and writes new snapshots; wallaroo state verify says what a file is needed for.")) : []);
+      h("p", { class: "quiet small" }, "The run continues and writes new snapshots; wallaroo state verify shows what each file is needed for.")) : []);
     draw(this.counts, status.errors, () => card("Failed events by step", table(
       [{ title: "step" }, { title: "skipped", num: true }, { title: "dead letters", num: true }, { title: "last" }],
       status.errors.map((one) => [one.step, whole(one.skipped), whole(one.dead_lettered),
@@ -42,7 +42,7 @@ export class Errors {
       const { content } = await this.get("/errors");
       draw(this.newest, content.newest, () => card("Newest failures, sampled",
         content.newest.length ? content.newest.map(failure) : h("p", { class: "empty" }, "None."),
-      h("p", { class: "quiet small" }, "The first failures of a step in a batch are shown, then every tenth power. Dead letters are whole in their sink.")));
+      h("p", { class: "quiet small" }, "The first failures of a step in a batch are shown, then the 10th, the 100th, and so on. The sink for dead letters has each of them in full.")));
     } catch { this.shown = -1; }
   }
 }

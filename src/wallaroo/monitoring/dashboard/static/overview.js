@@ -167,11 +167,11 @@ export class Overview {
       { title: "held back by" }],
     times.map(({ kind, name, time }) => [
       h("div", {}, name, h("div", { class: "quiet small" }, kind)),
-      time.watermark === null ? "none yet" : h("span", { class: "nowrap" }, stamp(time.watermark)),
+      time.watermark === null ? "none yet" : stamp(time.watermark),
       time.is_idle ? "idle" : time.lag_s === null ? "" : ms(Math.max(0, time.lag_s) * 1000),
       h("span", { class: "wrap" }, time.held_by
         || (time.is_idle ? `no events in ${time.partitions || "any"} partitions` : "")),
-    ]));
+    ]), undefined, "", true);
   }
 
   latencyTable(latency) {
