@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
@@ -184,7 +184,13 @@ class TypedCodec(Codec):
             msgspec.defstruct("Tagged", [("tag", str)], rename={"tag": tag})
         ).decode
 
+        by_head = _heads(tag, readers) if self.format is msgspec.json else {}
+
         def read_tagged(payload: Any) -> Any:
+            if by_head and type(payload) is bytes:
+                read = by_head.get(payload[: payload.find(b",")])
+                if read is not None:
+                    return read(payload)
             name = read_tag(payload).tag
             read = readers.get(name) or readers.get(name.lower())
             if read is None:
@@ -199,6 +205,20 @@ class TypedCodec(Codec):
             return event
         values = event._asdict() if is_named_tuple(type(event)) else fields_of(event)
         return {self._tag: type(event).__name__.lower(), **(values or {})}
+
+
+def _heads(tag: str, readers: Mapping[str, Read]) -> dict[bytes, Read]:
+    """Return the readers by the beginnings of objects, up to the first comma, that are the tag.
+
+    >>> list(_heads("kind", {"bid": str}))
+    [b'{"kind":"bid"', b'{"kind": "bid"']
+    """
+    text = msgspec.json.encode
+    return {
+        b"{" + text(tag) + colon + text(name): read
+        for name, read in readers.items()
+        for colon in (b":", b": ")
+    }
 
 
 def by_tag(kind: Any, tag: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import pickle
 import sys
@@ -16,6 +17,8 @@ import attrs
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import wallaroo
 from tests.unit.serdes.orders import (
@@ -33,6 +36,7 @@ from tests.unit.serdes.orders import (
 )
 from wallaroo.errors import UserCodeError, WallarooParameterError
 from wallaroo.serdes import Avro, Csv, CsvLine, Json, MessagePack, Protobuf, Serde, ShapeError
+from wallaroo.serdes.csv import row_of
 from wallaroo.steps.kinds import Encoder
 from wallaroo.testing import run_local
 
@@ -335,6 +339,31 @@ def test_a_field_names_the_class_of_an_event(serde_class: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"kind":"person","name":"a,b"}',
+        b'{"kind": "person", "name": "a,b"}',
+        b'{ "kind" : "person", "name": "a,b"}',
+        b'{"name":"a,b","kind":"person"}',
+        b'{"kind":"Person","name":"a,b"}',
+        bytearray(b'{"kind":"person","name":"a,b"}'),
+    ],
+)
+def test_the_class_is_named_anywhere_and_in_any_form(payload: Any) -> None:
+    """The usual forms of objects that begin with it are known by their first bytes."""
+    events = Json(Auction | Person, tag="kind").decoder
+
+    assert events.decode(payload) == Person("a,b")
+
+
+def test_an_object_that_is_cut_after_its_class_is_no_event() -> None:
+    decode = Json(Person | Auction, tag="kind").decoder.decode
+    for payload in (b'{"kind":"person"', b'{"kind":"person",', b'{"kind":"person"x'):
+        with pytest.raises(ValueError, match=r"truncated|malformed"):
+            decode(payload)
+
+
+@pytest.mark.parametrize(
     ("payload", "words"),
     [
         (b'{"kind": "bid"}', "kind: expected one of 'person', 'sale', 'auction', got 'bid'"),
@@ -366,3 +395,15 @@ def test_scalars_of_numpy_and_subclasses_of_plain_types_are_written() -> None:
 def test_sets_are_written_in_order() -> None:
     tags = [f"tag {number}" for number in range(20)]
     assert Json(set[str]).encoder.function(set(tags)) == Json().encoder.function(sorted(tags))
+
+
+@given(st.text(st.sampled_from("ab,; \"'\r\0\\\t\u2028é"), max_size=12), st.sampled_from(",;\t"))
+def test_a_row_of_csv_is_what_the_standard_reader_returns(text: str, delimiter: str) -> None:
+    """Also if it is read by a shorter way."""
+    try:
+        expected = next(csv.reader([text], delimiter=delimiter, strict=True), [])
+    except csv.Error:
+        with pytest.raises(ValueError, match="on one line"):
+            row_of(text, delimiter)
+        return
+    assert row_of(text, delimiter) == expected
