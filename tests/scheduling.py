@@ -45,6 +45,7 @@ LONG = (
     KAFKA,
     "tests/faults/test_crash_points.py",
     "tests/e2e/test_cluster.py",
+    "tests/e2e/test_lakehouse.py",
     "tests/e2e/test_strangers.py",
     "tests/e2e/test_state_live.py",
     "tests/e2e/test_dashboard.py",

@@ -39,6 +39,8 @@ NOT_RUN = [
     (r"python -m tests\.verification", "takes minutes", "tests/faults/test_verify_short.py"),
     (r"wallaroo verify", "takes minutes", "tests/faults/test_verify_short.py"),
     (r"wallaroo cluster|.*spark://", "starts Spark", "tests/e2e/test_cluster.py"),
+    (r"psql |python (make_prices|show_bills)|pip install .*deltalake|wallaroo run lakehouse|"
+     r"wallaroo sql .*state\.bill ", "a PostgreSQL", "tests/e2e/test_lakehouse.py"),
     (r"wallaroo run order_counts", "a broker", "tests/connectors/kafka/test_chain.py"),
     (r"wallaroo (send|receive) .*kafka://", "a broker", "tests/unit/cli/test_kafka_commands.py"),
     (r"printf .*kafka|kafka-console|.*kafka_count", "a broker", "tests/e2e/test_kafka.py"),

@@ -28,6 +28,7 @@ from wallaroo.sources import (
     ReplayableSource,
     SourceConfig,
     SourceLog,
+    SparkSourceConfig,
 )
 from wallaroo.sources.chain import ChainSourceConfig, chain
 from wallaroo.sources.log import Boundary
@@ -374,6 +375,19 @@ def test_a_chain_that_was_read_before_the_border_is_refused_as_a_first_part(tmp_
     inner = ChainSourceConfig(file(tmp_path, HISTORY), live(LIVE))
     with pytest.raises(WallarooParameterError, match="never ends"):
         chain(inner, kafka(), at=NOON)
+
+
+def test_a_trial_publishes_no_offsets_of_either_part() -> None:
+    first = wallaroo.KafkaSourceConfig("in", "old", "localhost:9092", decode, until_now=True)
+    trial = chain(first, kafka(), at=NOON).for_trial()
+    parts: list[Any] = [trial.first, trial.second]
+    assert [part.publishes for part in parts] == [False, False]
+
+
+def test_a_stream_of_spark_is_read_up_to_now() -> None:
+    stream = SparkSourceConfig("in", lambda spark: None)
+    first: Any = chain(stream, kafka(), at=NOON).first
+    assert first.until_now
 
 
 def test_a_rate_limit_needs_a_chain_and_no_speed(tmp_path: Path) -> None:
