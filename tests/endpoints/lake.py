@@ -67,6 +67,12 @@ class LakeOutput(Output):
     def lines(self) -> Iterator[bytes]:
         return iter(sorted((line.encode() for line in self._lines()), key=_place))
 
+    def known(self) -> Iterator[bytes]:
+        try:
+            return self.lines()
+        except Exception:  # noqa: BLE001  # a store's list may lack a file for a moment
+            return iter(())
+
     def _lines(self) -> list[str]:
         lines: list[str] = self._table()["line"].to_pylist()
         return lines

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.connectors.file.files import staged
+from tests.connectors.files.s3.server import options_of
 from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.sinks import RollingSinkConfig
@@ -23,11 +24,12 @@ def rows_of(batch: int) -> list[tuple[datetime, str, int]]:
     return [(at, country, 10 * batch + n) for n, country in enumerate(COUNTRIES)]
 
 
-def config_at(folder: Path) -> RollingSinkConfig:
+def config_at(folder: Path, s3_port: int = 0) -> RollingSinkConfig:
     """Return the sink, which writes a file of each folder for two batches or so."""
     return RollingSinkConfig(
-        str(folder / "out"),
+        f"s3://lake/{folder.name}" if s3_port else str(folder / "out"),
         columns=COLUMNS,
+        options=options_of(s3_port) if s3_port else {},
         roll_bytes=200,
         form="csv",
         partition_by=("dt(at)", "hour(at)", "country"),
@@ -35,9 +37,9 @@ def config_at(folder: Path) -> RollingSinkConfig:
     )
 
 
-def main(place: str) -> None:
+def main(place: str, s3_port: str = "0") -> None:
     folder = Path(place)
-    config = config_at(folder)
+    config = config_at(folder, int(s3_port))
     assert config.encoder is not None
     staging, log = folder / "staging", folder / "commits.jsonl"
     commits = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ import wallaroo
 from tests.connectors.file.files import staged
 from tests.connectors.files.partitioned_child import BATCHES, COLUMNS, HOUR_NS, config_at, rows_of
 from tests.connectors.files.partitioned_child import main as commit_all
+from tests.connectors.files.s3.client import S3Client
+from tests.connectors.files.s3.server import S3Server, running_s3
 from tests.forks import Forks
 from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.connectors.files.partitions import NAME_BYTES_MAX, Partitions
@@ -141,6 +143,44 @@ def test_a_driver_that_dies_anywhere_writes_each_row_once_and_marks_what_is_comp
         (n, at.hour, country) for n, (at, country, _) in sorted(expected.items())
     ]
     assert list((tmp_path / "staging" / "pending").iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        S3Client(server.port).make_bucket("lake")
+        yield server
+
+
+@pytest.mark.java
+@pytest.mark.s3
+@pytest.mark.parametrize("point", ["", "rolling.put:1", "rolling.marked:1"])
+def test_an_object_store_has_each_row_once_and_marks_of_complete_hours(
+    child_of: Callable[..., Forks], tmp_path: Path, store: S3Server, point: str
+) -> None:
+    client = S3Client(store.port)
+    child = child_of("tests.connectors.files.partitioned_child")
+    if point:
+        code, _ = child.run(tmp_path, store.port, WALLAROO_FAULT=point)
+        assert code == -signal.SIGKILL, "the point was not passed"
+    assert child.run(tmp_path, store.port)[0] == 0
+    top = f"{tmp_path.name}/"
+    names = [name.removeprefix(top) for name in client.names("lake") if name.startswith(top)]
+    assert sorted(name for name in names if name.endswith("/_SUCCESS")) == [
+        f"dt=1970-01-01/hour=0{hour}/_SUCCESS" for hour in range(BATCHES // 2)
+    ]
+    found = []
+    for name in names:
+        if "/part-" in name:
+            _, hour, country, _ = name.split("/")
+            header, *lines = client.content("lake", top + name).decode().splitlines()
+            place = header.replace('"', "").split(",").index("n")
+            found += [(int(line.split(",")[place]), hour, country) for line in lines]
+    assert sorted(found) == sorted(
+        (n, f"hour=0{at.hour}", f"country={country.replace('/', '%2F')}")
+        for batch in range(BATCHES)
+        for at, country, n in rows_of(batch)
+    )
 
 
 def rows_below(folder: Path) -> list[tuple[int, int, str]]:

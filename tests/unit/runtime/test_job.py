@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import pickle
+import sys
+from pathlib import Path
 from typing import Any, cast
 
-from wallaroo.runtime.tasks.job import BatchJob
+import pytest
+
+from wallaroo.runtime.tasks.job import BatchJob, CarriedLogs
+from wallaroo.sources import LogContext
 from wallaroo.state.log.commits import Commit
 
 
@@ -22,3 +29,30 @@ def test_the_newest_commits_travel_to_tasks_without_their_output() -> None:
     ]
     assert sent.version == job.version
     assert [each.sinks for each in job.commits] == [{"out": ["a token"]}] * 3
+
+
+def test_a_source_of_a_module_beside_the_application_is_imported_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What carries it has arrived before: with it come the folders of modules."""
+    (tmp_path / "own_source.py").write_text(
+        "from wallaroo.sources import ReplayableSource\n"
+        "class Own(ReplayableSource):\n"
+        "    def end(self, partition): return 1\n"
+        "    def read(self, partition, start, end): return [start]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = importlib.import_module("own_source").Own("own")
+    sent = pickle.dumps(CarriedLogs((own.open_log(LogContext(tmp_path)),)))
+    monkeypatch.delitem(sys.modules, "own_source")
+    sys.path.remove(str(tmp_path))
+
+    arrived = pickle.loads(sent)
+    again = pickle.loads(pickle.dumps(arrived))
+
+    for logs in (arrived, again):
+        with pytest.raises(ModuleNotFoundError, match="own_source"):
+            logs[0]
+    sys.path.insert(0, str(tmp_path))
+    importlib.invalidate_caches()
+    assert [logs[0].head().position.place for logs in (arrived, again)] == [{"0": 1}] * 2

@@ -14,7 +14,7 @@ import pytest
 
 from wallaroo.durable.boot import boot_id
 from wallaroo.errors import PeerError
-from wallaroo.runtime.tasks.job import VIEW_DIR, WORKER, Deployment
+from wallaroo.runtime.tasks.job import VIEW_DIR, WORKER, CarriedLogs, Deployment
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.views.view_folders import (
     IN_USE,
@@ -135,7 +135,7 @@ def test_a_process_that_is_killed_while_it_removes_views_leaves_the_rest_to_the_
 
 def deployment(checkpoint: str) -> Deployment:
     storage = LocalStorage("", is_durable=False)
-    return Deployment(b"", "", (), (), "", "", storage, checkpoint, False)
+    return Deployment(b"", "", (), CarriedLogs(()), "", "", storage, checkpoint, False)
 
 
 def test_a_hosts_view_is_for_this_user_only(

@@ -48,6 +48,28 @@ class Piece:
 Pieces = tuple[tuple[Piece, ...], ...]  # by task of level 0
 
 
+class CarriedLogs:
+    """The logs of a run, by source, as they travel to tasks.
+
+    They are unpickled at their first use, which is after the plan's: the class of a user's source
+    may be in a module beside the application, which can be imported only then.
+    """
+
+    __slots__ = ("_logs", "_packed")
+
+    def __init__(self, logs: tuple[SourceLog, ...], packed: bytes = b""):
+        self._logs = logs
+        self._packed = packed
+
+    def __reduce__(self) -> tuple[type[CarriedLogs], tuple[tuple[SourceLog, ...], bytes]]:
+        return CarriedLogs, ((), self._packed or pickle_by_name(self._logs))
+
+    def __getitem__(self, source: int) -> SourceLog:
+        if not self._logs:
+            self._logs = pickle.loads(self._packed)
+        return self._logs[source]
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """The part of a job that is the same for all batches."""
@@ -55,7 +77,7 @@ class Deployment:
     plan: bytes  # pickled Plan
     plan_id: str
     module_paths: tuple[str, ...]  # put on sys.path before the plan is unpickled
-    logs: tuple[SourceLog, ...]  # by source, as workers read them
+    logs: CarriedLogs  # as workers read them
     view_root: str  # "": each host has a folder of its own
     outbox_root: str
     storage: LocalStorage
@@ -86,7 +108,7 @@ class Deployment:
             plan=packed,
             plan_id=digest,
             module_paths=module_paths,
-            logs=logs,
+            logs=CarriedLogs(logs),
             view_root=view_root,
             outbox_root=str(root / "outbox"),
             storage=storage,

@@ -53,6 +53,7 @@ SLOT = """
            plugin = 'pgoutput' AND database = current_database()
     FROM pg_replication_slots WHERE slot_name = %s
 """
+END = "SELECT pg_current_wal_flush_lsn()::text, current_setting('wal_block_size')::int"
 PEEK = (
     "SELECT data FROM pg_logical_slot_peek_binary_changes"
     "(%s, %s, NULL, 'proto_version', '1', 'publication_names', %s)"
@@ -79,6 +80,7 @@ class PostgresChanges(ReplayableSource[Any]):
         self._config = config
         self.slot: Slot | None = None
         self._snapshot: Snapshot | None = None
+        self._end = 0
         self._facts: Facts = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -122,10 +124,12 @@ class PostgresChanges(ReplayableSource[Any]):
         """Return the end of the log on disk; note the slot's state and the server's identity."""
         with self._connection() as connection:
             require_primary(connection, self.name, self._place, STANDBY)
-            (end,) = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
             self._read_slot(connection)
-            self._facts = {**cluster_facts(connection), "log's end": lsn_of(end)}
-        return lsn_of(end)
+            flushed, block = connection.execute(END).fetchone()
+            before = max(self._end, self.slot.first if self.slot else 0)
+            self._end = whole_end(lsn_of(flushed), block, before)
+            self._facts = {**cluster_facts(connection), "log's end": self._end}
+        return self._end
 
     def identity(self) -> Facts:
         return self._facts
@@ -342,6 +346,18 @@ class ChangesLog(OwnLog):
                 f"another --checkpoint folder and a copy of the tables, or give the source another "
                 f"name and slot= to continue with the changes from now on."
             )
+
+
+def whole_end(flushed: int, block: int, before: int) -> int:
+    """Return an end of whole records, at or before the flushed one.
+
+    The server may flush a part of a record, up to the end of a block of the log, and gives that
+    part up when it recovers from a crash: a place in it would mean other transactions then.
+
+    >>> whole_end(8200, 8192, before=100), whole_end(16384, 8192, before=8200)
+    (8200, 8200)
+    """
+    return flushed if flushed % block else min(flushed, before)
 
 
 def _place(position: Position) -> int:
