@@ -89,8 +89,8 @@ class RunOptions:
     latency: timedelta | float | Latency | LatencyName | None = None
     """How long an event may take from its receipt to its results: a timedelta or milliseconds.
     Commits are as rare as that allows.  None: 50 ms with resident tasks, 250 ms with a checkpoint
-    in an object store, no target with micro-batches.  Deprecated: ``low`` (resident tasks that commit as often as they can) and
-    ``normal`` (the micro-batch host)."""
+    in an object store, no target with micro-batches.  Deprecated: ``low`` (resident tasks that
+    commit as often as they can) and ``normal`` (the micro-batch host)."""
     host: HostKind | HostName | None = None
     """``resident``: tasks stay, and take small batches as input comes; ``micro-batch``: each batch
     is a job of Spark.  None: resident on one machine, micro-batch on a cluster unless ``latency``

@@ -12,11 +12,16 @@ from pathlib import Path
 
 import pytest
 
+import wallaroo
 from tests.connectors.files.s3.server import SECRET
 from tests.stores.conftest import Place
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
-from tests.stores.stored_driver import expected, new_run
+from tests.stores.stored_driver import application, expected, new_run
+from tests.unit.runtime.applications import ROOT, Numbers, line
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.options import RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.store.stored_checkpoint import cache_folder
 
@@ -227,6 +232,45 @@ def test_a_fresh_start_begins_empty(tmp_path: Path, place: Place) -> None:
     assert run_to_end(tmp_path, place, "--fresh") is None
 
     assert output(tmp_path) == expected(EVENTS)
+
+
+def test_input_that_lies_on_another_machine_is_not_left_behind(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is refused before it takes anything over."""
+    source = wallaroo.source("made", wallaroo.GenSourceConfig("made", Numbers(50)))
+    sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", line)
+    made = wallaroo.build_application("made", source.to_sink(sink))
+    options = RunOptions(checkpoint=place.url, status_address=None, module_paths=(ROOT,))
+    errors = []
+    for machine in ("a", "b", "a"):
+        monkeypatch.setenv("WALLAROO_CACHE", str(tmp_path / machine))
+        run = Run(made, options, InProcessHost())
+        run.begin()
+        assert run.wait(120)
+        errors.append(run.exception)
+
+    assert errors[0] is None
+    assert "source 'made' stores its input on the machine that received it" in str(errors[1])
+    assert errors[2] is None
+
+
+class _Elsewhere(InProcessHost):
+    """A host whose tasks may run on other machines."""
+
+    is_local = False  # type: ignore[assignment]
+
+
+def test_a_run_on_a_cluster_is_refused(tmp_path: Path, place: Place) -> None:
+    """Workers write into the folder, which is on one machine."""
+    Input(tmp_path).grow(10)
+    options = RunOptions(checkpoint=place.url, status_address=None)
+    run = Run(application(tmp_path), options, _Elsewhere())
+    run.begin()
+    assert run.wait(60)
+
+    assert "give a folder that all hosts see" in str(run.exception)
+    assert not place.objects.exists()
 
 
 def test_a_cache_is_no_checkpoint_of_its_own(tmp_path: Path, place: Place) -> None:

@@ -192,7 +192,10 @@ class Run(RunHandle):
         self._spec.meter.recovered(recovery)
         if self.options.checkpoint is None:
             return
-        _log.info("checkpoint %s: %s", self.options.store_url or self.root, recovery.text)
+        url = self.options.store_url
+        _log.info(
+            "checkpoint %s: %s", f"{url} (cache {self.root})" if url else self.root, recovery.text
+        )
         _log.info(
             "ready after %.1f s, of which the state took %.2f s (%s entries into this host's view)",
             recovery.ready_s,

@@ -201,8 +201,8 @@ def conditions_ignored(url: str) -> PeerError:
     """Return the error for a store with which two runs could overwrite each other's commits."""
     return PeerError(
         f"the object store of {url} ignores conditions (If-None-Match, If-Match), so two runs "
-        f"could overwrite each other's commits. Use a store or a version of it that keeps them, or a "
-        f"folder as the checkpoint."
+        f"could overwrite each other's commits. Use a store or a version of it that keeps them, or "
+        f"a folder as the checkpoint."
     )
 
 
