@@ -18,6 +18,8 @@ from tests.stores.conftest import Place
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
 from tests.stores.stored_driver import application, expected, new_run
 from tests.unit.runtime.applications import ROOT, Numbers, line
+from wallaroo.cli.doctor.command import examine_store
+from wallaroo.cli.main import main
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -306,6 +308,36 @@ def test_a_store_that_cannot_be_used_is_reported(
     assert isinstance(error, PeerError)
     assert said in str(error)
     assert value not in str(error) or variable == "AWS_ENDPOINT_URL"
+
+
+def test_commands_read_this_machines_cache(
+    tmp_path: Path, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are given the URL; those that change a checkpoint refuse it."""
+    Input(tmp_path).grow(70)
+    assert run_to_end(tmp_path, place) is None
+
+    assert main(["state", "list", "--checkpoint", place.url]) == 0
+    assert main(["sql", "select count(*) from state.count", "--checkpoint", place.url]) == 0
+    assert main(["state", "verify", place.url]) == 0
+    shown = capsys.readouterr().out
+    assert "count" in shown
+    assert "7" in shown
+    assert main(["sink", "skip", place.url, "file", "--batch", "0"]) == 1
+    assert "is the local cache of the checkpoint s3://" in capsys.readouterr().err
+
+
+def test_doctor_tries_the_store(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the first start does."""
+    assert str(examine_store(place.url)).startswith("ok    object store s3://bucket/")
+    with running_proxy(place.port, NONE) as proxy:
+        proxy.ignores_conditions = True
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+
+        finding = str(examine_store(place.url))
+
+    assert finding.startswith("fail  object store the object store of s3://bucket/")
+    assert "-> Use a store or a version of it that keeps them" in finding
 
 
 def test_a_missing_bucket_is_reported(tmp_path: Path, place: Place) -> None:

@@ -26,6 +26,7 @@ from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.terminal.formatting import counted
 from wallaroo.errors import CheckpointError
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.user_code.references import load
 
 WHOLE = 0
@@ -156,7 +157,10 @@ def add_load(verbs: Any) -> None:
 
 def _add_folder(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
-        "folder", type=Path, metavar="DIR", help="the folder given to wallaroo run --checkpoint"
+        "folder",
+        type=checkpoint_folder,
+        metavar="DIR",
+        help="the folder given to wallaroo run --checkpoint",
     )
 
 

@@ -37,7 +37,7 @@ from wallaroo.runtime.lifecycle.start import (
 )
 from wallaroo.runtime.lifecycle.watch import Watch
 from wallaroo.runtime.recovery import describe
-from wallaroo.state.store.stored_checkpoint import cache_folder
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 _log = logging.getLogger("wallaroo.run")
 
@@ -70,7 +70,7 @@ class Run(RunHandle):
         sweep_dead()  # scratch folders of runs that were killed
         self._scratch = scratch or make_scratch()
         url = options.store_url
-        folder = cache_folder(url) if url else options.checkpoint
+        folder = checkpoint_folder(url) if url else options.checkpoint
         root = Path(folder or self._scratch.path / "checkpoint").absolute()
         meter = RunMeter(
             self.plan.application,

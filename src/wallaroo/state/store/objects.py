@@ -95,7 +95,7 @@ class CloudObjects:
                 f"checkpoint {url} is no place in an object store. Give s3://BUCKET/PATH, "
                 f"gs://BUCKET/PATH, az://CONTAINER/PATH, or a folder."
             )
-        with optional_library(f"checkpoint {url}", "wallaroo-spark[objects]"):
+        with optional_library(f"checkpoint {url}", "obstore"):
             import obstore
         self.url = url.rstrip("/")
         self._process = os.getpid()

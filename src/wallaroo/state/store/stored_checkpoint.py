@@ -38,7 +38,7 @@ from wallaroo.state.log.commit_record import Commit, body_of, commit_of
 from wallaroo.state.log.commit_segments import encode_record
 from wallaroo.state.log.layout import OUTBOX, PLAN
 from wallaroo.state.log.storage import LocalStorage
-from wallaroo.state.store.objects import READERS
+from wallaroo.state.store.objects import READERS, is_store_url
 from wallaroo.state.store.records import (
     APART_BYTES,
     Head,
@@ -68,6 +68,15 @@ def cache_folder(url: str) -> Path:
     folder = Path(os.environ.get("WALLAROO_CACHE") or Path(caches, "wallaroo"))
     words = re.sub(r"[^A-Za-z0-9.-]+", "-", url.partition("://")[2]).strip("-.")
     return folder / f"{words[-64:]}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
+
+
+def checkpoint_folder(place: str) -> Path:
+    """Return the folder on this machine of a checkpoint that a user names by folder or URL.
+
+    >>> checkpoint_folder("counts")
+    PosixPath('counts')
+    """
+    return cache_folder(place.rstrip("/")) if is_store_url(place) else Path(place)
 
 
 class StoredCheckpoint:
