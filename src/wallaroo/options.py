@@ -29,6 +29,7 @@ BACKLOG_BYTES_MAX = 256 * 1024 * 1024
 RETAINED_FREQUENT = 128
 EPOCH_TIME_S = 0.05  # the least target of an epoch; only a backlog has larger ones
 LATENCY_MS = 50.0  # the default target of resident tasks (docs/decisions/0047)
+STORE_LATENCY_MS = 250.0  # the same with a checkpoint in an object store: each commit is paid for
 # On a cluster, resident tasks are the default for targets below: a batch of Spark's takes longer.
 MICRO_BATCH_LEAST_MS = 500.0
 
@@ -101,9 +102,9 @@ class RunOptions:
     TCP ports, end at once."""
     latency: timedelta | float | Latency | LatencyName | None = None
     """How long an event may take from its receipt to its results: a timedelta or milliseconds.
-    Commits are as rare as that allows.  None: 50 ms with resident tasks, no target with
-    micro-batches.  Deprecated: ``low`` (resident tasks that commit as often as they can) and
-    ``normal`` (the micro-batch host)."""
+    Commits are as rare as that allows.  None: 50 ms with resident tasks, 250 ms with a checkpoint
+    in an object store, no target with micro-batches.  Deprecated: ``low`` (resident tasks that
+    commit as often as they can) and ``normal`` (the micro-batch host)."""
     host: HostKind | HostName | None = None
     """``resident``: tasks stay, and take small batches as input comes; ``micro-batch``: each batch
     is a job of Spark.  None: resident on one machine, micro-batch on a cluster unless ``latency``
@@ -204,7 +205,9 @@ class RunOptions:
         """Return the target from an event's receipt to its results; 0 if there is none."""
         if isinstance(self.latency, int | float):
             return self.latency / 1e3
-        return LATENCY_MS / 1e3 if self.latency is None and self.is_resident else 0.0
+        if self.latency is not None or not self.is_resident:
+            return 0.0
+        return (STORE_LATENCY_MS if self.store_url else LATENCY_MS) / 1e3
 
     @property
     def batch_target_s(self) -> float:

@@ -53,6 +53,7 @@ class FaultProxy(ThreadingHTTPServer):
         self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._busy = 0
+        self.ignores_conditions = False
 
     @property
     def port(self) -> int:
@@ -99,6 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fate in ("busy", "conflict"):
             return self._answer(503 if fate == "busy" else 409, [], b"<Error/>")
         status, headers, content = self._forward(body)
+        if status == 412 and self.server.ignores_conditions:
+            status, headers, content = 200, [("ETag", '"1"')], b""
         if fate == "lost":
             return self._cut()
         if fate == "duplicated":

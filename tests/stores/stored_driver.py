@@ -13,7 +13,7 @@ from pathlib import Path
 
 import wallaroo
 from wallaroo.cli.main import exit_code
-from wallaroo.instrumentation.tuning import Tuning
+from wallaroo.instrumentation.tuning import Pace, Tuning
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
@@ -61,7 +61,14 @@ def application(folder: Path) -> wallaroo.Application:
 
 def new_run(folder: Path, url: str, *options: str) -> Run:
     """Return the run, with few events in a batch."""
-    tuning = Tuning(snapshot_every=4, sweep_every=2)
+    tuning = Tuning(
+        pace=Pace(events_first=100, events_max=100),
+        mark_bytes=400,
+        snapshot_every=4,
+        sweep_every=2,
+        image_every=4,
+        owner_check_s=0.2,
+    )
     chosen = RunOptions(
         checkpoint=url,
         status_address=None,

@@ -26,6 +26,7 @@ from wallaroo.cli.terminal.formatting import counted
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.dataflow.plan.json import Verdict
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 COMPATIBLE = 0
 INCOMPATIBLE = 1
@@ -49,7 +50,12 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--checkpoint", type=Path, metavar="DIR", help="the checkpoint of `wallaroo run`")
+    add(
+        "--checkpoint",
+        type=checkpoint_folder,
+        metavar="DIR",
+        help="the checkpoint of `wallaroo run`",
+    )
     add(
         "--key-groups",
         type=int,

@@ -16,6 +16,7 @@ from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.layout import FORMAT
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 
 def add_parser(subparsers: Any) -> None:
@@ -34,7 +35,9 @@ def add_parser(subparsers: Any) -> None:
             "commit is still retained is restored from it instead."
         ),
     )
-    skip.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="the checkpoint's folder")
+    skip.add_argument(
+        "checkpoint", type=checkpoint_folder, metavar="CHECKPOINT", help="the checkpoint's folder"
+    )
     skip.add_argument("sink", metavar="SINK", help="the sink's name, as errors and tables have it")
     skip.add_argument("--batch", type=int, required=True, metavar="N", help="which batch")
     skip.set_defaults(handler=skip_command)

@@ -11,12 +11,12 @@ import csv
 import datetime
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.state.looking import loads_of, open_files_allowed
 from wallaroo.cli.terminal.formatting import print_table
 from wallaroo.errors import optional_library
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.user_code.references import load
 
 LIMIT_DEFAULT = 100
@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("query", metavar="QUERY", help="select ... from state.totals ...")
     parser.add_argument(
         "--checkpoint",
-        type=Path,
+        type=checkpoint_folder,
         required=True,
         metavar="DIR",
         help="the folder given to wallaroo run --checkpoint",

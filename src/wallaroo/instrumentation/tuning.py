@@ -42,6 +42,9 @@ class Tuning:
     # costs two syncs
     inline_bytes_max: int = 64 * 1024
     inline_batch_bytes_max: int = 1024 * 1024  # the same, for all tasks of a batch together
+    # objects from one image of a checkpoint in an object store to the next: a start reads so many
+    image_every: int = 256
+    owner_check_s: float = 5.0  # between two questions of an idle run whether it owns that log
     refresh_s: float = 1.0  # at low latency: from one view to the next
     # between two places of a file at which batches and their tasks are cut, about
     mark_bytes: int = 64 * 1024

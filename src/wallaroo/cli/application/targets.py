@@ -23,6 +23,7 @@ from wallaroo.monitoring.status_api.discovery import RunRecord, run_of, running
 from wallaroo.monitoring.status_api.queries import STATUS_PATH, status_of
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address, client_context, pinned_context
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 SEVERAL = 2  # exit code if the command line does not identify one application
 _ADDRESS = re.compile(r"(?P<tls>https://)?(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
@@ -83,9 +84,10 @@ def target_of(where: str) -> Target:
         known = [record for record in running() if record.address == address]
         context = client_context(TLS()) if found["tls"] else None
         return as_target(known[0]) if known else Target(address, context=context)
-    record = run_of(Path(where))
+    folder = checkpoint_folder(where)
+    record = run_of(folder)
     if record is None:
-        CheckpointReader(Path(where))  # raises if the folder is no checkpoint at all
+        CheckpointReader(folder)  # raises if the folder is no checkpoint at all
         raise PeerError(
             f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint "
             f"{where}`."

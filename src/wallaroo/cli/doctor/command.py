@@ -38,6 +38,9 @@ from wallaroo.cli.doctor.machine import (
 from wallaroo.errors import PeerError
 from wallaroo.spark.jvm.cds_archive import find_archive
 from wallaroo.spark.jvm.preflight import WORKER_PYTHON, check_worker_python
+from wallaroo.state.store.objects import CloudObjects, is_store_url
+from wallaroo.state.store.store_log import StoreLog
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 PORTS_DEFAULT = (7010, 7002)  # the ports of the examples
 FSYNC_TRIES = 15
@@ -67,8 +70,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--checkpoint",
-        type=Path,
-        metavar="DIR",
+        metavar="DIR|URL",
         help="where checkpoints will be kept (default: the temporary directory)",
     )
     parser.add_argument(
@@ -85,7 +87,7 @@ def add_parser(subparsers: Any) -> None:
 def doctor(options: argparse.Namespace) -> int:
     """Print a line for each finding; return 1 if anything fails, else 0."""
     is_ok = True
-    for finding in examine(options.ports, options.checkpoint or Path(tempfile.gettempdir())):
+    for finding in examine(options.ports, options.checkpoint or tempfile.gettempdir()):
         print(finding, flush=True)
         is_ok = is_ok and finding.verdict is not Verdict.FAIL
     print(
@@ -104,7 +106,7 @@ def start_faster(options: argparse.Namespace) -> int:
     return 0
 
 
-def examine(ports: tuple[int, ...] | None, checkpoint: Path) -> Iterator[Finding]:
+def examine(ports: tuple[int, ...] | None, checkpoint: str) -> Iterator[Finding]:
     """Yield one finding after the other about everything that is examined."""
     yield examine_java()
     yield examine_archive()
@@ -118,7 +120,9 @@ def examine(ports: tuple[int, ...] | None, checkpoint: Path) -> Iterator[Finding
     yield examine_host_name()
     for port in PORTS_DEFAULT if ports is None else ports:
         yield examine_port(port, Verdict.WARN if ports is None else Verdict.FAIL)
-    yield examine_disk(checkpoint)
+    yield examine_disk(checkpoint_folder(checkpoint))
+    if is_store_url(checkpoint):
+        yield examine_store(checkpoint)
 
 
 def _ports(text: str) -> tuple[int, ...]:
@@ -272,6 +276,18 @@ def examine_disk(checkpoint: Path) -> Finding:
         fix = "Make it writable, or name another directory with --checkpoint DIR."
         return Finding("disk", Verdict.FAIL, f"{checkpoint}: {error.strerror or error}", fix)
     return judge_disk(str(checkpoint), free, fsync_ms)
+
+
+def examine_store(url: str) -> Finding:
+    """Create, read and delete an object of a checkpoint's object store, and try its conditions."""
+    began = time.perf_counter()
+    try:
+        StoreLog(CloudObjects(url)).probe()
+    except PeerError as error:
+        what, _, fix = str(error).partition(". ")
+        return Finding("object store", Verdict.FAIL, what, fix)
+    took_ms = (time.perf_counter() - began) * 1e3
+    return Finding("object store", Verdict.OK, f"{url} keeps conditions ({took_ms:.0f} ms)")
 
 
 def measure_fsync_ms(directory: Path) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 from wallaroo.cli.state.looking import diff_command, export_command, get_command, list_command
 from wallaroo.cli.state.upkeep import add_drop, add_load, add_rename, add_rollback, add_verify
 from wallaroo.cli.terminal.options import whole
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 LIMIT_DEFAULT = 100  # lines of a list shown by default
 
@@ -99,7 +100,7 @@ def _add_verb(
     verb: argparse.ArgumentParser = verbs.add_parser(name, allow_abbrev=False, help=what)
     verb.add_argument(
         "--checkpoint",
-        type=Path,
+        type=checkpoint_folder,
         required=True,
         metavar="DIR",
         help="the folder given to wallaroo run --checkpoint",

@@ -28,6 +28,7 @@ from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.terminal.formatting import counted
 from wallaroo.cli.terminal.options import add_application
 from wallaroo.errors import CheckpointError
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.user_code.references import load
 
 WHOLE = 0
@@ -144,7 +145,10 @@ def _add_verb(
         name, allow_abbrev=False, help=what, description=description, epilog=epilog
     )
     verb.add_argument(
-        "folder", type=Path, metavar="DIR", help="the folder given to wallaroo run --checkpoint"
+        "folder",
+        type=checkpoint_folder,
+        metavar="DIR",
+        help="the folder given to wallaroo run --checkpoint",
     )
     verb.set_defaults(handler=handler)
     return verb

@@ -45,7 +45,7 @@ from wallaroo.runtime.recovery import describe
 from wallaroo.runtime.standby.following import Follower
 from wallaroo.runtime.standby.waiting import Standby, Turn
 from wallaroo.state.log.lease import LeaseHolder
-from wallaroo.state.store.stored_checkpoint import cache_folder
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 _log = logging.getLogger("wallaroo.run")
 
@@ -78,7 +78,7 @@ class Run(RunHandle):
         sweep_dead()  # scratch folders of runs that were killed
         self._scratch = scratch or make_scratch()
         url = options.store_url
-        folder = cache_folder(url) if url else options.checkpoint
+        folder = checkpoint_folder(url) if url else options.checkpoint
         root = Path(folder or self._scratch.path / "checkpoint").absolute()
         meter = RunMeter(
             self.plan.application,
@@ -247,7 +247,10 @@ class Run(RunHandle):
         self._spec.meter.recovered(recovery)
         if self.options.checkpoint is None:
             return
-        _log.info("checkpoint %s: %s", self.options.store_url or self.root, recovery.text)
+        url = self.options.store_url
+        _log.info(
+            "checkpoint %s: %s", f"{url} (cache {self.root})" if url else self.root, recovery.text
+        )
         _log.info(
             "ready after %.1f s, of which the state took %.2f s (%s entries into this host's view)",
             recovery.ready_s,

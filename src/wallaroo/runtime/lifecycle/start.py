@@ -150,7 +150,8 @@ def _stored(spec: RunSpec) -> StoredCheckpoint | None:
             f"an object store has none. Run on one machine (--master local[*]), or give a folder "
             f"that all hosts see."
         )
-    stored = StoredCheckpoint(StoreLog(CloudObjects(url), owner_words()), spec.site.root)
+    log = StoreLog(CloudObjects(url), owner_words())
+    stored = StoredCheckpoint(log, spec.site.root, spec.options.tuning)
     if stored.look() and not spec.options.is_fresh:
         spools = spec.site.root / SPOOL
         for source in spec.plan.sources:

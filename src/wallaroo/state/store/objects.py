@@ -13,6 +13,7 @@ The invariants:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -94,7 +95,7 @@ class CloudObjects:
                 f"checkpoint {url} is no place in an object store. Give s3://BUCKET/PATH, "
                 f"gs://BUCKET/PATH, az://CONTAINER/PATH, or a folder."
             )
-        with optional_library(f"checkpoint {url}", "wallaroo-spark[objects]"):
+        with optional_library(f"checkpoint {url}", "obstore"):
             import obstore
         self.url = url.rstrip("/")
         self._process = os.getpid()
@@ -148,10 +149,8 @@ class CloudObjects:
 
     def delete(self, key: str) -> None:
         def delete() -> None:
-            try:
+            with contextlib.suppress(self._errors.NotFoundError, FileNotFoundError):
                 self._api.delete(self._store, key)
-            except (self._errors.NotFoundError, FileNotFoundError):
-                pass
 
         self._asked(key, delete)
 
@@ -176,36 +175,46 @@ class CloudObjects:
         except (errors.AlreadyExistsError, errors.PreconditionError) as error:
             # Azure answers a failed create by the second one
             raise TakenKeyError(_words(error)) from error
-        except (errors.PermissionDeniedError, errors.UnauthenticatedError) as error:
-            raise PeerError(
-                f"{self.url}/{key} is refused: {_words(error)}. Give this process credentials with "
-                f"the rights to read, create, list and delete objects there."
-            ) from error
-        except (errors.NotFoundError, FileNotFoundError) as error:
-            raise PeerError(
-                f"{self.url} does not exist: {_words(error)}. Create the bucket, or correct the "
-                f"URL."
-            ) from error
         except errors.NotSupportedError as error:
             raise conditions_ignored(self.url) from error
-        except errors.BaseError as error:
-            raise NoAnswerError(_words(error)) from error
+        except (errors.BaseError, FileNotFoundError) as error:
+            raise self._failure(key, error) from error
+
+    def _failure(self, key: str, error: Exception) -> PeerError | NoAnswerError:
+        """Return the error for a request that failed; a list states its status in words only."""
+        errors = self._errors
+        words = _words(error)
+        is_refused = isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError)
+        if is_refused or words[:3] in ("401", "403"):
+            return PeerError(
+                f"{self.url}/{key} is refused: {words}. Give this process credentials with the "
+                f"rights to read, create, list and delete objects there."
+            )
+        if isinstance(error, errors.NotFoundError | FileNotFoundError) or words[:3] == "404":
+            return PeerError(
+                f"{self.url} does not exist: {words}. Create the bucket, or correct the URL."
+            )
+        return NoAnswerError(words)
 
 
 def conditions_ignored(url: str) -> PeerError:
     """Return the error for a store with which two runs could overwrite each other's commits."""
     return PeerError(
-        f"the object store of {url} ignores conditions (If-None-Match, If-Match), so two runs could "
-        f"overwrite each other's commits. Use a store or a version of it that keeps them, or a "
-        f"folder as the checkpoint."
+        f"the object store of {url} ignores conditions (If-None-Match, If-Match), so two runs "
+        f"could overwrite each other's commits. Use a store or a version of it that keeps them, or "
+        f"a folder as the checkpoint."
     )
 
 
 def _words(error: BaseException) -> str:
-    """Return an error's first line, without what may hold a signature.
+    """Return an error's status or first line, without what may hold a signature.
 
     >>> _words(ValueError("no route to http://host/key?sig=secret now\\nDebug source: ..."))
     'no route to http://host/key now'
+    >>> _words(ValueError("Server returned non-2xx status code: 403 Forbidden: <?xml ...>"))
+    '403 Forbidden'
     """
     line = str(error).strip().partition("\n")[0]
+    if status := re.search(r"status code: (\d{3} [A-Za-z ]+)", line):
+        return status[1].strip()
     return re.sub(r"\?[^\s'\"]*", "", line)[:WORDS_MAX].rstrip(".")

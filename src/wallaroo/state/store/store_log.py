@@ -17,7 +17,8 @@ The invariants:
 * *Fences are never deleted*, so the number after a run's last commit stays taken for ever.
 * *Other objects are deleted in the order of their numbers*, and only those that an announced image
   covers.  A run whose fence came so late that the number had been used and deleted learns that: the
-  object before it is gone, or if that is a fence, marked as swept.
+  object before it is gone, or if that is a fence, marked as swept.  It fences again, and readers
+  tell such a fence by the same.
 * *Unknown is read back.*  After a lost answer, a timeout or a conflict the object is read, and its
   identity compared: ours, another's, or none, and then the same bytes are written again.
 * *Listed, then asked, then deleted.*  What housekeeping deletes was listed before the object that
@@ -131,8 +132,8 @@ class StoreLog:
         """Wait before the next try.  Raises PeerError after the last one."""
         if attempt + 1 >= tries:
             raise PeerError(
-                f"the object store of {self.url} does not answer: {error}. What is committed stays; "
-                f"run again once it does."
+                f"the object store of {self.url} does not answer: {error}. What is committed "
+                f"stays; run again once it does."
             ) from error
         if attempt == len(PAUSES_S):
             _log.warning("the object store of %s does not answer (%s); trying on", self.url, error)
@@ -185,16 +186,29 @@ class StoreLog:
                 if following is None:
                     break
                 newest = following
-            if newest is not None and not self._is_swept_after(newest.head):
+            if newest is not None and self._is_last(newest.head):
                 return newest
             self._sleep(PAUSES_S[0])  # the list was old: what it named is deleted
         raise self._changing()
 
-    def _is_swept_after(self, head: Head) -> bool:
-        """Return whether the log was longer once, and what followed this object is deleted."""
-        key = f"{SWEPT}/{head.number:020d}"
+    def _is_last(self, head: Head) -> bool:
+        """Return whether an object with none after it is the newest one, and on the line.
+
+        An old list leads to a fence whose followers are deleted, or to one that came so late that
+        its number had been used and deleted.
+        """
+        before = self.read(head.number - 1) if head.number else None
+        if before is None:
+            is_on_line = head.since >= head.number - 1  # what an image covers may be deleted
+        else:
+            is_on_line = not self._is_followed(before.head)
+        return is_on_line and not self._is_followed(head)
+
+    def _is_followed(self, head: Head) -> bool:
+        """Return whether the number after this object's was used, and that object is deleted."""
         if head.kind is not Kind.FENCE:
             return self.read(head.number) is None
+        key = f"{SWEPT}/{head.number:020d}"
         return self._asked(lambda: self._objects.get(key)) is not None
 
     def past(self) -> Past | None:
@@ -251,7 +265,7 @@ class StoreLog:
             fences=fences,
         )
         fault_point("store.fence")
-        if not self._is_created(Record(head)) or (before and self._is_swept_after(before)):
+        if not self._is_created(Record(head)) or (before and self._is_followed(before)):
             return False
         self._last = head
         self._fences = fences

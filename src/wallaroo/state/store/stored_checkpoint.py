@@ -33,11 +33,12 @@ from typing import Any
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, WallarooError
+from wallaroo.instrumentation.tuning import DEFAULT, Tuning
 from wallaroo.state.log.commit_record import Commit, body_of, commit_of
 from wallaroo.state.log.commit_segments import encode_record
 from wallaroo.state.log.layout import OUTBOX, PLAN
 from wallaroo.state.log.storage import LocalStorage
-from wallaroo.state.store.objects import READERS
+from wallaroo.state.store.objects import READERS, is_store_url
 from wallaroo.state.store.records import (
     APART_BYTES,
     Head,
@@ -51,9 +52,7 @@ from wallaroo.state.store.store_log import Listed, Past, StoreLog
 
 CACHE = "cache.json"  # in a folder that is a cache: its URL and its runs
 IMAGE_FILE = ".image.tmp"
-IMAGE_EVERY = 256  # objects
 IMAGE_BYTES_MIN = 64 << 20
-OWNER_CHECK_S = 5.0  # between two questions of an idle run
 STAGED = ".out"
 LISTS = "pending"
 CLAIM_TRIES = 20
@@ -71,10 +70,19 @@ def cache_folder(url: str) -> Path:
     return folder / f"{words[-64:]}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
 
 
+def checkpoint_folder(place: str) -> Path:
+    """Return the folder on this machine of a checkpoint that a user names by folder or URL.
+
+    >>> checkpoint_folder("counts")
+    PosixPath('counts')
+    """
+    return cache_folder(place.rstrip("/")) if is_store_url(place) else Path(place)
+
+
 class StoredCheckpoint:
     """One run's use of a checkpoint in an object store; the order of calls is that below."""
 
-    def __init__(self, log: StoreLog, root: Path):
+    def __init__(self, log: StoreLog, root: Path, tuning: Tuning = DEFAULT):
         self._log = log
         self._root = root
         self._past: Past | None = None
@@ -84,7 +92,8 @@ class StoredCheckpoint:
         self._before: Commit | None = None
         self._noted: dict[str, bytes] = {}  # the plan and the sinks' notes, as they were sent last
         self._apart: dict[str, int] = {}  # large files, by the number of the object with them
-        self._images = _Images(log, root)
+        self._images = _Images(log, root, tuning.image_every)
+        self._owner_check_s = tuning.owner_check_s
         self._asked_s = time.monotonic()
 
     @property
@@ -235,7 +244,7 @@ class StoredCheckpoint:
 
     def require(self) -> None:
         """Raise TakenOverError if another run owns the log; asked now and then."""
-        if time.monotonic() - self._asked_s < OWNER_CHECK_S:
+        if time.monotonic() - self._asked_s < self._owner_check_s:
             return
         self._asked_s = time.monotonic()
         other = self._log.read(self._log.last.number + 1)
@@ -263,9 +272,10 @@ def cached_url(root: Path) -> str:
 class _Images:
     """The images of a run: begun now and then, stored by a thread, announced by the next commit."""
 
-    def __init__(self, log: StoreLog, root: Path):
+    def __init__(self, log: StoreLog, root: Path, every: int):
         self._log = log
         self._root = root
+        self._every = every
         self._objects = 0  # since the last image
         self._bytes = 0
         self._image_bytes = 0
@@ -285,7 +295,7 @@ class _Images:
         if self._begun is not None or (self._thread and self._thread.is_alive()):
             return False
         bytes_max = max(IMAGE_BYTES_MIN, self._image_bytes)
-        return self._objects >= IMAGE_EVERY or self._bytes >= bytes_max
+        return self._objects >= self._every or self._bytes >= bytes_max
 
     def begin(self, commits: Sequence[Commit], apart: Mapping[str, int]) -> None:
         """Copy what the folder holds into an image, and begin to store it."""

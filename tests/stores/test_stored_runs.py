@@ -1,0 +1,350 @@
+"""Runs with a checkpoint in an object store: killed, moved to other machines, taken over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import wallaroo
+from tests.connectors.files.s3.server import SECRET
+from tests.stores.conftest import Place
+from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
+from tests.stores.stored_driver import application, expected, new_run
+from tests.unit.runtime.applications import ROOT, Numbers, line
+from wallaroo.cli.doctor.command import examine_store
+from wallaroo.cli.main import main
+from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.options import RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.state.checkpoint import open_checkpoint
+from wallaroo.state.store.stored_checkpoint import cache_folder
+
+pytestmark = pytest.mark.s3
+EVENTS = 1200
+
+
+class Input:
+    """The input file of a test, which grows."""
+
+    def __init__(self, folder: Path):
+        self._file = folder / "in.txt"
+        self.events = 0
+
+    def grow(self, events: int = EVENTS) -> None:
+        with self._file.open("a") as file:
+            file.writelines(f"{each}\n" for each in range(self.events, self.events + events))
+        self.events += events
+
+
+def run_to_end(folder: Path, place: Place, *options: str) -> WallarooError | None:
+    """Run in this process; return the error that ended it."""
+    run = new_run(folder, place.url, *options)
+    run.begin()
+    assert run.wait(120)
+    return run.exception
+
+
+def output(folder: Path) -> list[str]:
+    return sorted((folder / "out.txt").read_text().splitlines())
+
+
+def started(
+    folder: Path, place: Place, machine: str, *options: str, port: int = 0, **variables: str
+) -> subprocess.Popen[str]:
+    """Start the program as a machine does that has a cache of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.stores.stored_driver", str(folder), place.url, *options],
+        env={**os.environ, **place.environment(folder / machine, port), **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_other_machines_continue_exactly_once(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache of a machine that was away is rebuilt; one that is lost is not needed."""
+    file = Input(tmp_path)
+    for machine in ("a", "b", "a", "lost", "lost"):
+        monkeypatch.setenv("WALLAROO_CACHE", str(tmp_path / machine))
+        if machine == "lost":
+            shutil.rmtree(tmp_path / machine, ignore_errors=True)
+        file.grow()
+
+        assert run_to_end(tmp_path, place) is None
+
+        assert output(tmp_path) == expected(file.events)
+    # objects before the newest image are deleted, but no fence
+    numbers = sorted(int(path.name) for path in (place.objects / "log").iterdir())
+    assert 5 < len(numbers) < numbers[-1]
+    assert numbers[0] == 0
+    assert list((place.objects / "swept").iterdir())
+
+
+def test_what_is_stored_holds_no_secret(tmp_path: Path, place: Place) -> None:
+    """Credentials stay in the environment."""
+    Input(tmp_path).grow()
+    assert run_to_end(tmp_path, place) is None
+
+    files = [*place.objects.rglob("*"), *cache_folder(place.url).rglob("*")]
+    stored = [path for path in files if path.is_file()]
+    assert len(stored) > 10
+    assert not [path for path in stored if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "store.note.rename",
+        "store.fence",
+        "store.append",
+        "store.appended",
+        "store.sweep",
+        "storage.published",
+        "commit.after",
+    ],
+)
+@pytest.mark.parametrize("machine", ["same", "other"])
+def test_a_killed_run_is_continued(tmp_path: Path, place: Place, point: str, machine: str) -> None:
+    """On the same machine, which has its files, and on another one, which has none."""
+    file = Input(tmp_path)
+    file.grow(2 * EVENTS)
+    is_early = point in ("store.note.rename", "store.fence")
+    nth = 1 if is_early or point == "store.sweep" else 3
+    if is_early:  # of a run that is not the first
+        assert started(tmp_path, place, "same").wait(120) == 0
+        file.grow()
+    killed = started(tmp_path, place, "same", WALLAROO_FAULT=f"{point}:{nth}")
+    assert killed.wait(120) == -signal.SIGKILL
+
+    options = ["--take-over"] if machine == "other" else []
+    continued = started(tmp_path, place, machine, *options)
+
+    assert continued.wait(120) == 0, continued.stdout and continued.stdout.read()
+    assert output(tmp_path) == expected(file.events)
+
+
+def test_another_machine_has_to_ask_for_a_killed_runs_checkpoint(
+    tmp_path: Path, place: Place
+) -> None:
+    """A run that ended in order leaves it to anyone, a killed one may be alive."""
+    Input(tmp_path).grow()
+    killed = started(tmp_path, place, "a", WALLAROO_FAULT="store.appended:2")
+    assert killed.wait(120) == -signal.SIGKILL
+
+    refused = started(tmp_path, place, "b")
+
+    said, _ = refused.communicate(timeout=120)
+    assert refused.returncode == 1
+    assert f"checkpoint {place.url} is in use by process {killed.pid} on " in said
+    assert "`wallaroo run --take-over` continues in its place" in said
+
+
+def test_a_run_that_was_taken_over_commits_nothing(tmp_path: Path, place: Place) -> None:
+    """It is stopped as by a paused machine, and ends with exit code 4 when it wakes up."""
+    file = Input(tmp_path)
+    file.grow(8 * EVENTS)
+    first = started(tmp_path, place, "a", STORED_PAUSE_S="0.05")
+    log = place.objects / "log"
+    deadline = time.monotonic() + 120
+    while not log.is_dir() or len(list(log.iterdir())) < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    first.send_signal(signal.SIGSTOP)
+    try:
+        second = started(tmp_path, place, "b", "--take-over")
+        assert second.wait(120) == 0
+    finally:
+        first.send_signal(signal.SIGCONT)
+
+    said, _ = first.communicate(timeout=120)
+    assert first.returncode == 4
+    assert f"checkpoint {place.url} was taken over by epoch 2, process {second.pid} on " in said
+    assert output(tmp_path) == expected(file.events)
+
+
+def test_an_idle_run_notices_that_it_was_taken_over(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for the number that it would write next."""
+    Input(tmp_path).grow(10)
+    monkeypatch.setattr("wallaroo.runtime.batch.batches.Batches.is_finished", False)
+    first = new_run(tmp_path, place.url)
+    first.start()
+
+    assert started(tmp_path, place, "b", "--take-over").wait(120) == 0
+
+    assert first.wait(120)
+    assert "was taken over by epoch 2" in str(first.exception)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_bad_network_loses_and_doubles_nothing(tmp_path: Path, place: Place, seed: int) -> None:
+    """Answers lost, requests doubled, resets, 503 and 409: by turns on two machines, one killed."""
+    file = Input(tmp_path)
+    faults = Faults(ALL.lost, ALL.duplicated, ALL.reset, ALL.busy, ALL.conflict, (0.0, 0.02))
+    with running_proxy(place.port, faults, seed) as proxy:
+        for turn in range(3):
+            file.grow(3 * EVENTS)
+            fault = f"store.appended:{5 + turn}" if turn < 2 else ""
+            machine = f"machine{turn % 2}"
+            run = started(
+                tmp_path, place, machine, "--take-over", port=proxy.port, WALLAROO_FAULT=fault
+            )
+            assert run.wait(240) in (0, -signal.SIGKILL), run.stdout and run.stdout.read()
+
+        assert output(tmp_path) == expected(file.events)
+        assert sum(proxy.counts.values()) > proxy.counts["served"] > 40
+
+
+def test_a_store_that_ignores_conditions_is_refused(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs could overwrite each other's commits there."""
+    Input(tmp_path).grow()
+    with running_proxy(place.port, NONE) as proxy:
+        proxy.ignores_conditions = True
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+
+        error = run_to_end(tmp_path, place)
+
+    assert isinstance(error, PeerError)
+    assert "ignores conditions (If-None-Match, If-Match)" in str(error)
+    assert not (place.objects / "log").exists()
+
+
+def test_a_fresh_start_begins_empty(tmp_path: Path, place: Place) -> None:
+    """What the store held counts no more, on any machine."""
+    Input(tmp_path).grow()
+    assert run_to_end(tmp_path, place) is None
+    (tmp_path / "out.txt").unlink()
+    (tmp_path / "out.txt.committed").unlink(missing_ok=True)
+    for path in tmp_path.glob("*out.txt*"):
+        path.unlink()
+
+    assert run_to_end(tmp_path, place, "--fresh") is None
+
+    assert output(tmp_path) == expected(EVENTS)
+
+
+def test_input_that_lies_on_another_machine_is_not_left_behind(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is refused before it takes anything over."""
+    source = wallaroo.source("made", wallaroo.GenSourceConfig("made", Numbers(50)))
+    sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", line)
+    made = wallaroo.build_application("made", source.to_sink(sink))
+    options = RunOptions(checkpoint=place.url, status_address=None, module_paths=(ROOT,))
+    errors = []
+    for machine in ("a", "b", "a"):
+        monkeypatch.setenv("WALLAROO_CACHE", str(tmp_path / machine))
+        run = Run(made, options, InProcessHost())
+        run.begin()
+        assert run.wait(120)
+        errors.append(run.exception)
+
+    assert errors[0] is None
+    assert "source 'made' stores its input on the machine that received it" in str(errors[1])
+    assert errors[2] is None
+
+
+class _Elsewhere(InProcessHost):
+    """A host whose tasks may run on other machines."""
+
+    is_local = False  # type: ignore[assignment]
+
+
+def test_a_run_on_a_cluster_is_refused(tmp_path: Path, place: Place) -> None:
+    """Workers write into the folder, which is on one machine."""
+    Input(tmp_path).grow(10)
+    options = RunOptions(checkpoint=place.url, status_address=None)
+    run = Run(application(tmp_path), options, _Elsewhere())
+    run.begin()
+    assert run.wait(60)
+
+    assert "give a folder that all hosts see" in str(run.exception)
+    assert not place.objects.exists()
+
+
+def test_a_cache_is_no_checkpoint_of_its_own(tmp_path: Path, place: Place) -> None:
+    """What is changed there alone would be lost."""
+    Input(tmp_path).grow(10)
+    assert run_to_end(tmp_path, place) is None
+
+    with pytest.raises(CheckpointError, match="is the local cache of the checkpoint s3://"):
+        open_checkpoint(cache_folder(place.url), is_durable=True)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "wrong", "is refused: "),
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:1", "does not answer: "),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_reported(
+    tmp_path: Path,
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    said: str,
+) -> None:
+    """Before anything is begun, within seconds."""
+    Input(tmp_path).grow(10)
+    monkeypatch.setenv(variable, value)
+
+    error = run_to_end(tmp_path, place)
+
+    assert isinstance(error, PeerError)
+    assert said in str(error)
+    assert value not in str(error) or variable == "AWS_ENDPOINT_URL"
+
+
+def test_commands_read_this_machines_cache(
+    tmp_path: Path, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are given the URL; those that change a checkpoint refuse it."""
+    Input(tmp_path).grow(70)
+    assert run_to_end(tmp_path, place) is None
+
+    assert main(["state", "list", "--checkpoint", place.url]) == 0
+    assert main(["sql", "select count(*) from state.count", "--checkpoint", place.url]) == 0
+    assert main(["state", "verify", place.url]) == 0
+    shown = capsys.readouterr().out
+    assert "count" in shown
+    assert "7" in shown
+    assert main(["sink", "skip", place.url, "file", "--batch", "0"]) == 1
+    assert "is the local cache of the checkpoint s3://" in capsys.readouterr().err
+
+
+def test_doctor_tries_the_store(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the first start does."""
+    assert str(examine_store(place.url)).startswith("ok    object store s3://bucket/")
+    with running_proxy(place.port, NONE) as proxy:
+        proxy.ignores_conditions = True
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+
+        finding = str(examine_store(place.url))
+
+    assert finding.startswith("fail  object store the object store of s3://bucket/")
+    assert "-> Use a store or a version of it that keeps them" in finding
+
+
+def test_a_missing_bucket_is_reported(tmp_path: Path, place: Place) -> None:
+    """It is not created."""
+    Input(tmp_path).grow(10)
+    run = new_run(tmp_path, "s3://nowhere/app")
+    run.begin()
+    assert run.wait(60)
+
+    assert "s3://nowhere/app does not exist" in str(run.exception)
