@@ -300,7 +300,7 @@ def test_free_ports_are_all_different() -> None:
         assert max(ports) < server.getsockname()[1]
 
 
-def test_a_ledger_tells_lost_doubled_and_late_outputs_apart() -> None:
+def test_a_ledger_counts_lost_doubled_and_late_outputs() -> None:
     faults = Faults()
     ledger = Ledger(faults)
     for number in (1, 3, 2, 3):

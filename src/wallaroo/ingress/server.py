@@ -9,7 +9,6 @@ import contextlib
 import selectors
 import time
 from collections.abc import Iterable
-from typing import Protocol
 
 from wallaroo.ingress.config import IngressConfig, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
@@ -105,16 +104,7 @@ class Ingress:
         return 0
 
 
-class WaitState(Protocol):
-    """The state of a listener that decides the length of a wait."""
-
-    is_changed: bool
-
-    @property
-    def is_paused(self) -> bool: ...
-
-
-def wait_s(listeners: Iterable[WaitState]) -> float:
+def wait_s(listeners: Iterable[Listener]) -> float:
     """Return the seconds to wait for input, after which the unpublished is published."""
     if any(listener.is_changed for listener in listeners):
         return PUBLISH_S

@@ -15,7 +15,7 @@ from wallaroo.spark.cluster import cluster as module
 from wallaroo.spark.cluster.cluster import Cluster, Placement
 from wallaroo.spark.cluster.executors import ExecutorHost
 from wallaroo.spark.cluster.joining_hosts import HostProbe
-from wallaroo.spark.cluster.layouts import MISPLACED
+from wallaroo.spark.cluster.layout import MISPLACED
 
 JOB: Any = SimpleNamespace(tasks=2, state_level=0, committed=1)
 

@@ -1,6 +1,8 @@
 """Command lines of the form ``wallaroo COMMAND [options] APP [options ...]``.
 
-Where it runs: a terminal.  Options of the command and of the application follow APP.
+Where it runs: a terminal.  Options of the command and of the application follow APP.  For their
+help only ``application_setup`` is run, which builds a plan and starts nothing; the parsers that it
+asks are recorded.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ import argparse
 import difflib
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from wallaroo.cli.application.help import application_help
+from wallaroo.cli.application.loading import import_application
 from wallaroo.cli.terminal.options import add_application
-from wallaroo.errors import PipelineError, Problem
+from wallaroo.errors import PipelineError, Problem, WallarooError
 
 NEAR_ENOUGH = 0.8  # difflib's ratio: --chekpoint is --checkpoint, and --config is not --conf
 MODULES_MAX = 200  # modules beside the application that are searched for its options
@@ -24,6 +27,9 @@ EPILOG = (
     "Every other option after APP, such as --in and --out, goes to the application's "
     "application_setup(args); after a '--' everything does."
 )
+
+# the value that --in and --out read while only their names are wanted
+PLACEHOLDER = "name@127.0.0.1:1"
 
 EXIT_USAGE = 2
 
@@ -139,3 +145,54 @@ def source_of(app: str) -> str:
         path = Path(spec.origin)
     files = [path, *sorted(path.parent.glob("*.py"))[:MODULES_MAX]]
     return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
+
+
+def application_help(app: str) -> str:
+    """Return the options ``application_setup`` reads with argparse, or why they are unknown."""
+    try:
+        setup = getattr(import_application(app), "application_setup", None)
+    except WallarooError as error:
+        return f"The application's options are not known: {error}"
+    with recorded_parsers() as parsers:
+        try:
+            if callable(setup):
+                setup([])
+        except (Exception, SystemExit):  # noqa: BLE001  # it got no real arguments; the parsers seen so far count
+            pass
+    sections = [_options(parser) for parser in parsers]
+    if not any(sections):
+        return f"{app} reads no options with argparse."
+    return f"options of {app}:\n" + "\n".join(filter(None, sections))
+
+
+@contextmanager
+def recorded_parsers() -> Iterator[list[argparse.ArgumentParser]]:
+    """Record each parser that is asked to parse, and return its defaults to the caller."""
+    parsers: list[argparse.ArgumentParser] = []
+
+    def record(
+        parser: argparse.ArgumentParser, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        parsers.append(parser)
+        answers = {action.dest: action.default for action in parser._actions}
+        if parser.prog == "wallaroo":
+            answers["value"] = PLACEHOLDER
+        return argparse.Namespace(**answers), []
+
+    original = argparse.ArgumentParser.parse_known_args
+    argparse.ArgumentParser.parse_known_args = record  # type: ignore[method-assign,assignment]
+    try:
+        yield parsers
+    finally:
+        argparse.ArgumentParser.parse_known_args = original  # type: ignore[method-assign]
+
+
+def _options(parser: argparse.ArgumentParser) -> str:
+    """Return the lines that explain a parser's options, without usage, title and --help."""
+    formatter = argparse.HelpFormatter(prog=parser.prog)
+    formatter.start_section(None)
+    formatter.add_arguments(
+        [action for action in parser._actions if "--help" not in action.option_strings]
+    )
+    formatter.end_section()
+    return formatter.format_help().rstrip()

@@ -22,17 +22,19 @@ Together: every batch is in the program's output once, if the program keeps what
 from __future__ import annotations
 
 import itertools
+import json
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
 from wallaroo.compat.sink.config import SinkConnectorConfig
-from wallaroo.compat.sink.ledger import TransactionLedger, read_ledger, write_ledger
 from wallaroo.compat.sink.link import SILENT_S_MAX, Link, SinkUnavailableError
 from wallaroo.durable.commit_id import CommitId
-from wallaroo.errors import PeerError, WallarooError
+from wallaroo.durable.whole_file import write_whole
+from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.protocols.connector.frames import Hello, Message, Notify, NotifyAck, Ok
 from wallaroo.protocols.connector.two_phase import (
@@ -47,15 +49,59 @@ from wallaroo.protocols.connector.two_phase import (
 )
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import ExternalSystem, Session
+from wallaroo.sinks.staging import WAYS_ON as OUTBOX_WAYS_ON
 from wallaroo.sinks.staging import Staged
 
 VERSION = b"v0.0.1"  # the version that sink programs ask for
 PROGRAM = b"wallaroo"
+FORMAT = 1
+LEDGER = "two_phase.json"  # in the outbox
 ABORTS_MAX = 3  # per batch and connection; then a new one is opened, which is reported
 WAYS_ON = (
     "Go on with the checkpoint that wrote the output; or begin with another --checkpoint folder, "
     "which is another instance to the sink program."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLedger:
+    """The newest transaction that the program voted to commit.
+
+    With it the program has everything up to ``offset``.
+    """
+
+    last: CommitId
+    offset: int = 0  # bytes of output up to and with the transaction
+    transaction: str = ""
+
+
+def read_ledger(staging: Path, checkpoint: str) -> TransactionLedger:
+    """Read the ledger of a checkpoint's output.  Raises CheckpointError if it is damaged."""
+    path = staging / LEDGER
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        ledger = TransactionLedger(
+            CommitId.from_json(fields), int(fields["offset"]), fields["transaction"]
+        )
+        if fields["format"] != FORMAT or ledger.last.checkpoint != checkpoint:
+            raise ValueError("it belongs to another checkpoint or version of wallaroo")
+    except FileNotFoundError:
+        return TransactionLedger(CommitId(checkpoint))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be used: {error}. {OUTBOX_WAYS_ON}") from error
+    return ledger
+
+
+def write_ledger(staging: Path, ledger: TransactionLedger, is_durable: bool) -> None:
+    """Store the ledger as a whole; in durable mode it is on disk when this returns."""
+    fields = {
+        "format": FORMAT,
+        "offset": ledger.offset,
+        "transaction": ledger.transaction,
+        **ledger.last.to_json(),
+    }
+    content = json.dumps(fields).encode()
+    write_whole(staging / LEDGER, content, is_durable=is_durable, points="connector.ledger")
 
 
 class ConnectorSystem(ExternalSystem[SinkConnectorConfig]):

@@ -35,8 +35,7 @@ from wallaroo.runtime.tasks.job import BatchJob, Deployment, worker_name
 from wallaroo.spark.cluster.excluded_hosts import ExcludedHosts
 from wallaroo.spark.cluster.executors import ExecutorHost, executors_of
 from wallaroo.spark.cluster.joining_hosts import HostProbe, WarmUpResult, warm
-from wallaroo.spark.cluster.layout import Layout, located
-from wallaroo.spark.cluster.layouts import Layouts
+from wallaroo.spark.cluster.layout import Layout, Layouts, located
 from wallaroo.spark.cluster.membership import Membership
 from wallaroo.spark.cluster.prober import Prober, cannot_join
 from wallaroo.spark.session.shuffles import ShuffleCleaner

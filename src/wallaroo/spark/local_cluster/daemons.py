@@ -136,27 +136,11 @@ class Daemons:
         }
         work = self.folder / "work" / name
         local = self.folder / "local" / name
-        arguments = (
-            "--host",
-            host,
-            "--port",
-            "0",
-            "--webui-port",
-            "0",
-            "--cores",
-            str(cores),
-            "--memory",
-            memory,
-        )
+        ports = ("--host", host, "--port", "0", "--webui-port", "0")
+        sizes = ("--cores", str(cores), "--memory", memory)
         environment = {"SPARK_LOCAL_IP": host, "SPARK_LOCAL_DIRS": str(local), WORKER_MARK: name}
-        return self._started(
-            name,
-            "worker.Worker",
-            (*arguments, "--work-dir", str(work), url),
-            settings,
-            environment,
-            wrapped,
-        )
+        arguments = (*ports, *sizes, "--work-dir", str(work), url)
+        return self._started(name, "worker.Worker", arguments, settings, environment, wrapped)
 
     def _started(self, name: str, *rest: Any) -> subprocess.Popen[bytes]:
         try:
