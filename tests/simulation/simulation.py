@@ -104,6 +104,7 @@ class Options:
     plan: Plan | None = None  # of faults; None: drawn from the seed
     corruptions: bool = False
     drivers: int = 1  # at a time, at most
+    held_up_in: tuple[tuple[str, str], ...] = HELD_UP_IN
 
 
 @dataclass(slots=True)
@@ -306,7 +307,7 @@ class Simulation:
         steps = self._system.steps
         luck = self._chance.uniform(0, 260 if self._options.drivers > 1 else 0)
         self._take_over_at = steps + int(1.03**luck)
-        self._take_over_in = self._chance.choice(HELD_UP_IN)
+        self._take_over_in = self._chance.choice(self._options.held_up_in)
         self._driver = Driver(
             self._system,
             self._place / "checkpoint",

@@ -95,9 +95,12 @@ def test_a_standby_that_claims_after_a_run_that_it_did_not_see_is_found_out(
         return make_claim(root, is_durable)
 
     monkeypatch.setattr("wallaroo.state.checkpoint.make_claim", claim)
-    monkeypatch.setattr("tests.simulation.simulation.HELD_UP_IN", (("", "checkpoint/owners/"),))
     problems = (
-        Simulation(Options(seed, drivers=3), tmp_path / "history").run().problem
+        Simulation(
+            Options(seed, drivers=3, held_up_in=(("", "checkpoint/owners/"),)), tmp_path / "history"
+        )
+        .run()
+        .problem
         for seed in range(300)
     )
     assert any("had not seen" in problem for problem in problems)

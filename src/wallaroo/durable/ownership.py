@@ -36,6 +36,11 @@ class Ownership:
     inode: int = 0
 
     @property
+    def epoch(self) -> str:
+        """Return the name of the claim; empty if there is none."""
+        return Path(self.path).name
+
+    @property
     def is_held(self) -> bool:
         """Return whether the run still owns the checkpoint.  Raises PeerError: no answer."""
         if not self.path:

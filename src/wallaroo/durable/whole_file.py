@@ -23,9 +23,15 @@ PRIVATE_FOLDER = 0o700
 USER_FILE = 0o666  # for files that users read: their umask decides
 
 
-def temporary_name(path: Path) -> Path:
+def temporary_name(path: Path, writer: str = "") -> Path:
     """Return the temporary name under which ``path`` is written before the rename."""
-    return path.with_name(f".{path.name}.tmp")
+    return path.with_name(f".{path.name}.{writer}.tmp" if writer else f".{path.name}.tmp")
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what writers of ``path`` before this one left, or have not renamed yet."""
+    for unfinished in path.parent.glob(f".{path.name}.*tmp"):
+        unfinished.unlink(missing_ok=True)
 
 
 def write_whole(
@@ -35,14 +41,16 @@ def write_whole(
     is_durable: bool,
     points: str,
     mode: int = PRIVATE_FILE,
+    writer: str = "",
 ) -> None:
     """Replace ``path`` by ``content``, passed whole or in parts.
 
     Raises OSError (or what the parts raise); then ``path`` is as it was before.  ``points`` is the
     prefix of the fault points passed: ``<points>.write`` (per part), ``.fsync``, ``.rename``,
-    ``.sync_folder``, ``.published``.
+    ``.sync_folder``, ``.published``.  ``writer`` is part of the temporary name if another run,
+    which was taken over and does not know it, may write the same file.
     """
-    unfinished = temporary_name(path)
+    unfinished = temporary_name(path, writer)
     parts = (content,) if isinstance(content, bytes) else content
     try:
         _write(unfinished, parts, is_durable, points, mode)

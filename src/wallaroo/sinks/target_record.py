@@ -79,10 +79,10 @@ def begin_target(
     write_whole(staging / TARGET, content, is_durable=is_durable, points="outbox.target")
 
 
-def note_left(staging: Path, commit: CommitId) -> None:
-    """Remember that all output up to ``commit`` has left."""
+def note_left(staging: Path, commit: CommitId, writer: str) -> None:
+    """Remember that all output up to ``commit`` has left; ``writer`` is the run's epoch."""
     content = json.dumps(commit.to_json()).encode()
-    write_whole(staging / LEFT, content, is_durable=False, points="outbox.left")
+    write_whole(staging / LEFT, content, is_durable=False, points="outbox.left", writer=writer)
 
 
 def last_left(staging: Path) -> CommitId | None:

@@ -119,23 +119,83 @@ def test_the_image_has_the_clients_of_all_connectors() -> None:
     assert named == extras.keys() - {"all", "dev", "bench", "inference"}
 
 
+def standby_script() -> str:
+    """The script of the pods of which one leads."""
+    pods = documents("kubernetes/standby.yaml")[1]["spec"]["template"]["spec"]
+    return str(pods["containers"][0]["args"][0])
+
+
+@pytest.mark.parametrize(
+    ("pod", "has_checkpoint", "is_standby"),
+    [
+        ("word-count-0", False, False),
+        ("word-count-0", True, True),
+        ("word-count-1", False, True),
+        ("word-count-1", True, True),
+    ],
+)
+def test_the_first_pod_begins_a_checkpoint_and_all_others_stand_by(
+    tmp_path: Path, pod: str, has_checkpoint: bool, is_standby: bool
+) -> None:
+    if has_checkpoint:
+        (tmp_path / "format.json").touch()
+    script = standby_script().replace("/var/lib/wallaroo/word-count", str(tmp_path))
+    shown = subprocess.run(
+        ["/bin/sh", "-c", script.replace("exec wallaroo", "exec echo")],
+        env={"HOSTNAME": pod, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert ("--standby" in shown.stdout.split()) == is_standby
+    assert shown.stdout.startswith("run ")
+
+
+def test_the_standby_of_a_cluster_shares_one_volume_and_is_never_ready() -> None:
+    """A probe of the start that asks for readiness would end it."""
+    claim, pods = documents("kubernetes/standby.yaml")
+    template = pods["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    names = [
+        volume.get("persistentVolumeClaim", {}).get("claimName") for volume in template["volumes"]
+    ]
+    assert claim["metadata"]["name"] in names
+    assert container["startupProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert pods["spec"]["podManagementPolicy"] == "Parallel"
+
+
+def test_the_drop_in_restarts_a_run_that_was_taken_over_as_a_standby() -> None:
+    """Systemd empties a list by an assignment without a value."""
+    text = (DEPLOY / "systemd/standby.conf").read_text()
+    assert f"RestartPreventExitStatus=\nRestartPreventExitStatus={EXIT_PIPELINE}\n" in text
+    assert "Environment=OPTIONS=--standby\n" in text
+    assert " run --no-live $OPTIONS " in (DEPLOY / "systemd/wallaroo@.service").read_text()
+
+
 def commands() -> dict[str, list[str]]:
     """The arguments of ``wallaroo run`` in each file, placeholders filled in."""
     container = documents("kubernetes/wallaroo.yaml")[2]["spec"]["template"]["spec"]["containers"][
         0
     ]
     (compose,) = documents("docker/compose.yaml")
+    (standby,) = documents("docker/compose.standby.yaml")
     unit = (DEPLOY / "systemd/wallaroo@.service").read_text()
     line = next(line for line in unit.splitlines() if line.startswith("ExecStart="))
     filled = line.replace("${MASTER}", "local[4]").replace("${STATUS}", "127.0.0.1:4040")
     return {
         "kubernetes": container["args"],
         "compose": compose["services"]["word-count"]["command"],
+        "compose standby": standby["services"]["standby"]["command"],
+        "kubernetes standby": standby_script().partition("exec wallaroo ")[2].split(),
         "systemd": [*filled.split()[1:-2], "word_count.py"],
     }
 
 
-@pytest.mark.parametrize("name", ["kubernetes", "compose", "systemd"])
+@pytest.mark.parametrize(
+    "name", ["kubernetes", "kubernetes standby", "compose", "compose standby", "systemd"]
+)
 def test_the_commands_are_ones_that_wallaroo_run_takes(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

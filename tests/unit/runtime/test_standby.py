@@ -26,9 +26,16 @@ from wallaroo.runtime.standby.following import Follower
 from wallaroo.runtime.standby.leader_watch import LeaderWatch, Seen, Verdict
 from wallaroo.runtime.standby.waiting import Standby, Turn, owner_of
 from wallaroo.state.checkpoint import open_checkpoint
+from wallaroo.state.log.commits import Commit, CommitLog, DeltaRef
+from wallaroo.state.log.delta import Entry, Origin, encode
+from wallaroo.state.log.history import History
 from wallaroo.state.log.lease import LEASE, Lease, LeaseHolder, process_place, read_lease
+from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views.environments import close_environments
+from wallaroo.state.views.view import View
 
 AFTER_S = 3.0
+GROUPS = 16
 LEASE_OF_7 = Lease(7, "process 1 on a", place="elsewhere", beat=1)
 
 
@@ -166,6 +173,48 @@ def test_of_two_standbys_one_takes_over_and_the_other_changes_nothing(tmp_path: 
 
 def follower_of(root: Path, view: Path | None, key_groups: int = 128) -> Follower:
     return Follower(root, view, key_groups, warm=lambda: None)
+
+
+class Log:
+    """The commits of a run, with one key group's entries."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        for folder in ("commits", "deltas", "owners"):
+            (root / folder).mkdir(parents=True)
+        self.storage = LocalStorage(str(root), is_durable=False)
+        self.commits = CommitLog(self.storage)
+
+    def write(self, batch: int, *entries: Entry) -> None:
+        file = f"deltas/{batch}.delta"
+        content, digest = encode(Origin("c", batch, file), {3: list(entries)})
+        self.storage.publish(file, content)
+        delta = DeltaRef(file, 0, GROUPS, len(content), len(entries), digest)
+        self.commits.publish(Commit(batch, {}, (delta,), id=f"id {batch}"))
+
+
+def test_a_copy_is_brought_from_commit_to_commit_and_is_the_view_of_tasks(tmp_path: Path) -> None:
+    """Only what a commit has changed is applied."""
+    log = Log(tmp_path / "state")
+    follower = follower_of(log.root, tmp_path / "view", GROUPS)
+    follower.turn()
+    assert (follower.last_batch, follower.ready_batch) == (-1, -1)
+    log.write(0, Entry(1, b"a", b"1"), Entry(1, b"b", b"1"))
+    follower.turn()
+    (log.root / "deltas" / "0.delta").unlink()  # no longer needed: it was applied
+    log.write(1, Entry(1, b"b", b"2"))
+    follower.turn()
+    assert (follower.last_batch, follower.ready_batch) == (1, 1)
+    assert follower.close() == tmp_path / "view"
+    view = View(tmp_path / "view", GROUPS, 0, GROUPS)
+    done = view.catch_up(History(log.storage, (), 1, log.commits.read))
+    assert (done.entries, view.entries(3)) == (0, [Entry(1, b"a", b"1"), Entry(1, b"b", b"2")])
+    view.close()
+    close_environments()
+
+
+def test_a_copy_that_never_came_about_is_not_used(tmp_path: Path) -> None:
+    assert follower_of(tmp_path, tmp_path / "view", GROUPS).close() is None
 
 
 def test_a_follower_whose_files_were_deleted_stays_where_it_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from unittest import mock
 
@@ -9,8 +10,9 @@ import pytest
 
 from wallaroo.connectors.file.single_file import SingleFileCommitter
 from wallaroo.connectors.file.sink import FileSinkConfig
-from wallaroo.durable.commit_id import CommitHistory
+from wallaroo.durable.commit_id import CommitHistory, CommitId
 from wallaroo.durable.folders import make_private
+from wallaroo.durable.whole_file import remove_unfinished, write_whole
 from wallaroo.errors import TakenOverError
 from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.sinks.staging import remove_orphans
@@ -61,3 +63,50 @@ def test_output_of_the_next_run_is_not_cut_off(
     with pytest.raises(TakenOverError):
         committer.recover(CommitHistory(former.id, owner=former.owner), [])
     cut.assert_not_called()
+
+
+def test_a_file_that_was_about_to_be_renamed_is_not_put_over_the_next_run_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held up right before, the former run must neither go back nor take the next one's file."""
+    path = tmp_path / "out.txt.committed"
+
+    def write(content: bytes, writer: str) -> None:
+        write_whole(path, content, is_durable=False, points="file.sidecar", writer=writer)
+
+    def hold_up(name: str) -> None:
+        if name == "file.sidecar.rename":
+            monkeypatch.undo()
+            remove_unfinished(path)
+            write(b"of the next run", "2")
+
+    monkeypatch.setattr("wallaroo.durable.whole_file.fault_point", hold_up)
+    with pytest.raises(FileNotFoundError):
+        write(b"of the former run", "1")
+    assert path.read_bytes() == b"of the next run"
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_what_a_sink_writes_at_each_commit_has_the_run_s_epoch_in_its_temporary_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two runs that write one file, none writes into, or renames, what is the other one's."""
+    renamed: list[str] = []
+    rename = os.rename
+
+    def note(source: Path, target: Path) -> None:
+        renamed.append(source.name)
+        rename(source, target)
+
+    checkpoint = open_checkpoint(tmp_path / "state", is_durable=False)
+    staging = checkpoint.root / "outbox" / "file"
+    committer = FileSinkConfig(tmp_path / "out.txt", str.encode).committer("file", staging, False)
+    committer.recover(CommitHistory(checkpoint.id, owner=checkpoint.owner), [])
+    monkeypatch.setattr(os, "rename", note)
+    token = {"file": "", "inline": "eA==", "bytes": 1, "outputs": 1, "crc": 0}
+    monkeypatch.setattr("wallaroo.connectors.file.single_file.read_staged", mock.MagicMock())
+    monkeypatch.setattr("wallaroo.connectors.file.single_file.write_all", mock.Mock())
+    monkeypatch.setattr("wallaroo.connectors.file.single_file.tail_digest", lambda tail: 0)
+    committer.commit(CommitId(checkpoint.id, 0, "id"), [token])
+    epoch = checkpoint.owner.epoch
+    assert renamed == [f".out.txt.committed.{epoch}.tmp", f".left.json.{epoch}.tmp"]

@@ -21,11 +21,12 @@ from typing import Any
 from wallaroo.durable.commit_id import CommitHistory, CommitId
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.ownership import UNOWNED
-from wallaroo.durable.whole_file import sync_folder
+from wallaroo.durable.whole_file import remove_unfinished, sync_folder
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.sinks.staging import StagedToken, remove_orphans, remove_staged
 from wallaroo.sinks.target_record import (
+    LEFT,
     TargetRecord,
     begin_target,
     has_left,
@@ -106,6 +107,7 @@ class FileCommitter(SinkCommitter):
             self._inspect(history, staged)
             begin_target(place.staging, record, self._target_name, last, place.is_durable)
             self._owner.require()  # what is cut off may be another run's output by now
+            remove_unfinished(place.staging / LEFT)
             self._begin()
             if place.is_durable:  # a run may have died between rename and sync
                 sync_folder(place.staging)
@@ -123,7 +125,7 @@ class FileCommitter(SinkCommitter):
         if staged:
             with self._disk_errors():
                 self._publish(commit, staged)
-                note_left(self._place.staging, commit)
+                note_left(self._place.staging, commit, self._owner.epoch)
                 remove_staged(self._place.staging, staged)
             self._status.note_sent(commit.batch, time.time_ns())
         self._status.committed_batch = commit.batch
@@ -151,7 +153,7 @@ class FileCommitter(SinkCommitter):
             self._roll_back(to)
             left = last_left(self._place.staging)
             if left is not None and to.exists and left.batch > to.batch:
-                note_left(self._place.staging, to)  # also if its output was moved away since
+                note_left(self._place.staging, to, "")  # also if its output was moved away since
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         remove_staged(self._place.staging, tokens)

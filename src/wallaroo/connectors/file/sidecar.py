@@ -82,8 +82,8 @@ def sidecar_of(target: Path) -> Path:
     return target.with_name(target.name + SUFFIX)
 
 
-def write_sidecar(target: Path, sidecar: Sidecar, is_durable: bool) -> None:
-    """Publish the committed part."""
+def write_sidecar(target: Path, sidecar: Sidecar, is_durable: bool, writer: str) -> None:
+    """Publish the committed part; ``writer`` is the run's epoch."""
     cut = sidecar.rolled_back
     body = {
         "batch": sidecar.end.batch,
@@ -95,7 +95,9 @@ def write_sidecar(target: Path, sidecar: Sidecar, is_durable: bool) -> None:
     }
     content = json.dumps({"format": FORMAT, **body, "crc": _crc(body)}).encode()
     path = sidecar_of(target)
-    write_whole(path, content, is_durable=is_durable, points="file.sidecar", mode=USER_FILE)
+    write_whole(
+        path, content, is_durable=is_durable, points="file.sidecar", mode=USER_FILE, writer=writer
+    )
 
 
 def read_sidecar(target: Path) -> Sidecar | None:

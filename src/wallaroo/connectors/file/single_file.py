@@ -28,7 +28,7 @@ from wallaroo.connectors.file.sidecar import (
 )
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.durable.commit_id import CommitHistory, CommitId
-from wallaroo.durable.whole_file import USER_FILE, write_all
+from wallaroo.durable.whole_file import USER_FILE, remove_unfinished, write_all
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.staging import StagedToken, read_staged
@@ -136,12 +136,17 @@ class SingleFileCommitter(FileCommitter):
 
     def _begin(self) -> None:
         make_folder(self._place.target.parent, self._place.is_durable)
+        remove_unfinished(sidecar_of(self._place.target))
         if self._size() > self._sidecar.end.length:
             self._truncate(self._sidecar.end.length)
         if self._is_new:
-            write_sidecar(self._place.target, self._sidecar, self._place.is_durable)
+            self._write_sidecar(self._sidecar)
             self._is_new = False
         self._tail = self._read_tail(self._sidecar.end.length)
+
+    def _write_sidecar(self, sidecar: Sidecar) -> None:
+        place = self._place
+        write_sidecar(place.target, sidecar, place.is_durable, self._owner.epoch)
 
     def _holds(self, commit: CommitId) -> bool:
         return self._sidecar.last == commit
@@ -165,7 +170,7 @@ class SingleFileCommitter(FileCommitter):
             os.close(descriptor)
         self._owner.require()  # another run's sidecar is not to go back to this one
         extended = self._sidecar.extended(End(commit.batch, commit.id, length, tail_digest(tail)))
-        write_sidecar(self._place.target, extended, self._place.is_durable)
+        self._write_sidecar(extended)
         self._sidecar = extended
         self._tail = tail
         self._is_unfinished = False
@@ -235,7 +240,7 @@ class SingleFileCommitter(FileCommitter):
         if end != sidecar.end:
             ends = sidecar.ends[: sidecar.ends.index(end) + 1]
             self._sidecar = Sidecar(sidecar.checkpoint, sidecar.sink, ends, rolled_back=sidecar.end)
-            write_sidecar(self._place.target, self._sidecar, self._place.is_durable)
+            self._write_sidecar(self._sidecar)
             self._truncate(end.length)
 
     def _is_cut(self, sidecar: Sidecar, size: int) -> bool:

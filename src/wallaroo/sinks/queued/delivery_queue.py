@@ -16,9 +16,10 @@ from typing import Any
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.ownership import Ownership
+from wallaroo.durable.whole_file import remove_unfinished
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import Staged, read_staged, remove_orphans
-from wallaroo.sinks.target_record import has_left, note_left
+from wallaroo.sinks.target_record import LEFT, has_left, note_left
 
 
 class WaitingBatches:
@@ -30,6 +31,7 @@ class WaitingBatches:
         self.is_durable = is_durable
         self._list = PendingList(staging, is_durable)
         self._batches: dict[int, PendingBatch] = {}  # by number
+        self._writer = ""  # the run's epoch
 
     def __bool__(self) -> bool:
         return bool(self._batches)
@@ -62,6 +64,8 @@ class WaitingBatches:
 
         It left what it listed, and its last commit, which it may not have listed.
         """
+        self._writer = owner.epoch
+        remove_unfinished(self.staging / LEFT)
         self._batches = {batch.batch: batch for batch in listed}
         unlisted = PendingBatch.of(last, 0, tokens)
         if unlisted and unlisted.batch not in self._batches and not has_left(self.staging, last):
@@ -81,7 +85,7 @@ class WaitingBatches:
 
     def remove(self, last: CommitId) -> None:
         """Forget the batches up to a commit: their output has left."""
-        note_left(self.staging, last)
+        note_left(self.staging, last, self._writer)
         for number in sorted(number for number in self._batches if number <= last.batch):
             self._list.remove(self._batches.pop(number))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.monitoring.dashboard.fakes import BusyRun
+from wallaroo.monitoring.metrics.status import StandbyStatus
 from wallaroo.monitoring.status_api.server import StatusServer
 
 VIEWS = ("overview", "pipeline", "workers", "state", "errors", "batches")
@@ -82,6 +83,17 @@ def test_what_holds_time_back_is_a_line_and_idle_is_no_lag(page: Any, busy: Busy
     card.get_by_text("All sources are idle, so event time follows the clock.").wait_for()
     card.get_by_text("idle", exact=True).wait_for()
     assert card.get_by_text("behind the clock.").count() == 0
+
+
+def test_a_standby_says_who_leads_and_how_far_it_is_behind(page: Any, busy: BusyRun) -> None:
+    busy.meter.set_standby(StandbyStatus("process 7 on host-a", 3, 0.4, 3.0, 120, 118))
+    words = (
+        "Standby: process 7 on host-a leads (epoch 3); its lease moved 0.4 s ago; the state here "
+        "is 2 commits behind commit 120"
+    )
+    page.locator("#banner", has_text=words).wait_for()
+    busy.meter.set_standby(None)
+    page.locator("#banner", has_text=words).wait_for(state="hidden")
 
 
 def test_text_of_the_application_never_becomes_markup(page: Any) -> None:

@@ -13,7 +13,7 @@ const VIEWS = [
   ["workers", "Workers", Workers], ["state", "State", State],
   ["errors", "Errors", Errors], ["batches", "Batches & recovery", Batches],
 ];
-const BADGES = { running: "good", finished: "good", starting: "warn", stopping: "warn", failed: "bad" };
+const BADGES = { running: "good", finished: "good", starting: "warn", standby: "warn", stopping: "warn", failed: "bad" };
 const RETRY_MS = 2000;
 const SILENCE_MS = 5000; // the application sends every second
 const $ = (id) => document.getElementById(id);
@@ -72,11 +72,17 @@ const short = (number) => (number > 999 ? "999+" : String(number));
 
 const titled = (word) => word.charAt(0).toUpperCase() + word.slice(1);
 
+const standingBy = (standby) =>
+  `Standby: ${standby.leader || "no run"} leads (epoch ${standby.epoch}); its lease moved ` +
+  `${standby.lease_s.toFixed(1)} s ago; the state here is ` +
+  `${standby.last_batch - standby.ready_batch} commits behind commit ${standby.last_batch}`;
+
 function banner(status) {
   const lost = page.isLost ? "The application does not answer; what is shown is old. Trying again." : "";
-  const doing = status?.doing ? `${titled(status.state)}: ${status.doing}…` : "";
+  const standby = status?.standby ? standingBy(status.standby) : "";
+  const doing = standby ? "" : status?.doing ? `${titled(status.state)}: ${status.doing}…` : "";
   const waits = status?.waiting_for ? `Waiting for ${status.waiting_for}` : "";
-  const text = lost || doing || waits;
+  const text = lost || standby || doing || waits;
   $("banner").hidden = !text;
   $("banner").textContent = text;
   $("banner").className = `banner ${lost ? "bad" : ""}`;
