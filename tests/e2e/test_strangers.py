@@ -198,6 +198,7 @@ def test_a_killed_worker_is_a_line_in_the_log_in_the_status_and_a_metric(
     victim: Victim, eventually: Callable[..., None]
 ) -> None:
     before = victim.status()
+    eventually(lambda: victim.status()["events_done"] > before["events_done"], "they are at work")
     workers = [worker for root in victim.roots for worker in _workers(root)]
     line = f"worker process {workers[0].pid} was killed (signal 9); its tasks run again"
     if len(victim.roots) > 1:  # a cluster, whose scheduler knows no more, and nothing of idle ones
