@@ -36,9 +36,9 @@ appender.tasks.type = Console
 appender.tasks.name = tasks
 appender.tasks.target = SYSTEM_ERR
 appender.tasks.filter.lost.type = RegexFilter
-appender.tasks.filter.lost.regex = Lost task[\\s\\S]*
+appender.tasks.filter.lost.regex = (?s)Lost task.*
 appender.tasks.layout.type = PatternLayout
-appender.tasks.layout.pattern = wallaroo tasks: %replace{{%m}}{{[\\r\\n][\\s\\S]*}}{{}}%n%ex{{none}}
+appender.tasks.layout.pattern = wallaroo tasks: %replace{{%m}}{{(?s)[\\r\\n].*}}{{}}%n%ex{{none}}
 """
 
 SETTINGS = {
