@@ -23,12 +23,12 @@ export class Errors {
     draw(this.counts, status.errors, () => card("Failed events by step", table(
       [{ title: "step" }, { title: "skipped", num: true }, { title: "dead letters", num: true }, { title: "last" }],
       status.errors.map((one) => [one.step, whole(one.skipped), whole(one.dead_lettered),
-        h("span", { class: "mono wrap" }, one.last)]), "No event has failed.")));
+        h("span", { class: "mono wrap" }, one.last)]), "No event has failed.", "", true)));
     draw(this.losses, status.losses ?? [], () => (status.losses ?? []).length ? card("Left out by step", table(
       [{ title: "step" }, { title: "late", num: true }, { title: "dropped" }, { title: "" }],
       status.losses.map((one) => [one.step, one.late ? `${whole(one.late)} of ${whole(one.events)}` : "",
         Object.entries(one.counts).map(([why, count]) => `${whole(count)} ${why}`).join(", "),
-        one.warning ? h("span", { class: "badge warn wrap" }, one.warning) : ""]))) : []);
+        one.warning ? h("span", { class: "badge warn wrap" }, one.warning) : ""]), undefined, "", true)) : []);
     if (details.failed_newest !== this.shown) {
       this.shown = details.failed_newest;
       this.load();
