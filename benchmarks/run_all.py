@@ -50,6 +50,10 @@ SHORT: dict[str, tuple[str, ...]] = {
     "kafka": ("--rounds", "2"),
     "kafka_latency": (),
     "kafka_peers": ("--rounds", "1"),
+    "spark_source": (),
+    "lake_sinks": (),
+    "changes": (),
+    "state_query": (),
     "nexmark": ("--hosts", "resident", "--events", "500000"),
     "nexmark_kafka": (
         *("--hosts", "resident", "--events", "300000"),
@@ -95,6 +99,10 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "kafka": ("kafka.throughput",),
     "kafka_latency": ("kafka.latency",),
     "kafka_peers": ("kafka.peers",),
+    "spark_source": ("lake.spark_source",),
+    "lake_sinks": ("lake.lake_sinks",),
+    "changes": ("lake.changes",),
+    "state_query": ("lake.state_query",),
     "nexmark": ("nexmark",),
     "nexmark_kafka": ("nexmark", "--from-kafka"),
 }

@@ -1,23 +1,23 @@
-"""Queries of a large state: ``wallaroo sql``, and the same state as a DataFrame of Spark.
+"""Queries of a large state: ``wallaroo sql``, and the state as a DataFrame of Spark; beside plain
+PySpark, which reads the state of a streaming query of its own, a count of as many keys.
 
-    python -m benchmarks.state.tables --keys 1000000
+    python -m benchmarks.lake.state_query [--keys 1000000]
 
-Prints the seconds of each, from the start of the command (Spark: of the query, the session runs).
+The seconds of `wallaroo sql` are from the start of the command, those of Spark of the query alone.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
-
+from benchmarks.lib import loads
+from benchmarks.lib.machine import Report, options, settings_of
+from benchmarks.lib.runs import spark
 from wallaroo.api.serialization import serialize
 from wallaroo.engine.blocks.keys import encode_key, group_of
 from wallaroo.spark.tables.checkpoint import register
@@ -57,28 +57,43 @@ def write(root: Path, keys: int) -> None:
     checkpoint.release()
 
 
-def main() -> None:
-    """Measure both ways."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    """Measure and report."""
+    parser = options(__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
-    keys = parser.parse_args().keys
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder, "checkpoint")
-        write(root, keys)
-        print(f"{keys:,} keys, load {os.getloadavg()[0]:.1f}")
+    args = parser.parse_args()
+    report = Report("state_query", settings_of(args))
+    with loads.scratch(args.scratch) as folder:
+        root = folder / "checkpoint"
+        write(root, args.keys)
         begin = time.monotonic()
         query = "select count(*), sum(count) from state.totals"
         command = [sys.executable, "-m", "wallaroo", "sql", query, "--checkpoint", str(root)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        print(f"wallaroo sql: {time.monotonic() - begin:.1f} s")
-        spark = SparkSession.builder.master("local[2]").appName("tables").getOrCreate()
-        register(spark)
-        begin = time.monotonic()
-        frame = spark.read.format("wallaroo").option("checkpoint", str(root)).load()
-        frame.selectExpr("count(*)", "sum(count)").collect()
-        print(f"Spark, local[2]: {time.monotonic() - begin:.1f} s")
-        spark.stop()
+        report.add("wallaroo sql", time.monotonic() - begin, "s")
+        with spark(folder) as session:
+            register(session)
+            begin = time.monotonic()
+            frame = session.read.format("wallaroo").option("checkpoint", str(root)).load()
+            frame.selectExpr("count(*)", "sum(count)").collect()
+            report.add("DataFrame of Spark", time.monotonic() - begin, "s")
+            report.add("plain PySpark, its own state", _plain(session, folder, args.keys), "s")
+    return report.finish(args.json)
+
+
+def _plain(session: Any, folder: Path, keys: int) -> float:
+    """Return the seconds that a query of the state of a count by key takes."""
+    session.range(keys).selectExpr("concat('user-', id) as user").write.parquet(f"{folder}/users")
+    users = session.readStream.schema("user string").parquet(f"{folder}/users")
+    counts = users.groupBy("user").count().writeStream.outputMode("complete").format("noop")
+    counts.option("checkpointLocation", f"{folder}/notes").trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    begin = time.monotonic()
+    state = session.read.format("statestore").load(f"{folder}/notes")
+    state.selectExpr("count(*)", "sum(value.count)").collect()
+    return time.monotonic() - begin
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

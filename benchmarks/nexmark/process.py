@@ -1,40 +1,18 @@
-"""A query of Nexmark run by `wallaroo run`, watched from outside.
+"""A query of Nexmark run by `wallaroo run`.
 
 Where it runs: the benchmark's process; the run is a process of its own.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.engine.event_cost import Cost
-from benchmarks.lib.machine import BenchmarkError
-from benchmarks.lib.processes import cpu_by_kind
-from wallaroo.spark.local_cluster.hosts import free_ports
+from benchmarks.lib import watched
 
 APPLICATION = Path(__file__).with_name("application.py")
-LOOK_S = 0.05
-WARM_UP = 0.3  # of the events: workers are warm, batches have grown
-RUN_S_MAX = 600.0
-ROWS, LOG = "rows.jsonl", "run.log"
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How far a run was at a moment, and what its processes had taken."""
-
-    at_s: float
-    events: int
-    cpu_s: dict[str, float]
+ROWS = "rows.jsonl"
 
 
 def measured(
@@ -44,46 +22,5 @@ def measured(
 
     ``source``: the application's options.  Rows are in ``folder``'s ``ROWS`` then.
     """
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "wallaroo", "run", str(APPLICATION), "--host", host]
-    command += ["--checkpoint", str(folder / "checkpoint"), "--status", f"127.0.0.1:{port}"]
-    command += [*options, "--query", query, *source, "--rows", str(folder / ROWS)]
-    with open(folder / LOG, "wb") as log:
-        run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        looks = _followed(run, port, events)
-        code = run.wait(RUN_S_MAX)
-    finally:
-        if run.poll() is None:
-            run.terminate()
-            run.wait()
-    if code != 0:
-        raise BenchmarkError(f"{query} ended with {code}: {(folder / LOG).read_text()[-2000:]}")
-    warm = [look for look in looks if look.events >= WARM_UP * events]
-    if len(warm) < 2:
-        raise BenchmarkError(f"{query} was over before it was warm; ask for more with --events.")
-    begin, end = warm[0], warm[-1]
-    return Cost.of_run(end.events - begin.events, end.at_s - begin.at_s, begin.cpu_s, end.cpu_s)
-
-
-def _followed(run: subprocess.Popen[bytes], port: int, events: int) -> list[Look]:
-    """Return a look for each step that the run made, the last one when all events were done."""
-    looks: list[Look] = []
-    done = 0
-    deadline = time.monotonic() + RUN_S_MAX
-    while done < events and run.poll() is None:
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"{done} of {events} events within {RUN_S_MAX:g} s.")
-        time.sleep(LOOK_S)
-        with suppress(OSError, ValueError):  # it does not answer yet, or any more
-            now = _status(port)["events_done"]
-            if now > done:
-                done = now
-                looks.append(Look(time.perf_counter(), done, cpu_by_kind(run.pid)))
-    return looks
-
-
-def _status(port: int) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
-        found: dict[str, Any] = json.load(answer)
-        return found
+    arguments = [*options, "--query", query, *source, "--rows", str(folder / ROWS)]
+    return watched.measured(APPLICATION, arguments, events, host, folder)

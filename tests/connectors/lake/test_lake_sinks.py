@@ -391,6 +391,20 @@ def test_a_path_that_is_no_folder_ends_the_run_and_keeps_the_rows(
     assert "Nothing is lost" in words
 
 
+@form
+def test_a_damaged_table_is_named_and_the_rows_wait(
+    form: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    config = sink(form, tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)])
+    logs = "table/_delta_log/*.json" if form == "delta" else "warehouse/**/*.metadata.json"
+    for file in tmp_path.glob(logs):
+        file.write_text("{ damaged")
+    words = error_of(opened(config, tmp_path / "s", last=0), eventually)
+    assert f"Sink 's' cannot write to the {form.capitalize()} table" in words
+    assert "Nothing is lost" in words
+
+
 FAILED = "Error performing {} http://store/part-0 in 1.9s, after 10 retries"
 MERGE = "Generic DeltaTable error: Parquet error: Object Store error: Generic S3 error: "
 APPEND = "Failed to parse parquet: External: Generic S3 error: "

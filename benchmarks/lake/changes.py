@@ -1,0 +1,66 @@
+"""Changes per second of a PostgreSQL table, from its slot to a file, while nothing else is done by
+the server.  Plain PySpark has no source for them; beside it is what reading the slot costs alone.
+
+    python -m benchmarks.lake.changes [--changes 1000000]
+
+Where it runs: the benchmark's process; the run and the server are processes of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.lib import loads
+from benchmarks.lib.machine import Report, options, settings_of
+from benchmarks.lib.watched import measured
+from tests.connectors.postgres.server import Server, running_server
+
+APPLICATION = Path(__file__).with_name("application.py")
+ROWS_PER_TRANSACTION = 1000
+PEEK = (
+    "SELECT count(*) FROM pg_logical_slot_peek_binary_changes('wallaroo_changes', NULL, NULL, "
+    "'proto_version', '1', 'publication_names', 'items')"
+)
+
+
+def main() -> int:
+    """Measure and report."""
+    parser = options(__doc__)
+    parser.add_argument("--changes", type=int, default=1_000_000)
+    parser.add_argument("--hosts", nargs="+", default=["resident"])
+    args = parser.parse_args()
+    report = Report("changes", settings_of(args))
+    with loads.scratch(args.scratch) as folder:
+        for host in args.hosts:
+            with running_server("wal_level=logical", "max_wal_size=4GB") as server:
+                _fill(server, args.changes)
+                began = time.perf_counter()
+                server.ask(PEEK)
+                alone_s = time.perf_counter() - began
+                place = folder / host
+                place.mkdir()
+                arguments = ["--job", "changes", "--folder", str(place), "--dsn", server.dsn]
+                cost = measured(APPLICATION, arguments, args.changes, host, place)
+            report.add(f"{host}: changes/s", cost.events_per_s, "")
+            report.add(f"{host}: CPU per change, without the server's", cost.total_us, "us")
+            report.add(f"{host}: the server alone, changes/s", args.changes / alone_s, "")
+    return report.finish(args.json)
+
+
+def _fill(server: Server, changes: int) -> None:
+    """Insert rows, in transactions, after the slot's place."""
+    server.ask("CREATE TABLE items (id bigint PRIMARY KEY, name text, price float8)")
+    server.ask("CREATE PUBLICATION items FOR TABLE items")
+    server.ask("SELECT pg_create_logical_replication_slot('wallaroo_changes', 'pgoutput')")
+    for first in range(0, changes, ROWS_PER_TRANSACTION):
+        last = min(first + ROWS_PER_TRANSACTION, changes) - 1
+        server.ask(
+            f"INSERT INTO items SELECT n, 'item ' || n, n * 0.01 "
+            f"FROM generate_series({first}, {last}) n"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
