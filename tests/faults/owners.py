@@ -139,7 +139,8 @@ class Drivers:
         """Kill those that are left."""
         for driver in self._all:
             driver.kill()
-            driver.wait()
+            if driver.stdout is not None and not driver.stdout.closed:
+                print(f"{driver.pid}: {driver.communicate()[0]}", file=sys.stderr)
 
 
 @contextlib.contextmanager
