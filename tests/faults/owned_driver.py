@@ -15,7 +15,7 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 
 NUMBERS = 40
-STANDBY_AFTER_S = 1.0
+STANDBY_AFTER_S = 3.0
 PAUSE_S = 0.02  # between numbers after them
 
 
