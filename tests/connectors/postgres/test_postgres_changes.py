@@ -350,6 +350,13 @@ def test_a_driver_that_is_killed_at_its_snapshot_copies_each_row_once(
     assert lines == [f"insert {n}" for n in range(1, 21)]
 
 
+def test_a_snapshots_slot_is_known_before_the_next_look(table: Table) -> None:
+    log = table.log(snapshot=True, poll_s=3600.0)
+    end = log.advance(log.beginning(), 1)
+    assert log.reconcile(end) is end
+    log.close()
+
+
 def test_a_snapshot_that_is_gone_before_it_was_committed_is_named(table: Table) -> None:
     log = table.log(snapshot=True)
     start = log.beginning()

@@ -162,6 +162,7 @@ class PostgresChanges(ReplayableSource[Any]):
         if self._snapshot is None:
             with self._words():
                 self._snapshot = Snapshot.export(self._config.dsn, self._config.slot)
+            self.slot = Slot(self._snapshot.place, "reserved", "nothing")  # until the next look
             fault_point("postgres_changes.exported")
         return self._snapshot
 
