@@ -26,7 +26,6 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = {level}
 """
 # Attempts of tasks that failed, whatever the level; `wallaroo.spark.jvm.stderr` reads their lines.
-# Spark logs those that fail like one before at level info.
 LOST_TASKS = """\
 rootLogger.appenderRef.stderr.level = {level}
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
@@ -35,10 +34,8 @@ logger.tasks.appenderRef.tasks.ref = tasks
 appender.tasks.type = Console
 appender.tasks.name = tasks
 appender.tasks.target = SYSTEM_ERR
-appender.tasks.filter.lost.type = RegexFilter
-appender.tasks.filter.lost.regex = (?s)Lost task.*
 appender.tasks.layout.type = PatternLayout
-appender.tasks.layout.pattern = wallaroo tasks: %replace{{%m}}{{(?s)[\\r\\n].*}}{{}}%n%ex{{none}}
+appender.tasks.layout.pattern = wallaroo tasks: %replace{{%m}}{{[\\r\\n][\\s\\S]*}}{{}}%n%ex{{none}}
 """
 
 SETTINGS = {
@@ -171,7 +168,7 @@ def _log4j(level: str, trace: str, master: str) -> str:
     common = LOG4J.format(level=level, trace=trace)
     if is_local(master):
         return common
-    tasks = "debug" if level == "debug" else "info"
+    tasks = "warn" if level in ("error", "off") else level
     return common + LOST_TASKS.format(level=level, tasks=tasks)
 
 
