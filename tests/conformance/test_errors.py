@@ -53,7 +53,7 @@ def test_a_step_that_calls_sys_exit_is_named_like_one_that_raises(step: str, run
 
     assert (error.step, error.cause) == (step, "SystemExit: 3")
     assert error.place in (place_of(step), f"{SOURCE}:{_line_of('sys.exit(3)')}")
-    shown = f"{b'exit decode.'.hex(' ')}" if step == "decode" else f"'exit {step}.'"
+    shown = "exit decode." if step == "decode" else f"'exit {step}.'"
     assert shown in error.event
 
 

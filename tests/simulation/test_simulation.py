@@ -14,7 +14,7 @@ import pytest
 from tests.simulation.runner import of_points, run_all
 from tests.simulation.simulation import Options, Simulation
 from tests.simulation.system import Crashed, Fault, Plan, Process, System
-from wallaroo.errors import PeerError
+from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import StagedToken
 from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
@@ -70,12 +70,14 @@ def test_a_program_that_syncs_no_folders_is_found_out(
         "sinks.queued.pending",
     ):
         monkeypatch.setattr(f"wallaroo.{module}.sync_folder", lambda path: None)
-    problems = [
-        verdict.problem
-        for seed in range(40)
-        if (verdict := Simulation(Options(seed), tmp_path / "history").run()).problem
-    ]
-    assert problems
+
+    def is_found_out(seed: int) -> bool:
+        try:
+            return bool(Simulation(Options(seed), tmp_path / "history").run().problem)
+        except CheckpointError:  # what is judged at the end lacks a file
+            return True
+
+    assert any(map(is_found_out, range(40)))
 
 
 def test_standbys_in_the_middle_of_each_other_s_calls_are_as_the_model_says() -> None:

@@ -368,9 +368,9 @@ def test_a_wrong_configuration_is_refused(make: Any, words: str) -> None:
 
 def test_an_address_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match="the address cannot be read"):
-        RedisSourceConfig("a", "s", "http://").open_feed(b"")
+        RedisSourceConfig("a", "s", "redis://host:port").open_feed(b"")
     with pytest.raises(PeerError, match="the address cannot be read"):
-        RedisSinkConfig("http://", stream="s").committer("s", tmp_path, True)
+        RedisSinkConfig("redis://host:port", stream="s").committer("s", tmp_path, True)
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,9 @@ def contents(root: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in root.rglob("*")
-        if path.is_file() and path.name not in ("lock", "run.json") and path.parent.name != "owners"
+        if path.is_file()
+        and path.name not in ("lock", "lease.json", "run.json")
+        and path.parent.name != "owners"
     }
 
 
