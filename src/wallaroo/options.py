@@ -158,7 +158,9 @@ class RunOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "latency", _latency_of(self.latency))
         if isinstance(self.checkpoint, str) and not self.store_url:
-            object.__setattr__(self, "checkpoint", Path(self.checkpoint) if self.checkpoint else None)
+            object.__setattr__(
+                self, "checkpoint", Path(self.checkpoint) if self.checkpoint else None
+            )
         if self.is_fresh and self.is_taking_over:
             raise ValueError(FRESH_OR_TAKEN_OVER)
         if self.standby_after_s is not None:
