@@ -42,9 +42,8 @@ class Model:
 
     def listed(self, folder: str) -> list[str]:
         """Return the names in a folder, as they were a while ago now and then."""
-        names = sorted(
-            key.rpartition("/")[2] for key in self.objects if key.startswith(f"{folder}/")
-        )
+        prefix = f"{folder}/"
+        names = sorted(key.removeprefix(prefix) for key in self.objects if key.startswith(prefix))
         old = self._lists.get(folder, names)
         if self.is_quiet or self.random.random() < 0.7:
             self._lists[folder] = names

@@ -157,6 +157,19 @@ def test_a_client_is_not_used_after_a_fork(place: Place, tmp_path: Path) -> None
     assert objects.get("key") == b"content"
 
 
+@pytest.mark.s3
+def test_files_in_folders_are_listed_by_their_whole_names(place: Place) -> None:
+    """By them they are found to be superfluous, and are deleted."""
+    objects = CloudObjects(place.url)
+    for key in ("files/outbox/tcp-0/1.out", "files/deltas/2.delta", "images/3"):
+        objects.put(key, b"content")
+
+    assert objects.names("files") == ["deltas/2.delta", "outbox/tcp-0/1.out"]
+
+    objects.delete("files/deltas/2.delta")
+    assert objects.names("files") == ["outbox/tcp-0/1.out"]
+
+
 @pytest.mark.parametrize("url", ["ftp://host/path", "s3://", "file:///tmp/x"])
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(PeerError, match="is no place in an object store"):

@@ -31,17 +31,19 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_no_reported_commit_is_lost_or_doubled() -> None:
     """Whatever is killed, stopped, lost, late or repeated."""
-    fences = images = commits = 0
+    fences = images = commits = files = 0
     for seed in range(HISTORIES):
         history = History(seed)
         history.run()
         fences += history.fences
         images += history.images
         commits += len(history.reported)
+        files += history.files
 
     assert fences > 4 * HISTORIES
     assert images > 3 * HISTORIES
     assert commits > 10 * HISTORIES
+    assert files < commits / 2  # each commit has one
 
 
 class BelievesConflicts(StoreLog):

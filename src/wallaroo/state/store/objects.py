@@ -59,7 +59,7 @@ class ObjectStore(Protocol):
         """Return the contents of several objects, as ``get`` does."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the last components of the keys in a folder, sorted."""
+        """Return the keys below a folder, sorted, without the folder."""
 
     def delete(self, key: str) -> None:
         """Delete an object if there is one."""
@@ -143,7 +143,8 @@ class CloudObjects:
     def names(self, folder: str) -> list[str]:
         def read() -> list[str]:
             pages = self._api.list(self._store, prefix=f"{folder}/")
-            return sorted(each["path"].rpartition("/")[2] for page in pages for each in page)
+            paths = (each["path"] for page in pages for each in page)
+            return sorted(path.partition(f"{folder}/")[2] for path in paths)
 
         return self._asked(folder, read)
 

@@ -203,7 +203,10 @@ class StoredCheckpoint:
                 yield file.name, content
         for file in record.head.files:
             if file.is_apart and is_wanted(file.name):
-                yield file.name, checked(file, self._log.file(file.name))
+                content = self._log.file(file.name)
+                if content is None:  # one that took over deletes what it no longer needs
+                    self._require()
+                yield file.name, checked(file, content)
 
     def segment(self) -> bytes:
         """Return the commits in the form of one segment of the folder."""
@@ -246,6 +249,9 @@ class StoredCheckpoint:
         """Raise TakenOverError if another run owns the log; asked now and then."""
         if time.monotonic() - self._asked_s < self._owner_check_s:
             return
+        self._require()
+
+    def _require(self) -> None:
         self._asked_s = time.monotonic()
         other = self._log.read(self._log.last.number + 1)
         if other is not None and other.head.run != self._log.run:
