@@ -203,10 +203,10 @@ class StoredCheckpoint:
                 yield file.name, content
         for file in record.head.files:
             if file.is_apart and is_wanted(file.name):
-                content = self._log.file(file.name)
-                if content is None:  # one that took over deletes what it no longer needs
+                stored = self._log.file(file.name)
+                if stored is None:  # one that took over deletes what it no longer needs
                     self._require()
-                yield file.name, checked(file, content)
+                yield file.name, checked(file, stored)
 
     def segment(self) -> bytes:
         """Return the commits in the form of one segment of the folder."""
