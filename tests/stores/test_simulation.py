@@ -46,6 +46,11 @@ def test_no_reported_commit_is_lost_or_doubled() -> None:
     assert files < commits / 2  # each commit has one
 
 
+def test_a_fence_that_came_too_late_is_not_taken_for_the_commit_before_it() -> None:
+    """The newest object was deleted while a run was stopped, and a late fence has its number."""
+    History(11712).run()
+
+
 class BelievesConflicts(StoreLog):
     """A number that is taken is taken by us: the object is not read."""
 

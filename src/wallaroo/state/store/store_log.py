@@ -205,9 +205,13 @@ class StoreLog:
         return is_on_line and not self._is_followed(head)
 
     def _is_followed(self, head: Head) -> bool:
-        """Return whether the number after this object's was used, and that object is deleted."""
+        """Return whether the number after this object's was used, and that object is deleted.
+
+        Then this one is, too, unless it is a fence; a fence that came too late may have its number.
+        """
         if head.kind is not Kind.FENCE:
-            return self.read(head.number) is None
+            there = self.read(head.number)
+            return there is None or there.head.id != head.id
         key = f"{SWEPT}/{head.number:020d}"
         return self._asked(lambda: self._objects.get(key)) is not None
 
