@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from wallaroo.network.schemes import scheme_problem
 from wallaroo.sinks.addressed import AddressedOutput, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
@@ -38,9 +39,8 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("amqp://", "amqps://")):
-            what = "The url does not begin with amqp:// or amqps://."
-            raise self._wrong(what, "Write 'amqp://user:password@host:5672/'.")
+        if problem := scheme_problem(self.url, "amqp://user:password@host:5672/", "amqp", "amqps"):
+            raise self._wrong(*problem)
         if not self.exchange and not self.routing_key and self.encoder is None:
             raise self._wrong(
                 "Neither an exchange nor a routing key is named.",

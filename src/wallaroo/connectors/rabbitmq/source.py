@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from wallaroo.network.schemes import scheme_problem
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
 
@@ -35,9 +36,8 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
     prefetch: int = PREFETCH
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("amqp://", "amqps://")):
-            what = "The url does not begin with amqp:// or amqps://."
-            raise self._wrong(what, "Write 'amqp://user:password@host:5672/'.")
+        if problem := scheme_problem(self.url, "amqp://user:password@host:5672/", "amqp", "amqps"):
+            raise self._wrong(*problem)
         if not self.queue:
             raise self._wrong("queue='' is not a name.", "Name the queue.")
         if not 1 <= self.prefetch <= U16_MAX:

@@ -13,6 +13,7 @@ from wallaroo.connectors.redis.output import (
     pack_entry,
     pack_field,
 )
+from wallaroo.network.schemes import scheme_problem
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -55,9 +56,8 @@ class RedisSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("redis://", "rediss://", "unix://")):
-            what = "The url does not begin with redis://, rediss:// or unix://."
-            raise self._wrong(what, "Write 'redis://host:6379/0'.")
+        if problem := scheme_problem(self.url, "redis://host:6379/0", "redis", "rediss", "unix"):
+            raise self._wrong(*problem)
         if sum(map(bool, (self.stream, self.hash, self.key))) != 1:
             raise self._wrong("stream, hash and key are three ways.", "Name one of them.")
         if self.value and not self.key:

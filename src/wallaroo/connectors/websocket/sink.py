@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from wallaroo.network.schemes import scheme_problem
 from wallaroo.network.tls import TLS
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.steps.kinds import Encoder
@@ -37,9 +38,8 @@ class WebSocketSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("ws://", "wss://")):
-            what = "The url does not begin with ws:// or wss://."
-            raise self._wrong(what, "Write 'ws://host:port/path'.")
+        if problem := scheme_problem(self.url, "ws://host:port/path", "ws", "wss"):
+            raise self._wrong(*problem)
 
     @property
     def target(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from wallaroo.network.schemes import scheme_problem
 from wallaroo.network.tls import TLS
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
@@ -41,9 +42,8 @@ class WebSocketSourceConfig(SourceConfig[Event]):
     tls: TLS | None = None
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("ws://", "wss://")):
-            what = "The url does not begin with ws:// or wss://."
-            raise self._wrong(what, "Write 'ws://host:port/path'.")
+        if problem := scheme_problem(self.url, "ws://host:port/path", "ws", "wss"):
+            raise self._wrong(*problem)
         if self.max_size < 1:
             raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
 
