@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict
 
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.durable.folders import is_store_url
 from wallaroo.errors import WallarooError
 from wallaroo.instrumentation.tuning import HUNG_S, Tuning
 from wallaroo.network.tls import TLS
@@ -157,7 +158,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "latency", _latency_of(self.latency))
-        if isinstance(self.checkpoint, str) and not self.store_url:
+        if isinstance(self.checkpoint, str) and not is_store_url(self.checkpoint):
             object.__setattr__(
                 self, "checkpoint", Path(self.checkpoint) if self.checkpoint else None
             )
@@ -184,8 +185,7 @@ class RunOptions:
     @property
     def store_url(self) -> str:
         """Return the URL of the checkpoint if it is in an object store, else an empty string."""
-        checkpoint = self.checkpoint
-        return checkpoint if isinstance(checkpoint, str) and "://" in checkpoint else ""
+        return self.checkpoint if isinstance(self.checkpoint, str) else ""
 
     def on(self, *, is_one_machine: bool) -> RunOptions:
         """Return the options with the host that they choose, by default or by name."""

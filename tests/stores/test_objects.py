@@ -160,7 +160,7 @@ def test_a_client_is_not_used_after_a_fork(place: Place, tmp_path: Path) -> None
 @pytest.mark.s3
 def test_files_in_folders_are_listed_by_their_whole_names(place: Place) -> None:
     """By them they are found to be superfluous, and are deleted."""
-    objects = CloudObjects(place.url)
+    objects = CloudObjects(f"{place.url}/files/of mine")
     for key in ("files/outbox/tcp-0/1.out", "files/deltas/2.delta", "images/3"):
         objects.put(key, b"content")
 

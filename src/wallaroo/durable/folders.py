@@ -55,3 +55,12 @@ def _foreign(path: Path, owner: int) -> PeerError:
         f"folder {path} belongs to another user (uid {owner}), who could change what is read from "
         f"it. Remove it, or choose another folder."
     )
+
+
+def is_store_url(place: str) -> bool:
+    """Return whether a checkpoint's place is an object store.
+
+    >>> is_store_url("s3://bucket/path"), is_store_url("state")
+    (True, False)
+    """
+    return "://" in place

@@ -327,7 +327,7 @@ def _prepared(
     try:
         if is_fresh or is_stale or (root / EMPTYING).exists():
             _reject_links(root)
-            _empty(root, owner, () if is_fresh else (SPOOL,) if is_stale else ())
+            _empty(root, owner, (SPOOL,) if is_stale and not is_fresh else ())
         identity = _identify(root, is_durable, stored.identity if stored else "")
         for folder in FOLDERS:
             make_private(root / folder, is_durable=is_durable)

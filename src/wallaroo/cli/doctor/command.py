@@ -35,10 +35,11 @@ from wallaroo.cli.doctor.machine import (
     memory_available,
     parse_ports,
 )
+from wallaroo.durable.folders import is_store_url
 from wallaroo.errors import PeerError
 from wallaroo.spark.jvm.cds_archive import find_archive
 from wallaroo.spark.jvm.preflight import WORKER_PYTHON, check_worker_python
-from wallaroo.state.store.objects import CloudObjects, is_store_url
+from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 

@@ -15,6 +15,7 @@ from typing import Any
 from wallaroo.api.application import Application
 from wallaroo.cli.terminal.options import seconds, whole
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.durable.folders import is_store_url
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
 from wallaroo.network.tls import TLS
@@ -30,7 +31,6 @@ from wallaroo.options import (
     RunOptions,
 )
 from wallaroo.sources.interface import FedBy
-from wallaroo.state.store.objects import is_store_url
 
 UNTIL_NOW = (
     "end when what the sources hold at the start is processed (Kafka, files, tables, streams, "

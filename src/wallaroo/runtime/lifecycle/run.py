@@ -205,12 +205,13 @@ class Run(RunHandle):
         standby = Standby(root, after_s, spec.meter, follower)
         spec.meter.enter(RunState.STANDBY)
         while (turn := standby.wait(self._signals.stop)) is not None:
+            leading = self._leading(turn)
             try:
-                opened = open_state(self._leading(turn), phases, stack, turn.after)
+                opened = open_state(leading, phases, stack, turn.after)
             except InUseError as reason:
                 standby.refused(reason)
                 continue
-            self._spec = replace(self._leading(turn), view_root=follower.close())
+            self._spec = replace(leading, view_root=follower.close())
             spec.meter.enter(RunState.STARTING)
             spec.meter.set_standby(None)
             return opened

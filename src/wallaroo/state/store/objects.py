@@ -71,15 +71,6 @@ class ObjectStore(Protocol):
         """
 
 
-def is_store_url(place: str) -> bool:
-    """Return whether a checkpoint's place is an object store.
-
-    >>> is_store_url("s3://bucket/path"), is_store_url("state")
-    (True, False)
-    """
-    return "://" in place
-
-
 class CloudObjects:
     """The objects below a URL of S3, Google Cloud Storage or Azure, by ``obstore``.
 
@@ -144,7 +135,7 @@ class CloudObjects:
         def read() -> list[str]:
             pages = self._api.list(self._store, prefix=f"{folder}/")
             paths = (each["path"] for page in pages for each in page)
-            return sorted(path.partition(f"{folder}/")[2] for path in paths)
+            return sorted(path.removeprefix(f"{folder}/") for path in paths)
 
         return self._asked(folder, read)
 

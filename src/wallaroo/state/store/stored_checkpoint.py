@@ -30,7 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wallaroo.durable.folders import make_private
+from wallaroo.durable.folders import is_store_url, make_private
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, WallarooError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
@@ -38,7 +38,7 @@ from wallaroo.state.log.commit_record import Commit, body_of, commit_of
 from wallaroo.state.log.commit_segments import encode_record
 from wallaroo.state.log.layout import OUTBOX, PLAN
 from wallaroo.state.log.storage import LocalStorage
-from wallaroo.state.store.objects import READERS, is_store_url
+from wallaroo.state.store.objects import READERS
 from wallaroo.state.store.records import (
     APART_BYTES,
     Head,
