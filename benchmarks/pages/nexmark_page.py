@@ -16,8 +16,9 @@ CODE, CPU, RATE = "lines of code", "CPU per event", "events/s"
 
 def markdown(reports: Iterable[tuple[str, dict[str, Any]]]) -> str:
     """Return what is between the page's marks; ``reports`` are (form, report)."""
-    by_name = {report["benchmark"]: report for _, report in reports}
-    return "\n\n".join(_section(by_name[name]) for name in BENCHMARKS if name in by_name)
+    ours = [report for _, report in reports if report["benchmark"] in BENCHMARKS]
+    ours.sort(key=lambda report: BENCHMARKS.index(report["benchmark"]))
+    return "\n\n".join(map(_section, ours))
 
 
 def _section(report: dict[str, Any]) -> str:
@@ -26,7 +27,7 @@ def _section(report: dict[str, Any]) -> str:
     figures = {each["name"]: Figure(**each) for each in report["figures"]}
     columns = [f"{host}: {what}" for host in hosts for what in ("us of CPU per event", RATE)]
     lines = [
-        f"### From {place}, {settings['events']:,} events",
+        f"### {len(settings['queries'])} queries from {place}, {settings['events']:,} events",
         "",
         f"{report['began']}. {Machine(**report['machine'])}.",
         "",
