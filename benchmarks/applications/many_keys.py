@@ -40,11 +40,10 @@ def key_of(event: tuple[int, int]) -> int:
 
 
 @wallaroo.state_computation(name="keep", state=Kept)
-def keep(event: tuple[int, int], kept: Kept) -> bytes | None:
+def keep(event: tuple[int, int], kept: Kept) -> None:
     """Add to the key's sum; nothing comes out."""
     kept.count += 1
     kept.total += event[1]
-    return None
 
 
 @wallaroo.encoder

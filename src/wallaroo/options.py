@@ -91,6 +91,9 @@ class RunOptions:
     """Tasks per stage at most; None: one per core."""
     min_workers: int = 1
     """On a cluster: hosts with which a run starts; it waits for them.  Fewer later stop nothing."""
+    replicas: int = 0
+    """On a cluster, with resident tasks: 1 keeps a current copy of each worker's state on another
+    one, which continues with it when the first one is lost."""
     batch_time_s: float = 1.0
     """How long a batch may take; a larger backlog is cut into batches of about this."""
     speed: float | None = None
@@ -192,7 +195,7 @@ class RunOptions:
         if isinstance(self.latency, Latency) or self.host is not None:
             return self
         is_quick = 0 < self.latency_s < MICRO_BATCH_LEAST_MS / 1e3
-        is_resident = is_one_machine or is_quick
+        is_resident = is_one_machine or is_quick or self.replicas > 0
         return replace(self, host=HostKind.RESIDENT if is_resident else HostKind.MICRO_BATCH)
 
     @property
@@ -255,6 +258,7 @@ class RunChanges(TypedDict, total=False):
     standby_after_s: float | None
     tasks: int | None
     min_workers: int
+    replicas: int
     batch_time_s: float
     speed: float | None
     rate_limit: float | None

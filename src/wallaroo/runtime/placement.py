@@ -14,7 +14,7 @@ host move to a host with an older copy of them, if there is one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from wallaroo.engine.blocks.keys import groups_of_task
@@ -51,6 +51,19 @@ class Copies:
         if held is None or batch - held > OLD:
             return 0.0
         return 1.0 if batch - held <= 1 else 0.5 * (1 - (batch - held - 1) / OLD)
+
+    def with_owned(self, owned: Mapping[str, Iterable[int]], batch: int) -> Copies:
+        """Return these and the newest copies, by worker, of the key groups that it owns."""
+        workers = self.by_worker.keys() | owned.keys()
+        return Copies(
+            {
+                worker: {
+                    **self.by_worker.get(worker, {}),
+                    **dict.fromkeys(owned.get(worker, ()), batch),
+                }
+                for worker in workers
+            }
+        )
 
 
 def tasks_for(requested: int, members: Iterable[Member], tasks_max: int) -> int:
@@ -102,6 +115,62 @@ def spread(
             chosen[task] = number
             free[number] -= 1
     return tuple(members[chosen[task]].host for task in range(tasks))
+
+
+def replicas(
+    hosts: tuple[str, ...],
+    key_groups: int,
+    members: tuple[Member, ...],
+    tasks_of: Callable[[tuple[Member, ...]], int],
+    copies: Copies,
+    batch: int,
+) -> tuple[tuple[int, ...], ...]:
+    """Return, by task, the key groups of which its host keeps a copy besides its own.
+
+    They are those that the host would own after the loss of any one other host, so that none of
+    them has to be read from the checkpoint then.  ``hosts`` are those of the tasks, ``tasks_of``
+    returns the number of tasks that some members run.
+
+    >>> trio = (Member("a", "a", 1), Member("b", "b", 1), Member("c", "c", 1))
+    >>> replicas(("a", "b", "c"), 6, trio, len, Copies({}), 0)
+    ((2,), (0, 1, 4, 5), (3,))
+    """
+    owned: dict[str, set[int]] = {member.host: set() for member in members}
+    for task, host in enumerate(hosts):
+        owned[host].update(range(*groups_of_task(task, len(hosts), key_groups)))
+    present = copies.with_owned({member.worker: owned[member.host] for member in members}, batch)
+    wanted: dict[str, set[int]] = {member.host: set() for member in members}
+    for lost in members:
+        rest = tuple(member for member in members if member != lost)
+        if not rest:
+            break
+        tasks = tasks_of(rest)
+        for task, host in enumerate(spread(tasks, key_groups, rest, present, batch)):
+            wanted[host].update(range(*groups_of_task(task, tasks, key_groups)))
+    shares_by_task: list[tuple[int, ...]] = [()] * len(hosts)
+    for host, groups in wanted.items():
+        tasks_there = [task for task, name in enumerate(hosts) if name == host]
+        copied = sorted(groups - owned[host])
+        for number, task in enumerate(tasks_there):
+            first, end = groups_of_task(number, len(tasks_there), len(copied))
+            shares_by_task[task] = tuple(copied[first:end])
+    return tuple(shares_by_task)
+
+
+class Replicas:
+    """The copies that hosts keep of others' key groups, from the first one that is complete.
+
+    ``by_task``: as `replicas` returns them.
+    """
+
+    def __init__(self, by_task: tuple[tuple[int, ...], ...]):
+        self._by_task = by_task
+        self.groups_by_worker: dict[str, tuple[int, ...]] = {}
+
+    def note(self, task: int, worker: str) -> None:
+        """Note that a task has brought its copy up to date."""
+        copied = {*self.groups_by_worker.get(worker, ()), *self._by_task[task]}
+        self.groups_by_worker[worker] = tuple(sorted(copied))
 
 
 class Ownership:

@@ -109,7 +109,12 @@ class SparkHost(Generic[SomeWork]):
             batches.setup.deployment,
             batches.setup.plan.key_groups,
             Placement(
-                self.is_local, options.tasks, options.is_sticky, are_resident, options.min_workers
+                self.is_local,
+                options.tasks,
+                options.is_sticky,
+                are_resident,
+                options.min_workers,
+                options.replicas > 0,
             ),
             cleaner,
             batches.empty_job,

@@ -132,6 +132,16 @@ def _add_batches(add: Callable[..., Any]) -> None:
         help="on a cluster: begin once N workers have joined (default: %(default)s)",
     )
     add(
+        "--replicas",
+        type=int,
+        choices=(0, 1),
+        default=0,
+        help=(
+            "on a cluster with --host resident: 1 keeps a current copy of each worker's state on "
+            "another one, which continues at once when it is lost (default: %(default)s)"
+        ),
+    )
+    add(
         "--batch-time",
         type=seconds,
         default=1.0,
@@ -363,6 +373,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         standby_after_s=options.standby_after if options.standby else None,
         tasks=options.tasks,
         min_workers=options.min_workers,
+        replicas=options.replicas,
         batch_time_s=options.batch_time,
         speed=options.speed,
         rate_limit=options.rate_limit,

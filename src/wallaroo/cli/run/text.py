@@ -320,6 +320,10 @@ def _errors(errors: tuple[ErrorCount, ...]) -> Table:
     return table
 
 
+def _copied(worker: WorkerStatus) -> str:
+    return f" + {len(worker.replica_groups)} copied" if worker.replica_groups else ""
+
+
 def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
     """Return the table of workers and the key groups whose state is in their views."""
     table = empty_table(
@@ -332,7 +336,7 @@ def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
             Text(worker.host),
             f"{worker.cores}",
             f"{worker.tasks}",
-            f"{len(worker.key_groups)}",
+            f"{len(worker.key_groups)}{_copied(worker)}",
             ranges,
         )
     if len(workers) > shown:

@@ -144,6 +144,7 @@ class WorkerStatus:
     tasks: int  # tasks that it ran in the last batch, all levels
     # key groups that its tasks worked on last: their state is in its view
     key_groups: tuple[int, ...]
+    replica_groups: tuple[int, ...] = ()  # key groups of other workers that it keeps a copy of
 
 
 @dataclass(frozen=True, slots=True)

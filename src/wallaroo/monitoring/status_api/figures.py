@@ -480,6 +480,9 @@ _OF_WORKERS = (
            _worker(lambda worker: worker.cores)),
     Figure("worker_key_groups", "", "Key groups that a worker works on.", Kind.GAUGE, _WORKER,
            _worker(lambda worker: len(worker.key_groups))),
+    Figure("worker_replica_key_groups", "", "Key groups of other workers that a worker keeps a "
+           "copy of.", Kind.GAUGE, _WORKER, _worker(lambda worker: len(worker.replica_groups)),
+           "with --replicas 1"),
     Figure("worker_busy", "seconds", "Time a worker spent in tasks.", Kind.COUNTER, _WORKER,
            _load(lambda load: load.busy_seconds)),
     Figure("workers_killed", "", "Worker processes that were killed from outside.", Kind.COUNTER,

@@ -32,6 +32,7 @@ class Welcome:
     job: BatchJob  # without input: the common part of all epochs
     addresses: tuple[Address, ...]  # by task
     pem: Pem | None = None  # with which tasks listen; None: without TLS
+    replicas: tuple[tuple[int, ...], ...] = ()  # by task: key groups that it keeps a copy of
 
 
 @pickled_by_values

@@ -108,10 +108,12 @@ class ResidentTasks:
         """Return the endpoint to which tasks connect."""
         return self._listener.endpoint
 
-    def welcome(self, common: BatchJob, look: Callable[[], None]) -> None:
+    def welcome(
+        self, common: BatchJob, look: Callable[[], None], replicas: tuple[tuple[int, ...], ...] = ()
+    ) -> None:
         """Wait until all tasks have connected to the driver and to each other.
 
-        ``look`` raises if they cannot connect any more.
+        ``look`` raises if they cannot connect any more; ``replicas`` is the `Welcome`'s.
         """
         addresses: dict[int, Address] = {}
         until = time.monotonic() + START_S
@@ -130,7 +132,7 @@ class ResidentTasks:
             addresses[hello.index] = hello.address
         self._listener.close()  # a task that comes later is of no use
         ordered = tuple(addresses[index] for index in range(self.count))
-        self._send_all(pickle.dumps(Welcome(common, ordered, self._pem)))
+        self._send_all(pickle.dumps(Welcome(common, ordered, self._pem, replicas)))
         self._gather()
 
     def _receive_hello(self, connection: socket.socket) -> None:

@@ -11,7 +11,7 @@ import math
 import pickle
 import select
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from wallaroo.dataflow.plan.model import Plan
@@ -35,6 +35,7 @@ from wallaroo.runtime.resident.messages import (
     Hello,
     Welcome,
 )
+from wallaroo.runtime.resident.replica import REPLICA_NOTE, Replica
 from wallaroo.runtime.resident.resident_state import ResidentState
 from wallaroo.runtime.resident.view_refresh import Views
 from wallaroo.runtime.tasks.job import BatchJob, plan_of, worker_name
@@ -62,7 +63,8 @@ def serve(endpoint: DriverEndpoint, index: int) -> None:
                 welcome: Welcome = pickle.loads(receive(driver))
                 listener.secure(welcome.pem)
                 mesh = Mesh(connected_tasks(welcome, index, listener))
-            task = ResidentTask(index, welcome.job, mesh)
+            replica = welcome.replicas[index] if welcome.replicas else ()
+            task = ResidentTask(index, welcome.job, mesh, replica)
             try:
                 _serve(driver, task)
             finally:
@@ -112,13 +114,18 @@ def _serve(driver: socket.socket, task: ResidentTask) -> None:
 
 
 class ResidentTask:
-    """A task that runs its part of each epoch; ``common`` is a batch without input."""
+    """A task that runs its part of each epoch; ``common`` is a batch without input.
 
-    def __init__(self, index: int, common: BatchJob, mesh: Mesh):
+    ``replica`` are the key groups of other hosts that it keeps a copy of.
+    """
+
+    def __init__(self, index: int, common: BatchJob, mesh: Mesh, replica: Sequence[int] = ()):
         self._index = index
         self._common = common
         self._mesh = mesh
         self._state: ResidentState | None = None
+        self._replica: Replica | None = None
+        self._replica_groups = replica
         self._caught_up = CatchUp()
         self._located: dict[Key, tuple[int, bytes]] = {}
         self._ahead: tuple[Ahead, Given] | None = None
@@ -146,8 +153,15 @@ class ResidentTask:
         if self._index >= _width(job, last):
             return ()
         reports = tuple(run_level(job, last, self._index, received, self._opened, math.inf))
+        self._note_replica(reports)
         trace_point("task.ran")
         return reports
+
+    def _note_replica(self, reports: Iterable[TaskReport]) -> None:
+        held = self._replica.newly_held() if self._replica is not None else None
+        if held is not None:
+            for report in reports:
+                report.notes[REPLICA_NOTE] = float(held)
 
     def _taken_ahead(self, epoch: Epoch) -> tuple[bool, Given]:
         """Return whether level 0 was run ahead for this epoch, and its blocks."""
@@ -164,6 +178,8 @@ class ResidentTask:
             if job.state_level >= 0:
                 state = self._lasting(plan)
                 self._caught_up = state.begin(job.batch, committed)
+                if self._replica is not None:
+                    self._replica.follow(committed.batch)
         except WallarooError as error:
             return self._failed(error)
         except Exception as error:  # noqa: BLE001  # the task's error boundary
@@ -184,6 +200,14 @@ class ResidentTask:
                 deployment.tuning,
             )
             self._state = ResidentState(views)
+            if self._replica_groups:
+                self._replica = Replica(
+                    deployment.view_folder(),
+                    plan.key_groups,
+                    self._replica_groups,
+                    deployment.storage,
+                    deployment.tuning.refresh_s,
+                )
         return self._state
 
     def _made(self, plan: Plan) -> TaskState:
@@ -230,6 +254,8 @@ class ResidentTask:
     def close(self) -> None:
         """Release the state and the connections."""
         self._mesh.close()
+        if self._replica is not None:
+            self._replica.close()
         if self._state is not None:
             self._state.release()
 

@@ -29,7 +29,7 @@ from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import WallarooError
 from wallaroo.monitoring.metrics.status import WorkerStatus
-from wallaroo.runtime.placement import Member, spread, tasks_for
+from wallaroo.runtime.placement import Member, Replicas, replicas, spread, tasks_for
 from wallaroo.runtime.rebalance import Move
 from wallaroo.runtime.tasks.job import BatchJob, Deployment, worker_name
 from wallaroo.spark.cluster.excluded_hosts import ExcludedHosts
@@ -59,6 +59,7 @@ class Placement:
     # whether tasks stay, each with a core of its own, and exchange blocks without Spark
     are_resident: bool = False
     members_min: int = 1  # a start waits for so many hosts
+    has_replicas: bool = False  # whether hosts keep copies of others' key groups
 
 
 class Cluster:
@@ -141,6 +142,23 @@ class Cluster:
     def _prepare(self, layout: Layout) -> None:
         if not self._place.are_resident:
             layout.prepare()
+
+    def replicas(self, layout: Layout | None) -> tuple[tuple[int, ...], ...]:
+        """Return, by task, the key groups of which its host is to keep a copy from now on."""
+        groups: tuple[tuple[int, ...], ...] = ()
+        with self._lock:
+            membership = self._membership
+            if self._place.has_replicas and layout is not None:
+                groups = replicas(
+                    layout.hosts,
+                    self._key_groups,
+                    membership.members,
+                    self._tasks_of,
+                    membership.ownership.copies,
+                    self._state_job().committed,
+                )
+            membership.replicas = Replicas(groups)
+        return groups
 
     def batch_done(
         self, job: BatchJob, reports: Iterable[TaskReport], seconds: float

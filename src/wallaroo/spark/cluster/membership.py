@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.monitoring.metrics.status import WorkerStatus
-from wallaroo.runtime.placement import Member, Ownership
+from wallaroo.runtime.placement import Member, Ownership, Replicas
 from wallaroo.runtime.rebalance import Move, MoveMeter
+from wallaroo.runtime.resident.replica import REPLICA_NOTE
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.cluster.executors import ExecutorHost
 
@@ -24,6 +25,7 @@ class Membership:
         self.members: tuple[Member, ...] = ()
         self.seen: dict[str, ExecutorHost] = {}  # the members' hosts, by name
         self.ownership = Ownership(key_groups)
+        self.replicas = Replicas(())
         self.moves = MoveMeter(key_groups)
         # owners of key groups when all tasks last ran where they were preferred
         self._settled: dict[int, str] = {}
@@ -66,6 +68,11 @@ class Membership:
         level = max(job.state_level, 0)
         workers = {report.task: report.worker for report in reports if report.level == level}
         self.ownership.ran(job.tasks, workers, job.committed)
+        for report in reports:
+            if REPLICA_NOTE in report.notes:
+                self.replicas.note(report.task, report.worker)
+        for worker, groups in self.replicas.groups_by_worker.items():
+            self.ownership.warmed(worker, groups, job.committed)
         self._tasks_by_worker = Counter(report.worker for report in reports)
         return workers
 
@@ -96,6 +103,7 @@ class Membership:
                 cores=member.cores,
                 tasks=self._tasks_by_worker.get(member.worker, 0),
                 key_groups=groups.get(member.worker, ()),
+                replica_groups=self.replicas.groups_by_worker.get(member.worker, ()),
             )
             for member in self.members
         ]

@@ -17,7 +17,7 @@ from typing import Any
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.network.reachability import why_unreachable
-from wallaroo.options import RunOptions
+from wallaroo.options import HostKind, RunOptions
 from wallaroo.sources.chain import ChainSourceConfig
 from wallaroo.spark.jvm.settings import is_local
 
@@ -47,6 +47,7 @@ def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = F
         return
     check_master(options.master)
     _check_min_workers(options)
+    _check_replicas(options)
     if options.master.startswith("spark://"):
         check_reachable(options.master)
     check_java(os.environ)
@@ -82,6 +83,25 @@ def _check_min_workers(options: RunOptions) -> None:
         what = f"{options.min_workers} workers were asked for, and {options.master} is one process."
         fix = "Leave it out, or give the --master of a cluster."
         raise PipelineError(Problem("--min-workers", "", what, fix))
+
+
+def _check_replicas(options: RunOptions) -> None:
+    """Raise PipelineError if there can be no copies of state on other hosts."""
+    if not options.replicas:
+        return
+    if options.replicas != 1:
+        fix = "Give 1, or leave it out."
+        raise PipelineError(
+            Problem("--replicas", "", f"must be 0 or 1, got {options.replicas}.", fix)
+        )
+    if is_local(options.master):
+        what = f"copies on other workers were asked for, and {options.master} is one process."
+        fix = "Leave it out, or give the --master of a cluster."
+        raise PipelineError(Problem("--replicas", "", what, fix))
+    if options.host == HostKind.MICRO_BATCH:
+        what = "copies are kept by resident tasks, and the micro-batch host has none."
+        fix = "Give --host resident (or --latency below half a second), or leave it out."
+        raise PipelineError(Problem("--replicas", "", what, fix))
 
 
 def check_reachable(master: str, within_s: float = MASTER_S_MAX) -> None:

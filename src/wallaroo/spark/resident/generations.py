@@ -80,7 +80,8 @@ class Generations:
             tasks = ResidentTasks(self._meeting_point(self._number), count)
             job = ResidentJob(self._session.context, tasks.endpoint, count, layout)
             self._current = _Generation(tasks, job, members)
-            tasks.welcome(empty_job(count).without_output(), self._look_at_start)
+            common = empty_job(count).without_output()
+            tasks.welcome(common, self._look_at_start, self._cluster.replicas(layout))
         return self._current.tasks
 
     def _look_at_start(self) -> None:
