@@ -57,7 +57,7 @@ def application_setup(args: list[str]) -> object:
     name, host, port = wallaroo.tcp_parse_input_addrs(args)[0]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
     events = wallaroo.source("Events", wallaroo.TCPSourceConfig(name, host, port, decode_event))
-    pipeline = (
+    pipeline: wallaroo.Pipeline[bytes] = (
         events.key_by(key_of)
         .to(keep)
         .to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_nothing))

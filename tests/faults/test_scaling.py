@@ -42,6 +42,18 @@ def test_growing_and_shrinking_under_load_loses_nothing(  # type: ignore[no-unty
     assert re.search(r"worker-2 left: key groups moved: 64 of 128", said)
 
 
+@pytest.mark.long
+def test_a_killed_worker_with_copies_elsewhere_loses_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = VerifyOptions("sequence", Sequence, seed=8, rate=300, host=HostKind.RESIDENT)
+    changes = ("kill", "revive", "kill", "revive")
+    result = verify_scaling(options, tmp_path, changes, workers=2, replicas=1)
+    assert result.is_clean, result.text()
+    assert result.events > 1000
+    assert capsys.readouterr().err.count("change") == 4
+
+
 def test_the_walk_over_all_pairs_stays_between_its_bounds() -> None:
     walk = every_pair(1, 5, 3)
     assert len(set(pairwise(walk))) == 16

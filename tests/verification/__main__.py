@@ -76,6 +76,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="with --changes and --deeds partition: workers at the start (default: %(default)s)",
     )
+    parser.add_argument(
+        "--replicas",
+        type=int,
+        choices=(0, 1),
+        default=0,
+        help="with --changes: as in `wallaroo run` (default: %(default)s)",
+    )
     parser.set_defaults(handler=verification_command)
     return parser
 
@@ -145,7 +152,14 @@ def _verify(chosen: VerifyOptions, folder: Path, options: argparse.Namespace) ->
     if Fault.PARTITION in options.faults:
         return verify_partitions(chosen, folder, options.workers, options.quiet)
     if options.changes:
-        return verify_scaling(chosen, folder, options.changes, options.workers, options.quiet)
+        return verify_scaling(
+            chosen,
+            folder,
+            options.changes,
+            options.workers,
+            options.quiet,
+            replicas=options.replicas,
+        )
     return verify(chosen, folder, options.quiet, options.receiver or "")
 
 

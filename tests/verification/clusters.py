@@ -34,10 +34,11 @@ def verify_scaling(
     workers: int,
     is_quiet: bool = False,
     cores: int = 1,
+    replicas: int = 0,
 ) -> Result:
     """Verify one application in ``folder`` on a cluster that changes.
 
-    Workers have ``cores`` cores each.
+    Workers have ``cores`` cores each; ``replicas`` as in `wallaroo run`.
     """
     output = folder / "output"
     say = reporter(is_quiet)
@@ -47,6 +48,8 @@ def verify_scaling(
         LocalCluster.start(folder / "cluster", workers, cores=cores) as cluster,
     ):
         on_cluster = ("--master", cluster.url, *ON_CLUSTER, "--batch-time", "0.5")
+        if replicas:
+            on_cluster += ("--replicas", str(replicas))
         kinds = (Kind.WORKER, Kind.DRIVER, Kind.INGRESS, Kind.EGRESS)
         chosen = replace(options, kinds=kinds, run_options=on_cluster)
         verification = Verification(

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.blocks.shares import shares
-from wallaroo.runtime.placement import Copies, Member, Ownership, spread, tasks_for
+from wallaroo.runtime.placement import (
+    Copies,
+    Member,
+    Ownership,
+    Replicas,
+    replicas,
+    spread,
+    tasks_for,
+)
 
 GROUPS = 128
 
@@ -107,3 +115,35 @@ def test_ownership_knows_who_has_what_and_where_copies_are() -> None:
     ownership.ran(2, {0: "two", 1: "two"}, 6)
     assert ownership.by_worker() == {"two": tuple(range(8))}
     assert ownership.copies.warmth("one", 0, 7) > 0
+
+
+@given(st.integers(2, 6), st.integers(1, 4))
+def test_after_the_loss_of_any_host_the_others_hold_all_that_they_get(
+    count: int, cores: int
+) -> None:
+    members = hosts(count, cores)
+    before = spread(count * cores, GROUPS, members, Copies({}), 0)
+    owned = held_by(before, members, 9)
+    copied = replicas(before, GROUPS, members, lambda rest: len(rest) * cores, Copies({}), 9)
+    held = {member.host: set(owned.by_worker[member.worker]) for member in members}
+    for task, groups in enumerate(copied):
+        assert held[before[task]].isdisjoint(groups)
+        held[before[task]] |= set(groups)
+    for lost in members:
+        rest = tuple(member for member in members if member is not lost)
+        copies = Copies({member.worker: dict.fromkeys(held[member.host], 9) for member in rest})
+        after = owners(spread(len(rest) * cores, GROUPS, rest, owned, 10))
+        assert all(group in held[host] for group, host in after.items())
+        assert all(copies.warmth(f"worker-{host[4:]}", group, 10) for group, host in after.items())
+
+
+def test_a_single_host_copies_nothing() -> None:
+    assert replicas(("host0",) * 2, GROUPS, hosts(1), lambda rest: 2, Copies({}), 0) == ((), ())
+
+
+def test_copies_count_once_a_task_has_filled_them() -> None:
+    kept = Replicas(((4, 5), (0, 1)))
+    assert kept.groups_by_worker == {}
+    kept.note(0, "one")
+    kept.note(0, "one")
+    assert kept.groups_by_worker == {"one": (4, 5)}

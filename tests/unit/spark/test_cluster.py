@@ -184,3 +184,21 @@ def test_a_host_that_comes_later_and_failed_at_a_task_is_excluded_before_the_nex
     again: Any = cluster.layout(2)
     assert again is not layout
     assert again.hosts == ("a", "b")
+
+
+def test_copies_are_kept_as_long_as_a_generation_of_tasks(cluster: Cluster) -> None:
+    object.__setattr__(cluster._place, "has_replicas", True)
+    layout: Any = cluster.layout(2)
+    assert cluster.replicas(layout) == ((2, 3), (0, 1))
+    reports = [TaskReport(0, task, "x", {}, worker=f"worker-{'ab'[task]}") for task in range(2)]
+    reports[0].notes["replica"] = 1.0
+    cluster.batch_done(JOB, reports, 0.1)
+    copied = {worker.name: worker.replica_groups for worker in cluster.status()}
+    assert copied == {"worker-a": (2, 3), "worker-b": ()}
+    cluster.replicas(layout)
+    assert {worker.replica_groups for worker in cluster.status()} == {()}
+
+
+def test_without_the_option_no_copies_are_kept(cluster: Cluster) -> None:
+    layout: Any = cluster.layout(2)
+    assert cluster.replicas(layout) == ()

@@ -148,6 +148,12 @@ def test_the_table_shows_several_workers_with_their_key_groups_and_what_moved() 
     assert row(text, "key groups moved") == MOVED
 
 
+def test_the_table_shows_of_how_many_key_groups_a_worker_has_copies() -> None:
+    workers = (replace(WORKERS[0], replica_groups=(85, 86)), WORKERS[1])
+    text = screen(replace(STATUS, workers=workers, moved=MOVED))
+    assert row(text, "worker-1") == "worker-1 127.0.0.2 2 4 85 + 2 copied 0-84"
+
+
 def test_the_table_of_one_worker_shows_no_workers_but_what_moved_to_it() -> None:
     text = screen(replace(STATUS, workers=WORKERS[:1], moved=MOVED))
     assert "worker-1" not in text

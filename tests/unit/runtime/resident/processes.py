@@ -77,6 +77,10 @@ class Hosts:
     def tasks_max(self) -> int:
         return sum(member.cores for member in self.members)
 
+    def replicas(self, layout: None) -> tuple[tuple[int, ...], ...]:
+        """No copies."""
+        return ()
+
     def layout(self, tasks: int) -> None:
         """Anywhere."""
 

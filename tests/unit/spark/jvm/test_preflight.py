@@ -13,6 +13,7 @@ import pytest
 
 import wallaroo
 from wallaroo.errors import PeerError, PipelineError
+from wallaroo.options import RunOptions
 from wallaroo.spark.jvm.preflight import (
     check_java,
     check_master,
@@ -195,6 +196,17 @@ def test_workers_are_not_waited_for_on_one_machine() -> None:
         PipelineError, match=r"--min-workers: 2 workers .* local\[\*\] is one process"
     ):
         wallaroo.run(application(), min_workers=2)
+
+
+def test_copies_need_other_workers_and_tasks_that_stay() -> None:
+    app = application()
+    with pytest.raises(PipelineError, match=r"--replicas: copies .* local\[\*\] is one process"):
+        wallaroo.run(app, replicas=1)
+    with pytest.raises(PipelineError, match="--replicas: must be 0 or 1, got 2"):
+        wallaroo.run(app, replicas=2, master="spark://one:7077")
+    with pytest.raises(PipelineError, match=r"the micro-batch host has none.*--host resident"):
+        wallaroo.run(app, replicas=1, master="spark://one:7077", host="micro-batch")
+    assert RunOptions(replicas=1).on(is_one_machine=False).is_resident
 
 
 def test_a_port_for_acknowledgements_of_an_unknown_source_is_refused_with_the_known_names() -> None:
