@@ -40,7 +40,8 @@ export class Workers {
       h("span", {}, h("span", { class: "swatch", style: { background: color(place) } }), one.name),
       one.host, whole(one.cores), count(one.events),
       percent(Math.min(1, one.busy / Math.max(1, one.cores))), whole(one.tasks),
-      h("span", { class: "wrap" }, `${one.key_groups.length}: ${ranges(one.key_groups)}`),
+      h("span", { class: "wrap" }, `${one.key_groups.length}: ${ranges(one.key_groups)}`
+        + (one.replica_groups?.length ? `; copies of ${one.replica_groups.length}` : "")),
     ]), "No worker yet.");
   }
 
