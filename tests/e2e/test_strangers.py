@@ -26,6 +26,7 @@ from tests.strangers import CHUNK, RPC_RESPONSE, STREAM, answers_of, as_stranger
 from wallaroo.cli.application.targets import as_target
 from wallaroo.errors import PeerError
 from wallaroo.monitoring.status_api.discovery import RunRecord, running
+from wallaroo.processes.idle_workers import FOLDER
 from wallaroo.spark.local_cluster import LocalCluster
 
 pytestmark = [
@@ -77,6 +78,10 @@ class Victim:
     log: Path
     record: RunRecord
     roots: list[psutil.Process]  # it, and the daemons of the cluster
+
+    @property
+    def is_on_cluster(self) -> bool:
+        return len(self.roots) > 1
 
     def ask(self, path: str) -> str:
         """Return what its status server answers."""
@@ -183,27 +188,71 @@ def test_strangers_who_hold_connections_to_sparks_ports_do_not_stop_the_run(
         assert victim.process.is_running(), victim.log.read_text()
 
 
-def _workers(run: psutil.Process) -> list[psutil.Process]:
-    """Return the Python workers of a run on this machine."""
-    for process in run.children(recursive=True):
+DAEMONS = {"wallaroo.spark.session.worker_daemon", "pyspark.daemon"}
+
+
+def _workers(victim: Victim) -> list[psutil.Process]:
+    """Return the Python workers of a run, and their daemon's, on this machine."""
+    for process in (one for root in victim.roots for one in root.children(recursive=True)):
         with suppress(psutil.Error):  # one that ends meanwhile
-            if "wallaroo.spark.session.worker_daemon" in process.cmdline() and process.children():
+            if DAEMONS & set(process.cmdline()) and process.children():
                 return list(process.children())
     return []
+
+
+def _is_reported(victim: Victim, kill: Callable[[], str], eventually: Callable[..., None]) -> None:
+    """Require that a worker's death is a line, in the status and a metric, and the run resumes."""
+    count = victim.status()["workers_killed"] + 1
+    before = len(victim.log.read_text())
+    line = kill()
+    eventually(lambda: line in victim.log.read_text()[before:], "the log has a line")
+    eventually(lambda: victim.status()["workers_killed"] == count, "the status, too")
+    assert f"wallaroo_workers_killed_total {count}.0\n" in victim.ask("/metrics")
+    done = victim.status()["events_done"]
+    eventually(lambda: victim.status()["events_done"] > done, "it continues")
+    assert victim.status()["workers_killed"] == count
 
 
 def test_a_killed_worker_is_a_line_in_the_log_in_the_status_and_a_metric(
     victim: Victim, eventually: Callable[..., None]
 ) -> None:
-    if len(victim.roots) > 1:
-        pytest.skip("workers of a cluster are children of Spark's own daemon")
-    before = victim.status()
-    worker = _workers(victim.process)[0]
-    worker.kill()
-    line = f"worker process {worker.pid} was killed (signal 9); its tasks run again"
-    eventually(lambda: line in victim.log.read_text(), "the log says it")
-    count = before["workers_killed"] + 1
-    eventually(lambda: victim.status()["workers_killed"] == count, "the status, too")
-    assert f"wallaroo_workers_killed_total {count}.0\n" in victim.ask("/metrics")
-    done = victim.status()["events_done"]
-    eventually(lambda: victim.status()["events_done"] > done, "it continues")
+    if victim.is_on_cluster:
+        pytest.skip("the next test has more to ask of a cluster")
+
+    def kill() -> str:
+        worker = _workers(victim)[0]
+        worker.kill()
+        return f"worker process {worker.pid} was killed (signal 9); its tasks run again"
+
+    _is_reported(victim, kill, eventually)
+
+
+@pytest.mark.parametrize("is_idle", [True, False], ids=["idle", "at work"])
+def test_a_killed_worker_of_a_cluster_is_reported_whether_it_is_idle_or_at_work(
+    victim: Victim, is_idle: bool, eventually: Callable[..., None]
+) -> None:
+    if not victim.is_on_cluster:
+        pytest.skip("on one machine the workers' daemon reports all deaths")
+    (host,) = victim.status()["workers"]
+    line = (
+        f"an idle worker process on {host['name']} was killed; another one takes its place"
+        if is_idle
+        else "was killed, or has ended; its tasks run again"
+    )
+
+    def kill() -> str:
+        """Kill a worker while it has a task, or none, as the files in its folder state."""
+        end_s = time.monotonic() + START_S_MAX
+        while time.monotonic() < end_s:
+            for worker in _workers(victim):
+                with suppress(psutil.NoSuchProcess):
+                    worker.suspend()
+                    mark = Path(worker.cwd(), FOLDER, str(worker.pid))
+                    if mark.exists() == is_idle:
+                        worker.kill()
+                        return line
+                    worker.resume()
+            time.sleep(0.01)
+        pytest.fail("no such worker in time")
+
+    _is_reported(victim, kill, eventually)

@@ -5,7 +5,8 @@ Where it runs: Spark's daemon and driver.
 On this machine Spark's daemon, the workers' parent, writes a line about each killed worker to its
 stderr, which the driver reads.  A worker that the daemon kills itself, because Spark no longer
 needs it, is not counted, nor are those that end with the daemon.  On a cluster, whose daemons are
-Spark's own, the driver reads of it in the log of Spark's scheduler, without process and signal.
+Spark's own, the driver reads of it in the log of Spark's scheduler, without process and signal,
+and of one that had no task in the next report from its host (`idle_workers`).
 """
 
 from __future__ import annotations
@@ -93,6 +94,13 @@ def note_loss(host: str) -> None:
     """Log and count a worker of a cluster that was killed, or ended its process."""
     _log.warning("a worker process on %s was killed, or has ended; its tasks run again", host)
     _killed.append(host)
+
+
+def note_idle_deaths(worker: str, count: int) -> None:
+    """Log and count processes of a cluster's worker that were killed between two tasks."""
+    for _ in range(count):
+        _log.warning("an idle worker process on %s was killed; another one takes its place", worker)
+        _killed.append(worker)
 
 
 def killed() -> int:

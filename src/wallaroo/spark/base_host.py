@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
 from wallaroo.options import RunOptions
+from wallaroo.processes.idle_workers import as_task
 from wallaroo.processes.killed_workers import killed
 from wallaroo.runtime.batch.admission import Admission
 from wallaroo.runtime.batch.batches import Batches
@@ -39,10 +40,13 @@ class Work:
 SomeWork = TypeVar("SomeWork", bound=Work)
 
 
-def _import_application(deployment: Deployment, rows: Iterable[object]) -> None:
+def _import_application(
+    deployment: Deployment, index: int, rows: Iterable[object]
+) -> Iterator[object]:
     list(rows)  # unread rows keep Spark from using this process again
     plan_of(deployment)
     time.sleep(WARM_TASK_S)
+    yield from ()
 
 
 class SparkHost(Generic[SomeWork]):
@@ -97,7 +101,9 @@ class SparkHost(Generic[SomeWork]):
         tasks = context.defaultParallelism
         try:
             rows = context.parallelize(range(tasks), tasks)
-            rows.foreachPartition(partial(_import_application, deployment))
+            rows.mapPartitionsWithIndex(
+                partial(as_task, partial(_import_application, deployment))
+            ).collect()
         except GONE as error:
             raise failure_of(None, error) from error
 

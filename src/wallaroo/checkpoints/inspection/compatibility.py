@@ -14,7 +14,15 @@ from pathlib import Path
 from wallaroo.checkpoints.inspection.outbox import may_wait
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.trial import versions_in
-from wallaroo.dataflow.plan.json import Comparison, Verdict, abandoned, compare, dumps, with_old_ids
+from wallaroo.dataflow.plan.json import (
+    Comparison,
+    Verdict,
+    abandoned,
+    compare,
+    dumps,
+    lasting,
+    with_old_ids,
+)
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.schemas import (
     Fate,
@@ -42,10 +50,15 @@ class PlanFinding:
     comparison: Comparison
     plan: Plan  # with the checkpoint's ids of its sinks
     text: str  # the plan's JSON, to be written beside the checkpoint
-    can_drop: bool = True  # whether a run may continue without the parts that do not fit
+    lasting: str = ""  # a clause on what differs and can never be dropped
     dropped: frozenset[str] = frozenset()  # state steps whose state would be abandoned
     # by step, if objects were stored under another schema
     fates: dict[str, tuple[Fate, ...]] = field(default_factory=dict)
+
+    @property
+    def can_drop(self) -> bool:
+        """Return whether a run may continue without the parts that do not fit."""
+        return not self.lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +91,20 @@ def require_compatible(root: Path, plan: Plan, allow_incompatible: bool) -> None
 
 
 def check_compatibility(
-    checkpoint: Checkpoint, plan: Plan, allow_incompatible: bool
+    checkpoint: Checkpoint,
+    plan: Plan,
+    allow_incompatible: bool,
+    check_others: Callable[[], None] = lambda: None,
 ) -> Compatibility:
     """Compare the plans, and write the new one beside the checkpoint.
 
     Raises CheckpointError, before anything is touched, if the application does not fit and dropping
-    the parts that do not was not allowed.
+    the parts that do not was not allowed.  ``check_others`` raises the errors that only a plan that
+    fits can have.
     """
     finding = _compared(checkpoint.root, checkpoint.commits, checkpoint.id, plan)
     compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
+    check_others()
     checkpoint.owner.require()
     checkpoint.storage.publish(PLAN, with_checksum(finding.text))
     return compatibility
@@ -122,7 +140,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
             return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), ours.plan, text)
         comparison = compare(old, text, ours.unclear, waits)
         after = json.loads(text)
-        has_same_groups = before["key_groups"] == after["key_groups"]
+        remains = lasting(before, after)
         lost = abandoned(old, text)
     except FileNotFoundError:
         return _without_plan(root, commits, waits, plan)
@@ -143,7 +161,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
     text = dumps(ours.plan, ours.gone, schemas)
     plan = with_evolution(ours.plan, schemas)
     found = fates_of(before, after)
-    return PlanFinding(last, comparison, plan, text, has_same_groups, dropped, found)
+    return PlanFinding(last, comparison, plan, text, remains, dropped, found)
 
 
 def _without_plan(
@@ -204,4 +222,4 @@ def way_on(finding: PlanFinding) -> str:
     """Return a clause on whether ``--allow-incompatible`` helps."""
     if finding.can_drop:
         return "--allow-incompatible continues and drops exactly what is listed here"
-    return "the number of key groups cannot change"
+    return finding.lasting

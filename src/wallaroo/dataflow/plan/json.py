@@ -194,6 +194,16 @@ def abandoned(old: str, new: str) -> frozenset[str]:
     )
 
 
+def lasting(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Return a clause on the difference without which no run can continue; "" if there is none."""
+    if before["key_groups"] != after["key_groups"]:
+        return "the number of key groups cannot change"
+    for name, now in after["sources"].items():
+        if now["kind"] != before["sources"].get(name, now)["kind"]:
+            return f"source '{name}' cannot become one of another kind under its name"
+    return ""
+
+
 def compare(
     old: str,
     new: str,
@@ -255,7 +265,8 @@ def _sources(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
         elif now["kind"] != was["kind"]:
             yield (
                 f"Source '{name}' was a {was['kind']} source and is a {now['kind']} source now: "
-                f"their positions do not compare."
+                f"their positions do not compare. Name the new one otherwise: it begins at its own "
+                f"beginning then."
             )
         elif (now["header_length"], now["length_fmt"]) != (was["header_length"], was["length_fmt"]):
             header = f"{was['header_length']} bytes, {was['length_fmt']!r}"

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from wallaroo.checkpoints.inspection.compatibility import (
     Compatibility,
@@ -121,8 +122,12 @@ def open_state(
     spec.meter.own(stored.epoch if stored else checkpoint.claim.epoch)
     sources = RunSources(spec, checkpoint.id, checkpoint.owner)
     stack.add(sources.close)
-    sources.require(_committed(checkpoint))
-    compatibility = check_compatibility(checkpoint, spec.plan, options.allow_incompatible)
+    compatibility = check_compatibility(
+        checkpoint,
+        spec.plan,
+        options.allow_incompatible,
+        partial(sources.require, _committed(checkpoint)),
+    )
     for note in compatibility.notes:
         _log.warning(note)
     spec.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))

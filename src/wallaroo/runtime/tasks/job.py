@@ -22,6 +22,7 @@ from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
 from wallaroo.errors import PeerError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
 from wallaroo.options import forbid_runs
+from wallaroo.processes.idle_workers import report_idle_deaths
 from wallaroo.processes.orphans import end_with_daemon
 from wallaroo.runtime.tasks.stacks import listen
 from wallaroo.runtime.user_output.settings import UserOutput
@@ -194,6 +195,8 @@ def plan_of(deployment: Deployment) -> Plan:
     if deployment.plan_id not in _plans:
         if not deployment.is_in_driver:
             end_with_daemon()
+            if not deployment.view_root:
+                report_idle_deaths()
             forbid_runs()
         listen(deployment.stacks)
         for path in deployment.module_paths:

@@ -29,9 +29,12 @@ from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import WallarooError
 from wallaroo.monitoring.metrics.status import WorkerStatus
+from wallaroo.processes.idle_workers import as_task
+from wallaroo.processes.killed_workers import note_idle_deaths
 from wallaroo.runtime.placement import Member, Replicas, replicas, spread, tasks_for
 from wallaroo.runtime.rebalance import Move
 from wallaroo.runtime.tasks.job import BatchJob, Deployment, worker_name
+from wallaroo.runtime.tasks.task import IDLE_DEATHS
 from wallaroo.spark.cluster.excluded_hosts import ExcludedHosts
 from wallaroo.spark.cluster.executors import ExecutorHost, executors_of
 from wallaroo.spark.cluster.joining_hosts import HostProbe, WarmUpResult, warm
@@ -165,6 +168,8 @@ class Cluster:
     ) -> Move | None:
         """Note a batch's hosts; describe what moved once a change of the cluster is over."""
         reports = list(reports)
+        for report in reports:
+            note_idle_deaths(report.worker, int(report.notes.get(IDLE_DEATHS, 0)))
         with self._lock:
             workers = self._membership.ran(job, reports)
             layout = self._layouts.get(job.tasks)
@@ -349,7 +354,7 @@ class Cluster:
             own_tasks = tuple(task for task, host in enumerate(layout.hosts) if host == member.host)
             rows = located(self._context, tuple(layout.hosts[task] for task in own_tasks))
             found: list[WarmUpResult] = rows.mapPartitionsWithIndex(
-                partial(warm, job, tasks, own_tasks)
+                partial(as_task, partial(warm, job, tasks, own_tasks))
             ).collect()
             with self._lock:
                 for warmed in found:

@@ -10,6 +10,7 @@ from functools import partial
 from pyspark import SparkContext
 
 from wallaroo.errors import PeerError
+from wallaroo.processes.idle_workers import as_task
 from wallaroo.runtime.tasks.job import Deployment
 from wallaroo.spark.cluster.executors import ExecutorHost
 from wallaroo.spark.cluster.joining_hosts import HostProbe, probe
@@ -41,7 +42,9 @@ class Prober:
         until = time.monotonic() + PROBE_S
         while True:
             rows = located(self._context, (seen.host,))
-            (answer,) = rows.mapPartitionsWithIndex(partial(probe, self._deployment)).collect()
+            (answer,) = rows.mapPartitionsWithIndex(
+                partial(as_task, partial(probe, self._deployment))
+            ).collect()
             if answer.host in ("", seen.host):
                 if answer.error is not None:
                     raise cannot_join(seen, answer.error)

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from wallaroo.engine.report import TaskReport
+from wallaroo.processes.idle_workers import as_task
 from wallaroo.runtime.tasks.block_files import through_files
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.runtime.tasks.task import run_alone, run_level
@@ -93,14 +94,13 @@ def run_spark_job(
     run = run_level if folder is None else partial(through_files, folder, run_level)
     base = layout.base(width) if layout else context.parallelize(range(width), width)
     is_alone = width == job.tasks == 1
-    rows = base.mapPartitionsWithIndex(
-        partial(run_alone, run, job) if is_alone else partial(run, job, 0)
-    )
+    first = partial(run_alone, run, job) if is_alone else partial(run, job, 0)
+    rows = base.mapPartitionsWithIndex(partial(as_task, first))
     shuffled: list[Any] = []
     for level in range(1, 1 if is_alone else job.levels):
         shuffled.append(rows.partitionBy(job.tasks, own_task))
         placed = layout.anchored(shuffled[-1]) if layout else shuffled[-1]
-        rows = placed.mapPartitionsWithIndex(partial(run, job, level))
+        rows = placed.mapPartitionsWithIndex(partial(as_task, partial(run, job, level)))
     try:
         return list(rows.collect())
     finally:

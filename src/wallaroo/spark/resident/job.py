@@ -12,6 +12,7 @@ from functools import partial
 
 from pyspark import SparkContext, TaskContext
 
+from wallaroo.processes.idle_workers import as_task
 from wallaroo.runtime.resident.connections import DriverEndpoint
 from wallaroo.runtime.resident.worker import report_loss, serve
 from wallaroo.spark.cluster.layout import Layout
@@ -46,7 +47,7 @@ class ResidentJob:
         self._context = context
         self._error: BaseException | None = None
         rows = layout.base(count) if layout else context.parallelize(range(count), count)
-        self._tasks = rows.mapPartitionsWithIndex(partial(_stay, endpoint))
+        self._tasks = rows.mapPartitionsWithIndex(partial(as_task, partial(_stay, endpoint)))
         self._thread = threading.Thread(target=self._run, name="wallaroo-tasks", daemon=True)
         self._thread.start()
 
