@@ -6,12 +6,13 @@ Where it runs: `mkdocs build`, as a hook; `Doctests` as an extension of griffe.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-from griffe import Docstring, Extension, Object
+from griffe import Docstring, Extension, Module, Object
 
 DECISIONS = Path(__file__).resolve().parent.parent / "docs" / "decisions"
 LIST = "<!-- the list is made when the site is built -->"
@@ -47,7 +48,13 @@ def decisions(folder: Path) -> str:
 
 
 class Doctests(Extension):
-    """Shows the doctests of docstrings as code."""
+    """Shows the doctests of docstrings as code, and the names that packages load at first use."""
+
+    def on_package(self, *, pkg: Module, **_: Any) -> None:
+        """Called for the whole package: name exports that are not written out in the source."""
+        for module in pkg.modules.values():
+            if not all(isinstance(name, str) for name in module.exports or ()):
+                module.exports = list(importlib.import_module(module.path).__all__)
 
     def on_instance(self, *, obj: Object, **_: Any) -> None:
         """Called for each module, class and function."""

@@ -160,7 +160,9 @@ else:
 moved_modules.install()
 
 OctetDecoder = Decoder
+"""``Decoder``, as Wallaroo named it."""
 OctetEncoder = Encoder
+"""``Encoder``, as Wallaroo named it."""
 
 # The complete command line, as in Wallaroo; the command line program replaces it.  Applications
 # search it for '--cluster-initializer' to do something on one worker only: here application_setup

@@ -34,7 +34,7 @@ from wallaroo.monitoring.metrics.status import (
     TimeStatus,
     WorkerStatus,
 )
-from wallaroo.monitoring.status_api.figures import notes
+from wallaroo.monitoring.status_api.figures import lasting_notes, notes
 
 # The figures of a status that each entry of the log has.
 _LOGGED = (
@@ -396,7 +396,7 @@ def log_line(status: RunStatus) -> str:
     ]
     facts += [_error_words(error) for error in status.errors]
     facts += [f"left out in {losses.words}" for losses in status.losses]
-    facts += notes(status)
+    facts += lasting_notes(status)
     if len(status.workers) > 1:
         facts.append(
             f"{len(status.workers)} workers: "

@@ -22,6 +22,7 @@ from rich.live import Live
 
 from wallaroo.cli.run.text import live_table, log_facts, log_line
 from wallaroo.monitoring.metrics.status import RunStatus
+from wallaroo.monitoring.status_api.figures import late_words
 from wallaroo.processes import console
 from wallaroo.processes.log_entry import Entry
 
@@ -76,6 +77,7 @@ class QuietView(_Closing):
 class LineView(_Closing):
     """A view that logs changes of state and moves of keys at once, else every few seconds.
 
+    A latency target that is missed, or kept again, is a line of its own.
     While it is entered, lines printed on this process's stderr are entries of the log as well.
     """
 
@@ -86,11 +88,17 @@ class LineView(_Closing):
         self._shown_s = 0.0
         self._state = ""
         self._moved = ""
+        self._is_late = False
 
     def show(self, status: RunStatus) -> None:
         if status.moved != self._moved:
             self._moved = status.moved
             self.say(status.moved)
+        # without results nothing shows that the target is kept again
+        if status.is_late != self._is_late and (status.is_late or status.latency_newest_ms):
+            self._is_late = status.is_late
+            kept = f"the latency target of {status.latency_target_ms:g} ms is kept again"
+            self.say(late_words(status) if status.is_late else kept)
         now_s = time.monotonic()
         if status.state == self._state and now_s - self._shown_s < self._every_s:
             return

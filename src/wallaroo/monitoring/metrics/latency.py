@@ -47,6 +47,7 @@ class LatencyMeter:
         self._recent = LatencyHistogram()
         self._newest: deque[LatencyHistogram] = deque(maxlen=NEWEST)
         self.newest_p99_ms = 0.0  # p99 over the newest ten seconds; 0 if nothing left in them
+        self.late_seconds = 0  # those among them whose own p99 was above twice the target
         self._waiting: deque[_Waiting] = deque()
 
     def batch_waits(self, batch: int, receipts: Mapping[str, Receipts]) -> None:
@@ -80,7 +81,8 @@ class LatencyMeter:
         newest = LatencyHistogram()
         for some in self._newest:
             newest.merge(some)
-        self.newest_p99_ms = newest.quantiles(990)[0] if newest.count else 0.0
+        self.newest_p99_ms = _p99_ms(newest)
+        self.late_seconds = sum(_p99_ms(some) > 2 * self.target_ms for some in self._newest)
         return recent
 
     def reset(self) -> None:
@@ -95,6 +97,10 @@ class LatencyMeter:
     def status(self) -> tuple[PipelineLatency, ...]:
         """Return the percentiles by pipeline."""
         return tuple(_latency_of(pipeline, seen) for pipeline, seen in self.by_pipeline.items())
+
+
+def _p99_ms(seen: LatencyHistogram) -> float:
+    return seen.quantiles(990)[0] if seen.count else 0.0
 
 
 def _joined(oldest: _Waiting, younger: _Waiting) -> _Waiting:

@@ -270,6 +270,7 @@ class RunMeter:
                 counts=self.counts.counts,
                 latency_target_ms=self._latency.target_ms,
                 latency_newest_ms=self._latency.newest_p99_ms,
+                latency_late_s=self._latency.late_seconds,
                 processes=self._progress.usage.processes,
                 cpu_s=self._progress.usage.cpu_s,
                 standby=self._identity.standby,

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from wallaroo.errors import InternalError
 
 Counts = Mapping[str, Mapping[str, int]]  # by the name of a figure and, say, source
+LATE_SECONDS_MIN = 3  # in the last ten: a target that fewer seconds miss counts as kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +257,7 @@ class RunStatus:
     counts: Counts = field(default_factory=dict)
     latency_target_ms: float = 0.0  # 0 if there is none
     latency_newest_ms: float = 0.0  # p99 of the last ten seconds; 0 if nothing left in them
+    latency_late_s: int = 0  # how many of them had a p99 above twice the target themselves
     dashboard: str = ""  # its address, without the token; empty: nothing is served
     processes: tuple[ProcessStatus, ...] = ()  # on the driver's machine, the driver first
     # processor seconds since the run began by the processes' names, those that ended included
@@ -264,8 +266,11 @@ class RunStatus:
 
     @property
     def is_late(self) -> bool:
-        """Return whether one result of a hundred takes longer than twice the latency target."""
-        is_over = self.state is RunState.FINISHED
+        """Return whether one result of a hundred takes longer than twice the latency target.
+
+        One slow batch, such as one beside a collection of garbage, is not enough.
+        """
+        is_over = self.state is RunState.FINISHED or self.latency_late_s < LATE_SECONDS_MIN
         return not is_over and 0 < 2 * self.latency_target_ms < self.latency_newest_ms
 
     @property

@@ -100,10 +100,19 @@ def notes(status: RunStatus) -> list[str]:
 
     An example is ``Orders: 12 records were skipped because their place was lost``.
     """
-    late = (
+    return [*([late_words(status)] * status.is_late), *lasting_notes(status)]
+
+
+def late_words(status: RunStatus) -> str:
+    """Return how far the latency target is missed."""
+    return (
         f"the latency target of {status.latency_target_ms:g} ms is not kept: of the last ten "
         f"seconds' results one in a hundred took {status.latency_newest_ms:,.0f} ms or longer"
     )
+
+
+def lasting_notes(status: RunStatus) -> list[str]:
+    """Return the notes that stay once they are true."""
     counted = [
         f"{place}: {number:,} {figure.note}"
         for figure in FIGURES
@@ -112,7 +121,7 @@ def notes(status: RunStatus) -> list[str]:
         if number
     ]
     warnings = (losses.warning for losses in status.losses if losses.warning)
-    return [*([late] * status.is_late), *counted, *warnings]
+    return [*counted, *warnings]
 
 
 # -- ways to read
@@ -445,7 +454,7 @@ _OF_BATCHES = (
            "histogram's bounds.", Kind.GAUGE, ("pipeline", "percentile"), _percentiles,
            "50, 95, 99, 99.9, 99.99"),
     Figure("latency_target_missed", "", "1 while p99 of the last ten seconds' latencies is above "
-           "twice the latency target.", Kind.GAUGE, (),
+           "twice the latency target, and that of three of these seconds, too.", Kind.GAUGE, (),
            _one(lambda status, _: float(status.is_late)), "`--latency`; the status says it, too"),
 )  # fmt: skip
 _OF_STEPS = (
