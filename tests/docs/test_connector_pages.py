@@ -65,3 +65,32 @@ def test_the_overview_names_the_systems_configurations_and_links_its_page(system
     assert f"(connectors/{TOGETHER.get(name, name)}.md)" in overview
     for config in configurations(system):
         assert f"`{config.__name__}`" in overview
+
+
+# Defaults that are no choice of the reader: arguments of Wallaroo's that limit nothing here.
+WITHOUT_EFFECT = {"valid", "parallelism", "max_received_count"}
+
+
+def forms_of(default: object) -> set[str]:
+    """Return the ways in which a page may write a default; none if it need not name it."""
+    if isinstance(default, bool) or not default:
+        return set()
+    if isinstance(default, int) and default >= 2**20:
+        return {f"{default // 2**20} MiB"}
+    if isinstance(default, int | float):
+        return {f"{default:g}", f"{default:,}"}
+    return {default} if isinstance(default, str) else set()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_page_has_the_default_of_every_option(system: str) -> None:
+    """In the paragraph or row that names the option."""
+    paragraphs = re.split(r"\n\n|\n(?=\|)", page_of(system))
+    for config in configurations(system):
+        for option in dataclasses.fields(config):
+            forms = forms_of(option.default) if option.init else set()
+            if not forms or option.name in WITHOUT_EFFECT:
+                continue
+            rows = [text for text in paragraphs if re.search(rf"`{option.name}\b", text)]
+            pattern = "|".join(rf"(?<![\w.]){re.escape(form)}(?![\w])" for form in forms)
+            assert any(re.search(pattern, row) for row in rows), f"{option.name}: {forms}"

@@ -22,10 +22,12 @@ from wallaroo.network.tls import TLS
 from wallaroo.options import (
     FRESH_OR_TAKEN_OVER,
     LATENCY_MS,
+    MICRO_BATCH_LEAST_MS,
     STANDBY_AFTER_S,
     STANDBY_ALONE,
     STANDBY_LEAST_S,
     STANDBY_TOO_SOON,
+    STORE_LATENCY_MS,
     HostKind,
     Latency,
     RunOptions,
@@ -154,7 +156,8 @@ def _add_batches(add: Callable[..., Any]) -> None:
         metavar="TARGET",
         help=(
             "milliseconds that an event may take from its receipt to its results: commits are as "
-            f"rare as that allows (default: {LATENCY_MS:g} with --host resident, no target with "
+            f"rare as that allows (default: {LATENCY_MS:g} with --host resident, "
+            f"{STORE_LATENCY_MS:g} with a checkpoint in an object store, no target with "
             "micro-batch; the former words low and normal are accepted)"
         ),
     )
@@ -163,7 +166,8 @@ def _add_batches(add: Callable[..., Any]) -> None:
         choices=tuple(kind.value for kind in HostKind),
         help=(
             "resident: workers take small batches as input comes; micro-batch: each batch is a job "
-            "of Spark (default: resident on one machine, micro-batch on a cluster)"
+            "of Spark (default: resident on one machine, and on a cluster with a --latency below "
+            f"{MICRO_BATCH_LEAST_MS:g}; else micro-batch)"
         ),
     )
     add(
@@ -190,7 +194,7 @@ def _add_pace(add: Callable[..., Any]) -> None:
         "--rate-limit",
         type=_rate,
         metavar="N",
-        help="events a second that the first part of a chain is read with at most",
+        help="events per second at most from the first part of a chain",
     )
     add("--until-now", action="store_true", help=UNTIL_NOW)
 
@@ -210,7 +214,7 @@ def _add_logs(add: Callable[..., Any]) -> None:
         "--app-log-level",
         choices=levels,
         default="info",
-        help="of the application's own logging, where it configures none (default: %(default)s)",
+        help="of the application's own logging, if it configures none (default: %(default)s)",
     )
 
 
@@ -252,10 +256,14 @@ def _add_output(add: Callable[..., Any]) -> None:
         "--dead-letters",
         type=Path,
         metavar="PATH",
-        help="where events go that failed in steps with on_error='dead-letter'",
+        help="the file for events that failed in steps with on_error='dead-letter'",
     )
     add("--quiet", action="store_true", help="print errors only")
-    add("--no-live", action="store_true", help="print log lines, on a terminal too")
+    add(
+        "--no-live",
+        action="store_true",
+        help="print log lines on a terminal, too, in place of the table",
+    )
     add("--summary", type=Path, metavar="FILE", help="write the last status there, as JSON")
 
 
@@ -317,7 +325,9 @@ def _speed(text: str) -> float:
     except ValueError:
         speed = 0.0
     if not (speed > 0 and math.isfinite(speed)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a speed: give 1x, 10x, 0.5x or the like")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a speed: give 1x, 10x or 0.5x, for example"
+        )
     return speed
 
 
@@ -327,7 +337,9 @@ def _rate(text: str) -> float:
     except ValueError:
         per_s = 0.0
     if not (per_s > 0 and math.isfinite(per_s)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no rate: give events a second, such as 5000")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a rate: give events per second, such as 5000"
+        )
     return per_s
 
 
