@@ -20,7 +20,7 @@ import pytest
 import wallaroo
 from tests.connectors.postgres.server import Server, running_server
 from tests.forks import Forks
-from wallaroo.connectors.sql.postgres import changes
+from wallaroo.connectors.sql.postgres.changes import PostgresChanges
 from wallaroo.connectors.sql.postgres.pgoutput import lsn_text
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
@@ -197,7 +197,7 @@ def test_a_part_of_a_record_at_a_new_runs_first_look_is_no_older_log(
     block = 8192
     flushed = -(-offsets_of(position)["0"] // block) * block  # the end of a block, in a record
     ends = f"'{lsn_text(flushed)}', '{lsn_text(flushed + block)}', {block}"
-    monkeypatch.setattr(changes, "END", f"SELECT {ends}")
+    monkeypatch.setattr(PostgresChanges, "ends_query", f"SELECT {ends}")
     new = table.log()
     assert new.reconcile(position).place == position.place
     assert new.advance(position, 1 << 40).place[0] == position.place[0]

@@ -57,7 +57,7 @@ END = """
     SELECT pg_current_wal_flush_lsn()::text, pg_current_wal_insert_lsn()::text,
            current_setting('wal_block_size')::int
 """
-PAGE_HEADER_BYTES = 40  # of a block of the log, at most: no record has room in so few bytes
+PAGE_HEADER_BYTES = 40  # at the beginning of a block, at most: no record has room in so few
 PEEK = (
     "SELECT data FROM pg_logical_slot_peek_binary_changes"
     "(%s, %s, NULL, 'proto_version', '1', 'publication_names', %s)"
@@ -77,6 +77,7 @@ class PostgresChanges(ReplayableSource[Any]):
     """The tables of a publication."""
 
     kind: ClassVar[str] = "postgres changes"
+    ends_query: ClassVar[str] = END
 
     def __init__(self, config: PostgresChangesConfig[Any]):
         super().__init__(config.name)
@@ -129,7 +130,7 @@ class PostgresChanges(ReplayableSource[Any]):
         with self._connection() as connection:
             require_primary(connection, self.name, self._place, STANDBY)
             self._read_slot(connection)
-            *ends, block = connection.execute(END).fetchone()
+            *ends, block = connection.execute(self.ends_query).fetchone()
             flushed, written = map(lsn_of, ends)
             before = max(self._end, self.slot.first if self.slot else 0)
             self._end = whole_end(flushed, written, block, before)
