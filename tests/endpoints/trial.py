@@ -39,6 +39,8 @@ WAYS = {KILLED: 5, HELD: 4, RESTARTED: 2}
 RESTARTABLE = ("driver", SYSTEM)  # the others end with it, or are started again by it
 NAMES = {"driver": "application", "jvm": "Spark's JVM"}
 HURRIED_SHARE = 0.75  # of faults that do not wait for a commit first
+GIVEN_UP = "ended its worker processes"  # a batch whose workers were killed as often as this:
+KILLS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Trial:
     is_excused: bool = False  # by them, now
     excused_start: int = 0  # which began while it was
     mark: int = -1
+    worker_kills: Counter[int] = field(default_factory=Counter)  # by the last batch before
 
     def disturb(self, faults: int, until: float) -> None:
         """Do so many faults, or as many as there is time for."""
@@ -202,12 +205,16 @@ class Trial:
                 kill(pid, signal.SIGCONT)
             return is_done
         self.has_cause = self.has_cause or kind in ("driver", "jvm")
+        if kind == "worker":
+            self.worker_kills[self._batch()] += 1
         return kill(pid, signal.SIGKILL)
 
     def _batch(self) -> int:
         return max(self.commits.batches(), default=-1)
 
     def _has_excuse(self) -> bool:
+        if GIVEN_UP in self.run.said() and self.worker_kills[self._batch()] >= KILLS_MAX:
+            return True
         is_excused = self.is_excused or self.run.starts == self.excused_start
         return is_excused and self.excuse in self.run.said()
 

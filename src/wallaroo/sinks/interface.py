@@ -232,6 +232,10 @@ class SinkConfig(ABC):
         """
         return output
 
+    def decoded_all(self, outputs: Sequence[bytes]) -> list[Any]:
+        """Return staged outputs, `decoded`."""
+        return list(map(self.decoded, outputs))
+
     def _wrong(self, what: str, fix: str) -> WallarooParameterError:
         """Return the error for a parameter that cannot be used."""
         options = self.shown_options.format(self)

@@ -29,6 +29,8 @@ class WrappedEncoder(WrappedStep, Encoder[Any]):
         super().__init__(encode, inner.step_name, inner.on_error)
         self._take_over(inner, pack)
         self.pack = pack
+        if inner is AS_IT_IS:
+            self.encode_block = getattr(pack, "block", None)
 
 
 def wrapped(inner: Any, pack: Pack) -> Any:

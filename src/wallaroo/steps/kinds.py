@@ -510,6 +510,9 @@ class Encoder(Step, Generic[In]):
     """
 
     kind = "encoder"
+    # instead of a call for each row of a record batch: returns an output for each; raises if the
+    # rows are to be encoded one by one
+    encode_block: Callable[[Any], list[bytes]] | None = None
 
     def encode(self, data: In) -> Any:
         """Run the user's function."""

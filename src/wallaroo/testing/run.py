@@ -72,8 +72,8 @@ class LocalRun:
 
     def _decoded(self, sink: str, outputs: Sequence[bytes]) -> list[Any]:
         config = next(each.config for each in self._runner.plan.sinks if each.name == sink)
-        decode: Callable[[bytes], Any] = getattr(config, "decoded", _as_it_is)
-        return list(map(decode, outputs))
+        decode: Callable[[Sequence[bytes]], list[Any]] = getattr(config, "decoded_all", list)
+        return decode(outputs)
 
     @property
     def text(self) -> str:
@@ -101,10 +101,6 @@ def _letter(output: Any) -> dict[str, Any]:
         output if isinstance(output, dict) else json.loads(getattr(output, "value", output))
     )
     return letter
-
-
-def _as_it_is(output: bytes) -> bytes:
-    return output
 
 
 def _as_written(config: Any, outputs: Sequence[bytes]) -> Sequence[bytes]:

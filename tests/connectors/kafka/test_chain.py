@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,57 @@ def test_offsets_that_do_not_fit_the_topic_are_refused(
     assert isinstance(made.exception, PeerError)
     with pytest.raises(PeerError, match=message):
         raise made.exception
+
+
+@wallaroo.decoder(pure=True)
+def time_in_row(row: dict[str, Any]) -> int:
+    return int(row["name"])
+
+
+@wallaroo.decoder(pure=True)
+def time_in_json(value: bytes) -> int:
+    return int(json.loads(value)["name"])
+
+
+@wallaroo.encoder
+def as_text(count: int) -> str:
+    return str(count)
+
+
+def counts_of_ten_seconds(source: Any, out: Path, idle_after: int | None) -> wallaroo.Application:
+    windows = wallaroo.range_windows(wallaroo.seconds(10)).over(wallaroo.aggregations.Count())
+    timed = wallaroo.source("in", source).with_event_time(
+        lambda second: wallaroo.seconds(second), idle_after=idle_after
+    )
+    sink = wallaroo.FileSinkConfig(out, as_text, form="lines")
+    return wallaroo.build_application("windows", timed.collect().to(windows).to_sink(sink))
+
+
+@pytest.mark.parametrize("idle_after", [wallaroo.seconds(1), None], ids=["idle", "waited-for"])
+def test_partitions_that_never_have_a_record_are_idle_after_the_border(
+    broker: Broker, topic: str, tmp_path: Path, eventually: Eventually, idle_after: int | None
+) -> None:
+    """Of three partitions one has records.  What waits for their watermark is counted only if the
+    other two are idle; until the border nothing of this matters."""
+    border = BORDER_MS // 1000
+    old = [str(border - 60 + second) for second in range(30)]
+    first = replace(table(tmp_path, old), decoder=time_in_row)
+    second = replace(kafka(broker, topic, until_now=False), decoder=time_in_json)
+    config = wallaroo.chain(first, second, at=AT)
+    options = RunOptions(checkpoint=tmp_path / "state", status_address=None, batch_time_s=0.05)
+    out = tmp_path / "out.txt"
+    made = Run(counts_of_ten_seconds(config, out, idle_after), options, InProcessHost(2))
+    made.begin()
+    eventually(lambda: made.status().batches and border_of(tmp_path), "the border", 60)
+    produce(broker, topic, [str(border + second) for second in range(21)], BORDER_MS, partitions=1)
+    fired = ["10"] * (5 if idle_after else 3)  # three windows are before the border
+    eventually(lambda: out.exists() and out.read_text().split() == fired, "windows", 60)
+    if idle_after is None:
+        eventually(lambda: made.status().sources[0].events_done == 51, "all records are read", 60)
+        time.sleep(1.5)  # longer than the other case's idle_after
+        assert out.read_text().split() == fired
+    made.stop()
+    assert made.wait(180)
 
 
 APPLICATION = """

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -45,6 +45,11 @@ DRAIN_S = 180.0
 KEYED = {"key": "string", "value": "int64"}
 
 form = pytest.mark.parametrize("form", FORMATS)
+
+
+class Pair(NamedTuple):
+    key: str
+    value: int
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,12 @@ def test_a_table_is_created_from_a_dataclass_and_keeps_its_values(
     wanted = [{name: getattr(trade, name) for name in Trade.__annotations__} for trade in trades]
     assert sorted(found, key=lambda row: row["symbol"]) == wanted
     assert committer.status().outputs == 2
+
+
+@form
+def test_named_tuples_are_rows(form: str, tmp_path: Path) -> None:
+    put(sink(form, tmp_path, KEYED), tmp_path / "s", [Pair("a", 1), ("b", 2), Pair("c", 3)])
+    assert rows(form, tmp_path) == [("a", 1), ("b", 2), ("c", 3)]
 
 
 @form
@@ -286,6 +297,8 @@ def test_evolve_works_with_a_key(form: str, tmp_path: Path) -> None:
         (("a",), "a tuple of 2 values"),
         (("a", "b"), "column 'value': 'b'"),
         (("a", 2**63), "column 'value'"),
+        (("a", 1.5), "column 'value': 1.5 .*it is no whole number"),
+        (("\ud800", 1), "column 'key': .*surrogates not allowed"),
         ((None, 1), "column 'key' is of the key, and is None"),
         (Delete(("a", 1)), r"is not a key of \(key\)"),
         (Delete({"value": 1}), r"is not a key of \(key\)"),

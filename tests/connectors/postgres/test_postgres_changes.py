@@ -20,6 +20,8 @@ import pytest
 import wallaroo
 from tests.connectors.postgres.server import Server, running_server
 from tests.forks import Forks
+from wallaroo.connectors.sql.postgres.changes import PostgresChanges
+from wallaroo.connectors.sql.postgres.pgoutput import lsn_text
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -183,6 +185,22 @@ def test_every_cut_of_the_log_gives_each_transaction_once(table: Table) -> None:
         parts = [[*source.read("0", first, cut)], [*source.read("0", cut, last)]]
         assert [change.row["id"] for part in parts for change in part] == wanted
         assert all(len(part) % 3 == 0 for part in parts)
+
+
+def test_a_part_of_a_record_at_a_new_runs_first_look_is_no_older_log(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = table.log()
+    start = log.beginning()
+    table.ask("INSERT INTO orders VALUES (1, 'tea')")
+    position = log.advance(start, 1 << 40)
+    block = 8192
+    flushed = -(-offsets_of(position)["0"] // block) * block  # the end of a block, in a record
+    ends = f"'{lsn_text(flushed)}', '{lsn_text(flushed + block)}', {block}"
+    monkeypatch.setattr(PostgresChanges, "ends_query", f"SELECT {ends}")
+    new = table.log()
+    assert new.reconcile(position).place == position.place
+    assert new.advance(position, 1 << 40).place[0] == position.place[0]
 
 
 def test_the_slot_moves_with_what_is_released(table: Table) -> None:

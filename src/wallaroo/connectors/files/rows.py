@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime
 from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from wallaroo.connectors.files.forms import CSV, LINES
@@ -18,7 +20,14 @@ from wallaroo.serdes.shape_errors import shown
 from wallaroo.serdes.typed import fields_of
 
 # Arrow's types that take every value of a Python type: asking Arrow for each costs a microsecond.
-EXACT = {"double": float, "bool": bool, "binary": bytes, "string": str}
+EXACT = {
+    "double": float,
+    "bool": bool,
+    "binary": bytes,
+    "date32[day]": date,
+    "timestamp[us]": datetime,
+    "timestamp[us, tz=UTC]": datetime,
+}
 NO_MORE: Mapping[str, Callable[[Any], None]] = {}
 
 
@@ -35,6 +44,7 @@ class RowPack:
         self._more = more
         self._names = tuple(columns)
         self._checks: list[Callable[[Any], Any]] = []
+        self._getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}  # by type of outputs
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowPack, (self._columns, self._more)
@@ -68,19 +78,37 @@ class RowPack:
                 raise ValueError(f"column '{name}': {shown(value)}: {error}") from None
 
     def _values(self, output: Any) -> tuple[Any, ...]:
-        row = fields_of(output)
-        row = output if row is None else row
-        if isinstance(row, dict):
-            lacking = [name for name in self._names if name not in row]
-            if lacking:
-                raise ValueError(f"the row has no {', '.join(map(repr, lacking))}")
-            return tuple(row[name] for name in self._names)
-        if isinstance(row, tuple) and len(row) == len(self._names):
-            return row
+        get = self._getters.get(type(output)) or self._getter_of(output)
+        try:
+            return get(output)
+        except KeyError:
+            raise self._lacking(output) from None
+
+    def _getter_of(self, output: Any) -> Callable[[Any], tuple[Any, ...]]:
+        """Return what gets the values of outputs of this one's type; keep it."""
+        fields = fields_of(output)
+        if isinstance(output, dict):
+            get = _several(itemgetter, self._names)
+        elif fields is not None:
+            if not fields.keys() >= set(self._names):
+                raise self._lacking(fields)
+            get = _several(attrgetter, self._names)
+        else:
+            get = self._of_tuple
+        self._getters[type(output)] = get
+        return get
+
+    def _of_tuple(self, output: Any) -> tuple[Any, ...]:
+        if isinstance(output, tuple) and len(output) == len(self._names):
+            return tuple(output)  # a named one, too
         raise ValueError(
             f"a row must be a dict, a dataclass or a tuple of {len(self._names)} values, this one "
             f"is {shown(output)}"
         )
+
+    def _lacking(self, row: Mapping[str, Any]) -> ValueError:
+        lacking = [repr(name) for name in self._names if name not in row]
+        return ValueError(f"the row has no {', '.join(lacking)}")
 
     def _checked(self) -> list[Callable[[Any], Any]]:
         for name, kind in self._columns.items():
@@ -97,17 +125,44 @@ def _both(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable
     return check
 
 
+def _several(getter: Any, names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a getter of several values, which gives a tuple of one name's, too."""
+    get: Callable[[Any], Any] = getter(*names)
+    return get if len(names) > 1 else lambda output: (get(output),)
+
+
 def _check_of(kind: Any) -> Callable[[Any], Any]:
     """Return a function that raises for a value that is none of an Arrow type."""
-    exact = EXACT.get(str(kind))
     is_scalar = partial(arrow().scalar, type=kind)
+    if arrow().types.is_signed_integer(kind):
+        return _whole_number(1 << kind.bit_width - 1, is_scalar)
+    if str(kind) == "string":
+        return partial(_text, is_scalar)
+    exact = EXACT.get(str(kind))
     if exact is None:
         return is_scalar
 
     def check(value: Any) -> Any:
-        return None if type(value) is exact else is_scalar(value)
+        return None if type(value) is exact or value is None else is_scalar(value)
 
     return check
+
+
+def _whole_number(bound: int, is_scalar: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if type(value) is int and -bound <= value < bound:
+            return None
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError("it is no whole number")  # Arrow cuts the rest off
+        return is_scalar(value)
+
+    return check
+
+
+def _text(is_scalar: Callable[[Any], Any], value: Any) -> Any:
+    if type(value) is not str:
+        return is_scalar(value)
+    return None if value.isascii() else value.encode()  # half of a surrogate pair has no bytes
 
 
 def arrow_type(kind: Any) -> Any:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from wallaroo.connectors.lake.columns import columns_of
-from wallaroo.connectors.lake.rows import ChangePack
+from wallaroo.connectors.lake.rows import ChangePack, each_change
+from wallaroo.sinks.changes import Delete
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 
@@ -52,6 +53,15 @@ class LakeSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "partition_by", partition_by)
         object.__setattr__(self, "options", dict(self.options))
         object.__setattr__(self, "encoder", wrapped(self.encoder, ChangePack(columns, key)))
+
+    def decoded_all(self, outputs: Sequence[bytes]) -> list[Any]:
+        """Return staged outputs: a dict by column for each row, and deletions."""
+        changes = []
+        for change in each_change(outputs):
+            row = dict(zip(self.columns, change, strict=True))
+            is_deletion = type(change) is list
+            changes.append(Delete(tuple(map(row.get, self.key))) if is_deletion else row)
+        return changes
 
     def _partition_names(self, columns: Mapping[str, Any]) -> tuple[str, ...]:
         return self._names("partition_by", columns)

@@ -109,4 +109,6 @@ def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
     if isinstance(leave, ToBranches):
         return False
     encoders = [plan.sinks[sink].encoder for sink in leave.sinks]
+    if all(encoder is not None and encoder.encode_block is not None for encoder in encoders):
+        return None
     return any(encoder is not None and encoder.takes_blocks for encoder in encoders)

@@ -24,7 +24,7 @@ from wallaroo.engine.columnar.exchange import ColumnExchange
 from wallaroo.engine.columnar.keys import Keys, keys_of_column, same_key
 from wallaroo.engine.columnar.operators import exploding
 from wallaroo.engine.columnar.packing import layout_of, packed_rows
-from wallaroo.engine.columnar.rows import Rows, count_of
+from wallaroo.engine.columnar.rows import Rows, as_arrow, count_of, form_of_rows
 from wallaroo.engine.exchange.outputs import emit_encoded, emit_to_all
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.operators.interface import Emit
@@ -32,7 +32,10 @@ from wallaroo.engine.operators.outputs import as_bytes
 from wallaroo.engine.stages.event_stages import PASS_THROUGH, producer_of
 from wallaroo.engine.stages.stage_builder import Policy
 from wallaroo.steps.kinds import Encoder, Step
-from wallaroo.vectorized.steps import BatchEncoder, BatchKeyExtractor
+from wallaroo.vectorized.steps import BatchEncoder, BatchKeyExtractor, Form
+
+# whose values are the same in a record batch (pandas has no null beside NaN)
+PACKED = (Form.ARROW, Form.NUMPY, Form.POLARS)
 
 
 def block_output(
@@ -99,7 +102,27 @@ def _to_sink(plan: Plan, stage: Stage, sink: int, outputs: list[bytes], policy: 
         return exploding(emit_encoded(PASS_THROUGH, outputs, failed))
     if isinstance(encoder, BatchEncoder):
         return encoded(encoder, outputs.extend, policy(encoder))
-    return exploding(emit_encoded(encoder, outputs, policy(encoder)))
+    each = exploding(emit_encoded(encoder, outputs, policy(encoder)))
+    if encoder.encode_block is None:
+        return each
+    return _packed(encoder.encode_block, outputs.extend, each)
+
+
+def _packed(
+    pack: Callable[[Any], list[bytes]], extend: Callable[[list[bytes]], None], each: Emit
+) -> Emit:
+    def process(keys: Any, rows: Rows) -> None:
+        if form_of_rows(rows) not in PACKED:
+            each(keys, rows)
+            return
+        try:
+            outputs = pack(as_arrow(rows))
+        except Exception:  # row by row, its policy applies to those that do not fit
+            each(keys, rows)
+        else:
+            extend(outputs)
+
+    return process
 
 
 def encoded(

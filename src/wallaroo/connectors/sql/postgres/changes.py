@@ -53,7 +53,11 @@ SLOT = """
            plugin = 'pgoutput' AND database = current_database()
     FROM pg_replication_slots WHERE slot_name = %s
 """
-END = "SELECT pg_current_wal_flush_lsn()::text, current_setting('wal_block_size')::int"
+END = """
+    SELECT pg_current_wal_flush_lsn()::text, pg_current_wal_insert_lsn()::text,
+           current_setting('wal_block_size')::int
+"""
+PAGE_HEADER_BYTES = 40  # at the beginning of a block, at most: no record has room in so few
 PEEK = (
     "SELECT data FROM pg_logical_slot_peek_binary_changes"
     "(%s, %s, NULL, 'proto_version', '1', 'publication_names', %s)"
@@ -73,6 +77,7 @@ class PostgresChanges(ReplayableSource[Any]):
     """The tables of a publication."""
 
     kind: ClassVar[str] = "postgres changes"
+    ends_query: ClassVar[str] = END
 
     def __init__(self, config: PostgresChangesConfig[Any]):
         super().__init__(config.name)
@@ -125,10 +130,12 @@ class PostgresChanges(ReplayableSource[Any]):
         with self._connection() as connection:
             require_primary(connection, self.name, self._place, STANDBY)
             self._read_slot(connection)
-            flushed, block = connection.execute(END).fetchone()
+            *ends, block = connection.execute(self.ends_query).fetchone()
+            flushed, written = map(lsn_of, ends)
             before = max(self._end, self.slot.first if self.slot else 0)
-            self._end = whole_end(lsn_of(flushed), block, before)
-            self._facts = {**cluster_facts(connection), "log's end": self._end}
+            self._end = whole_end(flushed, written, block, before)
+            # not the whole end: that is unknown to a new process, and may be before a commit's
+            self._facts = {**cluster_facts(connection), "log's end": flushed}
         return self._end
 
     def identity(self) -> Facts:
@@ -349,16 +356,21 @@ class ChangesLog(OwnLog):
             )
 
 
-def whole_end(flushed: int, block: int, before: int) -> int:
+def whole_end(flushed: int, written: int, block: int, before: int) -> int:
     """Return an end of whole records, at or before the flushed one.
 
     The server may flush a part of a record, up to the end of a block of the log, and gives that
-    part up when it recovers from a crash: a place in it would mean other transactions then.
+    part up when it recovers from a crash: a place in it would mean other transactions then.  There
+    is no such part if nothing but a block's header was written beyond.
 
-    >>> whole_end(8200, 8192, before=100), whole_end(16384, 8192, before=8200)
+    >>> whole_end(8200, 9000, 8192, before=100), whole_end(16384, 17000, 8192, before=8200)
     (8200, 8200)
+    >>> whole_end(16384, 16408, 8192, before=100)
+    16384
     """
-    return flushed if flushed % block else min(flushed, before)
+    if flushed % block or written - flushed <= PAGE_HEADER_BYTES:
+        return flushed
+    return min(flushed, before)
 
 
 def _place(position: Position) -> int:
