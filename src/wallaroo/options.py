@@ -51,6 +51,11 @@ FRESH_OR_TAKEN_OVER = (
 )
 
 
+SAVEPOINT_ALONE = (
+    "A run from a savepoint begins a checkpoint of its own, and a restart continues it. Give a new "
+    "checkpoint, and not fresh."
+)
+FORK_OF_NOTHING = "A fork begins from a savepoint. Give it, too."
 STANDBY_AFTER_S = 3.0
 STANDBY_LEAST_S = 1.0  # a lease is renewed twice a second
 STANDBY_TOO_SOON = f"Give at least {STANDBY_LEAST_S:g} second: a leader renews its lease in 0.5 s."
@@ -84,6 +89,12 @@ class RunOptions:
     """Delete what the checkpoint holds first."""
     is_taking_over: bool = False
     """Continue in place of a run that holds the checkpoint: it commits and sends nothing more."""
+    from_savepoint: Path | str | None = None
+    """Begin the checkpoint from a savepoint: the folder or URL given to ``wallaroo state save``.  A
+    checkpoint that began from it is continued."""
+    is_fork: bool = False
+    """With ``from_savepoint``: run beside the application that was saved, under an identity of its
+    own, into other sinks."""
     standby_after_s: float | None = None
     """Stand by: wait until the run that leads the checkpoint shows no sign of life for so long, and
     continue in its place.  None: begin at once."""
@@ -167,6 +178,10 @@ class RunOptions:
             )
         if self.is_fresh and self.is_taking_over:
             raise ValueError(FRESH_OR_TAKEN_OVER)
+        if self.from_savepoint is None and self.is_fork:
+            raise ValueError(FORK_OF_NOTHING)
+        if self.from_savepoint is not None and (self.checkpoint is None or self.is_fresh):
+            raise ValueError(SAVEPOINT_ALONE)
         if self.standby_after_s is not None:
             is_alone = not (self.is_fresh or self.is_taking_over or self.until_now)
             if not is_alone or not isinstance(self.checkpoint, Path):
@@ -255,6 +270,8 @@ class RunChanges(TypedDict, total=False):
     checkpoint: Path | str | None
     is_fresh: bool
     is_taking_over: bool
+    from_savepoint: Path | str | None
+    is_fork: bool
     standby_after_s: float | None
     tasks: int | None
     min_workers: int

@@ -1,8 +1,9 @@
-"""A program that counts events by key, with its checkpoint in an object store.
+"""A program that counts events by key, with its checkpoint in an object store or a folder.
 
-``stored_driver.py FOLDER URL [--take-over] [--fresh]``: reads ``FOLDER/in.txt`` to its end and
-appends to ``FOLDER/out.txt``, which knows the commits that it holds; the cache is where
-``WALLAROO_CACHE`` says.  The exit code is that of ``wallaroo run``.
+``stored_driver.py FOLDER PLACE [--take-over] [--fresh] [--from-savepoint=PLACE] [--fork]
+[--out=NAME]``: reads ``FOLDER/in.txt`` to its end and appends to ``FOLDER/out.txt``, or the file
+named, which knows the commits that it holds; the cache is where ``WALLAROO_CACHE`` says.  The exit
+code is that of ``wallaroo run``.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ def expected(events: int) -> list[str]:
     return sorted(f"{number} {number // KEYS + 1}" for number in range(events))
 
 
-def application(folder: Path) -> wallaroo.Application:
+def application(folder: Path, out: str = "out.txt") -> wallaroo.Application:
     """Build the application."""
     source = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(folder / "in.txt"), decode))
-    sink = wallaroo.FileSinkConfig(folder / "out.txt", encode, name="file")
+    sink = wallaroo.FileSinkConfig(folder / out, encode, name="file")
     return wallaroo.build_application("stored", source.key_by(key_of).to(count).to_sink(sink))
 
 
@@ -69,6 +70,7 @@ def new_run(folder: Path, url: str, *options: str) -> Run:
         image_every=4,
         owner_check_s=0.2,
     )
+    values = dict(option.split("=", 1) for option in options if "=" in option)
     chosen = RunOptions(
         checkpoint=url,
         status_address=None,
@@ -77,10 +79,13 @@ def new_run(folder: Path, url: str, *options: str) -> Run:
         batch_time_s=0.05,
         is_taking_over="--take-over" in options,
         is_fresh="--fresh" in options,
+        from_savepoint=values.get("--from-savepoint"),
+        is_fork="--fork" in options,
         tuning=tuning,
     )
     pause_s = float(os.environ.get("STORED_PAUSE_S", "0"))
-    return Run(application(folder), chosen, InProcessHost(2, pause_s))
+    program = application(folder, values.get("--out", "out.txt"))
+    return Run(program, chosen, InProcessHost(2, pause_s))
 
 
 def main(folder: str, url: str, *options: str) -> int:

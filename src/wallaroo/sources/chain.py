@@ -110,6 +110,14 @@ class ChainSourceConfig(SourceConfig[Event]):
     def for_trial(self) -> Self:
         return replace(self, first=self.first.for_trial(), second=self.second.for_trial())
 
+    @property
+    def exclusive(self) -> str:
+        return self.first.exclusive or self.second.exclusive
+
+    def for_fork(self, name: str) -> Self:
+        first = self.first.for_fork(name)
+        return replace(self, first=first, second=self.second.for_fork(name))
+
     def open_log(self, context: LogContext) -> SourceLog:
         framings = self.first.wire_framing, self.second.wire_framing
         logs = self.first.open_log(context), self.second.open_log(context)

@@ -108,6 +108,18 @@ class SourceConfig(ABC, Generic[Event]):
         """
         return self
 
+    @property
+    def exclusive(self) -> str:
+        """Return in words what the other system hands to one application only; empty if nothing."""
+        return ""
+
+    def for_fork(self, name: str) -> Self:
+        """Return the source for a fork, which runs beside the application that it was saved from.
+
+        ``name`` is added to the name under which the other system knows the application.
+        """
+        return self
+
     def open_log(self, context: LogContext) -> SourceLog:
         """Return the log that a run reads: the spool, unless the source keeps a log itself.
 

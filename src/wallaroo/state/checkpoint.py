@@ -54,6 +54,7 @@ from wallaroo.state.log.layout import (
     FOLDERS,
     FORMAT,
     OWNERS,
+    SAVEPOINT,
     SPOOL,
     VERSION,
     VIEW,
@@ -340,6 +341,11 @@ def _prepared(
 
 def _reject_foreign(root: Path) -> None:
     """Raise CheckpointError if the folder holds something that is not a run's."""
+    if (root / SAVEPOINT).exists():
+        raise CheckpointError(
+            f"{root} is a savepoint, which stays as it is. Start from it: `wallaroo run APP "
+            f"--from-savepoint {root} --checkpoint NEW`."
+        )
     if not (root / FORMAT).exists() and any(
         entry.name not in BEFORE_FORMAT for entry in root.iterdir()
     ):

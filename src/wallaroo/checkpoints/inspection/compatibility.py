@@ -84,10 +84,14 @@ def look(root: Path, plan: Plan) -> PlanFinding:
     return _compared(root, CommitLog(LocalStorage(str(root), False)), identity, plan)
 
 
-def require_compatible(root: Path, plan: Plan, allow_incompatible: bool) -> None:
-    """Raise CheckpointError if a run of ``plan`` would be refused; touch nothing."""
+def require_compatible(root: Path, plan: Plan, allow_incompatible: bool, name: str = "") -> None:
+    """Raise CheckpointError if a run of ``plan`` would be refused; touch nothing.
+
+    ``name``: that of the checkpoint for people, if it is not its folder.
+    """
     if (root / FORMAT).exists():
-        _consequence(root, look(root, plan), allow_incompatible)
+        name = name or f"checkpoint {root}"
+        _consequence(name, look(root, plan), allow_incompatible)
 
 
 def check_compatibility(
@@ -103,7 +107,8 @@ def check_compatibility(
     fits can have.
     """
     finding = _compared(checkpoint.root, checkpoint.commits, checkpoint.id, plan)
-    compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
+    name = f"checkpoint {checkpoint.root}"
+    compatibility = _consequence(name, finding, allow_incompatible)
     check_others()
     checkpoint.owner.require()
     checkpoint.storage.publish(PLAN, with_checksum(finding.text))
@@ -188,7 +193,7 @@ def _without_plan(
     return PlanFinding(batches[-1], Comparison(verdict, reasons or (NO_PLAN,)), plan, text)
 
 
-def _consequence(root: Path, finding: PlanFinding, allow_incompatible: bool) -> Compatibility:
+def _consequence(name: str, finding: PlanFinding, allow_incompatible: bool) -> Compatibility:
     comparison = finding.comparison
     if comparison.verdict is Verdict.SAME:
         return Compatibility(finding.plan)
@@ -201,7 +206,7 @@ def _consequence(root: Path, finding: PlanFinding, allow_incompatible: bool) -> 
             ),
         )
     if not allow_incompatible or not finding.can_drop:
-        raise CheckpointError(_refusal(root, finding))
+        raise CheckpointError(_refusal(name, finding))
     return Compatibility(
         finding.plan,
         tuple(f"dropped as asked: {reason}" for reason in comparison.reasons),
@@ -209,10 +214,10 @@ def _consequence(root: Path, finding: PlanFinding, allow_incompatible: bool) -> 
     )
 
 
-def _refusal(root: Path, finding: PlanFinding) -> str:
+def _refusal(name: str, finding: PlanFinding) -> str:
     listed = "\n".join(f"  - {reason}" for reason in finding.comparison.reasons)
     return (
-        f"checkpoint {root} does not fit this application:\n{listed}\n"
+        f"{name} does not fit this application:\n{listed}\n"
         f"Nothing was touched. Run the application it was made with, or give this one a folder of "
         f"its own; {way_on(finding)}."
     )

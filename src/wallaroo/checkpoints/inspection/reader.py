@@ -26,7 +26,7 @@ from wallaroo.checkpoints.inspection.step_forms import StepForms
 from wallaroo.engine.blocks.keys import Key, encode_key, group_of
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.log.commits import Commit, CommitLog, DeltaRef
-from wallaroo.state.log.delta import latest
+from wallaroo.state.log.delta import Row, latest
 from wallaroo.state.log.history import NOTHING, History
 from wallaroo.state.log.layout import read_identity
 from wallaroo.state.log.storage import LocalStorage
@@ -96,11 +96,14 @@ class StateAt:
             hint = f"Did you mean '{near}'?" if near else f"Its state steps: {names}."
             raise CheckpointError(f"commit {self.commit.batch} has no state step '{step}'. {hint}")
 
+    def rows(self, group: int) -> Iterator[Row]:
+        """Yield one key group's entries as they were written, oldest first."""
+        for part in self._history.since(group, NOTHING).steps:
+            yield from part
+
     def group(self, group: int) -> dict[tuple[str, bytes], bytes]:
         """Return one key group's entries by step and encoded key, in that order."""
-        entries = latest(
-            entry for part in self._history.since(group, NOTHING).steps for entry in part
-        )
+        entries = latest(self.rows(group))
         return {(self.commit.steps[step], key): entries[step, key] for step, key in sorted(entries)}
 
     def keyed(self, group: int) -> dict[tuple[str, bytes], StoredEntry]:

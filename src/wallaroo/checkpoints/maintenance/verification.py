@@ -12,13 +12,20 @@ from pathlib import Path
 
 from wallaroo.checkpoints.maintenance.check_log import check_log, read_commits
 from wallaroo.checkpoints.maintenance.check_outputs import check_outputs
+from wallaroo.checkpoints.maintenance.check_savepoint import check_savepoint
 from wallaroo.checkpoints.maintenance.check_spool import check_spool
 from wallaroo.checkpoints.maintenance.check_view import check_view
 from wallaroo.checkpoints.maintenance.survey import Checker, Damage, Survey
 from wallaroo.state.log.layout import read_identity
 
 # in this order; the first one reads the commits for those after it
-CHECKERS: tuple[Checker, ...] = (check_log, check_view, check_spool, check_outputs)
+CHECKERS: tuple[Checker, ...] = (
+    check_log,
+    check_view,
+    check_spool,
+    check_outputs,
+    check_savepoint,
+)
 ATTEMPTS = 5  # per checker, while a run deletes files that it no longer needs
 
 
@@ -35,8 +42,11 @@ class Report:
 def verify(root: Path, checkers: Iterable[Checker] = CHECKERS) -> Report:
     """Read everything in the checkpoint.  Raises CheckpointError: none, or another format."""
     survey = Survey(root, read_identity(root), {})
-    damages = [damage for checker in checkers for damage in _settled(checker, survey)]
-    return Report(tuple(damages), dict(survey.read), survey.bytes, survey.whole)
+    damages: dict[str, Damage] = {}
+    for checker in checkers:
+        for damage in _settled(checker, survey):
+            damages.setdefault(damage.file, damage)  # the first one knows the file best
+    return Report(tuple(damages.values()), dict(survey.read), survey.bytes, survey.whole)
 
 
 def _settled(checker: Checker, survey: Survey) -> Iterator[Damage]:

@@ -20,9 +20,11 @@ from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
 from wallaroo.network.tls import TLS
 from wallaroo.options import (
+    FORK_OF_NOTHING,
     FRESH_OR_TAKEN_OVER,
     LATENCY_MS,
     MICRO_BATCH_LEAST_MS,
+    SAVEPOINT_ALONE,
     STANDBY_AFTER_S,
     STANDBY_ALONE,
     STANDBY_LEAST_S,
@@ -83,6 +85,19 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         "(s3://BUCKET/PATH, gs://, az://) (default: a temporary directory)",
     )
     add("--fresh", action="store_true", help="delete what the checkpoint holds and begin empty")
+    add(
+        "--from-savepoint",
+        type=checkpoint_place,
+        metavar="DIR|URL",
+        help="begin the checkpoint, which must be new, from a savepoint (wallaroo state save); a "
+        "restart with it continues",
+    )
+    add(
+        "--fork",
+        action="store_true",
+        help="with --from-savepoint: run beside the application that was saved, under an identity "
+        "of its own, into other sinks",
+    )
     add(
         "--take-over",
         action="store_true",
@@ -359,6 +374,16 @@ def check_until_now(application: Application) -> None:
         raise PipelineError(Problem("--until-now", "", what, fix))
 
 
+def _check_savepoint(options: argparse.Namespace) -> None:
+    what = ""
+    if options.fork and options.from_savepoint is None:
+        what = FORK_OF_NOTHING
+    elif options.from_savepoint is not None and (options.checkpoint is None or options.fresh):
+        what = SAVEPOINT_ALONE
+    if what:
+        raise PipelineError(Problem("wallaroo run", "", "--from-savepoint, --fork:", what))
+
+
 def run_options(options: argparse.Namespace) -> RunOptions:
     """Return the ``RunOptions`` of a command line.  Raises PipelineError."""
     if options.host and options.latency in tuple(Latency):
@@ -368,6 +393,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     if options.fresh and options.take_over:
         problem = Problem("wallaroo run", "", "--fresh and --take-over:", FRESH_OR_TAKEN_OVER)
         raise PipelineError(problem)
+    _check_savepoint(options)
     if options.standby and (
         options.fresh
         or options.take_over
@@ -382,6 +408,8 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         checkpoint=options.checkpoint,
         is_fresh=options.fresh,
         is_taking_over=options.take_over,
+        from_savepoint=options.from_savepoint,
+        is_fork=options.fork,
         standby_after_s=options.standby_after if options.standby else None,
         tasks=options.tasks,
         min_workers=options.min_workers,

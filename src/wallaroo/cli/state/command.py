@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.state.looking import diff_command, export_command, get_command, list_command
+from wallaroo.cli.state.saving import add_save
 from wallaroo.cli.state.upkeep import add_drop, add_load, add_rename, add_rollback, add_verify
 from wallaroo.cli.terminal.options import whole
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
@@ -19,11 +20,11 @@ def add_parser(subparsers: Any) -> None:
     """Add ``state`` to the commands."""
     parser = subparsers.add_parser(
         "state",
-        help="look at, verify, roll back and remove state in a checkpoint",
+        help="look at, save, verify, roll back and remove state in a checkpoint",
         description=(
             "Look at the state in a checkpoint, of a stopped or a running application: list, get, "
-            "export, diff and verify change and lock nothing. Of a stopped one: roll it back, "
-            "remove state from it, rename it, load it from a table."
+            "export, diff, save and verify change and lock nothing. Of a stopped one: roll it "
+            "back, remove state from it, rename it, load it from a table."
         ),
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
@@ -31,6 +32,7 @@ def add_parser(subparsers: Any) -> None:
     _add_get(verbs)
     _add_export(verbs)
     _add_diff(verbs)
+    add_save(verbs)
     add_verify(verbs)
     add_rollback(verbs)
     add_drop(verbs)

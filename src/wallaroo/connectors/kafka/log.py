@@ -410,7 +410,7 @@ def open_log(config: KafkaSourceConfig[Any], context: LogContext) -> KafkaLog:
             brokers=brokers_text(config.brokers),
             topics=tuple(config.topic),
             start=int(start.timestamp() * 1000) if isinstance(start, datetime) else start,
-            group=f"wallaroo-{config.name}" if config.group is None else config.group,
+            group=config.published_group,
             isolation=config.isolation,
             on_data_loss=config.on_data_loss,
             is_bounded=config.until_now or context.until_now,

@@ -131,6 +131,15 @@ class KafkaSourceConfig(SourceConfig[Event]):
         return copy
 
     @property
+    def published_group(self) -> str:
+        """Return the consumer group to which offsets are published; empty: none."""
+        return f"wallaroo-{self.name}" if self.group is None else self.group
+
+    def for_fork(self, name: str) -> Self:
+        group = self.published_group
+        return replace(self, group=f"{group}-{name}" if group else "")
+
+    @property
     def label(self) -> str:
         return f"kafka {','.join(self.topic)}"
 

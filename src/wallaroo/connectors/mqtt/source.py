@@ -48,4 +48,7 @@ class MQTTSourceConfig(SourceConfig[Event]):
             raise self._wrong(f"qos={self.qos!r} is not supported.", "Write 1, or 0.")
 
     def for_trial(self) -> Self:
-        return replace(self, client_id=f"{self.client_id or f'wallaroo-{self.name}'}-trial")
+        return self.for_fork("trial")
+
+    def for_fork(self, name: str) -> Self:
+        return replace(self, client_id=f"{self.client_id or f'wallaroo-{self.name}'}-{name}")

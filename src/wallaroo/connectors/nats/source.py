@@ -67,5 +67,8 @@ class NATSSourceConfig(SourceConfig[Event]):
             raise self._wrong(f"on_data_loss={self.on_data_loss!r} is unknown.", fix)
 
     def for_trial(self) -> Self:
-        name = re.sub(r"[^A-Za-z0-9_-]", "_", self.name)
-        return replace(self, consumer=f"{self.consumer or f'wallaroo-{name}'}-trial")
+        return self.for_fork("trial")
+
+    def for_fork(self, name: str) -> Self:
+        source = re.sub(r"[^A-Za-z0-9_-]", "_", self.name)
+        return replace(self, consumer=f"{self.consumer or f'wallaroo-{source}'}-{name}")

@@ -35,6 +35,10 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
     decoder: Decoder[Event]
     prefetch: int = PREFETCH
 
+    @property
+    def exclusive(self) -> str:
+        return f"queue '{self.queue}'"
+
     def __post_init__(self) -> None:
         if problem := scheme_problem(self.url, "amqp://user:password@host:5672/", "amqp", "amqps"):
             raise self._wrong(*problem)

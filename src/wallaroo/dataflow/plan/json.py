@@ -92,6 +92,7 @@ def describe(plan: Plan) -> dict[str, Any]:
                 "kind": source.config.kind,
                 "header_length": source.config.wire_framing.header_length,
                 "length_fmt": source.config.wire_framing.length_fmt,
+                **({"exclusive": words} if (words := source.config.exclusive) else {}),
             }
             for source in plan.sources
         },

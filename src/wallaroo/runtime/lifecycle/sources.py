@@ -22,15 +22,19 @@ _log = logging.getLogger("wallaroo.run")
 
 
 class RunSources:
-    """The sources of one run; ``checkpoint`` is the checkpoint's id."""
+    """The sources of one run.
 
-    def __init__(self, spec: RunSpec, checkpoint: str, owner: Ownership):
+    ``checkpoint`` is the checkpoint's id, ``fork`` its name if it is a fork.
+    """
+
+    def __init__(self, spec: RunSpec, checkpoint: str, owner: Ownership, fork: str = ""):
         options = spec.options
         is_paced = options.speed is not None or options.rate_limit is not None
         tuning = tuned(options.tuning) if is_paced else options.tuning
         self._spec = spec
         self._owner = owner
-        self._configs = [source.config for source in spec.plan.sources]
+        configs = [source.config for source in spec.plan.sources]
+        self._configs = [config.for_fork(fork) for config in configs] if fork else configs
         self._names = tuple(config.name for config in self._configs)
         self._context = LogContext(
             spec.site.root / "spool",

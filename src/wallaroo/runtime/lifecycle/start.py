@@ -18,6 +18,7 @@ from wallaroo.checkpoints.inspection.compatibility import (
     check_compatibility,
     require_compatible,
 )
+from wallaroo.checkpoints.savepoints.starting import begin_from, fork_of
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.errors import CheckpointError
 from wallaroo.monitoring.metrics.progress import Recovery
@@ -104,8 +105,11 @@ def open_state(
 
     ``after``: as in `open_checkpoint`.
     """
-    phases.enter("opening the checkpoint")
     options = spec.options
+    if options.from_savepoint is not None:
+        phases.enter("copying the savepoint")
+        _begin_from_savepoint(spec, str(options.from_savepoint))
+    phases.enter("opening the checkpoint")
     if options.is_taking_over:
         require_compatible(spec.site.root, spec.plan, options.allow_incompatible)
     stored = _stored(spec)
@@ -120,7 +124,8 @@ def open_state(
     stack.add(checkpoint.release)
     lease = _held_lease(checkpoint, stack) if spec.is_durable else None
     spec.meter.own(stored.epoch if stored else checkpoint.claim.epoch)
-    sources = RunSources(spec, checkpoint.id, checkpoint.owner)
+    fork = fork_of(checkpoint.root)
+    sources = RunSources(spec, checkpoint.id, checkpoint.owner, fork)
     stack.add(sources.close)
     compatibility = check_compatibility(
         checkpoint,
@@ -132,6 +137,20 @@ def open_state(
         _log.warning(note)
     spec.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))
     return OpenedCheckpoint(checkpoint, compatibility, sources, lease)
+
+
+def _begin_from_savepoint(spec: RunSpec, savepoint: str) -> None:
+    options = spec.options
+    line = begin_from(
+        savepoint,
+        spec.site.root,
+        options.store_url,
+        spec.plan,
+        is_fork=options.is_fork,
+        allow_incompatible=options.allow_incompatible,
+    )
+    if line:
+        _log.info(line)
 
 
 def _held_lease(checkpoint: Checkpoint, stack: ShutdownStack) -> LeaseHolder:

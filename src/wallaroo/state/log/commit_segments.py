@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wallaroo.errors import CheckpointError
@@ -47,6 +48,12 @@ def encode_record(commit: Commit, before: tuple[SnapshotRef, ...] | None) -> byt
     body = body_of(commit, has_snapshots=commit.snapshots != before)
     facts = b"%d %d %08x" % (VERSION, len(body), zlib.crc32(body))
     return b"%b %08x\n%b" % (facts, zlib.crc32(facts), body)
+
+
+def encode_segment(commits: Sequence[Commit]) -> bytes:
+    """Return the content of a segment that holds these commits, oldest first."""
+    befores = (None, *(commit.snapshots for commit in commits))
+    return b"".join(map(encode_record, commits, befores))
 
 
 @dataclass(slots=True)

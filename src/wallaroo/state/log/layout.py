@@ -21,6 +21,8 @@ SPOOL = "spool"
 OUTBOX = "outbox"
 VIEW = "view"
 PLAN = "plan.json"  # a file
+SAVEPOINT = "savepoint.json"  # the manifest of a savepoint, which is no checkpoint to run on
+ORIGIN = "origin.json"  # the savepoint that a checkpoint began from
 OWNERS = "owners"  # kept when a fresh start deletes everything else
 CRC = "crc32"  # the name, in such a file, of its own checksum; earlier versions wrote none
 FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, SPOOL, OUTBOX, VIEW)
@@ -64,13 +66,18 @@ def read_plan(root: Path) -> str:
 
 def _checked(file: Path) -> str:
     """Return a file's JSON without its checksum.  Raises OSError, or ValueError: damaged."""
-    content = json.loads(file.read_text(encoding="utf-8"))
+    return checked_json(file.read_text(encoding="utf-8"), file.name)
+
+
+def checked_json(stored: str, name: str) -> str:
+    """Return the JSON of a file's content without its checksum.  Raises ValueError: damaged."""
+    content = json.loads(stored)
     if not isinstance(content, dict):
-        raise ValueError(f"{file.name} is no JSON object")
+        raise ValueError(f"{name} is no JSON object")
     noted = content.pop(CRC, None)
     text = _canonical(content)
     if noted not in (None, _checksum(text)):
-        raise ValueError(f"the checksum of {file.name} is wrong")
+        raise ValueError(f"the checksum of {name} is wrong")
     return text
 
 

@@ -177,7 +177,7 @@ class StoreLog:
         A list is where the search begins; objects after it are asked for by number.
         """
         for _ in range(READ_TRIES):
-            numbers = self._asked(lambda: self._objects.names(LOG))
+            numbers = self.names(LOG)
             newest = self.read(int(numbers[-1]) if numbers else 0)
             if newest is None and not numbers:
                 return None
@@ -240,6 +240,10 @@ class StoreLog:
             f"the log in {self.url} changes faster than it can be read, or objects of it are "
             f"missing. Try again; if it stays so, restore them from earlier versions."
         )
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the objects in a folder."""
+        return self._asked(lambda: self._objects.names(folder))
 
     def file(self, name: str) -> bytes | None:
         """Return a large file's content."""
@@ -341,7 +345,7 @@ class StoreLog:
             self._wait(attempt, tries, failure)
         raise AssertionError("the last wait raises")
 
-    def put_file(self, name: str, content: bytes) -> None:
+    def put_file(self, name: str, content: bytes | Path) -> None:
         """Store a large file; its name is never used for another content."""
         self._asked(lambda: self._objects.put(f"{FILES}/{name}", content))
 
@@ -350,12 +354,8 @@ class StoreLog:
     def put_image(self, head: Head, file: Path) -> Listed:
         """Store an image; return what may be deleted once it is announced."""
         self._asked(lambda: self._objects.put(image_key(head), file))
-        names = self._objects.names
-        return Listed(
-            [int(name) for name in self._asked(lambda: names(LOG))],
-            self._asked(lambda: names(IMAGES)),
-            self._asked(lambda: names(FILES)),
-        )
+        numbers = [int(name) for name in self.names(LOG)]
+        return Listed(numbers, self.names(IMAGES), self.names(FILES))
 
     def sweep(self, listed: Listed, image: Head, needed: Iterable[str]) -> None:
         """Delete what was listed and the announced image, and later objects, do not need."""

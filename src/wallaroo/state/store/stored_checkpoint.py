@@ -35,8 +35,18 @@ from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, WallarooError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
 from wallaroo.state.log.commit_record import Commit, body_of, commit_of
-from wallaroo.state.log.commit_segments import encode_record
-from wallaroo.state.log.layout import OUTBOX, PLAN
+from wallaroo.state.log.commit_segments import encode_segment
+from wallaroo.state.log.layout import (
+    COMMITS,
+    FORMAT,
+    ORIGIN,
+    OUTBOX,
+    PLAN,
+    SNAPSHOTS,
+    VERSION,
+    with_checksum,
+)
+from wallaroo.state.log.line import CommitFile
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.store.objects import READERS
 from wallaroo.state.store.records import (
@@ -125,6 +135,51 @@ class StoredCheckpoint:
         self.commits = tuple(_commits_of(self._past))
         return bool(self.commits)
 
+    @property
+    def is_cached(self) -> bool:
+        """Return whether the folder is that of the run that owned the log last, once looked at."""
+        note = self._noted_runs()
+        return bool(self._past and note["is_whole"] and self._past.newest.head.run in note["runs"])
+
+    @property
+    def origin(self) -> bytes:
+        """Return the note of the savepoint that the log began from, once looked at."""
+        for record in reversed(self._past.all if self._past else ()):
+            for file, content in record.contents():
+                if file.name == ORIGIN:
+                    return content
+        return b""
+
+    def rebuild(self, storage: LocalStorage) -> None:
+        """Make an empty folder a checkpoint of its own, once looked at: with all but the spools."""
+        assert self._past is not None
+        identity = {"version": VERSION, "id": self._past.newest.head.checkpoint}
+        self.fill(storage)
+        (self._root / CACHE).unlink()
+        first = CommitFile(self.commits[0].batch, 0, is_segment=True)
+        make_private(self._root / COMMITS)
+        storage.publish(first.name, self.segment())
+        storage.publish(FORMAT, with_checksum(json.dumps(identity)))
+
+    def begin(self, identity: str, commits: Sequence[Commit]) -> None:
+        """Let an empty log, once looked at, begin with commits and what is in the folder.
+
+        The run that claims the log next finds it as if another run had ended in order.
+        """
+        head = self._past.newest.head if self._past else None
+        if not self._log.fence(head, identity, is_fresh=True):
+            raise CheckpointError(
+                f"another run began with the checkpoint {self.url} a moment ago. Give this one a "
+                f"place of its own."
+            )
+        for path in self._root.glob(f"{SNAPSHOTS}/*"):
+            if path.stat().st_size >= APART_BYTES:
+                name = f"{SNAPSHOTS}/{path.name}"
+                self._log.put_file(name, path)
+                self._apart[name] = self._log.last.number
+        image = self._images.store(commits, self._apart)
+        self._log.append(Kind.END, image=image)
+
     def claim(self, *, is_fresh: bool, is_taking_over: bool) -> None:
         """Own the log from here on.
 
@@ -196,7 +251,7 @@ class StoredCheckpoint:
             path = self._root / name
             if name in needed:
                 return not path.exists() or path.stat().st_size != needed[name]
-            return not self.is_current and name.startswith((PLAN, f"{OUTBOX}/"))
+            return not self.is_current and name.startswith((PLAN, ORIGIN, f"{OUTBOX}/"))
 
         for file, content in record.contents():
             if is_wanted(file.name):
@@ -204,16 +259,14 @@ class StoredCheckpoint:
         for file in record.head.files:
             if file.is_apart and is_wanted(file.name):
                 stored = self._log.file(file.name)
-                if stored is None:  # one that took over deletes what it no longer needs
+                # one that took over deletes what it no longer needs
+                if stored is None and self._log.is_fenced:
                     self._require()
                 yield file.name, checked(file, stored)
 
     def segment(self) -> bytes:
         """Return the commits in the form of one segment of the folder."""
-        return b"".join(
-            encode_record(commit, before.snapshots if before else None)
-            for before, commit in zip((None, *self.commits), self.commits, strict=False)
-        )
+        return encode_segment(self.commits)
 
     # -- the run
 
@@ -305,6 +358,16 @@ class _Images:
 
     def begin(self, commits: Sequence[Commit], apart: Mapping[str, int]) -> None:
         """Copy what the folder holds into an image, and begin to store it."""
+        head, file = self._written(commits, apart)
+        self._start(lambda: self._store(head, file))
+
+    def store(self, commits: Sequence[Commit], apart: Mapping[str, int]) -> Head:
+        """Store what the folder holds as an image; return its head."""
+        head, file = self._written(commits, apart)
+        self._store(head, file)
+        return head
+
+    def _written(self, commits: Sequence[Commit], apart: Mapping[str, int]) -> tuple[Head, Path]:
         contents = {
             name: (self._root / name).read_bytes()
             for commit, before in zip(commits, (None, *commits), strict=False)
@@ -329,7 +392,7 @@ class _Images:
         self._objects = 0
         self._bytes = 0
         self._image_bytes = len(payload)
-        self._start(lambda: self._store(head, file))
+        return head, file
 
     def _store(self, head: Head, file: Path) -> None:
         self._listed = self._log.put_image(head, file)
@@ -399,22 +462,28 @@ def _files_of(commit: Commit, before: Commit | None) -> Iterator[str]:
 
 
 def _notes(root: Path) -> dict[str, bytes]:
-    """Return the plan and the sinks' notes."""
-    paths = (path for path in _outbox_files(root) if _rank(path) == 2)
-    contents = _contents_of(root, (root / PLAN, *paths))
+    """Return the plan, the note of the savepoint, and the sinks' notes."""
+    paths = (path for path in outbox_files(root) if rank_of(path) == 2)
+    contents = _contents_of(root, (root / PLAN, root / ORIGIN, *paths))
     return {name: each for name, each in contents.items() if len(each) <= NOTE_BYTES_MAX}
 
 
 def _outbox(root: Path) -> dict[str, bytes]:
     """Return the files of the sinks, in the order of this module's invariants."""
-    return _contents_of(root, sorted(_outbox_files(root), key=lambda path: (_rank(path), path)))
+    return _contents_of(root, sorted(outbox_files(root), key=lambda path: (rank_of(path), path)))
 
 
-def _rank(path: Path) -> int:
+def rank_of(path: Path) -> int:
+    """Return 0 for staged output, 1 for a list of what waits, 2 for a note of a sink's.
+
+    >>> [rank_of(Path("sink", name)) for name in ("7.out", "pending/7.json", "left.json")]
+    [0, 1, 2]
+    """
     return 0 if path.suffix == STAGED else 1 if path.parent.name == LISTS else 2
 
 
-def _outbox_files(root: Path) -> Iterator[Path]:
+def outbox_files(root: Path) -> Iterator[Path]:
+    """Yield the files of the sinks that a later run needs."""
     for folder, _, names in os.walk(root / OUTBOX):
         for name in names:
             if not name.endswith((".tmp", ".log", "lock")):

@@ -64,5 +64,9 @@ class PostgresChangesConfig(SourceConfig[Event]):
     def has_plain_payloads(self) -> bool:
         return False
 
+    @property
+    def exclusive(self) -> str:
+        return f"replication slot '{self.slot}'"
+
     def for_trial(self) -> PostgresChangesConfig[Event]:
         return replace(self, is_trial=True, snapshot=False)

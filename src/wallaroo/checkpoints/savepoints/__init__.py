@@ -1,0 +1,1 @@
+"""Savepoints: whole checkpoints of one commit, to start other runs from."""

@@ -1,0 +1,93 @@
+"""Savepoints between folders and object stores, and those of other machines' checkpoints."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.savepoints.test_saving import grow, lines, quiet, run_to_end
+from tests.stores.conftest import Place
+from tests.stores.stored_driver import KEYS, expected
+from wallaroo.checkpoints.savepoints.saving import save
+from wallaroo.cli.main import main
+from wallaroo.errors import CheckpointError
+
+pytestmark = pytest.mark.s3
+EVENTS = 600
+
+
+@pytest.mark.parametrize("first", ["folder", "store"])
+@pytest.mark.parametrize("between", ["folder", "store"])
+@pytest.mark.parametrize("last", ["folder", "store"])
+def test_a_checkpoint_moves_between_all_storages(
+    tmp_path: Path, place: Place, first: str, between: str, last: str
+) -> None:
+    """Exactly once; a fork of the same savepoint has the rest of the output."""
+    kinds = {"folder": str(tmp_path / "at-"), "store": f"{place.url}-"}
+    state = f"{kinds[first]}first"
+    saved = f"{kinds[between]}saved"
+    grow(tmp_path, EVENTS)
+    assert run_to_end(tmp_path, state) is None
+
+    save(state, saved, quiet)
+    grow(tmp_path, 2 * EVENTS)
+    fork = (f"--from-savepoint={saved}", "--fork", "--out=fork.txt")
+    for _ in range(2):  # the second one is a restart
+        assert run_to_end(tmp_path, f"{kinds[last]}new", f"--from-savepoint={saved}") is None
+        assert run_to_end(tmp_path, f"{kinds[last]}fork", *fork) is None
+        grow(tmp_path, 3 * EVENTS)
+    assert run_to_end(tmp_path, f"{kinds[last]}new") is None
+    assert run_to_end(tmp_path, f"{kinds[last]}fork", fork[2]) is None
+
+    assert lines(tmp_path) == expected(3 * EVENTS)
+    rest = sorted(f"{each} {each // KEYS + 1}" for each in range(EVENTS, 3 * EVENTS))
+    assert lines(tmp_path, "fork.txt") == rest
+
+
+def test_a_machine_without_the_cache_saves_from_the_store(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(tmp_path, EVENTS)
+    assert run_to_end(tmp_path, place.url) is None
+    monkeypatch.setenv("WALLAROO_CACHE", str(tmp_path / "elsewhere"))
+
+    save(place.url, str(tmp_path / "saved"), quiet)
+    grow(tmp_path, 2 * EVENTS)
+    again = f"--from-savepoint={tmp_path / 'saved'}"
+    assert run_to_end(tmp_path, str(tmp_path / "new"), again) is None
+
+    assert lines(tmp_path) == expected(2 * EVENTS)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_half_a_savepoint_in_a_store_is_refused(
+    tmp_path: Path, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grow(tmp_path, EVENTS)
+    assert run_to_end(tmp_path, str(tmp_path / "state")) is None
+    saved = f"{place.url}/saved"
+    save(str(tmp_path / "state"), saved, quiet)
+    assert main(["state", "save", str(tmp_path / "state"), saved]) == 1
+    assert "is not empty, and a savepoint replaces nothing." in capsys.readouterr().err
+    manifest = place.objects / "saved" / "files" / "savepoint.json"
+    assert manifest.exists()
+
+    whole = sorted((place.objects / "saved" / "files" / "snapshots").iterdir())[0]
+    whole.write_bytes(whole.read_bytes()[:-1])
+    damaged = run_to_end(tmp_path, str(tmp_path / "new"), f"--from-savepoint={saved}")
+    manifest.unlink()
+    half = run_to_end(tmp_path, str(tmp_path / "new"), f"--from-savepoint={saved}")
+
+    assert "is damaged: snapshots/" in str(damaged)
+    assert "was not finished" in str(half)
+    assert main(["state", "save", str(tmp_path / "state"), saved]) == 1
+    assert "perhaps half of one" in capsys.readouterr().err
+    shutil.rmtree(place.objects / "saved")
+    assert main(["state", "save", str(tmp_path / "state"), saved]) == 0
+
+
+def test_a_store_without_a_commit_is_nothing_to_save(tmp_path: Path, place: Place) -> None:
+    with pytest.raises(CheckpointError, match="nothing to save"):
+        save(place.url, str(tmp_path / "saved"), quiet)
