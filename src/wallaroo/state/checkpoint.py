@@ -88,11 +88,17 @@ class Checkpoint:
     stored: StoredCheckpoint | None = None  # the log in an object store, if the folder is its cache
 
     def publish(self, commit: Commit) -> None:
-        """Publish the commit: this is the commit point.  An object store has answered before."""
+        """Publish the commit in the folder.
+
+        This is the commit point, unless the folder is a cache: then it is `confirm`.
+        """
+        self.commits.publish(commit)
+
+    def confirm(self, commit: Commit) -> None:
+        """Return once the object store, if there is one, holds the published commit."""
         if self.stored is not None:
             with self._conceding():
                 self.stored.append(commit)
-        self.commits.publish(commit)
 
     def require(self) -> None:
         """Raise TakenOverError if another run owns the checkpoint."""

@@ -45,12 +45,14 @@ class BatchLoop:
     def step(self) -> bool:
         """Wait for the next batch and run it; return False if there is none any more.
 
-        An error is kept for `poll`, and raised.
+        The last commit counts then.  An error is kept for `poll`, and raised.
         """
         try:
             ends = self._trigger.next(self._batches)
             if ends is not None:
                 self._run_batch(ends)
+            else:
+                self._batches.settle()
         except BaseException as error:
             self.fail(error)
             raise

@@ -47,8 +47,8 @@ class BatchMetrics:
         reports: Sequence[TaskReport],
         started_ns: int,
         phases_ms: Mapping[str, float],
-    ) -> Mapping[str, int]:
-        """Count a committed batch; return how many events it had, by source."""
+    ) -> None:
+        """Count a committed batch."""
         events, receipts = gather(self._plan, reports, self._running_ms)
         finished_ns = time.time_ns()
         results = {name: count for name, count in commit.outputs.items() if name != DEAD_LETTERS}
@@ -59,7 +59,6 @@ class BatchMetrics:
         self._meter.state_is(partial(StateSize.of, commit))
         self._log_failures(commit.batch, reports)
         self._count_losses(commit, reports)
-        return events
 
     def workers(self, workers: tuple[WorkerStatus, ...], moved: str) -> None:
         """Note the batch's workers, and what a change of them ``moved``; "" if nothing."""
@@ -86,16 +85,22 @@ def gather(
     plan: Plan, reports: Sequence[TaskReport], not_before_ms: int = 0
 ) -> tuple[dict[str, int], dict[str, list[tuple[int, int]]]]:
     """Return events by source name, and receipts (unix ms, events) by pipeline."""
-    events = {source.config.name: 0 for source in plan.sources}
     receipts: dict[str, list[tuple[int, int]]] = {source.pipeline: [] for source in plan.sources}
     for report in reports:
-        for number, count in report.events.items():
-            events[plan.sources[number].config.name] += count
         for number, counts in report.receipts.items():
             receipts[plan.sources[number].pipeline].extend(
                 (max(at_ms, not_before_ms), count) for at_ms, count in counts.items()
             )
-    return events, receipts
+    return events_by_source(plan, reports), receipts
+
+
+def events_by_source(plan: Plan, reports: Sequence[TaskReport]) -> dict[str, int]:
+    """Return how many events a batch had, by source."""
+    events = {source.config.name: 0 for source in plan.sources}
+    for report in reports:
+        for number, count in report.events.items():
+            events[plan.sources[number].config.name] += count
+    return events
 
 
 def busy_s(reports: Sequence[TaskReport]) -> float:

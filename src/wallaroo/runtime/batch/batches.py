@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.report import TaskReport
@@ -21,7 +21,7 @@ from wallaroo.errors import InternalError
 from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.monitoring.metrics.batches import PhaseClock
 from wallaroo.runtime.batch.admission import Ends
-from wallaroo.runtime.batch.batch_metrics import BatchMetrics, busy_s
+from wallaroo.runtime.batch.batch_metrics import BatchMetrics, busy_s, events_by_source
 from wallaroo.runtime.batch.commit_protocol import BatchProtocol
 from wallaroo.runtime.batch.event_time import BatchTimes
 from wallaroo.runtime.batch.housekeeping import Housekeeping
@@ -109,7 +109,7 @@ class Batches:
 
     @property
     def last(self) -> Commit | None:
-        """Return the last commit."""
+        """Return the last commit, on which the next batch is built."""
         return self._protocol.last
 
     @property
@@ -142,7 +142,12 @@ class Batches:
     @property
     def is_finished(self) -> bool:
         """Return whether nothing is left to do once all input has ended."""
-        return self._times.is_finished(self.last)
+        return not self._protocol.is_under_way and self._times.is_finished(self.last)
+
+    @property
+    def answer_s(self) -> float:
+        """Return the seconds from the end of a batch to the end of its commit."""
+        return self._protocol.answer_s
 
     def empty_job(self, tasks: int = 1) -> BatchJob:
         """Return a batch without input at the last commit."""
@@ -153,12 +158,17 @@ class Batches:
             tasks=tasks,
             pieces=((),) * tasks,
             committed=last.batch if last else -1,
-            commits=self._housekeeping.newest(COMMITS_SENT),
+            commits=self._newest(last),
             steps=self._setup.steps,
             levels=self._setup.plan.levels,
             state_level=self._setup.plan.state_level,
             writes_snapshots=False,
         )
+
+    def _newest(self, last: Commit | None) -> tuple[Commit, ...]:
+        """Return the newest commits, with one that is under way."""
+        newest = self._housekeeping.newest(COMMITS_SENT)
+        return (*newest, last) if last is not None and last not in newest[-1:] else newest
 
     def warm_up(self) -> WarmUp:
         """Run an empty, uncommitted batch that starts workers and updates their views."""
@@ -184,16 +194,29 @@ class Batches:
             reports = self._attempted(job)
             phases.end("tasks")
             trace_point("batch.reported")
-            commit = self._committed(job, ends, reports, phases)
+            account = partial(self._account, reports, started_ns, phases)
+            commit = self._committed(job, ends, reports, phases, account)
         finally:
             self._under_way = None
         trace_point("batch.committed")
-        counts = self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
+        counts = events_by_source(self._setup.plan, reports)
         self._done(commit, counts)
         events = sum(counts.values())
         self._learn(job, reports, events, time.monotonic() - began)
         trace_point(f"batch.ends {job.batch} {events}")
         return commit
+
+    def _account(
+        self, reports: list[TaskReport], started_ns: int, phases: PhaseClock, commit: Commit
+    ) -> None:
+        self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
+
+    def settle(self, seconds: float | None = None) -> bool:
+        """Wait, at most so long, for the commit under way; return whether there was one.
+
+        Raises the error because of which it does not count.
+        """
+        return self._protocol.settle(seconds)
 
     def abandon(self, seconds: float) -> None:
         """Commit nothing from now on; a commit under way gets ``seconds`` to end."""
@@ -201,6 +224,7 @@ class Batches:
         self._is_abandoned = True
         if has_ended:
             self._committing.release()
+        self._protocol.close(seconds)
 
     def _committed(
         self,
@@ -208,13 +232,14 @@ class Batches:
         ends: Mapping[str, Position],
         reports: list[TaskReport],
         phases: PhaseClock,
+        account: Callable[[Commit], None],
     ) -> Commit:
         with self._committing:
             if self._is_abandoned:
                 raise InternalError(f"batch {job.batch} ended after the run had given it up")
             marks = self._times.after(job.time, reports)
             offsets = to_stored(self._counted(ends, reports))
-            return self._protocol.commit(job.batch, offsets, reports, phases.end, marks)
+            return self._protocol.commit(job.batch, offsets, reports, phases.end, marks, account)
 
     def _counted(
         self, ends: Mapping[str, Position], reports: Sequence[TaskReport]

@@ -6,14 +6,25 @@ place that keeps them, whatever runs the tasks.
 A commit counts if it is written while its run owns the checkpoint.  Whether it was is asked after
 it is written: then either the run that takes over finds it, or this one learns that it is too late
 (`state.log.owners`).  A run that has learnt it does not know the commit's fate and reports nothing.
+
+An object store takes its time to answer.  Meanwhile the next batch runs on the commit (`last`),
+whose output leaves, in a thread of its own, with the answer (`settle`).  The invariants:
+
+* One commit is under way at most, and the next one is made once it counts.  If it does not, the
+  run ends, and the batch that was built on it never commits.
+* What a commit makes superfluous is deleted while no batch runs: staged files of one that runs are
+  on no list.  So the answer to a commit that is followed by a sweep is waited for.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wallaroo.dataflow.plan.model import Plan
@@ -35,9 +46,40 @@ MIXED_RETRIES = 3
 Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A commit that is published, and what to do once it counts."""
+
+    commit: Commit
+    watermarks: Watermarks | None
+    end_phase: Callable[[str], None]
+    done: Callable[[Commit], None]
+
+    def end(self) -> None:
+        """Account for it."""
+        self.end_phase("sinks")
+        self.done(self.commit)
+
+
 def history_of(checkpoint: Checkpoint, sink: str) -> CommitHistory:
     """Return the commits that ``checkpoint`` retains, as one sink sees them."""
     return replace(checkpoint.commits.history(checkpoint.id, sink), owner=checkpoint.owner)
+
+
+def _begun(work: Callable[[], None]) -> Future[None]:
+    """Begin work in a thread that no end of the process waits for."""
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  # raised by the thread that waits
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=run, name="wallaroo-commit", daemon=True).start()
+    return future
 
 
 class BatchProtocol:
@@ -61,6 +103,10 @@ class BatchProtocol:
         self.last = checkpoint.last
         self._report = report
         self._checkpoint = checkpoint
+        self.answer_s = 0.0  # from the end of the last batch to the end of its commit
+        self._under_way: tuple[Published, Future[None]] | None = None
+        self._releasing = threading.Lock()  # held while sinks are called
+        self._is_closed = False
         housekeeping.report_to(report)
         if self.last is not None and self.last.watermarks:
             self._pass(self.last.batch, Watermarks.from_json(self.last.watermarks))
@@ -110,25 +156,90 @@ class BatchProtocol:
         reports: list[TaskReport],
         end_phase: Callable[[str], None] = lambda phase: None,
         watermarks: Watermarks | None = None,
+        done: Callable[[Commit], None] = lambda commit: None,
     ) -> Commit:
         """Publish the commit, release its output to the sinks, then drop what is not needed.
 
-        ``end_phase`` is called with "commit" and "sinks" when these are done.
+        ``end_phase`` is called with "commit" and "sinks" when these are done, then ``done``.  With
+        an object store all that may come after the return (`settle`), and in another thread.
         """
-        commit = self._made(batch, offsets, reports, watermarks)
+        self.settle()
+        published = Published(
+            self._made(batch, offsets, reports, watermarks), watermarks, end_phase, done
+        )
+        commit = published.commit
         fault_point("commit.before")
         self._checkpoint.publish(commit)
+        if self._checkpoint.stored is None:
+            self._count(published)
+            self._retain(commit)
+            published.end()
+            return commit
+        self.last = commit
+        self._under_way = published, _begun(lambda: self._answered(published))
+        if self._housekeeping.sweeps_after(commit):
+            self.settle()
+        return commit
+
+    @property
+    def is_under_way(self) -> bool:
+        """Return whether a published commit is not known to count."""
+        return self._under_way is not None
+
+    def settle(self, seconds: float | None = None) -> bool:
+        """Wait, at most so long, until the published commit counts; return whether there was one.
+
+        Raises the error because of which it does not.
+        """
+        if self._under_way is None:
+            return False
+        published, answer = self._under_way
+        if concurrent.futures.wait([answer], seconds).done:
+            answer.result()
+            self._under_way = None
+            self._retain(published.commit)
+        return True
+
+    def close(self, seconds: float) -> None:
+        """Call no sink any more; a commit under way gets ``seconds`` to count."""
+        if self._under_way is not None:
+            concurrent.futures.wait([self._under_way[1]], seconds)
+        has_lock = self._releasing.acquire(timeout=seconds)
+        self._is_closed = True
+        if has_lock:
+            self._releasing.release()
+
+    def _answered(self, published: Published) -> None:
+        """Do all that an answer of the store allows, beside the next batch."""
+        began = time.monotonic()
+        self._count(published)
+        published.end()
+        self.answer_s = time.monotonic() - began
+
+    def _count(self, published: Published) -> None:
+        """Let a published commit count: release its output."""
+        commit = published.commit
+        self._checkpoint.confirm(commit)
         fault_point("commit.after")
         self._checkpoint.owner.require()  # after it is written, and before it is reported
         self.last = commit
-        end_phase("commit")
+        published.end_phase("commit")
+        with self._releasing:
+            if not self._is_closed:
+                self._release(published)
+        fault_point("commit.sinks")
+
+    def _release(self, published: Published) -> None:
+        commit = published.commit
         for name, tokens in commit.sinks.items():
             self._committers[name].commit(commit.identity, tokens)
-        if watermarks is not None:
-            self._pass(batch, watermarks)
+        if published.watermarks is not None:
+            self._pass(commit.batch, published.watermarks)
         for committer in self._committers.values():
             committer.retain_from(self._housekeeping.oldest_after(commit))
-        fault_point("commit.sinks")
+
+    def _retain(self, commit: Commit) -> None:
+        """Note a commit that counts; drop what is not needed any more."""
         self._housekeeping.committed(commit)
         self._checkpoint.owner.require()
         # a retained commit keeps the input after it
@@ -136,8 +247,6 @@ class BatchProtocol:
         positions = from_stored(commit.offsets)
         for name, log in self._logs.items():
             log.committed(positions[name], kept_from.get(name))
-        end_phase("sinks")
-        return commit
 
     def _pass(self, batch: int, marks: Watermarks) -> None:
         passed_ns = marks.watermark_ns - self._plan.output_lag_ns
@@ -176,8 +285,9 @@ class BatchProtocol:
 
     def abort(self, batch: int, reports: list[TaskReport]) -> None:
         """Drop what an attempt staged."""
-        for name, tokens in self._tokens(reports).items():
-            self._committers[name].abort(batch, tokens)
+        with self._releasing:
+            for name, tokens in self._tokens(reports).items():
+                self._committers[name].abort(batch, tokens)
 
     def _tokens(self, reports: list[TaskReport]) -> dict[str, list[Any]]:
         ordered = sorted(reports, key=lambda report: (report.level, report.task))

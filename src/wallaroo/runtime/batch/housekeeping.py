@@ -95,11 +95,15 @@ class Housekeeping:
         """Report damaged files from now on, once each, from another thread."""
         self._report = report
 
+    def sweeps_after(self, commit: Commit) -> bool:
+        """Return whether `committed` may sweep: then no task may have staged anything by then."""
+        return commit.batch % self._tuning.sweep_every == 0
+
     def committed(self, commit: Commit) -> None:
         """Note a commit; sweep and scrub now and then."""
         self._retained.append(commit)
         self._scrub.look(tuple(self._retained), self._report)
-        if commit.batch % self._tuning.sweep_every == 0 and time.monotonic() >= self._sweep_at:
+        if self.sweeps_after(commit) and time.monotonic() >= self._sweep_at:
             self._sweep(is_running=True)
         if self._checkpoint.stored is not None:
             self._checkpoint.stored.housekeep(self._needed())

@@ -169,11 +169,13 @@ class Trigger:
         wakes: WakeSocket,
     ) -> Ends | None:
         has_time = batches.setup.plan.has_time
-        self._cadence.ends(time.monotonic())
+        self._cadence.ends(time.monotonic() + batches.answer_s)
         while not self._is_over.is_set():
             self._between()
             if pause_s := self._pause_s(logs):
-                self.pause(min(pause_s, PAUSE_S))
+                pause_s = min(pause_s, PAUSE_S)
+                if not batches.settle(pause_s):
+                    self.pause(pause_s)
                 continue
             admitted = self._admitted
             start = batches.ends
@@ -186,7 +188,9 @@ class Trigger:
                 self._cadence.begins(time.monotonic(), events, admitted.events_max)
                 return ends
             due_in_s = batches.due_in_s if has_time else LOOK_WOKEN_S
-            wakes.wait(looks.pause_s(due_in_s))
+            pause_s = looks.pause_s(due_in_s)
+            if not batches.settle(pause_s):
+                wakes.wait(pause_s)
         return None
 
     def _pause_s(self, logs: Mapping[str, SourceLog]) -> float:

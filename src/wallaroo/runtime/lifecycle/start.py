@@ -52,6 +52,7 @@ from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint
 
+COMMIT_S = 5.0  # for a commit under way when a run has stopped waiting
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -213,7 +214,9 @@ def open_components(
         open_host(spec, phases, stack)
     deployment = _deployment(spec, opened, _user_output(spec, stack))
     setup = BatchSetup(opened.plan, deployment, opened.steps, opened.sources.logs, beginnings)
-    return _components(spec, opened, sinks, setup)
+    components = _components(spec, opened, sinks, setup)
+    stack.add(partial(components.batches.abandon, COMMIT_S))
+    return components
 
 
 def open_host(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> None:

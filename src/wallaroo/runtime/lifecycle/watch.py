@@ -19,12 +19,11 @@ from wallaroo.runtime.lifecycle.observer import Observation
 from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.process_usage import ProcessUsage
 from wallaroo.runtime.lifecycle.spec import RunSpec
-from wallaroo.runtime.lifecycle.start import RunComponents
+from wallaroo.runtime.lifecycle.start import COMMIT_S, RunComponents
 
 WATCH_S = 0.1  # between two polls of sources, sinks and the host
 WATCH_IDLE_S = 1.0  # if there was no batch for some time, and nothing holds up the next one
 IDLE_AFTER_S = 2.0
-COMMIT_S = 5.0  # for a commit under way when a run has stopped waiting
 _log = logging.getLogger("wallaroo.run")
 
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -97,6 +98,7 @@ class StoreLog:
         self._last: Head | None = None  # what this run wrote last
         self._fences: tuple[int, ...] = ()
         self._tries = FIRST_TRIES
+        self._appending = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -107,6 +109,11 @@ class StoreLog:
     def is_fenced(self) -> bool:
         """Return whether this run has owned the log."""
         return self._last is not None
+
+    @property
+    def is_appending(self) -> bool:
+        """Return whether another thread waits for the answer to what it adds."""
+        return self._appending.locked()
 
     @property
     def last(self) -> Head:
@@ -296,6 +303,10 @@ class StoreLog:
         Returns once the store has answered.  Raises TakenOverError if another run owns the log,
         PeerError if the store does not answer.
         """
+        with self._appending:
+            return self._append(kind, record, image, tries)
+
+    def _append(self, kind: Kind, record: Record | None, image: Head | None, tries: int) -> Head:
         last = self.last
         body = record or Record(last)
         head = replace(

@@ -4,8 +4,9 @@ Where it runs: driver.
 
 The invariants:
 
-* A commit is published in the folder, and counts, after the store has answered that it holds it,
-  with every file that it names.  So the folder is never ahead of the store.
+* A commit counts after the store has answered that it holds it, with every file that it names.  The
+  folder is ahead by one commit at most, on which the next batch is computed meanwhile; a start
+  takes the store's commits, whatever the folder's are.
 * The folder's files are used only if the last fence of the log is of a run that used this folder;
   `CACHE` notes these runs before they fence.  Else another run sent output since, of which this
   folder knows nothing: everything but the spools is emptied and read from the store.
@@ -311,9 +312,12 @@ class StoredCheckpoint:
             raise self._log.taken_over(other)
 
     def close(self) -> None:
-        """Note in the log that this run has ended in order, if it owns it still."""
+        """Note in the log that this run has ended in order, if it owns it still.
+
+        A run that ends while a commit is under way, for lack of an answer, has not.
+        """
         self._images.close()
-        if not self._log.is_fenced:
+        if not self._log.is_fenced or self._log.is_appending:
             return
         with contextlib.suppress(WallarooError):
             self._log.append(Kind.END, image=self._images.ready(), tries=3)
