@@ -52,12 +52,10 @@ def memory_by_kind(root_pid: int) -> dict[str, Memory]:
     return found
 
 
-def cpu_by_kind(root_pid: int | None = None) -> dict[str, float]:
-    """CPU seconds that a process, this one by default, and all its descendants have taken so
-    far.
-    """
+def cpu_by_kind() -> dict[str, float]:
+    """CPU seconds that this process and all its descendants have taken so far."""
     found: dict[str, float] = {}
-    root = root_pid or os.getpid()
+    root = os.getpid()
     for pid in descendants(root):
         try:
             seconds = _cpu_s(pid)
@@ -66,6 +64,30 @@ def cpu_by_kind(root_pid: int | None = None) -> dict[str, float]:
             continue
         found[kind] = found.get(kind, 0.0) + seconds
     return found
+
+
+class CpuTimes:
+    """CPU time of a process and all that descend from it, of those that have ended, too.
+
+    What a process took between the last look at it and its end does not count.
+    """
+
+    def __init__(self, root_pid: int):
+        self._root_pid = root_pid
+        self._seconds: dict[int, tuple[str, float]] = {}
+
+    def by_kind(self) -> dict[str, float]:
+        """Look at all processes; return the CPU seconds of each kind so far."""
+        for pid in descendants(self._root_pid):
+            try:
+                kind = DRIVER if pid == self._root_pid else _kind(pid)
+                self._seconds[pid] = kind, _own_cpu_s(pid)
+            except (OSError, IndexError):
+                continue
+        summed: dict[str, float] = {}
+        for kind, seconds in self._seconds.values():
+            summed[kind] = summed.get(kind, 0.0) + seconds
+        return summed
 
 
 def cpu_of_workers() -> dict[int, float]:
@@ -82,6 +104,13 @@ def cpu_of_workers() -> dict[int, float]:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _own_cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if fields[0] == "Z":
+        raise ProcessLookupError(f"process {pid} has ended")  # its kind is no longer known
+    return sum(map(int, fields[11:13])) / _TICKS  # utime, stime
 
 
 def _cpu_s(pid: int) -> float:

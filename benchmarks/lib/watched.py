@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.engine.event_cost import Cost
 from benchmarks.lib.machine import BenchmarkError
-from benchmarks.lib.processes import cpu_by_kind
+from benchmarks.lib.processes import CpuTimes
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 LOOK_S = 0.05
@@ -71,17 +71,19 @@ def measured(
 def _followed(run: subprocess.Popen[bytes], port: int, events: int) -> list[Look]:
     """Return a look for each step that the run made, the last one when all events were done."""
     looks: list[Look] = []
+    times = CpuTimes(run.pid)  # at the last look the workers may have ended
     done = 0
     deadline = time.monotonic() + RUN_S_MAX
     while done < events and run.poll() is None:
         if time.monotonic() > deadline:
             raise BenchmarkError(f"{done} of {events} events within {RUN_S_MAX:g} s.")
         time.sleep(LOOK_S)
+        cpu_s = times.by_kind()
         with suppress(OSError, ValueError):  # it does not answer yet, or any more
             now = _status(port)["events_done"]
             if now > done:
                 done = now
-                looks.append(Look(time.perf_counter(), done, cpu_by_kind(run.pid)))
+                looks.append(Look(time.perf_counter(), done, cpu_s))
     return looks
 
 
