@@ -42,9 +42,10 @@ class Prober:
         until = time.monotonic() + PROBE_S
         while True:
             rows = located(self._context, (seen.host,))
-            (answer,) = rows.mapPartitionsWithIndex(
+            answers: list[HostProbe] = rows.mapPartitionsWithIndex(
                 partial(as_task, partial(probe, self._deployment))
             ).collect()
+            (answer,) = answers
             if answer.host in ("", seen.host):
                 if answer.error is not None:
                     raise cannot_join(seen, answer.error)
