@@ -12,8 +12,10 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -240,6 +242,7 @@ def test_strangers_on_every_port_stop_neither_the_run_nor_its_senders(
         pytest.skip(f"it needs {needed} open files, and the system allows {hard}")
     chance = random.Random(strangers)
     sent = set()
+    slowest = ("", 0.0)
     with contextlib.ExitStack() as held:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
         held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
@@ -252,11 +255,16 @@ def test_strangers_on_every_port_stop_neither_the_run_nor_its_senders(
                 assert run.process.poll() is None, f"{name}: {run.log()}"
             assert run.health() == 200
             for name in SENDERS:
+                began = time.monotonic()
                 eventually(
                     lambda: has_sent(run, name, f"{name} {round_}"),  # noqa: B023  # called here
                     f"{name} is served",
                 )
                 sent.add(f"{name} {round_}")
+                slowest = max(slowest, (name, time.monotonic() - began), key=itemgetter(1))
             eventually(lambda: has_arrived(run, sent), "what was sent", 60)
             assert sent <= run.lines(), run.log()
     assert run.health() == 200, run.log()
+    print(
+        f"{strangers} strangers at each port: {slowest[0]} was served last, in {slowest[1]:.2f} s"
+    )

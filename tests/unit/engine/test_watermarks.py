@@ -92,6 +92,14 @@ def test_time_runs_on_with_the_clock_when_all_sources_are_idle() -> None:
     assert after(later, 151, {}, IDLING).watermark_ns == 1041
 
 
+def test_when_all_are_idle_time_runs_on_from_the_newest_watermark() -> None:
+    apart = after_parts(Watermarks(), 100, {0: {"x": 1000, "y": 400}}, IDLING)
+    assert apart.watermark_ns == 400
+
+    assert after_parts(apart, 110, {}, IDLING).watermark_ns == 1000
+    assert after_parts(apart, 150, {}, IDLING).watermark_ns == 1040
+
+
 def test_time_of_receipt_runs_behind_the_clock_where_nothing_waits() -> None:
     clock = 5 * RECEIPT_LAG_NS
     marks = after(Watermarks(), clock, {0: 7}, RECEIPT)
