@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import subprocess
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,12 +12,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families
 
 import wallaroo
 from tests.connectors.kafka.broker import Broker
+from tests.unit.monitoring.status_api.fakes import authorization
 from tests.unit.sources.own import copying
+from wallaroo.aggregations import Count
 from wallaroo.dataflow.plan.json import describe
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.monitoring.status_api.discovery import running
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
@@ -268,3 +274,85 @@ def test_a_dead_letter_names_the_record_by_topic_partition_offset_key_and_time(
         {**place, "offset": 1, "key": "user 7"},
         {**place, "offset": 3, "key": "\\xff"},
     ]
+
+
+class Ticks:
+    """How many events a key had."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@wallaroo.state_computation(name="silence", state=Ticks)
+def watch(event: str, ticks: Ticks, context: wallaroo.Context) -> str | None:
+    ticks.count += 1
+    context.set_timer_after("silent", wallaroo.seconds(1))
+    return None
+
+
+@watch.on_timer
+def silent(ticks: Ticks, context: wallaroo.Context, name: str) -> str:
+    return f"{context.key} was silent after {ticks.count} events\n"
+
+
+def timed(broker: Broker, topic: str, out: Path) -> wallaroo.Application:
+    """An application with windows, a join and timers; an event is a name and its second."""
+
+    def events(name: str) -> wallaroo.KeyedPipeline[str, str]:
+        read = wallaroo.source(
+            name, wallaroo.KafkaSourceConfig(name, topic, broker.address, text, group=name)
+        )
+        return read.with_event_time(lambda event: float(event.split()[1])).key_by(
+            lambda event: event.split()[0]
+        )
+
+    counts, late = (
+        events("counted")
+        .to(wallaroo.range_windows(wallaroo.seconds(10)).over(Count(), name="count in windows"))
+        .with_late_events()
+    )
+    pairs = events("left").join(events("right"), within=wallaroo.seconds(1), name="pairs")
+    return wallaroo.build_application(
+        "timed",
+        *(
+            outputs.map(str).to_sink(wallaroo.FileSinkConfig(out / name, name=name))
+            for name, outputs in {
+                "counts": counts,
+                "late": late,
+                "pairs": pairs,
+                "silence": events("watched").to(watch),
+            }.items()
+        ),
+    )
+
+
+def test_metrics_of_a_live_run_with_windows_joins_and_timers_pass_promtools_checks(
+    broker: Broker, topic: str, tmp_path: Path, promtool: str, eventually: Eventually
+) -> None:
+    """It reads the text as Prometheus would, and lints names, units and help."""
+    options = RunOptions(checkpoint=tmp_path / "state")
+    live = Run(timed(broker, topic, tmp_path), options, InProcessHost(2))
+    live.begin()
+    try:
+        times = [*range(40), 1, 2]  # the last two are late for their window
+        produce(broker, topic, *(f"k{at % 3} {1_767_182_400 + at}" for at in times))
+        eventually(lambda: live.status().outputs > 40, "windows, pairs and timers have outputs")
+        eventually(lambda: any(each.late for each in live.status().losses), "late ones are counted")
+        (address,) = [each.address for each in running() if each.application == "timed"]
+        connection = http.client.HTTPConnection(*address, timeout=60)
+        connection.request("GET", "/metrics", headers=authorization(address))
+        metrics = connection.getresponse().read()
+    finally:
+        live.stop()
+        assert live.wait(180)
+    assert live.exception is None
+    command = [promtool, "check", "metrics"]
+    checked = subprocess.run(command, input=metrics, capture_output=True, timeout=180)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
+    lags = [
+        sample.labels["source"]
+        for family in text_string_to_metric_families(metrics.decode())
+        for sample in family.samples
+        if sample.name == "wallaroo_source_partition_lag_events"
+    ]
+    assert sorted(lags) == sorted(["counted", "left", "right", "watched"] * 3)

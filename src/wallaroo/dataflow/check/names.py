@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import unicodedata
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from wallaroo.dataflow.check.subject import Subject, problem_at, title_of, used_steps
@@ -47,7 +48,16 @@ def _defined_at(node: StepNode | BranchNode) -> str:
 def _is_same_stateless(one: Step, other: Step) -> bool:
     if one.is_stateful or other.is_stateful:
         return False
-    return one is other or (type(one) is type(other) and one.function is other.function)
+    is_same = one.function is other.function or _is_of_one_place(one.function, other.function)
+    return one is other or (type(one) is type(other) and is_same)
+
+
+def _is_of_one_place(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Return whether one expression or ``def`` was evaluated twice, and with the same meaning."""
+    if not (inspect.isfunction(one) and inspect.isfunction(other)):
+        return False
+    has_values = one.__closure__ or one.__defaults__ or one.__kwdefaults__
+    return one.__code__ is other.__code__ and not has_values
 
 
 def sources_have_their_own_names(subject: Subject) -> Iterator[Problem]:

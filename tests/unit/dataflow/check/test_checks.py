@@ -504,6 +504,25 @@ def test_one_stateless_step_may_stand_in_several_places() -> None:
     wallaroo.build_application("app", tcp("a").to(shout).merge(tcp("b").to(shout)).to_sink(SINK))
 
 
+def test_a_function_that_builds_a_stream_with_lambdas_may_be_called_twice() -> None:
+    """A lambda with a value of its surroundings is another step each time."""
+
+    def stream(name: str) -> Any:
+        return (
+            tcp(name)
+            .with_event_time(lambda event: 1.7e9)
+            .filter(lambda event: event != "")
+            .key_by(lambda event: event[0])
+        )
+
+    def prefixed(name: str) -> Any:
+        return tcp(name).map(lambda event: name + event).key_by(first_letter)
+
+    wallaroo.build_application("app", stream("a").merge(stream("b")).to_sink(SINK))
+    problem = only(prefixed("a").merge(prefixed("b")).to_sink(SINK))
+    assert problem.what.startswith("Another step of this name is defined at ")
+
+
 def test_one_state_step_may_not_stand_in_two_places() -> None:
     step: Any = count
     problem = only(tcp("a").key_by(first_letter).to(step).to(step).to_sink(SINK))
