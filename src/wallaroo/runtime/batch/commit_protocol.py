@@ -136,6 +136,8 @@ class BatchProtocol:
         positions = from_stored(commit.offsets)
         for name, log in self._logs.items():
             log.committed(positions[name], kept_from.get(name))
+        if self._checkpoint.floor is not None:
+            self._checkpoint.floor.note(batch)
         end_phase("sinks")
         return commit
 
