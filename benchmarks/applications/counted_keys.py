@@ -48,11 +48,14 @@ def encode_line(line: bytes) -> bytes:
 
 
 def application_setup(args: list[str]) -> object:
-    """Build it: --in NAME@HOST:PORT, --out FILE."""
+    """Build it: --in NAME@HOST:PORT, --out FILE or HOST:PORT."""
     name, host, port = wallaroo.tcp_parse_input_addrs(args)[0]
-    file = Path(args[args.index("--out") + 1])
+    host_out, _, port_out = args[args.index("--out") + 1].rpartition(":")
+    sink: wallaroo.FileSinkConfig | wallaroo.TCPSinkConfig
+    if host_out:
+        sink = wallaroo.TCPSinkConfig(host_out, port_out, encode_line)
+    else:
+        sink = wallaroo.FileSinkConfig(Path(port_out), encode_line)
     events = wallaroo.source(name, wallaroo.TCPSourceConfig(name, host, port, decode_key))
     counts = events.key_by(key_of).to(count)
-    return wallaroo.build_application(
-        "counted keys", counts.to_sink(wallaroo.FileSinkConfig(file, encode_line))
-    )
+    return wallaroo.build_application("counted keys", counts.to_sink(sink))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict
 
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.durable.folders import is_store_url
+from wallaroo.durable.levels import Durability, DurabilityName
 from wallaroo.errors import WallarooError
 from wallaroo.instrumentation.tuning import HUNG_S, Tuning
 from wallaroo.network.tls import TLS
@@ -62,6 +63,21 @@ STANDBY_TOO_SOON = f"Give at least {STANDBY_LEAST_S:g} second: a leader renews i
 STANDBY_ALONE = (
     "A standby continues the checkpoint of the run that leads. Give it that checkpoint, which must "
     "be a folder, and neither fresh, nor take-over, nor until-now."
+)
+
+
+NEEDS_A_CHECKPOINT = "Durability is that of a checkpoint. Give one, or leave durability out."
+NEEDS_A_STORE = (
+    "The level store is that of a checkpoint in an object store. Give such a checkpoint, as in "
+    "s3://BUCKET/PATH, or choose disk or memory."
+)
+NOT_OF_A_STORE = (
+    "A commit in an object store outlasts this machine, whatever its memory loses. Choose store, or "
+    "disk: then senders are answered once their input is on this machine's disk."
+)
+WEAKER_SOURCE = (
+    "With memory, a source may have disk; in an object store, disk, too; otherwise the "
+    "application's own level is the only one. Leave the source out, or choose another level."
 )
 
 
@@ -133,6 +149,11 @@ class RunOptions:
     """Shares of state; fixed for the life of a checkpoint."""
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     """Per source and per sink; beyond it nothing more is read."""
+    durability: Durability | DurabilityName | None = None
+    """What an acknowledgement, a commit and output wait for: ``memory``, ``disk``, ``store``
+    (docs/storage.md).  None: ``disk`` with a folder, ``store`` with an object store."""
+    source_durability: tuple[tuple[str, Durability | DurabilityName], ...] = ()
+    """Sources whose input is kept at another level than the application's, by name."""
     retain_commits: int = 16
     """Newest commits that stay usable as starting points."""
     drain_s: float = 5.0
@@ -188,6 +209,7 @@ class RunOptions:
                 raise ValueError(STANDBY_ALONE)
             if not self.standby_after_s >= STANDBY_LEAST_S:
                 raise ValueError(f"standby_after_s={self.standby_after_s}: {STANDBY_TOO_SOON}")
+        self._check_durability()
         if self.host is None:
             return
         if self.host not in tuple(HostKind):
@@ -199,6 +221,39 @@ class RunOptions:
                 f"latency='{self.latency}' is the {_HOSTS[self.latency]} host, and host="
                 f"'{self.host}' is another. Give latency in milliseconds, or leave it out."
             )
+
+    def _check_durability(self) -> None:
+        """Raise ValueError for levels that do not exist, or not with this checkpoint."""
+        levels = tuple(Durability)
+        for level in (self.durability, *dict(self.source_durability).values()):
+            if level is not None and level not in levels:
+                names = ", ".join(levels)
+                raise ValueError(f"durability={level!r} is not a level. Choose one of {names}.")
+        if self.checkpoint is None:
+            if self.durability is not None or self.source_durability:
+                raise ValueError(NEEDS_A_CHECKPOINT)
+        elif self.level is Durability.STORE and not self.store_url:
+            raise ValueError(NEEDS_A_STORE)
+        elif self.level is Durability.MEMORY and self.store_url:
+            raise ValueError(NOT_OF_A_STORE)
+        elif any(
+            self.level_of(name) not in (self.level, Durability.DISK)
+            for name, _ in self.source_durability
+        ):
+            raise ValueError(WEAKER_SOURCE)
+
+    @property
+    def level(self) -> Durability:
+        """Return the level of commits and output; a run without a checkpoint syncs nothing."""
+        if self.durability is not None:
+            return Durability(self.durability)
+        if self.checkpoint is None:
+            return Durability.MEMORY
+        return Durability.STORE if self.store_url else Durability.DISK
+
+    def level_of(self, source: str) -> Durability:
+        """Return the level of a source's input."""
+        return Durability(dict(self.source_durability).get(source, self.level))
 
     @property
     def store_url(self) -> str:
@@ -286,6 +341,8 @@ class RunChanges(TypedDict, total=False):
     app_log_level: str
     key_groups: int
     backlog_bytes_max: int
+    durability: Durability | DurabilityName | None
+    source_durability: tuple[tuple[str, Durability | DurabilityName], ...]
     retain_commits: int
     drain_s: float
     stop_s: float

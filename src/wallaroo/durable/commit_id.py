@@ -52,6 +52,7 @@ class CommitHistory:
     checkpoint: str
     retained: tuple[CommitId, ...] = ()
     tokens: tuple[Sequence[Any], ...] = field(default=(), compare=False)
+    recovered: int = NO_BATCH  # commits up to this number may have been lost with their machine
     # asked before output leaves that was committed a while ago, and before anything is removed
     owner: Ownership = field(default=UNOWNED, compare=False)
 
@@ -75,7 +76,8 @@ class CommitHistory:
         """Return whether ``commit`` belongs to this history.
 
         A commit older than the retained ones is assumed to be part of it if it names the same
-        checkpoint: older commits can no longer be checked.
+        checkpoint: older commits can no longer be checked.  So is one that a lost machine may have
+        taken with it, after its output had left.
 
         >>> line = CommitHistory("c", (CommitId("c", 4, "x"), CommitId("c", 5, "y")))
         >>> line.contains(CommitId("c", 5, "y")), line.contains(CommitId("c", 5, "z"))
@@ -88,6 +90,8 @@ class CommitHistory:
         if commit.checkpoint != self.checkpoint:
             return False
         if not commit.exists:
+            return True
+        if commit.batch <= self.recovered:
             return True
         if not self.retained or commit.batch > self.last.batch:
             return False

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from wallaroo.durable.levels import Durability
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.network.tls import TLS
 from wallaroo.protocols.framing import Framing
@@ -33,6 +34,7 @@ class IngressSource:
     ack_port: int | None = None
     tls: TLS | None = None
     connector: ConnectorOptions | None = None  # frames are the connector protocol's
+    durability: Durability | None = None  # None: that of the configuration
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,9 +174,9 @@ class ConnectorListener(Listener):
 
     def _answer(self, client: _Client) -> None:
         session = client.session
-        for stream, last in client.stored.items():
-            session.acknowledge(stream, last)
-        client.stored.clear()
+        if client.stored:
+            self._store.answers.after_commit(partial(self._confirm, client, client.stored))
+            client.stored = {}
         session.flush()
         client.unsent += session.data_to_send()
         if client.unsent:
@@ -187,6 +187,10 @@ class ConnectorListener(Listener):
             self._reject(client, session.failure)
         elif len(client.unsent) > UNSENT_BYTES_MAX:
             self._reject(client, "it does not read its acknowledgements")
+
+    def _confirm(self, client: _Client, stored: dict[int, int]) -> None:
+        for stream, last in stored.items():
+            client.session.acknowledge(stream, last)
 
     def _send(self, client: _Client) -> None:
         had_all = not client.unsent

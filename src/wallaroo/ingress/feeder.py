@@ -27,8 +27,10 @@ from wallaroo.processes.open_files import allow_many_files
 from wallaroo.sources.feed import Feed, FrameRun, StagingFeed
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
+from wallaroo.spool.tail import CommitWaits
 
 WAIT_S = 0.005  # between polls of the backlog
+LOOK_S = 0.02  # between polls of the tail while an answer waits for a commit
 # without an event, until a source that cannot say what it holds counts as read to the present
 QUIET_S = 1.0
 FULL_RETRY_S = 0.25
@@ -48,6 +50,7 @@ class FeederConfig:
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     checkpoint: str = ""  # id of the checkpoint that the spool belongs to
     until_now: bool = False  # end once what the source held at the beginning is read
+    awaits_commits: bool = False  # the other system is answered once its events are committed
 
 
 def write_feeder_config(config: FeederConfig, path: Path) -> None:
@@ -66,8 +69,11 @@ class Feeder:
             Path(config.folder), is_durable=config.is_durable, checkpoint=config.checkpoint
         )
         self._feed: Feed = source.open_feed(self._writer.last_resume)
+        self._waits: CommitWaits | None = None
         if isinstance(self._feed, StagingFeed):
             self._feed.stage_in(Path(config.folder) / "feed", config.is_durable)
+        elif config.awaits_commits:
+            self._waits = CommitWaits(Path(config.folder))
         self._removed_at = time.monotonic()
         self._problem = ""  # why nothing comes
         self._skipped = 0  # events that were lost before they were read
@@ -89,8 +95,7 @@ class Feeder:
                 self._skipped += run.skipped
                 if run.events:
                     self._append(run.frames, run.events, run.resume)
-                    if run.stored is not None:
-                        run.stored()
+                    self._answer(run.stored)
                 if self._until_now and self._is_read_to_now(run):
                     is_ended = True
                     break
@@ -104,6 +109,15 @@ class Feeder:
         finally:
             self._publish(is_ended=is_ended)
             self._writer.close()
+
+    def _answer(self, stored: Callable[[], None] | None) -> None:
+        """Let the other system know that events are stored, or later that they are committed."""
+        if stored is None:
+            return
+        if self._waits is None:
+            stored()
+        else:
+            self._waits.add(self._writer.position, stored)
 
     def _is_read_to_now(self, run: FrameRun) -> bool:
         """Return whether all has been read that the source held when the run began."""
@@ -161,6 +175,8 @@ class Feeder:
                 return
 
     def _wait(self) -> None:
+        if self._waits:
+            self._waits.look()
         if time.monotonic() - self._removed_at > REMOVAL_S:
             self._remove_consumed()
         if self._writer.backlog_bytes() <= self._backlog_bytes_max:
@@ -169,6 +185,8 @@ class Feeder:
         while self._writer.backlog_bytes() > self._backlog_bytes_max and not self._parent.look(
             WAIT_S
         ):
+            if self._waits:
+                self._waits.look()
             if time.monotonic() - self._removed_at > REMOVAL_S:
                 self._remove_consumed()
         self._publish()
@@ -176,8 +194,10 @@ class Feeder:
     def _rest(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._parent.look(
-            min(left, REMOVAL_S)
+            min(left, LOOK_S if self._waits else REMOVAL_S)
         ):
+            if self._waits:
+                self._waits.look()
             self._remove_consumed()
 
     def _remove_consumed(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from wallaroo.durable.levels import Durability
 from wallaroo.ingress.acks import StreamNumbers
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.ports import Ports
@@ -54,12 +55,17 @@ class Listener(ABC):
         self._selector = context.selector
         self._store = open_store(
             Path(source.folder),
-            is_durable=context.is_durable,
+            is_durable=(
+                context.is_durable
+                if source.durability is None
+                else source.durability is not Durability.MEMORY
+            ),
             checkpoint=context.checkpoint,
             backlog_bytes_max=context.backlog_bytes_max,
             is_stopping=context.is_stopping,
             log=self._log,
             streams_of=streams_of,
+            awaits_commits=source.durability is Durability.STORE,
         )
         self._budget = context.budget
         self._crowded_out = 0  # connections that made room since the last report
@@ -95,7 +101,18 @@ class Listener(ABC):
         self._store.publish()
         self.published_at = time.monotonic()
         self.is_changed = False
+        self._store.answers.look()
         self._answer_all()
+
+    @property
+    def is_awaiting_commits(self) -> bool:
+        """Return whether a client waits for the commit of what it sent."""
+        return self._store.answers.are_awaited
+
+    def look_at_commits(self) -> None:
+        """Answer clients whose input was committed."""
+        if self._store.answers.look():
+            self._answer_all()
 
     def look_at_backlog(self) -> None:
         """Stop reading when the backlog is at its bound, resume when it is well below."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.durable.folders import make_private
+from wallaroo.durable.levels import Durability
 from wallaroo.durable.ownership import UNOWNED, Ownership
 from wallaroo.durable.ownership import VARIABLE as OWNER
 from wallaroo.errors import (
@@ -75,6 +76,7 @@ class Feeding:
 
     log: Log = print
     is_durable: bool = False
+    levels: Mapping[str, Durability] = field(default_factory=dict)  # by source, where they differ
     checkpoint: str = ""  # its id; spools of another one are refused
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     sys_path: Sequence[str] = ()
@@ -95,6 +97,15 @@ class Feeding:
     # how long ports and spools may be held by the processes of a run that was taken over
     patience_s: float = 0.0
     until_now: bool = False  # feeders end once what their sources held at the beginning is read
+
+    def is_synced(self, source: str) -> bool:
+        """Return whether input of a source is on disk before it is published."""
+        level = self.levels.get(source)
+        return self.is_durable if level is None else level is not Durability.MEMORY
+
+    def awaits_commits(self, source: str) -> bool:
+        """Return whether senders are answered once what they sent is committed."""
+        return self.levels.get(source) is Durability.STORE
 
 
 FEEDING = Feeding()
@@ -160,7 +171,10 @@ class Feeders:
         any_port = {source.name: 0 for source, at in listening if at.can_acknowledge}
         ports = {**(any_port if options.is_acknowledged else {}), **options.ack_ports}
         return tuple(
-            _ingress_source(source, at, spool_root, ports.get(source.name))
+            replace(
+                _ingress_source(source, at, spool_root, ports.get(source.name)),
+                durability=options.levels.get(source.name),
+            )
             for source, at in listening
         )
 
@@ -175,10 +189,11 @@ class Feeders:
                 _pickled(source),
                 str(folder),
                 tuple(options.sys_path),
-                options.is_durable,
-                options.backlog_bytes_max,
-                options.checkpoint,
-                options.until_now,
+                is_durable=options.is_synced(source.name),
+                backlog_bytes_max=options.backlog_bytes_max,
+                checkpoint=options.checkpoint,
+                until_now=options.until_now,
+                awaits_commits=options.awaits_commits(source.name),
             )
             write_feeder_config(config, folder.with_suffix(".json"))
             started.append(self._spawn(source.name, [FEEDER, str(folder.with_suffix(".json"))]))

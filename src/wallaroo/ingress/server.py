@@ -98,6 +98,8 @@ class Ingress:
                 listener.look_at_backlog()
                 if is_due or listener.is_changed:
                     listener.publish()
+            elif listener.is_awaiting_commits:
+                listener.look_at_commits()
 
     def _look(self) -> int:
         self._parent.look()
@@ -108,7 +110,8 @@ def wait_s(listeners: Iterable[Listener]) -> float:
     """Return the seconds to wait for input, after which the unpublished is published."""
     if any(listener.is_changed for listener in listeners):
         return PUBLISH_S
-    return LOOK_S if any(listener.is_paused for listener in listeners) else SILENT_S
+    is_looking = any(listener.is_paused or listener.is_awaiting_commits for listener in listeners)
+    return LOOK_S if is_looking else SILENT_S
 
 
 def pause_s(read_bytes: int, events: int) -> float:

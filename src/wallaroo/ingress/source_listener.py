@@ -7,7 +7,7 @@ but the unfinished frame of a client that disconnected, and the connection of a 
 the framing; both are in the log.  A client whose frame was refused sees its connection reset, never
 an orderly end.
 A count is sent to the sender of an acknowledged stream only after ``publish`` returned, so that
-the frames it counts are on disk.
+the frames it counts are on disk; with the level ``store``, after the commit of what they led to.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class SourceListener(Listener):
 
     def _answer_all(self) -> None:
         for stream, (connection, sent) in list(self._acked.items()):
-            count = self._store.streams.counts.get(stream, 0)
-            if count != sent:
+            count = self._store.answers.count_of(stream, is_first=sent < 0)
+            if count is not None and count != sent:
                 self._acknowledge(stream, connection, count)
 
     def _pause_all(self) -> None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from wallaroo.ingress.acks import StreamNumbers
 from wallaroo.spool import SpoolFullError, SpoolWriter
 from wallaroo.spool.connections import NUMBERS, OpenConnections, write_open
+from wallaroo.spool.tail import CommitWaits
 
 LOOK_S = 0.02  # between polls of the backlog
 LOOK_FRACTION = 1 / 16  # share of the backlog's bound: poll earlier when this much came
@@ -85,6 +87,55 @@ class Backlog:
         return False if backlog < self._bytes_max * RESUME_FRACTION else None
 
 
+class Answers:
+    """The acknowledgements of one source: at once, or after the commit of what they name."""
+
+    def __init__(self, writer: SpoolWriter, streams: StreamNumbers, *, awaits_commits: bool):
+        self._writer = writer
+        self._counts = streams.counts
+        self._waits = CommitWaits(writer.folder) if awaits_commits else None
+        self._changed = set(streams.counts)  # since the last publication
+        self._committed: dict[bytes, int] = {}
+
+    def note(self, stream: bytes) -> None:
+        """Note that frames of a stream were appended."""
+        self._changed.add(stream)
+
+    def published(self) -> None:
+        """Note that everything appended so far was published."""
+        if self._waits is not None and self._changed:
+            counts = {stream: self._counts[stream] for stream in self._changed}
+            self.after_commit(partial(self._committed.update, counts))
+        self._changed.clear()
+
+    def after_commit(self, answer: Callable[[], object]) -> None:
+        """Call ``answer`` as soon as what was published may be acknowledged."""
+        if self._waits is None:
+            answer()
+        else:
+            self._waits.add(self._writer.position, answer)
+
+    @property
+    def are_awaited(self) -> bool:
+        """Return whether an answer waits for a commit."""
+        return bool(self._waits)
+
+    def look(self) -> bool:
+        """Return whether input was committed that an answer waits for."""
+        return self._waits is not None and self._waits.look()
+
+    def count_of(self, stream: bytes, *, is_first: bool) -> int | None:
+        """Return how many frames of a stream may be acknowledged; None: wait.
+
+        The first answer to a sender decides where it continues: it names all that is here.
+        """
+        count = self._counts.get(stream, 0)
+        if self._waits is None or not count:
+            return count
+        committed = self._committed.get(stream)
+        return None if is_first and committed != count else committed
+
+
 class SourceStore:
     """The writer of one spool, which retries while the disk is full."""
 
@@ -95,6 +146,8 @@ class SourceStore:
         is_stopping: Callable[[float], bool],
         log: Callable[[str], None],
         streams: StreamNumbers,
+        *,
+        awaits_commits: bool = False,
     ):
         self.is_paused = False
         self.connections = 0
@@ -107,6 +160,7 @@ class SourceStore:
         self._is_stopping = is_stopping
         self._log = log
         self._error = ""
+        self.answers = Answers(writer, streams, awaits_commits=awaits_commits)
 
     def opened(self) -> int:
         """Return the number of a new connection."""
@@ -131,6 +185,7 @@ class SourceStore:
         self.append_with(frames, events, connection, resume)
         if stream:
             self.streams.add(stream, events)
+            self.answers.note(stream)
 
     def append_with(
         self, frames: bytes | bytearray | memoryview, events: int, connection: int, resume: bytes
@@ -144,6 +199,7 @@ class SourceStore:
     def publish(self) -> None:
         """Make what was appended visible and, if durable, safe.  Raises as ``append`` does."""
         self._until_stored(self._publish)
+        self.answers.published()
         self.note_closed()
 
     def is_at_bound(self) -> bool | None:
@@ -206,12 +262,15 @@ def open_store(
     is_stopping: Callable[[float], bool],
     log: Callable[[str], None],
     streams_of: Callable[[SpoolWriter], StreamNumbers] = StreamNumbers,
+    awaits_commits: bool = False,
 ) -> SourceStore:
     """Open a source's spool.  Raises PeerError or CheckpointError."""
     writer = SpoolWriter(folder, is_durable=is_durable, checkpoint=checkpoint)
     try:
         streams = streams_of(writer)
-        return SourceStore(writer, backlog_bytes_max, is_stopping, log, streams)
+        return SourceStore(
+            writer, backlog_bytes_max, is_stopping, log, streams, awaits_commits=awaits_commits
+        )
     except BaseException:
         writer.close()
         raise

@@ -32,6 +32,7 @@ class Tuning:
     """The figures of a run."""
 
     pace: Pace = field(default_factory=Pace)
+    sync_s: float = 1.0  # with the level memory: from one sync of all files to the next
     snapshot_every: int = 64  # batches from one snapshot of a key group to the next
     sweep_every: int = 16  # batches between two searches for files that are no longer needed
     sweep_s: float = 5.0  # between two searches if batches come every few milliseconds

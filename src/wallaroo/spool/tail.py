@@ -1,10 +1,13 @@
 """The tail: everything below it is consumed and committed.
 
-Where it runs: the driver writes it after a commit, the spool's writer reads it.
+Where it runs: the driver writes it after a commit, the spool's writer reads it, and answers who
+waits for the commit of what was sent.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from wallaroo.durable.folders import make_private
@@ -50,3 +53,28 @@ def read_released(folder: Path) -> Boundary:
     if not content:
         return Boundary()
     return Boundary(*TAIL.unpack_from(content, TAIL.size if len(content) > TAIL.size else 0))
+
+
+class CommitWaits:
+    """Answers that are given once the input before a position is committed, in order."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._waiting: deque[tuple[int, Callable[[], object]]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, position: Boundary, answer: Callable[[], object]) -> None:
+        """Call ``answer`` from `look` once everything before ``position`` is committed."""
+        self._waiting.append((position.byte, answer))
+
+    def look(self) -> bool:
+        """Read the tail; give the answers that are due, and return whether there were any."""
+        if not self._waiting:
+            return False
+        committed = read_tail(self._folder).byte
+        is_due = self._waiting[0][0] <= committed
+        while self._waiting and self._waiting[0][0] <= committed:
+            self._waiting.popleft()[1]()
+        return is_due

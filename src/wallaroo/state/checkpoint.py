@@ -37,11 +37,11 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from wallaroo.durable.commit_id import CommitHistory
+from wallaroo.durable.commit_id import NO_BATCH, CommitHistory
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.ownership import Ownership
@@ -49,6 +49,13 @@ from wallaroo.durable.whole_file import sync_folder
 from wallaroo.errors import CheckpointError, InUseError, PeerError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.log.commits import Commit, CommitLog
+from wallaroo.state.log.floor import (
+    Floor,
+    FloorKeeper,
+    forget_floors,
+    read_floor,
+    sync_everything,
+)
 from wallaroo.state.log.layout import (
     COMMITS,
     FOLDERS,
@@ -64,6 +71,7 @@ from wallaroo.state.log.layout import (
 from wallaroo.state.log.line import CommitFile, Line, read_line
 from wallaroo.state.log.owners import Claim, make_claim, owner_words
 from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.lost_machine import fill_up, set_back
 from wallaroo.state.store.stored_checkpoint import CACHE, StoredCheckpoint, cached_url
 from wallaroo.state.views.view_folders import remove_other_views, view_name
 
@@ -86,12 +94,15 @@ class Checkpoint:
     claim: Claim
     view: str  # the name under which hosts keep their views
     stored: StoredCheckpoint | None = None  # the log in an object store, if the folder is its cache
+    floor: FloorKeeper | None = None  # what is on disk, if commits do not wait for it
 
     def publish(self, commit: Commit) -> None:
         """Publish the commit in the folder.
 
         This is the commit point, unless the folder is a cache: then it is `confirm`.
         """
+        if self.floor is not None:
+            self.floor.allow(commit.batch)
         self.commits.publish(commit)
 
     def confirm(self, commit: Commit) -> None:
@@ -135,6 +146,8 @@ class Checkpoint:
         """Release the lock; calling it again does nothing."""
         if self.stored is not None and not self.lock.closed:
             self.stored.close()
+        if self.floor is not None and not self.lock.closed:
+            self.floor.close()
         self.commits.close()
         self.claim.release()
         self.lock.close()
@@ -149,6 +162,7 @@ def open_checkpoint(
     is_taking_over: bool = False,
     after: int | None = None,
     stored: StoredCheckpoint | None = None,
+    sync_s: float | None = None,
 ) -> Checkpoint:
     """Open (or begin) the checkpoint in ``root``, lock it, and own it from here on.
 
@@ -156,7 +170,7 @@ def open_checkpoint(
     been interrupted before.  With ``is_taking_over`` a run that holds the lock is no reason to
     refuse: it commits nothing from here on, and ends when it next asks.  With ``after`` nothing is
     changed unless the claim is the next one after that epoch: of several standbys, one begins.
-    ``stored`` is the log of which the folder is a cache.
+    ``stored`` is the log of which the folder is a cache; with ``sync_s`` commits wait for no sync.
 
     Raises InUseError if another run holds it or was first to claim it, CheckpointError if it was
     made by another format or is damaged; PeerError if the disk cannot be written or the folder
@@ -171,15 +185,10 @@ def open_checkpoint(
             claim = _claimed(root, is_durable, is_fresh, up_to, after)
         lock, is_replaced = _locked(root, is_taking_over)
     except LockedError as error:
-        raise InUseError(
-            f"checkpoint {root} is in use by {error.holder or 'another process'}. Stop that run, "
-            f"or give this one a folder of its own. If it hangs, or its host is out of reach, "
-            f"`wallaroo run --take-over` continues in its place."
-        ) from error
+        raise _in_use(root, error) from error
     except OSError as error:
-        raise PeerError(
-            f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder."
-        ) from error
+        what = f"checkpoint folder {root} cannot be used: {error.strerror}."
+        raise PeerError(f"{what} Choose a writable folder.") from error
     try:
         if stored is None:
             _reject_cache(root)
@@ -187,10 +196,16 @@ def open_checkpoint(
             stored.claim(is_fresh=is_fresh, is_taking_over=is_taking_over)
         claim = claim or _claimed(root, is_durable, is_fresh, up_to, after)
         identity = _prepared(root, is_durable, is_fresh, claim.ownership, stored)
-        storage = LocalStorage(str(root), is_durable)
+        storage = LocalStorage(str(root), is_durable and sync_s is None)
         if stored is not None:
             return _filled(root, stored, storage, lock, claim, is_replaced)
-        return _fenced(root, identity, storage, up_to, lock, claim, is_replaced)
+        floor = read_floor(root)
+        if floor is None or floor.is_of_this_boot:
+            checkpoint = _fenced(root, identity, storage, up_to, lock, claim, is_replaced)
+        else:
+            _reject_rollback(root, up_to)
+            checkpoint = _recovered(root, identity, storage, floor, lock, claim)
+        return _floored(checkpoint, floor, sync_s)
     except BaseException:
         if stored is not None:
             stored.close()
@@ -198,6 +213,14 @@ def open_checkpoint(
         if claim is not None:
             claim.release()
         raise
+
+
+def _in_use(root: Path, error: LockedError) -> InUseError:
+    return InUseError(
+        f"checkpoint {root} is in use by {error.holder or 'another process'}. Stop that run, "
+        f"or give this one a folder of its own. If it hangs, or its host is out of reach, "
+        f"`wallaroo run --take-over` continues in its place."
+    )
 
 
 def _locked(root: Path, is_taking_over: bool) -> tuple[IO[bytes], bool]:
@@ -255,6 +278,61 @@ def _fenced(
     except OSError as error:
         raise _unwritable(root, error) from error
     return Checkpoint(root, identity, storage, commits, last, lock, claim, view)
+
+
+def _recovered(
+    root: Path,
+    identity: str,
+    storage: LocalStorage,
+    floor: Floor,
+    lock: IO[bytes],
+    claim: Claim,
+) -> Checkpoint:
+    """Go back to the floor, behind numbers that lost commits may have had."""
+    synced = LocalStorage(str(root), is_durable=True)
+    commits = _read_log(synced, identity, floor.batch, claim.epoch)
+    last = commits.last(floor.batch)
+    if (last.batch if last else NO_BATCH) != floor.batch:
+        raise CheckpointError(
+            f"commit {floor.batch} of checkpoint {root} is missing, although it was on disk before "
+            f"the machine was lost. Restore the folder from a backup, or start over with --fresh."
+        )
+    try:
+        set_back(root, floor)
+        fillers = fill_up(identity, last, floor.until)
+        line = commits.continue_after_loss(claim.epoch, floor.batch, fillers)
+        claim.fence(line)
+        view = line.view_of(identity)
+        remove_other_views(root / VIEW, view, claim.ownership.require)
+    except OSError as error:
+        raise _unwritable(root, error) from error
+    commits = CommitLog(storage, line)
+    commits.check(identity)
+    return Checkpoint(root, identity, storage, commits, commits.last(), lock, claim, view)
+
+
+def _reject_rollback(root: Path, up_to: int | None) -> None:
+    if up_to is not None:
+        raise CheckpointError(
+            f"checkpoint {root} lost its machine before everything was on disk. Run the "
+            f"application once, which goes back to what is whole, then roll back."
+        )
+
+
+def _floored(checkpoint: Checkpoint, floor: Floor | None, sync_s: float | None) -> Checkpoint:
+    """Let everything be on disk that was there before; begin, or end, to sync in a thread."""
+    root = checkpoint.root
+    try:
+        if sync_s is not None or floor is not None:
+            sync_everything()
+        if sync_s is not None:
+            last = checkpoint.last.batch if checkpoint.last else NO_BATCH
+            return replace(checkpoint, floor=FloorKeeper(root, checkpoint.owner, last, sync_s))
+        if floor is not None:
+            forget_floors(root)
+    except OSError as error:
+        raise _unwritable(root, error) from error
+    return checkpoint
 
 
 def _filled(

@@ -450,3 +450,24 @@ def test_a_skip_leaves_what_only_commits_name_to_the_next_run(
         committer.close(SECONDS)
         expected = job.expected[:per_batch] + job.expected[2 * per_batch :]
         assert receiver.payloads == expected
+
+
+def test_output_that_a_lost_machine_took_is_skipped_and_the_stream_continues(
+    staging: Path,
+) -> None:
+    """Batch 0 is on disk; the commits after it were lost, and the outbox knows of them."""
+    job = Job(staging)
+    made = unlisted(staging, job)
+    per_batch = job.number // BATCHES
+    filler = commit_of(BATCHES + 10)
+    history = CommitHistory(
+        CHECKPOINT, (commit_of(0), filler), (made[0], ()), recovered=filler.batch
+    )
+    with Receiver(form="frames") as receiver:
+        config = EgressConfig("127.0.0.1", receiver.address[1], str(staging), False, False)
+        committer = OutboxCommitter(config)
+        committer.recover(history, ())
+        committer.commit(commit_of(filler.batch + 1), job.tokens(filler.batch + 1, 300))
+        assert receiver.wait_for(2 * per_batch, SECONDS)
+        committer.close(SECONDS)
+        assert receiver.payloads == job.expected[:per_batch] + job.expected[-per_batch:]

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingress.conftest import Running, tcp, wait_until
+from wallaroo.durable.levels import Durability
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.ingress.acks import COUNT, REFUSED, StreamNumbers, hello, read_hello
 from wallaroo.protocols.framing import frame
-from wallaroo.spool import SpoolWriter, write_tail
+from wallaroo.spool import SpoolWriter, folder_of, write_tail
 
 
 def begin(running: Running, stream: str | bytes) -> tuple[socket.socket, int]:
@@ -304,3 +305,58 @@ def test_counts_are_exact_after_a_kill_at_any_point(tmp_path: Path, fault: str) 
     writer.close()
     assert counts[b"a"] + counts[b"b"] == writer.position.events >= counted
     assert 0 <= counts[b"a"] - counts[b"b"] <= 1
+
+
+def test_with_the_level_store_frames_are_acknowledged_once_they_are_committed(
+    running: Running,
+) -> None:
+    """The count follows the tail, which the driver moves after a commit; so does a new hello."""
+    running.start(tcp(), is_durable=True, is_acknowledged=True, levels={"In": Durability.STORE})
+    client, count = begin(running, "orders")
+    assert count == 0  # a stream of which nothing is here need not wait
+    client.sendall(frame(b"first") + frame(b"second"))
+    running.source().wait_for(2)
+    half = running.source().reader.head().position
+    client.sendall(frame(b"third"))
+    running.source().wait_for(3)
+    client.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        client.recv(8)
+    client.settimeout(180)
+
+    write_tail(folder_of(running.root, "In"), half)
+
+    assert count_of(client) == 2
+    # who connects again would send the third frame twice if it was answered with what is committed
+    again = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
+    again.sendall(hello("orders"))
+    again.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        again.recv(8)
+    again.settimeout(180)
+    write_tail(folder_of(running.root, "In"), running.source().reader.head().position)
+    assert count_of(again) == 3
+    client.close()
+    again.close()
+
+
+def test_with_the_level_store_a_restarted_ingress_answers_once_all_is_committed(
+    running: Running,
+) -> None:
+    running.start(tcp(), is_durable=True, is_acknowledged=True, levels={"In": Durability.STORE})
+    client, _ = begin(running, "orders")
+    client.sendall(frame(b"first"))
+    running.source().wait_for(1)
+    client.close()
+    restart_after_kill(running)
+    again = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
+    again.sendall(hello("orders"))
+    again.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        again.recv(8)
+    again.settimeout(180)
+
+    write_tail(folder_of(running.root, "In"), running.source().reader.head().position)
+
+    assert count_of(again) == 1
+    again.close()

@@ -79,10 +79,11 @@ class ThreadFeeders(Feeders):
             source.name,
             "",  # a thread needs no pickle
             str(folder),
-            is_durable=options.is_durable,
+            is_durable=options.is_synced(source.name),
             backlog_bytes_max=options.backlog_bytes_max,
             checkpoint=options.checkpoint,
             until_now=options.until_now,
+            awaits_commits=options.awaits_commits(source.name),
         )
         self._begin(f"source '{source.name}'", Feeder(config, source, self._parent).run)
 

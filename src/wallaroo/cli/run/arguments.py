@@ -16,6 +16,7 @@ from wallaroo.api.application import Application
 from wallaroo.cli.terminal.options import seconds, whole
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.durable.folders import is_store_url
+from wallaroo.durable.levels import Durability
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
 from wallaroo.network.tls import TLS
@@ -122,6 +123,16 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         "--allow-incompatible",
         action="store_true",
         help="continue with a changed application, dropping state that no longer fits",
+    )
+    add(
+        "--durability",
+        type=_durability,
+        action="append",
+        default=[],
+        metavar="[SOURCE=]LEVEL",
+        help="what an acknowledgement, a commit and output wait for: memory, disk (default with a "
+        "folder), store (default with an object store); may be repeated with sources whose "
+        "input is kept at another level",
     )
     add(
         "--retain-commits",
@@ -291,6 +302,17 @@ def _source_port(text: str) -> tuple[str, int]:
     return name, int(port)
 
 
+def _durability(text: str) -> tuple[str, Durability]:
+    source, _, level = text.rpartition("=")
+    if level not in tuple(Durability):
+        names = ", ".join(Durability)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a level of durability: give one of {names}, or SOURCE=LEVEL, such as "
+            f"Orders=disk"
+        )
+    return source, Durability(level)
+
+
 def _setting(text: str) -> tuple[str, str]:
     key, is_there, value = text.partition("=")
     if not key or not is_there:
@@ -403,6 +425,19 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         raise PipelineError(
             Problem("wallaroo run", "", "--standby with other options:", STANDBY_ALONE)
         )
+    levels = dict(options.durability)
+    durability = levels.pop("", None)
+    try:
+        return _run_options(options, durability, tuple(levels.items()))
+    except ValueError as error:  # levels that do not go together, or with this checkpoint
+        raise PipelineError(Problem("wallaroo run", "", "--durability:", str(error))) from error
+
+
+def _run_options(
+    options: argparse.Namespace,
+    durability: Durability | None,
+    source_durability: tuple[tuple[str, Durability], ...],
+) -> RunOptions:
     return RunOptions(
         master=options.master,
         checkpoint=options.checkpoint,
@@ -423,6 +458,8 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         log_level=options.log_level,
         app_log_level=options.app_log_level,
         key_groups=options.key_groups,
+        durability=durability,
+        source_durability=source_durability,
         retain_commits=options.retain_commits,
         allow_incompatible=options.allow_incompatible,
         ack_ports=tuple(options.acknowledged),

@@ -78,11 +78,10 @@ def _backlog(status: RunStatus) -> tuple[int, int]:
 def _checkpoint(status: RunStatus) -> str:
     if not status.checkpoint:
         return "none"
-    return (
-        status.checkpoint
-        if status.is_durable
-        else f"{status.checkpoint} (temporary; keep one with --checkpoint DIR)"
-    )
+    if not status.is_durable:
+        return f"{status.checkpoint} (temporary; keep one with --checkpoint DIR)"
+    level = f" (durability {status.durability})" if status.durability else ""
+    return f"{status.checkpoint}{level}"
 
 
 def _source_note(source: SourceStatus) -> str:

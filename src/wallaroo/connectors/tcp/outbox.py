@@ -8,7 +8,8 @@ The invariants:
   checkpoint and a commit, and both have to belong to the checkpoint at hand.
 * The pending files are one chain: the first begins where the last released batch ended, and each
   begins where the one before it ended.  A gap is committed output that would be lost.  Output
-  after the last of them is named by retained commits.
+  after the last of them is named by retained commits.  Only output that a lost machine took with
+  its commits may lack: it is processed again, and skipped in the chain.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from wallaroo.connectors.tcp.backlog import Backlog, end_of
 from wallaroo.connectors.tcp.progress import NAME, OutputProgress, read_progress
-from wallaroo.durable.commit_id import NO_BATCH, CommitHistory
+from wallaroo.durable.commit_id import NO_BATCH, CommitHistory, CommitId
 from wallaroo.errors import CheckpointError
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import StagedToken
@@ -32,7 +33,7 @@ class Outbox:
     """The content of an outbox, checked."""
 
     progress: OutputProgress
-    is_new: bool  # the record has to be created
+    is_new: bool  # the record has to be created, or replaced
     released: tuple[PendingBatch, ...]  # pending files that are not needed any more
     pending: tuple[PendingBatch, ...]
     unlisted: tuple[PendingBatch, ...]  # output of the newest commits, without pending files
@@ -93,9 +94,21 @@ def look_into(
     unlisted = tuple(_unlisted(known, newest, end))
     if unlisted:
         end = end_of(unlisted[-1])
-    if end < progress.last_end:
+    if end < progress.last_end and progress.last_batch <= history.recovered:
+        unlisted = (*unlisted, _lost(history, end, progress.last_end))
+        at = end - progress.skipped - sum(batch.skipped_bytes for batch in waiting)
+        accepted = min(progress.accepted, at)
+        progress = replace(progress, accepted=accepted, acked=min(progress.acked, at))
+        is_new = True
+    elif end < progress.last_end:
         raise gap_error(staging, newest + 1, progress.last_end - end)
     return Outbox(progress, is_new, released, waiting, unlisted)
+
+
+def _lost(history: CommitHistory, start: int, end: int) -> PendingBatch:
+    """Return a record in place of output whose commits were lost with their machine: skipped."""
+    commit = CommitId(history.checkpoint, history.recovered, "lost")
+    return PendingBatch(commit, start, 0, 0, (), skipped_bytes=end - start, skipped_outputs=-1)
 
 
 def _unlisted(history: CommitHistory, newest: int, end: int) -> Iterator[PendingBatch]:

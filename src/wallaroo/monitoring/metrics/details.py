@@ -26,6 +26,7 @@ class Identity:
     started_at: float
     checkpoint: str
     is_durable: bool
+    durability: str = ""
     epoch: int = 0  # the claim to the checkpoint; 0 before it
     standby: StandbyStatus | None = None  # while another run leads
 

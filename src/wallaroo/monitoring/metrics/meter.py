@@ -59,11 +59,12 @@ class RunMeter:
         *,
         checkpoint: str = "",
         is_durable: bool = False,
+        durability: str = "",
         tasks: int = 0,
         latency_target_ms: float = 0.0,
     ) -> None:
         self._lock = Lock()
-        self._identity = Identity(application, started_at, checkpoint, is_durable)
+        self._identity = Identity(application, started_at, checkpoint, is_durable, durability)
         self._progress = RunProgress(tasks)
         self._batches = BatchMeter()
         self._flow = FlowMeter(started_at)
@@ -255,6 +256,7 @@ class RunMeter:
                 waiting_for=self._flow.waiting_for,
                 checkpoint=self._identity.checkpoint,
                 is_durable=self._identity.is_durable,
+                durability=self._identity.durability,
                 epoch=self._identity.epoch,
                 recovered_batch=self._progress.recovery.batch,
                 errors=self._errors.counts,

@@ -236,6 +236,7 @@ class RunStatus:
     waiting_for: str  # the cause of a wait, in words; empty if there is none
     checkpoint: str
     is_durable: bool
+    durability: str = ""  # what a commit waits for: memory, disk, store; empty: nothing is kept
     epoch: int = 0  # the number of the run's claim to its checkpoint; 0 before it
     # the last committed batch this run found in its checkpoint; -1 if it began empty
     recovered_batch: int = -1

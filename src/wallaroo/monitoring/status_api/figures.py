@@ -283,6 +283,11 @@ def _state(run: Run) -> Iterable[Row]:
     return [((state,), float(run.status.state == state)) for state in RunState]
 
 
+def _durability(run: Run) -> list[Row] | None:
+    level = run.status.durability
+    return [((level,), 1.0)] if level else None
+
+
 def _waits(run: Run) -> Iterator[Row]:
     now = run.status.started_at + run.status.elapsed_s
     for sink in run.status.sinks:
@@ -372,6 +377,8 @@ _OF_RUN = (
            _one(lambda status, _: status.recovered_batch)),
     Figure("epoch", "", "Number of the claim with which the run leads its checkpoint; of a "
            "standby, 0.", Kind.GAUGE, (), _one(lambda status, _: status.epoch)),
+    Figure("durability", "", "Always 1; its label says what acknowledgements, commits and output "
+           "wait for.", Kind.GAUGE, ("level",), _durability, "with a checkpoint"),
     Figure("standby_lease_age", "seconds", "Since the leader's lease was seen to move.",
            Kind.GAUGE, (), _standby(lambda standby: standby.lease_s), "standbys only"),
     Figure("standby_behind", "commits", "Commits of the leader that the state of a standby lacks.",

@@ -247,6 +247,8 @@ class BatchProtocol:
         positions = from_stored(commit.offsets)
         for name, log in self._logs.items():
             log.committed(positions[name], kept_from.get(name))
+        if self._checkpoint.floor is not None:
+            self._checkpoint.floor.note(commit.batch)
 
     def _pass(self, batch: int, marks: Watermarks) -> None:
         passed_ns = marks.watermark_ns - self._plan.output_lag_ns

@@ -54,9 +54,11 @@ class Housekeeping:
         self._retain = max(1, retain)
         self._scrub = Scrub(checkpoint.root, scrub_interval_s)
         self._report: Callable[[str], None] = _ignore
-        self._retained: deque[Commit] = deque(maxlen=self._retain)
+        self._floor: int | None = None
+        self._retained: deque[Commit] = deque()
         for batch in checkpoint.commits.batches()[-self._retain :]:
             self._retained.append(checkpoint.commits.read(batch))
+        self._look_at_floor()
         self._sweep(is_running=False)
 
     @staticmethod
@@ -79,8 +81,24 @@ class Housekeeping:
 
     def oldest_after(self, commit: Commit) -> int:
         """Return the number of the oldest commit that is retained once ``commit`` is noted."""
-        kept = [*self._retained, commit] if len(self._retained) < 2 else self._retained
-        return kept[len(self._retained) == self._retain].batch
+        surplus = self._surplus(1)
+        return self._retained[surplus].batch if surplus < len(self._retained) else commit.batch
+
+    def _surplus(self, more: int) -> int:
+        """Return how many of the oldest commits are not retained if there are so many ``more``."""
+        surplus = max(0, len(self._retained) + more - self._retain)
+        floor = self._floor
+        if floor is None:
+            return surplus
+        return next((n for n in range(surplus) if self._retained[n].batch >= floor), surplus)
+
+    def _look_at_floor(self) -> None:
+        """Read how far everything is on disk: a start after the machine was lost goes back there.
+
+        It is read between two commits, so that sinks and the log have one bound.
+        """
+        keeper = self._checkpoint.floor
+        self._floor = keeper.floor.batch if keeper is not None else None
 
     def newest(self, count: int) -> tuple[Commit, ...]:
         """Return the newest commits, oldest first."""
@@ -102,6 +120,9 @@ class Housekeeping:
     def committed(self, commit: Commit) -> None:
         """Note a commit; sweep and scrub now and then."""
         self._retained.append(commit)
+        for _ in range(self._surplus(0)):
+            self._retained.popleft()
+        self._look_at_floor()
         self._scrub.look(tuple(self._retained), self._report)
         if self.sweeps_after(commit) and time.monotonic() >= self._sweep_at:
             self._sweep(is_running=True)

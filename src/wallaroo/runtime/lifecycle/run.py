@@ -85,6 +85,7 @@ class Run(RunHandle):
             time.time(),
             checkpoint="" if options.checkpoint is None else url or str(root),
             is_durable=options.checkpoint is not None,
+            durability=options.level if options.checkpoint is not None else "",
             latency_target_ms=options.latency_s * 1e3,
         )
         site = RunFolders(root, self._scratch.path)
@@ -250,7 +251,10 @@ class Run(RunHandle):
             return
         url = self.options.store_url
         _log.info(
-            "checkpoint %s: %s", f"{url} (cache {self.root})" if url else self.root, recovery.text
+            "checkpoint %s (durability %s): %s",
+            f"{url} (cache {self.root})" if url else self.root,
+            self.options.level,
+            recovery.text,
         )
         _log.info(
             "ready after %.1f s, of which the state took %.2f s (%s entries into this host's view)",

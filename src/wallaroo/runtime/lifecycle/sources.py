@@ -39,7 +39,7 @@ class RunSources:
         self._context = LogContext(
             spec.site.root / "spool",
             checkpoint,
-            spec.is_durable,
+            spec.is_synced,
             mark_bytes=tuning.mark_bytes,
             until_now=spec.options.until_now,
         )
@@ -77,6 +77,7 @@ class RunSources:
             Feeding(
                 log=_log.warning,
                 is_durable=self._context.is_durable,
+                levels={name: options.level_of(name) for name in self._fed_names()},
                 checkpoint=self._context.checkpoint,
                 backlog_bytes_max=options.backlog_bytes_max,
                 sys_path=options.module_paths,
@@ -91,6 +92,11 @@ class RunSources:
                 until_now=options.until_now,
             ),
         )
+
+    def _fed_names(self) -> list[str]:
+        """Return the names of the sources whose input lies in a spool, parts of chains included."""
+        sources = zip(self._configs, self.logs, strict=True)
+        return [part.name for config, log in sources for part in config.fed(log)]
 
     def logs_of_workers(self) -> tuple[SourceLog, ...]:
         """Return tasks' logs by source; other hosts read by the range server."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wallaroo.dataflow.plan.model import Plan
+from wallaroo.durable.levels import Durability
 from wallaroo.ingress.process import Feeders
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.options import RunOptions
@@ -29,3 +30,8 @@ class RunSpec:
     def is_durable(self) -> bool:
         """Return whether state and progress survive the run."""
         return self.options.checkpoint is not None
+
+    @property
+    def is_synced(self) -> bool:
+        """Return whether each commit, and what it names, is on disk before it counts."""
+        return self.options.level is not Durability.MEMORY

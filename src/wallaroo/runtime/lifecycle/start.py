@@ -121,6 +121,7 @@ def open_state(
         is_taking_over=options.is_taking_over,
         after=after,
         stored=stored,
+        sync_s=None if spec.is_synced or not spec.is_durable else options.tuning.sync_s,
     )
     stack.add(checkpoint.release)
     lease = _held_lease(checkpoint, stack) if spec.is_durable else None
@@ -246,7 +247,7 @@ def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput
         opened.sources.logs_of_workers(),
         str(spec.view_root or checkpoint.view_root) if is_local else "",
         checkpoint.id,
-        spec.is_durable,
+        spec.is_synced,
         str(spec.site.stacks) if is_local else "",
     )
     return replace(

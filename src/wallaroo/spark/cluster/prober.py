@@ -42,15 +42,8 @@ class Prober:
         until = time.monotonic() + PROBE_S
         while True:
             rows = located(self._context, (seen.host,))
-<<<<<<< HEAD
-            answers: list[HostProbe] = rows.mapPartitionsWithIndex(
-                partial(as_task, partial(probe, self._deployment))
-            ).collect()
-            (answer,) = answers
-=======
             task = partial(as_task, partial(probe, self._deployment))
             answer: HostProbe = rows.mapPartitionsWithIndex(task).collect()[0]
->>>>>>> h/borders
             if answer.host in ("", seen.host):
                 if answer.error is not None:
                     raise cannot_join(seen, answer.error)

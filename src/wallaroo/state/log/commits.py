@@ -34,11 +34,11 @@ A command that edits state (`wallaroo state drop`) publishes a commit without in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from wallaroo.durable.appended_file import AppendedFile
-from wallaroo.durable.commit_id import CommitHistory
+from wallaroo.durable.commit_id import NO_BATCH, CommitHistory
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.tuning import DEFAULT
 from wallaroo.state.log.commit_record import (
@@ -51,6 +51,7 @@ from wallaroo.state.log.commit_record import (
     packed_inline,
 )
 from wallaroo.state.log.commit_segments import CommitSegment, encode_record
+from wallaroo.state.log.floor import LOST
 from wallaroo.state.log.layout import COMMITS
 from wallaroo.state.log.line import CommitFile, Line, commit_file, read_line
 from wallaroo.state.log.storage import WAYS_OUT, Storage
@@ -196,9 +197,11 @@ class CommitLog:
 
     def history(self, checkpoint: str, sink: str = "") -> CommitHistory:
         """Return the retained batches' identities with ``sink``'s tokens, without edits."""
-        commits = map(self.read, self.batches())
+        commits = [self.read(batch) for batch in self.batches()]
         seen = {commit.emitted: tuple(commit.sinks.get(sink, ())) for commit in commits}
-        return CommitHistory(checkpoint, tuple(seen), tuple(seen.values()))
+        lost = [commit.batch for commit in commits if commit.edit == LOST]
+        recovered = max(lost, default=NO_BATCH)
+        return CommitHistory(checkpoint, tuple(seen), tuple(seen.values()), recovered=recovered)
 
     def delta_files(self, oldest: int) -> frozenset[str]:
         """Return the names of all commits' delta files from ``oldest`` on, uncached."""
@@ -278,6 +281,24 @@ class CommitLog:
             self._runs[first] = replace(newest, file=copy, ends=[*newest.ends])
         self._line = line.continued(first, epoch, oldest)
         return self._line
+
+    def continue_after_loss(self, epoch: int, last: int, fillers: Sequence[Commit]) -> Line:
+        """Write as ``epoch`` after commit ``last`` and the fillers, which follow it at once.
+
+        Commits after ``last`` count no more, whatever of them can be read.
+        """
+        batches = [batch for batch in self.batches() if batch <= last]
+        run = self._run_of(last)
+        whole = self._storage.read(run.name)[: run.end_after(last)] if run is not None else b""
+        first = run.first if run is not None else last + 1
+        records = [encode_record(fillers[0], None)]
+        records += [encode_record(filler, fillers[0].snapshots) for filler in fillers[1:]]
+        segment = CommitFile(first, epoch, is_segment=True)
+        self._storage.publish(segment.name, whole + b"".join(records))
+        line = self._line.continued(first, epoch, batches[0] if batches else first)
+        self._forget()
+        self._line = line
+        return line
 
     def delete(self, batch: int) -> None:
         """Remove a commit that has a file of its own."""

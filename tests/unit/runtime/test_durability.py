@@ -1,0 +1,151 @@
+"""Levels of durability: what is refused, and how often the disk is waited for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wallaroo.cli.run.arguments import _durability
+from wallaroo.durable.levels import Durability
+from wallaroo.options import (
+    NEEDS_A_CHECKPOINT,
+    NEEDS_A_STORE,
+    NOT_OF_A_STORE,
+    WEAKER_SOURCE,
+    RunOptions,
+)
+from wallaroo.spool import SpoolReader, SpoolWriter
+from wallaroo.state.checkpoint import open_checkpoint
+
+STORE = "s3://bucket/path"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "level", "sources", "reason"),
+    [
+        (None, "disk", (), NEEDS_A_CHECKPOINT),
+        (None, None, (("In", "disk"),), NEEDS_A_CHECKPOINT),
+        ("folder", "store", (), NEEDS_A_STORE),
+        (STORE, "memory", (), NOT_OF_A_STORE),
+        ("folder", "disk", (("In", "memory"),), WEAKER_SOURCE),
+        ("folder", "memory", (("In", "store"),), WEAKER_SOURCE),
+        (STORE, None, (("In", "memory"),), WEAKER_SOURCE),
+        ("folder", "paper", (), "durability='paper' is not a level"),
+    ],
+)
+def test_levels_that_do_not_exist_with_this_checkpoint_are_refused(
+    checkpoint: str | None, level: str, sources: tuple[tuple[str, str], ...], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        RunOptions(checkpoint=checkpoint, durability=level, source_durability=sources)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "level", "source", "is_of"),
+    [
+        (None, None, None, "memory memory"),
+        ("folder", None, None, "disk disk"),
+        ("folder", "memory", None, "memory memory"),
+        ("folder", "memory", "disk", "memory disk"),
+        (STORE, None, None, "store store"),
+        (STORE, None, "disk", "store disk"),
+        (STORE, "disk", None, "disk disk"),
+    ],
+)
+def test_each_source_has_the_level_of_the_application_or_its_own(
+    checkpoint: str | None, level: str | None, source: str | None, is_of: str
+) -> None:
+    sources = (("In", source),) if source else ()
+    options = RunOptions(checkpoint=checkpoint, durability=level, source_durability=sources)  # type: ignore[arg-type]
+
+    assert f"{options.level} {options.level_of('In')}" == is_of
+
+
+def test_a_level_is_read_from_the_command_line() -> None:
+    assert _durability("memory") == ("", Durability.MEMORY)
+    assert _durability("My=Orders=disk") == ("My=Orders", Durability.DISK)
+    with pytest.raises(Exception, match="'paper' is not a level of durability"):
+        _durability("paper")
+
+
+COUNTED = """
+import os, sys
+from pathlib import Path
+from wallaroo.state.log import floor
+
+syncs = []
+for name in ("fsync", "fdatasync", "sync"):
+    def counted(*args, name=name, call=getattr(os, name)):
+        syncs.append(name)
+        return call(*args)
+    setattr(os, name, counted)
+
+if __name__ == "__main__":
+    from wallaroo.spool import SpoolWriter
+    from wallaroo.state.checkpoint import open_checkpoint
+    from wallaroo.state.log.commits import Commit
+
+    root, is_synced = Path(sys.argv[1]), sys.argv[2] == "disk"
+    checkpoint = open_checkpoint(root, is_durable=True, sync_s=None if is_synced else 1000.0)
+    writer = SpoolWriter(root / "spool" / "in", is_durable=is_synced, checkpoint=checkpoint.id)
+    checkpoint.commits.append_from_here()
+    before = len(syncs)
+    parent = ""
+    for batch in range(50):
+        writer.append(b"frame", 1, 1)
+        writer.publish()
+        commit = Commit(batch, {}, checkpoint=checkpoint.id, id=f"c{batch}", parent=parent)
+        checkpoint.publish(commit)
+        checkpoint.storage.publish(f"deltas/{batch}", b"delta")
+        parent = commit.id
+    print(len(syncs) - before)
+    if len(sys.argv) > 3:
+        os.kill(os.getpid(), 9)
+    writer.close()
+    checkpoint.release()
+"""
+
+
+@pytest.mark.parametrize(("level", "least", "most"), [("memory", 0, 0), ("disk", 150, 400)])
+def test_memory_waits_for_no_sync_and_disk_for_each(
+    tmp_path: Path, level: str, least: int, most: int
+) -> None:
+    """Fifty chunks, commits and deltas, by the calls of the process that writes them."""
+    program = tmp_path / "counted.py"
+    program.write_text(COUNTED)
+
+    printed = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "state"), level],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    ).stdout
+
+    assert least <= int(printed) <= most
+
+
+def test_what_a_killed_process_wrote_without_a_sync_is_all_there(tmp_path: Path) -> None:
+    """SIGKILL after fifty commits of the level memory; the next start finds each of them."""
+    program = tmp_path / "counted.py"
+    program.write_text(COUNTED)
+    root = tmp_path / "state"
+    killed = subprocess.run(
+        [sys.executable, str(program), str(root), "memory", "die"],
+        check=False,
+        capture_output=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert killed.returncode == -9
+
+    checkpoint = open_checkpoint(root, is_durable=True)
+    SpoolWriter(root / "spool" / "in", is_durable=True, checkpoint=checkpoint.id).close()
+
+    assert checkpoint.last is not None
+    assert checkpoint.last.id == "c49"
+    assert SpoolReader(root / "spool" / "in").head().position.events == 50
+    checkpoint.release()
