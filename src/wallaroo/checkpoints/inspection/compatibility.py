@@ -24,6 +24,7 @@ from wallaroo.dataflow.plan.schemas import (
     noted_schemas,
     with_evolution,
 )
+from wallaroo.durable.whole_file import remove_unfinished
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import CommitLog
@@ -88,7 +89,8 @@ def check_compatibility(
     finding = _compared(checkpoint.root, checkpoint.commits, checkpoint.id, plan)
     compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
     checkpoint.owner.require()
-    checkpoint.storage.publish(PLAN, with_checksum(finding.text))
+    remove_unfinished(checkpoint.root / PLAN)
+    checkpoint.storage.publish(PLAN, with_checksum(finding.text), checkpoint.owner.epoch)
     return compatibility
 
 
