@@ -136,11 +136,11 @@ class Application:
         self.require_exact()
 
 
-def kill(root: Path, port: int, times: int, seed: int) -> Counter[str]:
+def kill(root: Path, port: int, times: int, seed: int, until: float) -> Counter[str]:
     """Kill drivers at any moment; return how they ended."""
     chance = random.Random(seed)
     ends: Counter[str] = Counter()
-    while ends["killed"] < times:
+    while ends["killed"] < times and time.monotonic() < until:
         application = Application(root / f"killed{ends['killed']}", port)
         for _ in range(ROUND):
             application.grow(EVENTS)
@@ -159,10 +159,12 @@ def raise_unless(is_right: bool, driver: Driver) -> None:
         raise SystemExit(f"{driver.log}: {driver.log.read_text()}")
 
 
-def start_two(root: Path, port: int, times: int) -> Counter[str]:
+def start_two(root: Path, port: int, times: int, until: float) -> Counter[str]:
     """Start two drivers at once; return how the ones ended that did not end in order."""
     ends: Counter[str] = Counter()
     for number in range(times):
+        if time.monotonic() > until:
+            break
         application = Application(root / f"started{number}", port)
         application.grow(300)
         options = ("--take-over",) * (number % 2)
@@ -178,11 +180,13 @@ def start_two(root: Path, port: int, times: int) -> Counter[str]:
     return ends
 
 
-def stop(root: Path, port: int, times: int, seconds: float) -> Counter[str]:
+def stop(root: Path, port: int, times: int, seconds: float, until: float) -> Counter[str]:
     """Stop a driver while another one takes over; return how they ended."""
     ends: Counter[str] = Counter()
     application = Application(root / "stopped", port)
     for number in range(times):
+        if time.monotonic() > until:
+            break
         application.grow(EVENTS)
         before = len(application.lines())
         first = application.start(f"machine{number % 2}", "--take-over", pause_s=0.2)
@@ -245,30 +249,30 @@ def main(arguments: list[str]) -> int:
     add("--seconds", type=float, default=30.0, help="that it is stopped (default %(default)g)")
     add("--folder", action="store_true", help="checkpoints are folders")
     add("--seed", type=int, default=0)
+    add("--minutes", type=float, default=1e6, help="after which nothing more is begun")
     add("--json", metavar="FILE", help="append the figures to this file, as a line of JSON")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     load = os.getloadavg()[0]
-    ends: Counter[str] = Counter()
     faults = BAD if options.killed else NONE
     with tempfile.TemporaryDirectory(prefix="wallaroo-stores-") as name:
         root = Path(name)
         store = None if options.folder else Store(root, faults, options.seed)
         port = store.port if store else 0
         try:
-            ends += kill(root, port, options.killed, options.seed)
-            ends += start_two(root, port, options.started)
-            ends += stop(root, port, options.stopped, options.seconds)
+            until = began + 60 * options.minutes
+            killed = kill(root, port, options.killed, options.seed, until)
+            started = start_two(root, port, options.started, until)
+            stopped = stop(root, port, options.stopped, options.seconds, until)
         finally:
             requests = store.end() if store else {}
     figures = {
         "storage": "folder" if options.folder else "S3Proxy 4.0.0",
-        "killed": options.killed,
-        "started": options.started,
-        "stopped": options.stopped,
-        "ends": dict(ends),
+        "killed": dict(killed),
+        "two started": dict(started),
+        "stopped for": options.seconds if options.stopped else 0,
+        "stopped": dict(stopped),
         "requests": requests,
-        "wrong": 0,
         "load": round(load, 1),
         "seconds": round(time.monotonic() - began),
     }

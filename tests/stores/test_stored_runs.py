@@ -25,6 +25,7 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.state.checkpoint import open_checkpoint
+from wallaroo.state.log.lease import LEASE
 from wallaroo.state.store.stored_checkpoint import cache_folder
 
 pytestmark = pytest.mark.s3
@@ -98,6 +99,7 @@ def test_what_is_stored_holds_no_secret(tmp_path: Path, place: Place) -> None:
     files = [*place.objects.rglob("*"), *cache_folder(place.url).rglob("*")]
     stored = [path for path in files if path.is_file()]
     assert len(stored) > 10
+    assert not [path for path in stored if path.name == LEASE]  # there is no standby to read it
     assert not [path for path in stored if SECRET.encode() in path.read_bytes()]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+import wallaroo
+from wallaroo.checkpoints.inspection.compatibility import check_compatibility
 from wallaroo.connectors.file.single_file import SingleFileCommitter
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.durable.commit_id import CommitHistory, CommitId
@@ -15,6 +18,8 @@ from wallaroo.durable.folders import make_private
 from wallaroo.durable.whole_file import remove_unfinished, write_whole
 from wallaroo.errors import TakenOverError
 from wallaroo.runtime.batch.housekeeping import Housekeeping
+from wallaroo.sinks.queued.delivery_queue import WaitingBatches
+from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.staging import remove_orphans
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.views.view_folders import remove_other_views, view_name
@@ -110,3 +115,46 @@ def test_what_a_sink_writes_at_each_commit_has_the_run_s_epoch_in_its_temporary_
     committer.commit(CommitId(checkpoint.id, 0, "id"), [token])
     epoch = checkpoint.owner.epoch
     assert renamed == [f".out.txt.committed.{epoch}.tmp", f".left.json.{epoch}.tmp"]
+
+
+def _plan(checkpoint: Checkpoint) -> str:
+    """Write the plan; return its name."""
+    source = wallaroo.source("in", wallaroo.FileSourceConfig("in", "in.txt"))
+    encode = wallaroo.encoder(str.encode)
+    sink = wallaroo.FileSinkConfig(checkpoint.root.parent / "out.txt", encode)
+    check_compatibility(
+        checkpoint, wallaroo.build_application("plan", source.to_sink(sink)).plan, False
+    )
+    return "plan.json"
+
+
+def _pending(checkpoint: Checkpoint) -> str:
+    """List a batch that waits; return the list's name."""
+    waiting = WaitingBatches(checkpoint.root / "outbox" / "queued", is_durable=False)
+    waiting.take_up([], CommitId(checkpoint.id, -1, ""), [], checkpoint.owner)
+    token = {"file": "", "inline": "eA==", "bytes": 1, "outputs": 1, "crc": 0}
+    batch = PendingBatch.of(CommitId(checkpoint.id, 0, "id"), 0, [token])
+    assert batch is not None
+    waiting.add(batch)
+    waiting.record(batch)
+    return "000000000000.json"
+
+
+@pytest.mark.parametrize("write", [_plan, _pending])
+def test_plans_and_lists_have_the_run_s_epoch_in_their_temporary_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Checkpoint], str]
+) -> None:
+    """A run that was taken over may write its own at the same time, and would rename this one."""
+    checkpoint = open_checkpoint(tmp_path / "state", is_durable=False)
+    renamed: list[str] = []
+    rename = os.rename
+
+    def note(source: Path, target: Path) -> None:
+        renamed.append(source.name)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", note)
+
+    name = write(checkpoint)
+
+    assert renamed == [f".{name}.{checkpoint.owner.epoch}.tmp"]

@@ -32,6 +32,7 @@ from wallaroo.dataflow.plan.schemas import (
     noted_schemas,
     with_evolution,
 )
+from wallaroo.durable.whole_file import remove_unfinished
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import CommitLog
@@ -111,7 +112,8 @@ def check_compatibility(
     compatibility = _consequence(name, finding, allow_incompatible)
     check_others()
     checkpoint.owner.require()
-    checkpoint.storage.publish(PLAN, with_checksum(finding.text))
+    remove_unfinished(checkpoint.root / PLAN)
+    checkpoint.storage.publish(PLAN, with_checksum(finding.text), checkpoint.owner.epoch)
     return compatibility
 
 

@@ -76,6 +76,7 @@ class OutboxCommitter(SinkCommitter):
         Does not wait for an earlier run's egress that still waits for the receiver: the new one
         begins to send when that one has ended.
         """
+        self._list.writer = history.owner.epoch
         outbox = look_into(self._staging, self._list, history, tokens)
         if outbox.is_new:
             begin_progress(self._staging, outbox.progress, self._config.is_durable)

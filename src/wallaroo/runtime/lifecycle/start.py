@@ -63,7 +63,7 @@ class OpenedCheckpoint:
     checkpoint: Checkpoint
     compatibility: Compatibility
     sources: RunSources
-    lease: LeaseHolder | None  # None: a temporary checkpoint is not taken over
+    lease: LeaseHolder | None  # None: no standby polls a temporary or a stored checkpoint
 
     @property
     def plan(self) -> Plan:
@@ -124,7 +124,7 @@ def open_state(
         sync_s=None if spec.is_synced or not spec.is_durable else options.tuning.sync_s,
     )
     stack.add(checkpoint.release)
-    lease = _held_lease(checkpoint, stack) if spec.is_durable else None
+    lease = _held_lease(checkpoint, stack) if spec.is_durable and stored is None else None
     spec.meter.own(stored.epoch if stored else checkpoint.claim.epoch)
     fork = fork_of(checkpoint.root)
     sources = RunSources(spec, checkpoint.id, checkpoint.owner, fork)

@@ -65,6 +65,7 @@ class WaitingBatches:
         It left what it listed, and its last commit, which it may not have listed.
         """
         self._writer = owner.epoch
+        self._list.writer = owner.epoch
         remove_unfinished(self.staging / LEFT)
         self._batches = {batch.batch: batch for batch in listed}
         unlisted = PendingBatch.of(last, 0, tokens)

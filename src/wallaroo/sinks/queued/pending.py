@@ -114,6 +114,7 @@ class PendingList:
         self._staging = staging
         self._folder = staging / "pending"
         self._is_durable = is_durable
+        self.writer = ""  # the run's epoch, once it is known: another run may list the same batch
         make_private(self._folder, is_durable=is_durable)
         if is_durable:  # a run may have died after it listed one, before the sync
             with disk_errors(self._folder):
@@ -125,7 +126,13 @@ class PendingList:
         text = json.dumps({"format": FORMAT, "crc": zlib.crc32(body.encode()), "body": body})
         path = self._path(batch.batch)
         with disk_errors(path):
-            write_whole(path, text.encode(), is_durable=self._is_durable, points="outbox.pending")
+            write_whole(
+                path,
+                text.encode(),
+                is_durable=self._is_durable,
+                points="outbox.pending",
+                writer=self.writer,
+            )
 
     def remove(self, batch: PendingBatch) -> None:
         """Forget a batch that has left, and its staged files."""

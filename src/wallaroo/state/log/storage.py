@@ -30,8 +30,11 @@ WAYS_OUT = (
 class Storage(Protocol):
     """Operations on files that a checkpoint needs.  Names are relative, with ``/``."""
 
-    def publish(self, name: str, content: bytes) -> None:
-        """Make a file appear atomically.  Raises PeerError: the disk is full or read-only."""
+    def publish(self, name: str, content: bytes, writer: str = "") -> None:
+        """Make a file appear atomically.  Raises PeerError: the disk is full or read-only.
+
+        ``writer``: the run's epoch, for a file that another run may write at the same time.
+        """
 
     def read(self, name: str) -> bytes:
         """Return the content.  Raises CheckpointError if there is no such name."""
@@ -59,10 +62,10 @@ class LocalStorage:
     root: str
     is_durable: bool
 
-    def publish(self, name: str, content: bytes) -> None:
+    def publish(self, name: str, content: bytes, writer: str = "") -> None:
         path = Path(self.root, name)
         with _disk_errors(path):
-            write_whole(path, content, is_durable=self.is_durable, points="storage")
+            write_whole(path, content, is_durable=self.is_durable, points="storage", writer=writer)
 
     def read(self, name: str) -> bytes:
         path = Path(self.root, name)
