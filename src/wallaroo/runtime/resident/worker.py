@@ -116,7 +116,7 @@ class ResidentTask:
 
     def __init__(self, index: int, common: BatchJob, mesh: Mesh):
         self._index = index
-        self._common = common
+        self._common = replace(common, keeps_own=True)
         self._mesh = mesh
         self._state: ResidentState | None = None
         self._caught_up = CatchUp()
