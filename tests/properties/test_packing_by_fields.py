@@ -154,6 +154,13 @@ objects = st.one_of(
     st.builds(Restored, numbers),
     st.tuples(st.integers(), st.builds(Frozen, numbers, texts)),
     st.tuples(
+        st.integers(),
+        st.tuples(
+            st.builds(Frozen, numbers, texts),
+            st.one_of(st.none(), st.just(()), st.builds(Frozen, numbers, texts), anything),
+        ),
+    ),
+    st.tuples(
         st.builds(Frozen, st.integers(-5, 5), st.text(max_size=3)),
         st.one_of(
             st.none(),
@@ -224,7 +231,15 @@ def test_plain_classes_are_packed_by_their_fields(cls: type[Any]) -> None:
     assert form_of(cls) is not None
 
 
-@pytest.mark.parametrize("shape", [(Frozen, Struct), (Frozen, type(None)), (int, FrozenWithDict)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (Frozen, Struct),
+        (Frozen, type(None)),
+        (int, FrozenWithDict),
+        (int, (Frozen, Struct)),  # a side of another join
+    ],
+)
 def test_tuples_of_frozen_objects_are_packed_by_their_fields(shape: tuple[type[Any], ...]) -> None:
     """Joins without a function emit them."""
     assert form_of(shape) is not None

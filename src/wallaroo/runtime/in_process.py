@@ -7,6 +7,7 @@ commit protocol are the real ones; only Spark is missing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from wallaroo.engine.report import TaskReport
@@ -38,6 +39,7 @@ class InProcessRunner(OnThisMachine):
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         reports: list[TaskReport] = []
+        job = replace(job, keeps_own=True)
 
         def run(level: int, task: int, received: list[Any]) -> Iterator[tuple[int, Any]]:
             for passed in run_level(job, level, task, received):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import IntEnum
 from fractions import Fraction
@@ -271,6 +272,63 @@ def test_equal_keys_share_a_bucket_and_the_first_of_them_travels() -> None:
     keys, values = PICKLED.unpack(block.packed)
     assert keys == values == ["key", "key"]
     assert keys[0] is keys[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    price: int
+
+
+@dataclass
+class Offer:
+    price: int
+
+
+@pytest.mark.parametrize(
+    ("events", "is_packed"),
+    [
+        ([Bid(1), Bid(2)], False),
+        ([Bid(1), "text", None, (0, Bid(2)), (1, (Bid(3), None))], True),  # None is pickled
+        ([Bid(1), "text", (0, Bid(2)), (1, (Bid(3), None))], False),
+        ([Bid(1), Offer(2)], True),
+        ([["a list"]], True),
+    ],
+)
+def test_what_cannot_change_is_not_packed_for_its_own_task(
+    events: list[Any], is_packed: bool
+) -> None:
+    exchange = Exchange(1, 0, 0, tasks_by_group(1, 16), PICKLED, own_task=0)
+    emit = emit_by_key(
+        wallaroo.key_extractor("constant")(lambda event: "k"),
+        exchange,
+        stop_on_error(as_it_is),
+        stop_on_error(answer),
+    )
+    for _ in range(2):  # a bucket is used again
+        for event in events:
+            emit(None, event)
+            if isinstance(event, Offer):
+                event.price = 9
+
+        ((_, block),) = exchange.drain(0, 1)
+
+        keys, values = block.unpacked or PICKLED.unpack(block.packed)
+        assert (block.unpacked is None) == is_packed
+        assert keys == ["k"] * len(events)
+        assert values == [Offer(2) if isinstance(event, Offer) else event for event in events]
+        events = [Offer(2) if isinstance(event, Offer) else event for event in events]
+
+
+def test_blocks_for_other_tasks_are_packed() -> None:
+    exchange = Exchange(1, 0, 0, tasks_by_group(2, 16), PICKLED, own_task=1)
+    emit = emit_by_key(as_it_is, exchange, stop_on_error(as_it_is), stop_on_error(answer))
+    for number in range(20):
+        emit(None, f"key {number}")
+
+    assert {task: block.unpacked is None for task, block in exchange.drain(0, 1)} == {
+        0: True,
+        1: False,
+    }
 
 
 class Word(str):

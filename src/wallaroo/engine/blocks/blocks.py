@@ -38,6 +38,8 @@ class Block(NamedTuple):
     watermarks: bytes = b""
     # only in a block of level 0: the partitions of its events, and how many of each, in order
     partitions: tuple[tuple[str, int], ...] = ()
+    # keys and values, in place of ``packed``, of a block that stays in its task
+    unpacked: tuple[list[Any], list[Any]] | None = None
 
 
 def pack_times(times_ns: Iterable[int]) -> bytes:

@@ -6,7 +6,8 @@ object of which this is not certain is pickled.
 The classes are those whose objects are their fields and nothing else: named tuples, dataclasses,
 and msgspec's structs, without methods of their own that take part when an object is created or
 pickled.  Their fields are texts, bytes, numbers, truth values, or None.  A tuple of such objects
-and of plain values, as joins emit them, is known by its *shape*, the tuple of its values' classes.
+and of plain values, as joins emit them, is known by its *shape*, the tuple of its values' classes,
+in which a tuple's class is its shape.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Form(NamedTuple):
 
     ``accepts`` returns whether an object is its fields alone, each of its type; ``keep`` returns
     what ``pack`` accepts: the object as it is now.  ``pack`` raises for numbers beyond 64 bits and
-    texts that are no UTF-8.  Objects of a frozen class that are accepted cannot change.
+    texts that are no UTF-8.  Objects of a frozen class that are accepted cannot change.  ``keep``
+    returns the object itself if ``keeps_itself``.
     """
 
     accepts: Callable[[Any], bool]
@@ -44,6 +46,7 @@ class Form(NamedTuple):
     pack: Callable[[list[Any]], bytes]
     unpack: Callable[[bytes], list[Any]]
     is_frozen: bool
+    keeps_itself: bool
 
 
 def cannot_change(value: Any) -> bool:
@@ -56,9 +59,16 @@ def cannot_change(value: Any) -> bool:
         return False
 
 
-def shape_of(value: tuple[Any, ...]) -> tuple[type[Any], ...]:
-    """Return the classes of a tuple's values."""
-    return tuple(map(type, value))
+def shape_of(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the classes of a tuple's values, and the shapes of tuples among them.
+
+    >>> shape_of((0, ("a", None)))
+    (<class 'int'>, (<class 'str'>, <class 'NoneType'>))
+    """
+    shape = tuple(map(type, value))
+    if tuple in shape:
+        return tuple(shape_of(each) if type(each) is tuple else type(each) for each in value)
+    return shape
 
 
 @lru_cache(maxsize=256)
@@ -121,7 +131,7 @@ def _named_tuples(cls: type[Any]) -> Form:
     def unpack(packed: bytes) -> list[Any]:
         return list(map(new, repeat(cls), marshal.loads(packed)))
 
-    return Form(accepts, tuple, pack, unpack, is_frozen=True)
+    return Form(accepts, tuple, pack, unpack, is_frozen=True, keeps_itself=False)
 
 
 def _typed(cls: type[Any], names: Sequence[str], *, is_frozen: bool) -> Form:
@@ -135,7 +145,7 @@ def _typed(cls: type[Any], names: Sequence[str], *, is_frozen: bool) -> Form:
     unpack = msgspec.msgpack.Decoder(list[cls]).decode  # type: ignore[valid-type]  # a class
     accepts = _conditions(cls, names)
     own = (lambda value: value) if is_frozen else keep
-    return Form(accepts, own, encode, unpack, is_frozen)
+    return Form(accepts, own, encode, unpack, is_frozen, keeps_itself=is_frozen)
 
 
 def _tuples(shape: tuple[Any, ...]) -> Form | None:
@@ -144,7 +154,7 @@ def _tuples(shape: tuple[Any, ...]) -> Form | None:
     for at, cls in enumerate(shape):
         if cls in PLAIN_OR_NONE:
             continue
-        form = None if _is_named_tuple(cls) else form_of(cls)
+        form = None if not isinstance(cls, tuple) and _is_named_tuple(cls) else form_of(cls)
         if form is None or not form.is_frozen:
             return None
         checks.append((at, form.accepts))
@@ -153,8 +163,14 @@ def _tuples(shape: tuple[Any, ...]) -> Form | None:
         return all(accept(value[at]) for at, accept in checks)
 
     encode = msgspec.msgpack.Encoder().encode
-    decode = msgspec.msgpack.Decoder(list[tuple[shape]]).decode  # type: ignore[valid-type]
-    return Form(accepts, lambda value: value, encode, decode, is_frozen=True)
+    decode = msgspec.msgpack.Decoder(list[_as_type(shape)]).decode  # type: ignore[misc]  # computed
+    return Form(accepts, lambda value: value, encode, decode, is_frozen=True, keeps_itself=True)
+
+
+def _as_type(shape: tuple[Any, ...]) -> Any:
+    """Return the type of the tuples of a shape."""
+    parts = tuple(_as_type(each) if isinstance(each, tuple) else each for each in shape)
+    return tuple[parts]  # type: ignore[valid-type]  # computed
 
 
 def _conditions(cls: type[Any], names: Sequence[str]) -> Callable[[Any], bool]:

@@ -67,6 +67,9 @@ class Column(Protocol):
     def take(self) -> Any:
         """Return the input of ``unpack``, and start over with nothing."""
 
+    def take_values(self) -> list[Any] | None:
+        """Return the values, if none of them can change, and start over; else None."""
+
 
 class PickleStream:
     """Values pickled one after the other into one pickle of their list.
@@ -136,7 +139,7 @@ class PickleStream:
 class FieldsColumn:
     """Objects of one class that are packed by their fields; ``mark`` takes the place of each."""
 
-    __slots__ = ("_accepts", "_append", "_keep", "_pack", "mark", "values")
+    __slots__ = ("_accepts", "_append", "_keep", "_pack", "is_lasting", "mark", "values")
 
     def __init__(self, form: Form, number: int):
         self.values: list[Any] = []
@@ -145,6 +148,7 @@ class FieldsColumn:
         self._accepts = form.accepts
         self._keep = form.keep
         self._pack = form.pack
+        self.is_lasting = form.keeps_itself
 
     def put(self, value: Any) -> bool:
         """Accept an object in its current state, if it is its fields alone; return whether."""
@@ -220,6 +224,19 @@ class ValueColumn:
         stream = self._stream.take()
         return (values, stream, columns) if columns else (values, stream)
 
+    def take_values(self) -> list[Any] | None:
+        filled = [each for each in self._columns.values() if each and each.values]
+        if self._streamed or not all(each.is_lasting for each in filled):
+            return None
+        if len(filled) == 1 and len(filled[0].values) == len(self.atoms):
+            values = list(filled[0].values)
+        else:
+            values = _filled(self.atoms, [], {each.mark[0]: each.values for each in filled})
+        self.atoms.clear()
+        for each in filled:
+            each.values.clear()
+        return values
+
 
 class FrameColumn:
     """Payloads: bytes, which cannot change.
@@ -237,6 +254,11 @@ class FrameColumn:
     def take(self) -> bytes:
         """Return the payloads, packed."""
         payloads = marshal.dumps(self.atoms, _MARSHAL_VERSION)
+        self.atoms.clear()
+        return payloads
+
+    def take_values(self) -> list[bytes]:
+        payloads = list(self.atoms)
         self.atoms.clear()
         return payloads
 
@@ -267,6 +289,9 @@ class SerializedColumn:
         values = list(self._values)
         self._values.clear()
         return values
+
+    def take_values(self) -> None:
+        """Return None: an application's own function may change what it returns."""
 
 
 Unpacked = tuple[list[Any], list[Any]]

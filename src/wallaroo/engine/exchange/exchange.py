@@ -88,10 +88,12 @@ class Exchange:
         owners: tuple[int, ...],
         packing: Packing,
         time: StageTime | None = None,
+        own_task: int = -1,
     ):
         self.stage = stage
         self.origin = origin
         self.producer = producer
+        self._own_task = own_task  # its blocks never leave this process; -1: there is none
         self.routes: dict[Any, Route] = {}
         self.atomic = packing.atomic
         self._kind = packing.kind
@@ -131,7 +133,9 @@ class Exchange:
         for task, (keys, column) in enumerate(self._buckets):
             events = len(keys)
             if events >= events_min:
-                packed = pack(keys, column, self._has_numbers)
+                values = column.take_values() if task == self._own_task else None
+                unpacked = None if values is None else (list(keys), values)
+                packed = pack(keys, column, self._has_numbers) if unpacked is None else b""
                 keys.clear()  # in place: routes hold this list
                 stamps = () if self._stamped is None else self._stamped[task].take()
                 block = Block(
@@ -144,7 +148,7 @@ class Exchange:
                     packed,
                     self._kind,
                     *stamps,
-                )
+                )._replace(unpacked=unpacked)
                 self._sequence += 1
                 yield task, block
 

@@ -64,7 +64,8 @@ class Level:
     """All stages of one level, for one task of one batch.
 
     ``effects`` are the effects of their steps.  ``clock``: that of a batch in which the steps of
-    stages that hold events back are measured, too.
+    stages that hold events back are measured, too.  ``keeps_own``: the task also reads its blocks
+    for itself, so that those need not be packed.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Level:
         time: BatchTime = NO_TIME,
         pre_aggregated_max: int = ADDED_UP_MAX,
         clock: Clock | None = None,
+        keeps_own: bool = False,
     ):
         self.number = level
         self._is_first_task = task == 0
@@ -94,6 +96,7 @@ class Level:
             time,
             accumulators_max=pre_aggregated_max,
             is_sampled=clock is not None,
+            keeps_own=keeps_own,
         )
         self.effects = self._stages.effects
         self._time = LevelTime(plan, level, time)

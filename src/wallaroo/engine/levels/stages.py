@@ -51,6 +51,7 @@ class LevelStages:
         time: BatchTime,
         accumulators_max: int,
         is_sampled: bool,
+        keeps_own: bool = False,
     ):
         self.plan = plan
         groups = Groups(*groups_of_task(task, tasks, plan.key_groups), plan.key_groups)
@@ -69,6 +70,7 @@ class LevelStages:
             keys_of=_own_keys(committed, groups),
             lost=self.effects.lost,
             accumulators_max=accumulators_max,
+            keeps_own=keeps_own,
         )
         self.builders: dict[int, StageBuilder] = {}
         for stage in plan.stages:

@@ -101,6 +101,7 @@ class EventStageBuilder:
             site.owners,
             FRAMES if leave.is_raw else site.packing,
             self.time if site.plan.has_time else None,
+            site.task if site.keeps_own else -1,
         )
         if leave.pre_aggregated is None:
             return exchange
@@ -284,7 +285,7 @@ class EventStageBuilder:
 
     def unpack(self, block: Block) -> tuple[Any, Any]:
         """Return a block's keys and values."""
-        return self.unpack_by_kind[block.kind](block.packed)
+        return block.unpacked or self.unpack_by_kind[block.kind](block.packed)
 
     def keyed_reader(self, block: Block, emit: Emit) -> Keyed:
         """Return the head for a block from a shuffle and all others from its origin."""

@@ -63,6 +63,7 @@ class LevelSite:
     keys_of: Callable[[Step], Iterable[Key]]
     lost: Callable[[Step, Loss], Cell]
     accumulators_max: int  # the most of them that an exchange keeps before it sends them
+    keeps_own: bool  # whether a task's blocks for itself never leave its process
 
 
 class Outgoing(Protocol):

@@ -121,7 +121,7 @@ class ResidentTask:
 
     def __init__(self, index: int, common: BatchJob, mesh: Mesh, replica: Sequence[int] = ()):
         self._index = index
-        self._common = common
+        self._common = replace(common, keeps_own=True)
         self._mesh = mesh
         self._state: ResidentState | None = None
         self._replica: Replica | None = None

@@ -168,6 +168,8 @@ class BatchJob:
     writes_snapshots: bool  # whether the state level writes the snapshots that are due
     time: BatchTime = NO_TIME
     is_sampled: bool = True  # whether tasks measure the time of steps for some events
+    # whether a task runs all levels in one process, where its blocks for itself stay
+    keeps_own: bool = False
 
     @property
     def version(self) -> Version:

@@ -13,7 +13,7 @@ import traceback
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,6 +126,7 @@ def run_level(
 def run_alone(run: RunLevel, job: BatchJob, index: int, records: Iterable[Record]) -> Iterator[Any]:
     """Yield the reports of a batch of one task; ``run``: `run_level`, perhaps wrapped."""
     given: Iterable[Any] = records
+    job = replace(job, keeps_own=True)
     for level in range(job.levels):
         given = list(run(job, level, index, given))  # each level's time is measured separately
     yield from given
@@ -176,6 +177,7 @@ class Task:
             job.batch,
             job.time,
             clock=self._tally.clock,
+            keeps_own=job.keeps_own,
         )
 
     def _open_state(self, level: int, open_state: OpenState) -> OpenedState | None:
