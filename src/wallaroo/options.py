@@ -72,8 +72,8 @@ NEEDS_A_STORE = (
     "s3://BUCKET/PATH, or choose disk or memory."
 )
 NOT_OF_A_STORE = (
-    "A commit in an object store outlasts this machine, whatever its memory loses. Choose store, or "
-    "disk: then senders are answered once their input is on this machine's disk."
+    "A commit in an object store outlasts this machine, whatever its memory loses. Choose store, "
+    "or disk: then senders are answered once their input is on this machine's disk."
 )
 WEAKER_SOURCE = (
     "With memory, a source may have disk; in an object store, disk, too; otherwise the "

@@ -99,26 +99,7 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         help="with --from-savepoint: run beside the application that was saved, under an identity "
         "of its own, into other sinks",
     )
-    add(
-        "--take-over",
-        action="store_true",
-        help="continue in place of a run that holds the checkpoint and hangs or is out of reach; "
-        "it commits and sends nothing more",
-    )
-    add(
-        "--standby",
-        action="store_true",
-        help="wait, warm, until the run that leads the checkpoint ends without a stop or shows no "
-        "sign of life, then continue in its place",
-    )
-    add(
-        "--standby-after",
-        type=_standby_after,
-        default=STANDBY_AFTER_S,
-        metavar="SECONDS",
-        help="with --standby: take over a leader that has shown no sign of life for so long "
-        "(default: %(default)s)",
-    )
+    _add_standby(add)
     add(
         "--allow-incompatible",
         action="store_true",
@@ -142,6 +123,30 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         help="newest commits kept as starting points (default: %(default)s)",
     )
     add("--yes", action="store_true", help="with --fresh: do not ask")
+
+
+def _add_standby(add: Callable[..., Any]) -> None:
+    """Add the options for continuing in place of another run."""
+    add(
+        "--take-over",
+        action="store_true",
+        help="continue in place of a run that holds the checkpoint and hangs or is out of reach; "
+        "it commits and sends nothing more",
+    )
+    add(
+        "--standby",
+        action="store_true",
+        help="wait, warm, until the run that leads the checkpoint ends without a stop or shows no "
+        "sign of life, then continue in its place",
+    )
+    add(
+        "--standby-after",
+        type=_standby_after,
+        default=STANDBY_AFTER_S,
+        metavar="SECONDS",
+        help="with --standby: take over a leader that has shown no sign of life for so long "
+        "(default: %(default)s)",
+    )
 
 
 def _add_batches(add: Callable[..., Any]) -> None:

@@ -3,8 +3,8 @@
 Where it runs: driver.
 
 With the level ``memory`` nothing waits for the disk.  A thread syncs all files every second, and
-then notes the last commit from before: the floor.  The note is a file of its own, ``floor.<epoch>``,
-because a run that was taken over may still write its own one; the newest counts.
+then notes the last commit from before: the floor.  The note is a file of its own, named
+``floor.<epoch>``, because a run that was taken over may still write its own; the newest counts.
 
 The invariants:
 

@@ -505,7 +505,7 @@ def test_one_stateless_step_may_stand_in_several_places() -> None:
 
 
 def test_a_function_that_builds_a_stream_with_lambdas_may_be_called_twice() -> None:
-    """A lambda with a value of its surroundings is another step each time."""
+    """A lambda that captures a value is another step each time."""
 
     def stream(name: str) -> Any:
         return (
