@@ -56,7 +56,7 @@ def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path:
         seed=SEED,
         rate=1000.0,
         kinds=(Kind.WORKER,),
-        injected=faults,
+        fault_points=faults,
     )
     result = verify(options, tmp_path)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
 from wallaroo.options import RunOptions
-from wallaroo.processes.idle_workers import as_task
 from wallaroo.processes.killed_workers import killed
 from wallaroo.runtime.batch.admission import Admission
 from wallaroo.runtime.batch.batches import Batches
@@ -40,13 +39,10 @@ class Work:
 SomeWork = TypeVar("SomeWork", bound=Work)
 
 
-def _import_application(
-    deployment: Deployment, index: int, rows: Iterable[object]
-) -> Iterator[object]:
+def _import_application(deployment: Deployment, rows: Iterable[object]) -> None:
     list(rows)  # unread rows keep Spark from using this process again
     plan_of(deployment)
     time.sleep(WARM_TASK_S)
-    yield from ()
 
 
 class SparkHost(Generic[SomeWork]):
@@ -101,9 +97,7 @@ class SparkHost(Generic[SomeWork]):
         tasks = context.defaultParallelism
         try:
             rows = context.parallelize(range(tasks), tasks)
-            rows.mapPartitionsWithIndex(
-                partial(as_task, partial(_import_application, deployment))
-            ).collect()
+            rows.foreachPartition(partial(_import_application, deployment))
         except GONE as error:
             raise failure_of(None, error) from error
 

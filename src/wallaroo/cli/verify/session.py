@@ -55,7 +55,7 @@ def _compare_with_undisturbed(
     """
     apart = folder / "undisturbed"
     apart.mkdir()
-    plain = replace(options, kills=0, faults=(), events=disturbed.sent, is_plain=False)
+    plain = replace(options, kills=0, fault_points=(), events=disturbed.sent, is_plain=False)
     output = apart / "output"
     with (
         output.open("wb") as out,

@@ -72,7 +72,7 @@ class Verification:
             _arguments(options, folder, self._case, inbox.address, plain, acked),
             folder / "run.log",
             say,
-            options.faults,
+            options.fault_points,
             program=options.program,
         )
         flips = BitFlips(folder, result, say)
@@ -113,7 +113,7 @@ class Verification:
 
     def _die_at_faults(self) -> None:
         course = self._course
-        count = len(course.options.faults)
+        count = len(course.options.fault_points)
         course.watch.await_(
             lambda: course.run.starts > count,
             PROGRESS_S_MAX * max(1, count),

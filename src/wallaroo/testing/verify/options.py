@@ -29,8 +29,8 @@ class VerifyOptions:
     together: int = 1  # number of simultaneous faults
     is_enough: Callable[[], bool] = lambda: False  # whether to end the disturbances
     is_plain: bool = False  # whether the receiver is plain TCP, which cannot report what it has
-    # fault points, such as commit.before:3: the first starts of the run kill themselves there
-    faults: tuple[str, ...] = ()
+    # such as commit.before:3: the first starts of the run kill themselves there
+    fault_points: tuple[str, ...] = ()
     address: str = "127.0.0.1"  # where senders reach the run
     # number of events by source, unless the disturbances determine it
     events: tuple[tuple[str, int], ...] = ()
