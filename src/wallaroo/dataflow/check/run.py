@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wallaroo.dataflow.check.annotations import annotations_agree
+from wallaroo.dataflow.check.annotations import annotations_agree, events_can_be_used
 from wallaroo.dataflow.check.batches import layouts_can_be_stored, rows_have_a_form, times_are_known
 from wallaroo.dataflow.check.dead_letters import (
     dead_letter_sink_is_a_sink,
@@ -83,6 +83,7 @@ RULES: tuple[Rule, ...] = (
     functions_return_at_once,
     functions_return_values,
     annotations_agree,
+    events_can_be_used,
     timers_have_a_function,
     headers_are_readable,
     state_classes_can_be_made,

@@ -331,7 +331,7 @@ def test_a_state_that_cannot_change_is_reported(state: Any) -> None:
     """What its function does would be lost without a word."""
     problem = only(with_state(state))
     assert problem.what == (
-        f"Its state, a {state.__name__}, cannot change: what the function does to it would be lost."
+        f"Its state, {state.__name__}, cannot change: what the function does to it would be lost."
     )
     assert problem.fix == "Keep the value in an attribute of a class of its own: state.value = ..."
 
@@ -505,7 +505,7 @@ def test_one_stateless_step_may_stand_in_several_places() -> None:
 
 
 def test_a_function_that_builds_a_stream_with_lambdas_may_be_called_twice() -> None:
-    """A lambda with a value of its surroundings is another step each time."""
+    """A lambda that holds a value is another step each time."""
 
     def stream(name: str) -> Any:
         return (
