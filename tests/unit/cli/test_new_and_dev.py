@@ -310,7 +310,7 @@ def test_dev_states_at_the_end_what_steps_left_out(
     application = wallaroo.build_application(
         "Lines", long.to_sink(wallaroo.StdoutSinkConfig(as_text))
     )
-    developed(application, Unsaved(lambda: [], 1))
+    developed(application, Unsaved(list, 1))
     printed = capsys.readouterr()
     assert printed.out == ""
     assert re.fullmatch(r"wallaroo: left out in .*: 2 filtered\n", printed.err)
