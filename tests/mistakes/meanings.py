@@ -319,6 +319,44 @@ BEFORE_SPARK = (
         ),
     ),
     Mistake(
+        "18c",
+        "an aggregation without windows",
+        framed(".to(wallaroo.aggregations.Count())"),
+        ("to() was given a Count", "goes into windows: wallaroo.range_windows(span).over(Count)."),
+    ),
+    Mistake(
+        "9b",
+        "a join without keys",
+        framed(".join(lines, within=wallaroo.seconds(1))"),
+        ("APP:", "no attribute 'join'", "Call key_by(...) before join(...): it is of events with"),
+    ),
+    Mistake(
+        "40b",
+        "a name in place of a key's function",
+        framed(".key_by('user')"),
+        ("key_by() was given a str", "Give it a function: key_by(lambda event: event['user'])."),
+    ),
+    Mistake(
+        "23c",
+        "an event time without its argument",
+        framed(".with_event_time(lambda: 1)"),
+        ("an event_time is called with one argument. Write it as: lambda event: ...",),
+    ),
+    Mistake(
+        "45c",
+        "JSON in a file without newlines",
+        framed("")
+        .replace('"out"', '"out", wallaroo.serdes.Json().encoder')
+        .replace("import wallaroo\n", "import wallaroo\nimport wallaroo.serdes\n"),
+        ("FileSinkConfig would be one line without an end", 'Add form="lines".'),
+    ),
+    Mistake(
+        "45d",
+        "the class of a sink in place of its object",
+        framed("").replace('wallaroo.FileSinkConfig("out")', "wallaroo.FileSinkConfig"),
+        ("error: to_sink() (APP:", "It was given the class FileSinkConfig"),
+    ),
+    Mistake(
         "45b",
         "a serde in place of its encoder",
         framed("")

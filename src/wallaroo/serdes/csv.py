@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, ClassVar, NamedTuple, overload
 
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, exact_class, label_of
 from wallaroo.serdes.typed import plain, reader_of
@@ -35,6 +35,8 @@ def row_of(text: str, delimiter: str) -> list[str]:
 
 class CsvCodec(Codec):
     """The codec of rows: dicts of texts, or values of a type."""
+
+    is_line: ClassVar[bool] = True
 
     def __init__(self, kind: Any, columns: tuple[str, ...] | None, delimiter: str):
         super().__init__(kind, columns, delimiter)

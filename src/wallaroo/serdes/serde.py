@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, is_typeddict
+from typing import Any, ClassVar, Generic, TypeVar, is_typeddict
 
 from wallaroo.errors import Problem, WallarooParameterError, install_command
 from wallaroo.steps.kinds import (
@@ -24,6 +24,7 @@ HEADER_BYTES = 4  # a frame's length, big endian
 class Codec(ABC):
     """Both directions of a format.  It travels as the arguments that it was created with."""
 
+    is_line: ClassVar[bool] = False  # a payload is a line of text, without its newline
     event_class: type[Any] | None = None  # that of every event; None if they differ
 
     def __init__(self, *arguments: Any):

@@ -24,6 +24,7 @@ from wallaroo.dataflow.check.kinds import (
     configurations_at_the_ends,
     generators_generate,
     key_extractors_in_key_by,
+    lines_are_separated,
 )
 from wallaroo.dataflow.check.names import (
     names_are_readable,
@@ -76,6 +77,7 @@ RULES: tuple[Rule, ...] = (
     key_extractors_in_key_by,
     configurations_at_the_ends,
     codecs_in_configurations,
+    lines_are_separated,
     dead_letters_have_a_sink,
     dead_letter_sink_is_a_sink,
     generators_generate,

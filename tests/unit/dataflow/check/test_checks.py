@@ -266,7 +266,7 @@ def test_a_function_with_the_wrong_number_of_arguments_is_reported_with_an_examp
     assert (
         problem.what == "Its function takes 2 arguments; a computation is called with one argument."
     )
-    assert problem.fix.startswith("Write it as: def ")
+    assert problem.fix.startswith("Write it as: lambda event: ")
 
 
 def test_defaults_and_varargs_make_a_function_fit() -> None:
