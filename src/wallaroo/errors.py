@@ -56,27 +56,33 @@ class NotYetError(PipelineError):
     """A feature of Wallaroo that this version does not have yet."""
 
 
+CORRECT_IT = "Correct the function and run again."
+
+
 class UserCodeError(WallarooError):
     """An exception of a user's function.
 
-    It holds the step, ``file:line``, the shortened event, the exception's text, and its traceback
-    as text.
+    It holds the step, ``file:line``, the shortened event, the exception's text, its traceback as
+    text, and the way out.
     """
 
-    def __init__(self, step: str, place: str, event: str, cause: str, trace: str = ""):
-        super().__init__(step, place, event, cause, trace)
+    def __init__(
+        self, step: str, place: str, event: str, cause: str, trace: str = "", fix: str = CORRECT_IT
+    ):
+        super().__init__(step, place, event, cause, trace, fix)
         self.step = step
         self.place = place
         self.event = event
         self.cause = cause
         self.trace = trace
+        self.fix = fix
 
     def __str__(self) -> str:
         where = f" at {self.place}" if self.place else ""  # functions of this package have none
         return (
             f"step '{self.step}' failed{where}: {self.cause}\n"
             f"  event: {self.event}\n"
-            f"  The batch was not committed. Correct the function and run again."
+            f"  The batch was not committed. {self.fix}"
         )
 
 

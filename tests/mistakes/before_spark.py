@@ -112,7 +112,7 @@ STEPS = (
         "4e",
         "a state that cannot change",
         with_state("int"),
-        ("step 'count' (HERE)", "a int, cannot change", "class of its own"),
+        ("step 'count' (HERE)", "Its state, int, cannot change", "class of its own"),
     ),
     Mistake(
         "5",

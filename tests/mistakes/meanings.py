@@ -132,7 +132,7 @@ BEFORE_SPARK = (
         windowed("wallaroo.range_windows(timedelta(seconds=-5))").replace(
             "import wallaroo\n", "from datetime import timedelta\nimport wallaroo\n"
         ),
-        ("step 'Sum'", "is no span of time", "timedelta(seconds=5)"),
+        ("step 'Sum'", "range_windows(-5 s) is no span of time", "timedelta(seconds=5)"),
     ),
     Mistake(
         "18",
@@ -290,6 +290,73 @@ BEFORE_SPARK = (
         ),
     ),
     Mistake(
+        "36b",
+        "a step that cannot use what the one before it returns",
+        framed(
+            ".to(wrap).to(read)",
+            "class Order:\n    pass\n@wallaroo.computation\ndef wrap(line):\n"
+            "    return Order()\n"
+            "@wallaroo.computation  # here\ndef read(order):\n    return order['id']\n",
+        ),
+        (
+            "step 'read' (HERE)",
+            "reads order['id'], and step 'wrap' returns Order, which has no items.",
+            "Read an attribute.",
+        ),
+    ),
+    Mistake(
+        "36c",
+        "a dict of JSON that is read as an object",
+        framed(
+            ".filter(lambda order: True).to(read)",
+            "import wallaroo.serdes\n@wallaroo.computation  # here\ndef read(order):\n"
+            "    return f'{order.id}'\n",
+        ).replace('"in.txt"', '"in.txt", wallaroo.serdes.Json(dict).decoder'),
+        (
+            "step 'read' (HERE)",
+            "reads order.id, and decoder 'decode json dict' returns dict, which has no attribute",
+            "Write ['id'] in place of .id, or decode to a class.",
+        ),
+    ),
+    Mistake(
+        "18c",
+        "an aggregation without windows",
+        framed(".to(wallaroo.aggregations.Count())"),
+        ("to() was given a Count", "goes into windows: wallaroo.range_windows(span).over(Count)."),
+    ),
+    Mistake(
+        "9b",
+        "a join without keys",
+        framed(".join(lines, within=wallaroo.seconds(1))"),
+        ("APP:", "no attribute 'join'", "Call key_by(...) before join(...): it is of events with"),
+    ),
+    Mistake(
+        "40b",
+        "a name in place of a key's function",
+        framed(".key_by('user')"),
+        ("key_by() was given a str", "Give it a function: key_by(lambda event: event['user'])."),
+    ),
+    Mistake(
+        "23c",
+        "an event time without its argument",
+        framed(".with_event_time(lambda: 1)"),
+        ("an event_time is called with one argument. Write it as: lambda event: ...",),
+    ),
+    Mistake(
+        "45c",
+        "JSON in a file without newlines",
+        framed("")
+        .replace('"out"', '"out", wallaroo.serdes.Json().encoder')
+        .replace("import wallaroo\n", "import wallaroo\nimport wallaroo.serdes\n"),
+        ("FileSinkConfig would be one line without an end", 'Add form="lines".'),
+    ),
+    Mistake(
+        "45d",
+        "the class of a sink in place of its object",
+        framed("").replace('wallaroo.FileSinkConfig("out")', "wallaroo.FileSinkConfig"),
+        ("error: to_sink() (APP:", "It was given the class FileSinkConfig"),
+    ),
+    Mistake(
         "45b",
         "a serde in place of its encoder",
         framed("")
@@ -398,12 +465,12 @@ WHILE_RUNNING = (
         RAN,
     ),
     Mistake(
-        "36b",
-        "a step that cannot use what the one before it returns",
+        "36d",
+        "a step that cannot use what some branch of the one before it returns",
         framed(
             ".to(wrap).to(read)",
             "class Order:\n    pass\n@wallaroo.computation\ndef wrap(line):\n"
-            "    return Order()\n"
+            "    return Order() if line else {'id': 1}\n"
             "@wallaroo.computation\ndef read(order):\n    return order['id']  # here\n",
         ),
         ("step 'read' failed at HERE", "'Order' object is not subscriptable", "event: Order()"),
@@ -440,7 +507,7 @@ WHILE_RUNNING = (
         framed("")
         .replace('"in.txt"', '"in.txt", wallaroo.fixed_layout([("x", "<i4"), ("y", "<i8")])')
         .replace('FileSinkConfig("out")', 'FileSinkConfig("out", wallaroo.encoder(str))'),
-        ("step 'fixed layout' failed at APP:", "a payload of 1 bytes is not of the layout's 12"),
+        ("step 'fixed layout' failed at APP:", "the payload has 1 bytes, and the layout 12"),
         RAN,
     ),
     *(
@@ -448,7 +515,12 @@ WHILE_RUNNING = (
             f"44{letter}",
             f"a line of JSON with {what}",
             orders_of_json(),
-            ("step 'decode json Order' failed at APP:", said, f"bytes: {line.strip()} (file"),
+            (
+                "step 'decode json Order' failed at APP:",
+                said,
+                f"bytes: {line.strip()} (file",
+                'Correct the function or the payloads, or give the decoder on_error="skip" or',
+            ),
             RAN,
             lines=line,
         )

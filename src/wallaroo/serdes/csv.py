@@ -6,9 +6,9 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, ClassVar, NamedTuple, overload
 
-from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of
+from wallaroo.serdes.serde import STOP, Codec, Event, Serde, exact_class, label_of
 from wallaroo.serdes.typed import plain, reader_of
 
 _find_special = re.compile('["\r\n\0]').search  # without them a row is its parts
@@ -36,8 +36,11 @@ def row_of(text: str, delimiter: str) -> list[str]:
 class CsvCodec(Codec):
     """The codec of rows: dicts of texts, or values of a type."""
 
+    is_line: ClassVar[bool] = True
+
     def __init__(self, kind: Any, columns: tuple[str, ...] | None, delimiter: str):
         super().__init__(kind, columns, delimiter)
+        self.event_class = dict if kind is None else exact_class(kind)
         self._columns = columns
         self._delimiter = delimiter
         self._headers: dict[bytes, tuple[str, ...]] = {}

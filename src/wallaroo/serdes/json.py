@@ -18,6 +18,7 @@ class JsonCodec(TypedCodec):
 
     format: ClassVar[Any] = msgspec.json
     has_nan: ClassVar[bool] = False
+    is_line: ClassVar[bool] = True
 
 
 class RegisteredJsonCodec(RegisteredCodec):

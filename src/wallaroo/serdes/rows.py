@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from wallaroo.serdes.serde import STOP, Codec
+from wallaroo.serdes.serde import STOP, Codec, exact_class
 from wallaroo.serdes.typed import reader_of
 from wallaroo.steps.kinds import Decoder
 
@@ -16,6 +16,7 @@ class RowCodec(Codec):
 
     def __init__(self, kind: Any):
         super().__init__(kind)
+        self.event_class = exact_class(kind)
         self._read = reader_of(kind)
 
     def decode(self, payload: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, is_typeddict
 
 from wallaroo.errors import Problem, WallarooParameterError, install_command
 from wallaroo.steps.kinds import (
@@ -23,6 +23,9 @@ HEADER_BYTES = 4  # a frame's length, big endian
 
 class Codec(ABC):
     """Both directions of a format.  It travels as the arguments that it was created with."""
+
+    is_line: ClassVar[bool] = False  # a payload is a line of text, without its newline
+    event_class: type[Any] | None = None  # that of every event; None if they differ
 
     def __init__(self, *arguments: Any):
         self._arguments = arguments
@@ -125,6 +128,13 @@ class Serde(Generic[Event]):
 
     def __repr__(self) -> str:
         return f"<serde {self._label}>"
+
+
+def exact_class(kind: Any) -> type[Any] | None:
+    """Return the class of all events of a type; None if they are of several, or it is unknown."""
+    if is_typeddict(kind):
+        return dict
+    return kind if isinstance(kind, type) else None
 
 
 def missing(format_name: str, library: str, error: ImportError) -> Exception:

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import inspect
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.serdes.serde import Codec
+from wallaroo.serdes.serde import Codec, exact_class
 from wallaroo.serdes.shape_errors import ShapeError, shape_error, shown
 
 Read = Callable[[Any], Any]
@@ -136,6 +136,7 @@ class TypedCodec(Codec):
 
     def __init__(self, kind: Any, tag: str | None = None):
         super().__init__(kind, tag)
+        self.event_class = exact_class(kind)
         classes = [kind] if tag is None else [*by_tag(kind, tag).values()]
         parts = {part for each in classes if each is not None for part in check_type(each)}
         is_sorted = inspect.SetType in parts or inspect.FrozenSetType in parts

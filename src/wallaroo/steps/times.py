@@ -10,6 +10,7 @@ Span = int | timedelta  # nanoseconds, as ``wallaroo.seconds(5)`` returns them, 
 
 EARLIEST_NS = 315_532_800 * 10**9  # 1980: an earlier time is most likely one in another unit
 TIME_LIMIT_NS = 1 << 62  # beyond year 2116: arithmetic with times stays within 64 bits
+SHOWN_IN_SECONDS_NS = 10**6
 SPAN_MIN_NS = 1_000  # a shorter span is most likely one in another unit
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,6 +35,16 @@ def span_ns(span: Any) -> Any:
     (1500000000, 7)
     """
     return span // _MICROSECOND * 1_000 if isinstance(span, timedelta) else span
+
+
+def shown_span(span: Any) -> str:
+    """Return a span in nanoseconds as an error shows it.
+
+    >>> shown_span(5), shown_span(-5_000_000_000)
+    ('5', '-5 s')
+    """
+    is_long = isinstance(span, int) and abs(span) >= SHOWN_IN_SECONDS_NS
+    return f"{span / 1e9:g} s" if is_long else repr(span)
 
 
 def span_problem(described: str, span: Any, least: int = 0) -> tuple[str, str] | None:

@@ -44,7 +44,7 @@ class FixedLayout:
             raise RowError(
                 wrong,
                 ValueError(
-                    f"a payload of {len(payloads[wrong[0]])} bytes is not of the layout's {size}"
+                    f"the payload has {len(payloads[wrong[0]])} bytes, and the layout {size}"
                 ),
             )
         return np.frombuffer(b"".join(payloads), self.rows_dtype)

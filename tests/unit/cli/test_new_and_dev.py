@@ -300,6 +300,22 @@ def test_dev_reads_files_in_place_to_their_end_or_for_as_long_as_more_may_come(
     assert output() == expected
 
 
+def test_dev_states_at_the_end_what_steps_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An application that prints nothing is no riddle."""
+    (tmp_path / "1.txt").write_text("a\nb\n")
+    lines = wallaroo.source("lines", FilesSourceConfig("lines", str(tmp_path), form="lines"))
+    long = lines.filter(lambda line: len(line) > 1)
+    application = wallaroo.build_application(
+        "Lines", long.to_sink(wallaroo.StdoutSinkConfig(as_text))
+    )
+    developed(application, Unsaved(list, 1))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(r"wallaroo: left out in .*: 2 filtered\n", printed.err)
+
+
 @wallaroo.encoder
 def as_text(number: str) -> str:
     return f"{number}\n"

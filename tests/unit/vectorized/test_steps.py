@@ -152,7 +152,7 @@ def test_frames_of_another_length_are_refused_one_by_one() -> None:
 
 
 def test_a_frame_of_another_length_stops_the_run_and_is_shown() -> None:
-    with pytest.raises(UserCodeError, match="5 bytes is not of the layout's 16"):
+    with pytest.raises(UserCodeError, match="the payload has 5 bytes, and the layout 16"):
         run_local(built(), {"in": [PAYLOADS[0], b"short"]})
 
 

@@ -10,6 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 
+from wallaroo.api.pipeline import KeyedPipeline, Pipeline
 from wallaroo.errors import WallarooError, install_command
 
 _LIBRARY = f"{sysconfig.get_path('stdlib')}/"
@@ -56,6 +57,8 @@ def missing_attribute(error: AttributeError) -> str:
     meant = f"Did you mean {near[0]}? " if near else ""
     if is_module:
         return meant.strip()
+    if kind is Pipeline and hasattr(KeyedPipeline, str(error.name)):
+        return f"Call key_by(...) before {error.name}(...): it is of events with keys."
     return f"{meant}A {kind.__name__} has {', '.join(names)}."
 
 

@@ -122,6 +122,8 @@ def serve(run: RunHandle, watch: FileWatch) -> None:
         run.wait(2 * STOP_S)
     if run.exception is not None:
         raise run.exception
+    for losses in run.status().losses:  # an application that prints nothing may filter everything
+        _say(f"left out in {losses.words}")
 
 
 @contextmanager

@@ -419,6 +419,7 @@ def log_facts(status: RunStatus) -> dict[str, Any]:
         "backlog_bytes": size_bytes,
         "latency": [asdict(seen) for seen in status.latency],
         "errors": [asdict(error) for error in status.errors],
+        "left_out": {losses.step: dict(losses.counts) for losses in status.losses},
         "workers": len(status.workers),
         "notes": notes(status),
     }

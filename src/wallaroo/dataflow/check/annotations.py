@@ -1,4 +1,4 @@
-"""A rule about annotations: a step's function takes what the function before it returns.
+"""Rules about neighbours: a step's function can use what the function before it returns.
 
 Where it runs: pure.
 """
@@ -25,6 +25,7 @@ from wallaroo.steps.kinds import (
     StateComputation,
     StateComputationMulti,
 )
+from wallaroo.user_code.events_used import class_returned, lacks, uses_of_event
 from wallaroo.user_code.signatures import parameters_of, positional
 
 PASS_ON = (EventTime, Filter, Peek)  # steps whose outputs are their inputs
@@ -35,8 +36,8 @@ NUMBERS = (int, float, complex)  # each may be passed for those after it
 def annotations_agree(subject: Subject) -> Iterator[Problem]:
     """Require that a function's event is of the class that the function before it returns.
 
-    Only classes are compared, and only if both functions are annotated with one: none of them is a
-    subclass of the other, so no event could be both.
+    Only classes are compared, and only if both functions are annotated with one, or the first
+    creates it: none of them is a subclass of the other, so no event could be both.
     """
     for node in (*subject.of(StepNode), *subject.of(BranchNode)):
         if type(node.step) not in CALLED:
@@ -52,18 +53,63 @@ def annotations_agree(subject: Subject) -> Iterator[Problem]:
         )
 
 
+def events_can_be_used(subject: Subject) -> Iterator[Problem]:
+    """Require that an event has the items and attributes that a function reads at each call.
+
+    Only events are judged whose class the function before, or the serde, creates by its name.
+    """
+    for node in (*subject.of(StepNode), *subject.of(BranchNode)):
+        if type(node.step) not in CALLED:
+            continue
+        source, function = _before(node.upstream)
+        if function is None or (created := _created_by(function)) is None:
+            continue
+        for text, attribute in uses_of_event(node.step.function):
+            if not lacks(created, attribute):
+                continue
+            is_item = attribute == "__getitem__"
+            lacking = "items" if is_item else f"attribute '{attribute}'"
+            used = Used(title_of(node), node.step.place or node.place, node.step)
+            yield used.problem(
+                f"Its function reads {text}, and {source} returns {created.__name__}, which has "
+                f"no {lacking}.",
+                "Read an attribute." if is_item else _instead_of_attribute(created, attribute),
+            )
+            break
+
+
+def _instead_of_attribute(created: type[Any], attribute: str) -> str:
+    if created is dict:
+        return f"Write [{attribute!r}] in place of .{attribute}, or decode to a class."
+    return "Correct its name, or the class that arrives."
+
+
+def _created_by(function: Callable[..., Any]) -> type[Any] | None:
+    """Return the class of exactly what a step's or decoder's function returns; None if unknown."""
+    codec = getattr(function, "__self__", None)
+    created = getattr(codec, "event_class", None)
+    return created if isinstance(created, type) else class_returned(function)
+
+
 def _returned_before(node: Node) -> tuple[str, type[Any] | None]:
     """Return the decoder or step whose outputs arrive from a node, and their class if known."""
+    source, function = _before(node)
+    if function is None:
+        return source, None
+    return source, _class_of(_hints(function).get("return")) or _created_by(function)
+
+
+def _before(node: Node) -> tuple[str, Callable[..., Any] | None]:
+    """Return the decoder or step whose outputs arrive from a node, and its function."""
     while isinstance(node, KeyByNode) or (
         isinstance(node, StepNode) and isinstance(node.step, PASS_ON)
     ):
         node = node.upstream
     if isinstance(node, StepNode) and type(node.step) is Computation:
-        return title_of(node), _class_of(_hints(node.step.function).get("return"))
+        return title_of(node), node.step.function
     decoder = getattr(node.config, "decoder", None) if isinstance(node, SourceNode) else None
     if isinstance(decoder, Decoder) and not decoder.takes_blocks:
-        name = f"decoder '{decoder.step_name}'"
-        return name, _class_of(_hints(decoder.function).get("return"))
+        return f"decoder '{decoder.step_name}'", decoder.function
     return "", None
 
 

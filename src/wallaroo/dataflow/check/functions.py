@@ -32,11 +32,12 @@ def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
     """Require functions that accept the arguments of their steps."""
     for used in used_steps(subject):
         step = used.step
-        given = _positional(step.function)
-        if given is None or given[0] <= step.arity <= given[1]:
+        accepted = _positional(step.function)
+        if accepted is None or accepted[0] <= step.arity <= accepted[1]:
             continue
+        article = "an" if step.kind[0] in "aeiou" else "a"
         what = (
-            f"Its function takes {_arguments(*given)}; a {step.kind} is called with "
+            f"Its function takes {_arguments(*accepted)}; {article} {step.kind} is called with "
             f"{' or '.join(ARGUMENTS[arity] for arity in step.arities)}."
         )
         yield used.problem(what, f"Write it as: {_example(step)}")
@@ -49,7 +50,10 @@ def _arguments(needed: int, at_most: float) -> str:
 
 
 def _example(step: Step) -> str:
-    return step.example.format(name=getattr(step.function, "__name__", "step"))
+    name = getattr(step.function, "__name__", "step")
+    if name == "<lambda>":
+        return step.example.replace("def {name}(", "lambda ").replace("):", ":")
+    return step.example.format(name=name)
 
 
 def functions_return_at_once(subject: Subject) -> Iterator[Problem]:

@@ -84,6 +84,17 @@ def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
                 yield problem_at(node, what, _fix(encoder, "encoder"))
 
 
+def lines_are_separated(subject: Subject) -> Iterator[Problem]:
+    """Require newlines between lines of JSON or CSV in a file."""
+    for node in subject.of(SinkNode):
+        for config in node.sinks:
+            function = getattr(getattr(config, "encoder", None), "function", None)
+            codec = getattr(function, "__self__", None)
+            if getattr(config, "form", None) == "raw" and getattr(codec, "is_line", False):
+                what = f"Outputs of sink {type(config).__name__} would be one line without an end."
+                yield problem_at(node, what, 'Add form="lines".')
+
+
 def generators_generate(subject: Subject) -> Iterator[Problem]:
     """Require objects with ``initial_value`` and ``apply`` in generator sources."""
     for node in subject.of(SourceNode):
@@ -117,10 +128,13 @@ def described(thing: Any) -> str:
 def _fix(thing: Any, wanted: str) -> str:
     if isinstance(thing, Step):
         return BELONGS.get(thing.kind, IN_TO)
-    if inspect.isclass(thing) and any(base.__name__ == "Aggregation" for base in thing.__mro__):
+    kind = thing if inspect.isclass(thing) else type(thing)
+    if any(base.__name__ == "Aggregation" for base in kind.__mro__):
         return (
-            "An aggregation goes into windows: wallaroo.range_windows(span).over(YourAggregation)."
+            f"An aggregation goes into windows: wallaroo.range_windows(span).over({kind.__name__})."
         )
+    if isinstance(thing, str) and wanted == "key_extractor":
+        return f"Give it a function: key_by(lambda event: event[{thing!r}])."
     if hasattr(thing, "over"):
         return "End the windows with over(YourAggregation)."
     if isinstance(getattr(thing, wanted, None), Step):  # a serde

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wallaroo.dataflow.check.annotations import annotations_agree
+from wallaroo.dataflow.check.annotations import annotations_agree, events_can_be_used
 from wallaroo.dataflow.check.batches import layouts_can_be_stored, rows_have_a_form, times_are_known
 from wallaroo.dataflow.check.dead_letters import (
     dead_letter_sink_is_a_sink,
@@ -24,6 +24,7 @@ from wallaroo.dataflow.check.kinds import (
     configurations_at_the_ends,
     generators_generate,
     key_extractors_in_key_by,
+    lines_are_separated,
 )
 from wallaroo.dataflow.check.names import (
     names_are_readable,
@@ -76,6 +77,7 @@ RULES: tuple[Rule, ...] = (
     key_extractors_in_key_by,
     configurations_at_the_ends,
     codecs_in_configurations,
+    lines_are_separated,
     dead_letters_have_a_sink,
     dead_letter_sink_is_a_sink,
     generators_generate,
@@ -83,6 +85,7 @@ RULES: tuple[Rule, ...] = (
     functions_return_at_once,
     functions_return_values,
     annotations_agree,
+    events_can_be_used,
     timers_have_a_function,
     headers_are_readable,
     state_classes_can_be_made,

@@ -30,8 +30,7 @@ def states_can_change(subject: Subject) -> Iterator[Problem]:
         if new is None or not cannot_change(new[0]):
             continue
         what = (
-            f"Its state, a {cls.__name__}, cannot change: what the function does to it would be "
-            f"lost."
+            f"Its state, {cls.__name__}, cannot change: what the function does to it would be lost."
         )
         fix = "Keep the value in an attribute of a class of its own: state.value = ..."
         yield used.problem(what, fix)

@@ -8,6 +8,7 @@ from wallaroo.dataflow.check.subject import Subject, problem_at, used_steps
 from wallaroo.dataflow.graph.nodes import CollectNode, KeyByNode, SinkNode, StepNode
 from wallaroo.dataflow.graph.walk import walk
 from wallaroo.errors import Problem
+from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps.kinds import NO_TIMING, EventTime
 from wallaroo.user_code.compiled import attributes_used
 
@@ -68,7 +69,7 @@ def marks_have_times(subject: Subject) -> Iterator[Problem]:
         return
     for node in subject.of(SinkNode):
         for config in node.sinks:
-            if getattr(config, "needs_time", False):
+            if isinstance(config, SinkConfig) and getattr(config, "needs_time", False):
                 what = f"{config.label} marks what the watermark has passed, and there is none."
                 fix = "Add .with_event_time(...) after wallaroo.source(...)."
                 yield problem_at(node, what, fix)

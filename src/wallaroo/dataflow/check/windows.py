@@ -23,7 +23,7 @@ from wallaroo.steps.joins.step import (
     OpenJoin,
     WindowJoin,
 )
-from wallaroo.steps.times import SPAN_MIN_NS, span_problem
+from wallaroo.steps.times import SPAN_MIN_NS, shown_span, span_problem
 from wallaroo.steps.windows.aggregation import METHODS, Aggregation, Filtered
 from wallaroo.steps.windows.spec import (
     DEAD_LETTER,
@@ -175,7 +175,7 @@ Found = Iterator[tuple[str, str]]
 def _spans(*given: tuple[str, Any, int]) -> Found:
     """Yield the problem of each of these: its call, the span, and the least that it may be."""
     for call, span, least in given:
-        problem = span_problem(f"{call}({span!r})", span, least)
+        problem = span_problem(f"{call}({shown_span(span)})", span, least)
         if problem:
             yield problem
 
@@ -259,11 +259,15 @@ def _span(step: IntervalJoin[object] | LatestJoin[object] | Dedupe[object]) -> D
     if isinstance(step, JoinUntil):
         return _until(spec)
     if isinstance(step, OpenJoin):
-        return None if spec.ttl_ns is None else span_problem(f"ttl={spec.ttl_ns!r}", spec.ttl_ns)
+        return (
+            None
+            if spec.ttl_ns is None
+            else span_problem(f"ttl={shown_span(spec.ttl_ns)}", spec.ttl_ns)
+        )
     span = spec.within_ns
     if isinstance(step, LatestJoin):
-        return None if span is None else span_problem(f"max_age={span!r}", span)
-    return span_problem(f"within={span!r}", span)
+        return None if span is None else span_problem(f"max_age={shown_span(span)}", span)
+    return span_problem(f"within={shown_span(span)}", span)
 
 
 def _until(spec: JoinSpec) -> Described:

@@ -11,13 +11,17 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from wallaroo.dataflow.plan.model import COLLECT_KEY
-from wallaroo.errors import UserCodeError
+from wallaroo.errors import CORRECT_IT, UserCodeError
 from wallaroo.steps.kinds import Step
 from wallaroo.user_code.user_frames import user_frames
 
 EVENT_CHARS_MAX = 200  # limit for an event shown in an error
 NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 FRAME_BYTES_MAX = 32  # limit for a frame shown in hex
+OF_PAYLOADS = (
+    'Correct the function or the payloads, or give the decoder on_error="skip" or "dead-letter"; '
+    "then run again."
+)
 UTF8 = codecs.getincrementaldecoder("utf-8")  # which may end within a letter
 ESCAPES = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -98,7 +102,8 @@ def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
     mine = [frame for frame in frames if frame.filename in files]
     place = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else step.place
     trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
-    return UserCodeError(step.step_name, place, event, _cause(error), trace)
+    fix = OF_PAYLOADS if step.kind == "decoder" else CORRECT_IT
+    return UserCodeError(step.step_name, place, event, _cause(error), trace, fix)
 
 
 def _files_of(step: Step) -> set[str]:

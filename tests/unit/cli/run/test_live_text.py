@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit.cli.run.fakes import STATUS
-from wallaroo.cli.run.text import WORKERS_SHOWN, live_table, log_line, summary
+from wallaroo.cli.run.text import WORKERS_SHOWN, live_table, log_facts, log_line, summary
 from wallaroo.cli.run.views import LineView
 from wallaroo.cli.terminal.formatting import (
     duration,
@@ -23,6 +24,7 @@ from wallaroo.monitoring.metrics.status import (
     BackfillStatus,
     RunState,
     RunStatus,
+    StepLosses,
     StepTime,
     TimeStatus,
     WorkerStatus,
@@ -330,6 +332,12 @@ def test_workers_that_were_killed_are_in_the_table_and_in_the_summary() -> None:
     one = "1 worker process was killed from outside; the tasks ran again"
     assert one in screen(replace(STATUS, workers_killed=1))
     assert "killed" not in screen(STATUS)
+
+
+def test_facts_of_a_log_entry_have_what_steps_left_out() -> None:
+    losses = (StepLosses("count", {"filtered": 3, "late": 20}, 25, 100, "too many are late"),)
+    facts = log_facts(replace(STATUS, losses=losses))
+    assert json.loads(json.dumps(facts))["left_out"] == {"count": {"filtered": 3, "late": 20}}
 
 
 LATE = replace(STATUS, latency_target_ms=50.0, latency_newest_ms=240.0, latency_late_s=3)

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict
 
 import pytest
 
 import wallaroo
 from tests.unit.dataflow.check.test_checks import SINK, only, tcp
+from wallaroo.serdes import Json
 
 
 class Base:
     """A class of events."""
 
 
+@dataclass
 class Derived(Base):
     """A more special one."""
+
+    number: int = 0
+
+
+class Row(TypedDict):
+    """A dict."""
+
+    id: int
 
 
 class Other:
@@ -75,6 +86,29 @@ def test_classes_that_share_no_object_are_refused(returned: Any, taken: Any) -> 
 )
 def test_classes_that_may_meet_are_accepted(returned: Any, taken: Any) -> None:
     wallaroo.build_application("app", of_two(returned, taken))
+
+
+@pytest.mark.parametrize(
+    ("decoder", "taken", "returned"),
+    [(Json(Derived).decoder, dict, "Derived"), (Json(Row).decoder, Base, "dict")],
+)
+def test_the_class_that_a_serde_creates_is_compared_with_an_annotation(
+    decoder: Any, taken: Any, returned: str
+) -> None:
+    config = wallaroo.FileSourceConfig("in", "in.txt", decoder)
+    problem = only(wallaroo.source("in", config).to(step(taken, str)).to_sink(SINK))
+    assert f"takes {taken.__name__}, and decoder 'decode json " in problem.what
+    assert problem.what.endswith(f"returns {returned}.")
+
+
+@pytest.mark.parametrize("kind", [None, dict, Row, dict[str, int], int | str])
+def test_events_whose_class_is_open_may_be_anything(kind: Any) -> None:
+    @wallaroo.computation
+    def read(event):  # type: ignore[no-untyped-def]
+        return event["id"]
+
+    config = wallaroo.FileSourceConfig("in", "in.txt", Json(kind).decoder)
+    wallaroo.build_application("app", wallaroo.source("in", config).to(read).to_sink(SINK))
 
 
 def test_the_class_is_compared_through_steps_that_pass_events_on() -> None:

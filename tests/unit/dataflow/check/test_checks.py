@@ -266,7 +266,7 @@ def test_a_function_with_the_wrong_number_of_arguments_is_reported_with_an_examp
     assert (
         problem.what == "Its function takes 2 arguments; a computation is called with one argument."
     )
-    assert problem.fix.startswith("Write it as: def ")
+    assert problem.fix.startswith("Write it as: lambda event: ")
 
 
 def test_defaults_and_varargs_make_a_function_fit() -> None:
@@ -331,7 +331,7 @@ def test_a_state_that_cannot_change_is_reported(state: Any) -> None:
     """What its function does would be lost without a word."""
     problem = only(with_state(state))
     assert problem.what == (
-        f"Its state, a {state.__name__}, cannot change: what the function does to it would be lost."
+        f"Its state, {state.__name__}, cannot change: what the function does to it would be lost."
     )
     assert problem.fix == "Keep the value in an attribute of a class of its own: state.value = ..."
 
@@ -505,7 +505,7 @@ def test_one_stateless_step_may_stand_in_several_places() -> None:
 
 
 def test_a_function_that_builds_a_stream_with_lambdas_may_be_called_twice() -> None:
-    """A lambda that captures a value is another step each time."""
+    """A lambda that holds a value is another step each time."""
 
     def stream(name: str) -> Any:
         return (
