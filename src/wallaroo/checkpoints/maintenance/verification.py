@@ -33,7 +33,7 @@ class Report:
 
 
 def verify(root: Path, checkers: Iterable[Checker] = CHECKERS) -> Report:
-    """Read everything in the checkpoint.  Raises CheckpointError: none, or another format."""
+    """Read the whole checkpoint.  Raises CheckpointError if it is missing or of another format."""
     survey = Survey(root, read_identity(root), {})
     damages = [damage for checker in checkers for damage in _settled(checker, survey)]
     return Report(tuple(damages), dict(survey.read), survey.bytes, survey.whole)
