@@ -143,7 +143,7 @@ class RunOptions:
     log_level: str = "error"
     """Of Spark: debug, info, warning, error, off."""
     app_log_level: str = "info"
-    """Of the application's own ``logging``, where it configures none: debug, info, warning, error,
+    """Of the application's own ``logging``, if it configures none: debug, info, warning, error,
     off."""
     key_groups: int = KEY_GROUPS_DEFAULT
     """Shares of state; fixed for the life of a checkpoint."""
@@ -186,9 +186,9 @@ class RunOptions:
     """Certificate and key of the status server, which answers HTTPS only then; with ``ca`` it
     answers only clients whose certificates one of these signed."""
     allow_incompatible: bool = False
-    """Go on with a checkpoint of a changed application, dropping what no longer fits."""
+    """Continue with a checkpoint of a changed application, dropping what no longer fits."""
     tuning: Tuning = field(default_factory=Tuning, repr=False)
-    """Figures that decide how fast something is, never what comes out
+    """Figures that affect speed, never results
     (``wallaroo.instrumentation.tuning``)."""
 
     def __post_init__(self) -> None:
@@ -368,9 +368,9 @@ class RunHandle(Protocol):
     """
 
     exception: WallarooError | None
-    """What ended the run, or None."""
+    """The error that ended the run, or None."""
     addresses: dict[str, tuple[str, int]]
-    """Where each TCP source listens, by source name."""
+    """Address of each TCP source, by source name."""
 
     @abstractmethod
     def status(self) -> RunStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,11 @@ def test_the_page_of_operations_has_the_critical_alerts() -> None:
     watch = (ROOT / "docs" / "operations.md").read_text().partition("\n## Watch\n")[2]
 
     assert set(re.findall(r"`(Wallaroo\w+)`", watch.partition("\n## ")[0])) == critical
+
+
+def test_the_page_of_connectors_names_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"]) - {"all", "dev", "bench"}
+    page = (ROOT / "docs" / "connectors.md").read_text()
+
+    assert [extra for extra in extras if not re.search(rf"`{extra}`|\[{extra}\]", page)] == []

@@ -132,7 +132,7 @@ BEFORE_SPARK = (
         windowed("wallaroo.range_windows(timedelta(seconds=-5))").replace(
             "import wallaroo\n", "from datetime import timedelta\nimport wallaroo\n"
         ),
-        ("step 'Sum'", "range_windows(-5 s) is no span of time", "timedelta(seconds=5)"),
+        ("step 'Sum'", "range_windows(-5 s) is not a span of time", "timedelta(seconds=5)"),
     ),
     Mistake(
         "18",
@@ -225,13 +225,13 @@ BEFORE_SPARK = (
         "13a",
         "a negative delay",
         framed(".with_event_time(time_of, delay=-5)", TIME),
-        ("with_event_time() (APP:", "delay=-5 is no span of time", "wallaroo.seconds(5)"),
+        ("with_event_time() (APP:", "delay=-5 is not a span of time", "wallaroo.seconds(5)"),
     ),
     Mistake(
         "13b",
         "a delay that is a float",
         framed(".with_event_time(time_of, delay=1.5)", TIME),
-        ("with_event_time() (APP:", "delay=1.5 is no span of time", "wallaroo.seconds(5)"),
+        ("with_event_time() (APP:", "delay=1.5 is not a span of time", "wallaroo.seconds(5)"),
     ),
     Mistake(
         "16c",

@@ -311,7 +311,7 @@ def _timing(
     if ttl_time not in ("processing", "event"):
         what = f'ttl_time={ttl_time!r} is unknown: it is "processing" or "event".'
     elif ttl is None and on_expire is not None:
-        what = "on_expire is given without ttl, so that nothing ever expires."
+        what = "on_expire is given without ttl, so nothing ever expires."
     if what:
         fix = "See docs/time.md, 'State that expires'."
         raise WallarooParameterError(Problem(f"@{decorator}", user_place(), what, fix))

@@ -49,7 +49,10 @@ def _problem(within: Any, ttl: Any, until: Any, over: Any) -> tuple[str, str] | 
         other = "within" if ttl is None else "ttl"
         return f"until and {other} exclude each other.", f"Leave out {other}."
     if ttl is not None and within is not None:
-        return "ttl goes with within=None.", "Leave out ttl: events wait as long as within says."
+        return (
+            "ttl goes with within=None.",
+            "Leave out ttl: within already limits how long events wait.",
+        )
     if over is not None and until is None:
         what = "over goes with until: the time when a left event has met all of its right ones."
         return what, "Write until=lambda event: ..., or leave out over."

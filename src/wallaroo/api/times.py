@@ -10,7 +10,7 @@ from wallaroo.steps.times import Nanoseconds, Span, span_ns, span_problem
 
 
 def nanoseconds(count: float) -> int:
-    """Return ``count`` nanoseconds, marked as meant: less than a thousand are a span, too."""
+    """Return ``count`` nanoseconds as an explicit span, which may be below a microsecond."""
     return Nanoseconds(count)
 
 
@@ -48,7 +48,7 @@ def hours(count: float) -> int:
 
 
 def required_span(title: str, place: str, option: str, span: Span, least: int = 0) -> int:
-    """Return the span of an option in nanoseconds; raise the problem if it is none."""
+    """Return an option's span in nanoseconds; raise its problem if it is not a span."""
     given_ns: int = span_ns(span)
     problem = span_problem(f"{option}={span!r}", given_ns, least)
     if problem:

@@ -60,7 +60,7 @@ def add_parser(subparsers: Any) -> None:
     )
     status = _add_verb(verbs, "status", "what runs", status_command)
     status.add_argument("--json", action="store_true", help="as JSON")
-    _add_verb(verbs, "stop", "end all of it", stop_command)
+    _add_verb(verbs, "stop", "stop the master and all workers", stop_command)
 
 
 def _add_start(verbs: Any) -> None:

@@ -62,7 +62,7 @@ def new_command(options: argparse.Namespace) -> None:
         raise PeerError(f"{folder} is there already. Choose another name.") from None
     except OSError as error:
         raise PeerError(
-            f"{folder} cannot be made: {error.strerror}. Go to a folder that you may write to."
+            f"{folder} cannot be created: {error.strerror}. Go to a folder that you may write to."
         ) from error
     print(f"Made {folder} from the template {options.template}; its README.md describes it.\n")
     print(f"Test it:  python {folder / f'test_{name}.py'}")

@@ -47,7 +47,7 @@ def skip_command(arguments: argparse.Namespace) -> int:
     """Skip the batch and print what is lost."""
     root: Path = arguments.checkpoint
     if not (root / FORMAT).exists():
-        raise CheckpointError(f"{root} is no checkpoint: it has no {FORMAT}.")
+        raise CheckpointError(f"{root} is not a checkpoint: it has no {FORMAT}.")
     checkpoint = open_checkpoint(root, is_durable=True)
     try:
         staging = _outbox(root, arguments.sink)

@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "status",
         allow_abbrev=False,
-        help="ask a running application how it is",
+        help="show the status of a running application",
         usage="wallaroo status [-h] [--json] [--limit N] [WHERE] [QUERY]",
         description=(
             "Show what a running application does, or answer one of Wallaroo's queries in JSON."
@@ -98,8 +98,7 @@ def status_command(options: argparse.Namespace) -> int:
     print(answer.body)
     if answer.is_truncated:
         print(
-            f"wallaroo: keys are left out: {options.limit} of a step are shown, --limit N shows "
-            f"more",
+            f"wallaroo: only {options.limit} keys of a step are shown; --limit N shows more",
             file=sys.stderr,
         )
     return 0

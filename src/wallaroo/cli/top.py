@@ -61,10 +61,10 @@ def add_parser(subparsers: Any) -> None:
         type=seconds,
         default=EVERY_S,
         metavar="SECONDS",
-        help="between two looks (default: %(default)s)",
+        help="seconds between two refreshes (default: %(default)s)",
     )
     parser.add_argument(
-        "--count", type=int, metavar="N", help="look N times, then end; for scripts and tests"
+        "--count", type=int, metavar="N", help="refresh N times, then end; for scripts and tests"
     )
     parser.set_defaults(handler=top_command)
 

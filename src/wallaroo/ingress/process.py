@@ -364,11 +364,11 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
     if code is not None and code < 0:
         return KilledAtStartError(
             f"{child.name} was killed ({signal.Signals(-code).name}) while it started, several "
-            f"times. Find out what kills it (often the kernel, where memory is short: see dmesg), "
+            f"times. Find out what kills it (often the kernel, if memory is short: see dmesg), "
             f"then run again."
         )
     return InternalError(
-        f"the process of {child.name} ended with code {code}; what it said is in the log above."
+        f"the process of {child.name} ended with code {code}; its output is in the log above."
     )
 
 

@@ -1,4 +1,4 @@
-"""Figures that decide how fast something is, never what comes out; small in tests.
+"""Figures that affect speed, never results; small in tests.
 
 Where it runs: everywhere; pure.
 """

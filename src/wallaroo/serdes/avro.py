@@ -83,7 +83,7 @@ def _schema(schema: Any) -> Schema:
     try:
         return json.loads(schema)
     except ValueError as error:
-        what = f"The schema is no JSON: {error}."
+        what = f"The schema is not valid JSON: {error}."
         fix = "Give a dict, or the text of an .avsc file."
         raise WallarooParameterError(Problem("Avro", "", what, fix)) from None
 

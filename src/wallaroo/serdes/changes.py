@@ -95,7 +95,7 @@ class DebeziumCodec(ChangeCodec):
     def _change(self, envelope: Any) -> Change[Any]:
         if not isinstance(envelope, dict) or "op" not in envelope:
             raise ValueError(
-                f"the payload is no envelope of Debezium, it has no 'op': {shown(envelope)}. Read "
+                f"the payload is not a Debezium envelope: it has no 'op': {shown(envelope)}. Read "
                 f"flattened records (ExtractNewRecordState) with Json or Avro."
             )
         op = OPS.get(envelope["op"])

@@ -29,7 +29,7 @@ def row_of(text: str, delimiter: str) -> list[str]:
         return next(csv.reader([text], delimiter=delimiter, strict=True), [])
     except csv.Error as error:
         raise ValueError(
-            f"{error}; a row has to be on one line, also where a value is in quotes"
+            f"{error}; a row has to be on one line, even if a value is in quotes"
         ) from None
 
 

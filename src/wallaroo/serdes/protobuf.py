@@ -175,7 +175,7 @@ class Protobuf(Serde[Sent]):
                 Problem(
                     "Protobuf",
                     "",
-                    f"{kind!r} is no message class.",
+                    f"{kind!r} is not a message class.",
                     "Give a class of a module that protoc made: Protobuf(orders_pb2.Order).",
                 )
             )

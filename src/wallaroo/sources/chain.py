@@ -141,7 +141,7 @@ def chain(
     """
     is_aware = isinstance(at, datetime) and at.tzinfo is not None
     if not (is_aware or (isinstance(at, Mapping) and at)):
-        what = f"at={at!r} is no boundary." if at is not None else "at= is missing."
+        what = f"at={at!r} is not a boundary." if at is not None else "at= is missing."
         fix = "Give the time at which Kafka continues, datetime(..., tzinfo=UTC), or its offsets, "
         raise _refused(first.name, what, fix + "{partition: offset}.")
     if "start" not in _names(second):

@@ -35,7 +35,7 @@ class OpenConnections:
     open: frozenset[int]
 
     def are_closed(self, connections: Collection[int], events: int) -> list[int]:
-        """Return those of some connections that had their last event before ``events``."""
+        """Return the connections whose last event came before ``events``."""
         if events < self.events:
             return []
         return [each for each in connections if each not in self.open and self._is_known(each)]

@@ -58,7 +58,7 @@ def span_problem(described: str, span: Any, least: int = 0) -> tuple[str, str] |
     """
     if isinstance(span, bool) or not isinstance(span, int) or span < least:
         fix = "Write it as wallaroo.seconds(5), timedelta(seconds=5) or the like."
-        return f"{described} is no span of time.", fix
+        return f"{described} is not a span of time.", fix
     if 0 < span < SPAN_MIN_NS and not isinstance(span, Nanoseconds):
         fix = (
             f"Write wallaroo.seconds({span}) or timedelta(seconds={span}); "

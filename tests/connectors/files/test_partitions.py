@@ -246,10 +246,10 @@ def test_another_layout_is_refused_while_files_are_half_written(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"partition_by": "city"}, "'city' is no column"),
-        ({"partition_by": "dt(city)"}, "'city' is no column"),
+        ({"partition_by": "city"}, "'city' is not a column"),
+        ({"partition_by": "dt(city)"}, "'city' is not a column"),
         ({"partition_by": "dt(n)"}, "'dt\\(n\\)' cannot be made of int64"),
-        ({"partition_by": "week(at)"}, "'week\\(at\\)' is no time: year, month"),
+        ({"partition_by": "week(at)"}, "'week\\(at\\)' is not a time: year, month"),
         ({"partition_by": "x"}, "'x' cannot be made of double"),
         ({"partition_by": "at"}, "'at' cannot be made of timestamp"),
         ({"partition_by": ("dt(at)", "dt(at)")}, "two columns would have the name 'dt'"),

@@ -90,9 +90,9 @@ def test_a_topic_made_again_is_refused_at_the_start_whatever_it_holds(
         opened(broker, name).require(position)
 
     assert str(refused.value) == (
-        f"source 'in': Kafka topic '{name}' was deleted and made again: 10 offsets of the earlier "
-        "one were processed. To begin the new topic at its beginning, configure the source with "
-        "on_data_loss='skip', or give this application a checkpoint of its own."
+        f"source 'in': Kafka topic '{name}' was deleted and created again: 10 offsets of "
+        "the earlier one were processed. To begin the new topic at its beginning, configure the "
+        "source with on_data_loss='skip', or give this application a checkpoint of its own."
     )
 
 
@@ -107,7 +107,9 @@ def test_a_topic_made_again_is_refused_while_a_run_goes_on(
     broker.create_again(name)
     produce(broker, name, numbers(100, 100 + later))
 
-    with pytest.raises(CheckpointError, match="deleted and made again: 10 offsets of the earlier"):
+    with pytest.raises(
+        CheckpointError, match="deleted and created again: 10 offsets of the earlier"
+    ):
         corrected(kafka, position, eventually)
 
 
@@ -156,7 +158,7 @@ def test_a_position_of_the_earlier_format_adopts_the_id_of_the_topic_once(
     later = opened(broker, name)
     assert everything(later, adopted, later.advance(adopted, 100)) == numbers(10, 12)
     broker.create_again(name)
-    with pytest.raises(CheckpointError, match="made again"):
+    with pytest.raises(CheckpointError, match="created again"):
         opened(broker, name).require(adopted)
 
 
@@ -333,5 +335,5 @@ def test_a_worker_does_not_read_a_shorter_topic_in_place_of_another(
 ) -> None:
     produce(broker, name, numbers(0, 3))
 
-    with pytest.raises(CheckpointError, match="ends before offset 8 now: was the topic made again"):
+    with pytest.raises(CheckpointError, match="ends before offset 8 now: was the topic recreated"):
         read_by(broker, name, 8, 10)

@@ -111,7 +111,7 @@ def test_a_run_refuses_to_start_on_a_topic_that_was_made_again(
     refused = run(tmp_path, source(broker, topic))
     assert refused.wait(180)
     assert isinstance(refused.exception, CheckpointError)
-    assert f"topic '{topic}' was deleted and made again" in str(refused.exception)
+    assert f"topic '{topic}' was deleted and created again" in str(refused.exception)
 
     skipping = run(tmp_path, source(broker, topic, on_data_loss="skip"))
     assert skipping.wait(180)
@@ -144,7 +144,7 @@ def test_a_topic_made_again_with_fewer_records_ends_a_run_or_is_read_from_its_be
         assert out.read_text().split() == expected
     else:
         assert isinstance(going.exception, CheckpointError)
-        assert "was deleted and made again" in str(going.exception)
+        assert "was deleted and created again" in str(going.exception)
 
 
 def test_a_topic_of_a_pattern_that_is_deleted_does_not_stall_the_others(

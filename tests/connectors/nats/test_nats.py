@@ -228,9 +228,11 @@ class TestOnAServer:
         server.create(stream)
         server.put(f"{stream}.in", b"2", b"3", b"4")
         later = source(stream, server.url).open_feed(reading.resume)
-        with pytest.raises(PeerError, match=r"was deleted and made again .* another --checkpoint"):
+        with pytest.raises(
+            PeerError, match=r"was deleted and created again .* another --checkpoint"
+        ):
             list(iter(later.next_run, None))
-        with pytest.raises(PeerError, match=r"was deleted and made again|stream not found"):
+        with pytest.raises(PeerError, match=r"was deleted and created again|stream not found"):
             list(iter(reading.read, None))
         assert reading.came == [b"1"]
 

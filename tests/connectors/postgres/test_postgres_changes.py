@@ -437,7 +437,7 @@ def test_what_is_missing_is_named_before_the_first_run(table: Table, server: Ser
     [
         ({"publication": ""}, "publication='' is no name"),
         ({"slot": "A b"}, "slot='A b' is no name of a slot"),
-        ({"poll_s": 0}, "poll_s=0 is no time"),
+        ({"poll_s": 0}, "poll_s=0 is not a positive number"),
     ],
 )
 def test_a_wrong_configuration_is_refused(options: dict[str, Any], words: str) -> None:

@@ -357,7 +357,7 @@ def test_a_server_that_is_not_there_is_waited_for_and_named() -> None:
         (lambda: RedisSinkConfig("redis://", key="k:{a}", stream="s"), "Name one of them"),
         (lambda: RedisSinkConfig("redis://", hash="h", value="v"), "value='v' needs key="),
         (lambda: RedisSinkConfig("redis://", key="k"), "key='k': it names no field"),
-        (lambda: RedisSinkConfig("redis://", key="{a!r}"), "{a} is no name of a field"),
+        (lambda: RedisSinkConfig("redis://", key="{a!r}"), "{a} is not a field name"),
         (lambda: RedisSinkConfig("redis://", key="{a"), "expected '}'"),
     ],
 )

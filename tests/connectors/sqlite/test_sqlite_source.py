@@ -149,7 +149,7 @@ def test_a_table_that_was_made_again_or_comes_from_an_older_copy_is_refused(
         ({"table": "nothing"}, "there is no table 'nothing' in .*in.db. Create it"),
         ({"column": "number"}, "table 'orders' has no column 'number' in .*It has id, item"),
         ({"columns": ("rowid",)}, "has no column 'rowid'"),
-        ({"column": "item"}, "holds 'i1', which is no whole number"),
+        ({"column": "item"}, "holds 'i1', which is not a whole number"),
     ],
 )
 def test_what_cannot_be_read_is_named(path: Path, options: Any, words: str) -> None:

@@ -81,7 +81,7 @@ def test_a_sink_that_is_not_there_is_named_with_those_that_are(
 def test_a_folder_that_is_no_checkpoint_is_left_alone(tmp_path: Path, wallaroo: Command) -> None:
     code, _, errors = wallaroo("sink", "skip", tmp_path, SINK, "--batch", 1)
     assert (code, list(tmp_path.iterdir())) == (1, [])
-    assert "is no checkpoint" in errors
+    assert "is not a checkpoint" in errors
 
 
 def test_a_checkpoint_that_a_run_holds_is_left_alone(root: Path, wallaroo: Command) -> None:

@@ -115,8 +115,8 @@ def test_a_row_that_was_may_be_of_another_type() -> None:
         (envelope("c", None, {**TEA, "id": "x"}), r"after\.id: expected int, got 'x'"),
         (envelope("c", None, {"id": 1}), "after: object missing required field 'item'"),
         (envelope("m", None, None), r"op: expected one of 'c', 'r', 'u', 'd', 't', got 'm'"),
-        (TEA, r"no envelope of Debezium, it has no 'op': .*ExtractNewRecordState"),
-        ([1], "no envelope of Debezium"),
+        (TEA, r"not a Debezium envelope: it has no 'op': .*ExtractNewRecordState"),
+        ([1], "not a Debezium envelope"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_place(value: Any, words: str) -> None:

@@ -227,8 +227,8 @@ def name(item: Item) -> str:
         (lambda: Json(Item | complex, tag="k"), "complex is not a type that values can be checked"),
         (lambda: Json(Order, on_error="ignore"), "on_error='ignore' is unknown"),
         (lambda: Avro({"type": "nothing"}), "The schema cannot be used"),
-        (lambda: Avro("{"), "The schema is no JSON"),
-        (lambda: Protobuf(Order), "is no message class"),  # type: ignore[type-var]
+        (lambda: Avro("{"), "The schema is not valid JSON"),
+        (lambda: Protobuf(Order), "is not a message class"),  # type: ignore[type-var]
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_made(make: Any, words: str) -> None:

@@ -335,9 +335,9 @@ def test_a_rate_bounds_nothing_after_the_border(tmp_path: Path) -> None:
     ("at", "message"),
     [
         (None, "at= is missing"),
-        (NOON.replace(tzinfo=None), "at=datetime.*is no boundary"),
-        ({}, "at={} is no boundary"),
-        ("earliest", "at='earliest' is no boundary"),
+        (NOON.replace(tzinfo=None), "at=datetime.*is not a boundary"),
+        ({}, "at={} is not a boundary"),
+        ("earliest", "at='earliest' is not a boundary"),
     ],
 )
 def test_a_boundary_is_an_aware_time_or_offsets(tmp_path: Path, at: Any, message: str) -> None:
@@ -397,7 +397,7 @@ def test_a_rate_limit_needs_a_chain_and_no_speed(tmp_path: Path) -> None:
     chained = counting(chain(file(tmp_path, HISTORY), kafka(), at=NOON), tmp_path / "out").plan
     for checked, options, message in (
         (plan, RunOptions(rate_limit=5.0), "no source is one"),
-        (chained, RunOptions(rate_limit=0.0), "rate_limit=0.0 is no rate"),
+        (chained, RunOptions(rate_limit=0.0), "rate_limit=0.0 is not a rate"),
         (chained, RunOptions(rate_limit=5.0, speed=1.0), "both bound how fast input is read"),
     ):
         with pytest.raises(wallaroo.PipelineError, match=message):

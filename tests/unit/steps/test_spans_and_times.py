@@ -148,7 +148,9 @@ def test_a_number_below_a_microsecond_is_refused_unless_it_is_said_to_be_nanosec
 @pytest.mark.parametrize("span", [-1, 1.5, True, "5", timedelta(seconds=-1)])
 def test_anything_else_is_no_span(taker: str, span: Any) -> None:
     make, _ = TAKERS[taker]
-    with pytest.raises(PipelineError, match=r"is no span of time\. Write it as wallaroo\.seconds"):
+    with pytest.raises(
+        PipelineError, match=r"is not a span of time\. Write it as wallaroo\.seconds"
+    ):
         wallaroo.build_application("app", make(span).to_sink(sink(NOWHERE)))
 
 

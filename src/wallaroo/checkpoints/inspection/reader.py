@@ -66,7 +66,7 @@ class MappedStorage(LocalStorage):
 
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """Size of one step's state: its keys, and the bytes of all that is stored for them."""
+    """Size of one step's state: keys, and bytes with all indexes."""
 
     keys: int = 0
     bytes: int = 0
@@ -107,7 +107,7 @@ class StateAt:
         return {(self.commit.steps[step], key): entries[step, key] for step, key in sorted(entries)}
 
     def keyed(self, group: int) -> dict[tuple[str, bytes], StoredEntry]:
-        """Return what steps keep in one key group, by step and encoded key, in that order."""
+        """Return the entries of one key group, by step and encoded key, in that order."""
         return keyed(self.group(group), self.forms.kinds)
 
     def entries(self, step: str | None = None) -> Iterator[StoredEntry]:

@@ -86,7 +86,7 @@ class Rows:
                 setattr(state, name, self._converted(number, name, value))
             elif name not in self._keys:
                 raise CheckpointError(
-                    f"column '{name}' is no attribute of {self._class.__name__}, which has "
+                    f"column '{name}' is not an attribute of {self._class.__name__}, which has "
                     f"{', '.join(self._types) or 'none'}. Leave it out of the table."
                 )
         return key, self._dumps(state)

@@ -40,7 +40,7 @@ class Report:
 
 
 def verify(root: Path, checkers: Iterable[Checker] = CHECKERS) -> Report:
-    """Read everything in the checkpoint.  Raises CheckpointError: none, or another format."""
+    """Read the whole checkpoint.  Raises CheckpointError if it is missing or of another format."""
     survey = Survey(root, read_identity(root), {})
     damages: dict[str, Damage] = {}
     for checker in checkers:

@@ -70,7 +70,7 @@ def make_archive() -> str:
     stem = archive_stem(os.environ)
     if stem is None:
         raise PeerError(
-            "no archive can be made: Java, PySpark or a home directory is missing. Run "
+            "cannot create the archive: Java, PySpark or a home directory is missing. Run "
             "`wallaroo doctor`."
         )
     there = find_archive(os.environ)

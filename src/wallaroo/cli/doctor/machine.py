@@ -163,7 +163,7 @@ def judge_cores(count: float) -> Finding:
 def judge_memory(available: int | None) -> Finding:
     """Judge the free memory, in bytes."""
     if available is None:
-        return Finding("memory", Verdict.OK, "this system does not say how much is free")
+        return Finding("memory", Verdict.OK, "the system does not report how much is free")
     fix = f"Close other programs: {MEMORY_WARN / GIB:.0f} GiB are comfortable."
     seen = f"{available / GIB:.1f} GiB free"
     return judged("memory", available >= MEMORY_WARN, seen, fix, Verdict.WARN)

@@ -39,7 +39,7 @@ def cpu_s(driver: int) -> dict[int, float]:
 
 
 def processes(driver: int, before: dict[int, float], seconds: float) -> list[ProcessFigures]:
-    """Return all processes' figures, the largest first; ``before``: CPU ``seconds`` ago."""
+    """Return all processes' figures, largest first; ``before``: CPU times ``seconds`` ago."""
     rows = []
     for process in family(driver):
         with contextlib.suppress(psutil.Error):

@@ -52,7 +52,7 @@ def _add_origin(parser: argparse.ArgumentParser) -> None:
         help="read a topic from its beginning, committed records only; a record is a line",
     )
     parser.add_argument(
-        "--latest", action="store_true", help="Kafka: begin with what comes from now on"
+        "--latest", action="store_true", help="Kafka: begin with records that arrive from now on"
     )
     parser.add_argument(
         "--until-now", action="store_true", help="Kafka: end where the topic ends now"
@@ -95,11 +95,11 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="end after so long; exit code 1 where --count is not reached",
+        help="end after so long; exit code 1 if --count is not reached",
     )
     parser.add_argument("--no-write", "-n", action="store_true", help="count only")
     parser.add_argument(
-        "--quiet", "-q", action="store_true", help="say nothing on standard error but errors"
+        "--quiet", "-q", action="store_true", help="print only errors on standard error"
     )
     parser.add_argument(
         "--resume",

@@ -85,7 +85,7 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         help="where state and progress are kept: a folder, or a place in an object store "
         "(s3://BUCKET/PATH, gs://, az://) (default: a temporary directory)",
     )
-    add("--fresh", action="store_true", help="delete what the checkpoint holds and begin empty")
+    add("--fresh", action="store_true", help="delete the checkpoint's contents and begin empty")
     add(
         "--from-savepoint",
         type=checkpoint_place,

@@ -49,7 +49,7 @@ Blocks = Callable[[], Iterable[Messages]]  # called again for each repetition
 
 
 def of_frames(content: bytes, framing: Framing = U32) -> Messages:
-    """Return framed messages.  Raises PeerError: the content does not end with a whole frame."""
+    """Return framed messages.  Raises PeerError if the content ends with an incomplete frame."""
     try:
         payloads = frame_splitter(framing)(content)
     except FrameError as error:
@@ -80,7 +80,7 @@ def of_numbers(last: int, framing: Framing = U32) -> Iterator[Messages]:
 
 
 def of_bytes(content: bytes) -> Messages:
-    """Return bytes unchanged, in slices that count as messages: real boundaries are unknown."""
+    """Return bytes unchanged, in slices that count as messages, as the boundaries are unknown."""
     ends = array("Q", range(SLICE_BYTES, len(content), SLICE_BYTES))
     if content:
         ends.append(len(content))

@@ -180,7 +180,7 @@ def _working_folder(keep: Path | None, case: str) -> Iterator[Path]:
             folder.mkdir(parents=True)
         except OSError as error:
             raise PeerError(
-                f"--keep {keep}: {folder} cannot be made: {error.strerror}. Name a new folder."
+                f"--keep {keep}: {folder} cannot be created: {error.strerror}. Name a new folder."
             ) from error
     try:
         yield folder

@@ -114,13 +114,13 @@ class Link:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection; what was sent arrives."""
+        """Close the connection after all sent data."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
         self._socket.close()
 
     def _exchange(self, rest: memoryview) -> int:
-        """Send some, read some; return how much was sent."""
+        """Send and read as much as possible now; return the number of bytes sent."""
         wanted = [self._socket] if rest else []
         deadline = time.monotonic() + SILENT_S_MAX
         try:

@@ -178,7 +178,7 @@ class FileCommitter(SinkCommitter):
 
     def _foreign(self, what: str, history: CommitHistory) -> PeerError:
         """Return the error for output that is not this checkpoint's."""
-        deleting = "" if history.last.exists else ", or say overwrite=True to delete it"
+        deleting = "" if history.last.exists else ", or set overwrite=True to delete it"
         return PeerError(
             f"{self._place.target} holds {what}. Nothing was changed. Move it to another place, "
             f"choose another path{deleting}."

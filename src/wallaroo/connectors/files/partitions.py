@@ -111,9 +111,9 @@ def _level(written: str, columns: Mapping[str, Any]) -> Level:
     elif found[1] in TIMES:
         level = Level(found[1], found[2], TIMES[found[1]])
     else:
-        raise ValueError(f"{written!r} is no time: {', '.join(TIMES)} of a column are")
+        raise ValueError(f"{written!r} is not a time: {', '.join(TIMES)} of a column are")
     if level.column not in columns:
-        raise ValueError(f"{level.column!r} is no column")
+        raise ValueError(f"{level.column!r} is not a column")
     kind = arrow_type(columns[level.column])
     types = arrow().types
     is_date = types.is_date(kind)

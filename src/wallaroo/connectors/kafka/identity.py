@@ -103,8 +103,8 @@ def _remade(topic: str, own: dict[int, int], missed: int, now: Topics) -> TopicL
     last = f"; the last {missed:,} offsets of the earlier one were not" if missed else ""
     return TopicLoss(
         topic,
-        f"Kafka topic '{topic}' was deleted and made again: {sum(own.values()):,} offsets of the "
-        f"earlier one were processed{last}",
+        f"Kafka topic '{topic}' was deleted and created again: {sum(own.values()):,} offsets of "
+        f"the earlier one were processed{last}",
         f"To begin the new topic at its beginning, {SKIP}, or {OWN}.",
         f"{missed:,} offsets are skipped; the new topic is read from its beginning",
         moved,
@@ -142,7 +142,7 @@ def _partitions(
             yield TopicLoss(
                 topic,
                 f"Kafka has no partition {number} of topic '{topic}', of which this application "
-                f"has processed {offset:,} offsets; was the topic made again?",
+                f"has processed {offset:,} offsets; was the topic recreated?",
                 f"Restore it; or, to continue without that partition, {SKIP}; or {OWN}.",
                 f"{missed[number]:,} offsets are skipped",
                 {},
@@ -167,7 +167,7 @@ def _partitions(
                 topic,
                 f"partition {number} of Kafka topic '{topic}' ends at offset {end:,} now, and this "
                 f"application has processed it up to offset {offset:,}; did the brokers lose "
-                f"records, or was the topic made again?",
+                f"records, or was the topic recreated?",
                 f"To continue at its present end, {SKIP}, or {OWN}.",
                 f"what it holds before offset {end:,} ({end - now.first.get(place, 0):,} offsets) "
                 f"counts as processed",

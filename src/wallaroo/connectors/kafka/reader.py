@@ -164,7 +164,7 @@ class PartitionReader:
         first, _ = self._consumer.get_watermark_offsets(place, REQUEST_S_MAX)
         if first <= position:
             raise CheckpointError(
-                f"{partition} ends before offset {position} now: was the topic made again while it "
+                f"{partition} ends before offset {position} now: was the topic recreated while it "
                 "was read? Run again: the source then skips what is lost."
             )
         LOGGER.warning(

@@ -117,7 +117,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
             numbers = [-1]
         if not numbers or any(type(number) is not int or number < 0 for number in numbers):
             fix = "Write {partition: offset}, or {topic: {partition: offset}} for several topics."
-            raise self._wrong(f"start={start!r} are no offsets.", fix)
+            raise self._wrong(f"start={start!r} are not offsets.", fix)
         return offsets
 
     def _check(self, what: str, value: str, choices: tuple[str, ...]) -> None:

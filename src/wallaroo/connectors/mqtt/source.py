@@ -16,10 +16,10 @@ class MQTTSourceConfig(SourceConfig[Event]):
     A filter (``sensors/+/celsius``) covers all topics that match.
 
     The decoder gets a message's payload.  With ``qos`` 1 a message is acknowledged when it is on
-    disk, and the broker keeps the session of ``client_id`` (``wallaroo-<name>`` by default; one
-    application, one id): it sends the messages that came while the application was not connected,
-    and again those that were not acknowledged.  With ``qos`` 0 they are lost.  ``tls`` verifies the
-    broker by the system's authorities.  Needs paho-mqtt on the driver's host.
+    disk, and the broker keeps the session of ``client_id`` (``wallaroo-<name>`` by default; unique
+    per application): it delivers messages that were published while the application was not
+    connected, and redelivers unacknowledged ones.  With ``qos`` 0 these are lost.  ``tls`` verifies
+    the broker by the system's authorities.  Needs paho-mqtt on the driver's host.
     """
 
     kind: ClassVar[str] = "mqtt"

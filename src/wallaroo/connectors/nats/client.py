@@ -64,7 +64,7 @@ def addresses_of(url: str) -> list[str]:
     for part in parts:
         scheme, is_there, rest = part.partition("://")
         if (is_there and scheme not in ("nats", "tls")) or not (rest or scheme):
-            raise ValueError(f"'{_without_login(part)}' is no nats:// or tls:// address")
+            raise ValueError(f"'{_without_login(part)}' is not a nats:// or tls:// address")
     if not parts:
         raise ValueError("it is empty")
     return [part if "://" in part else f"nats://{part}" for part in parts]

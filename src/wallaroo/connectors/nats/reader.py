@@ -203,7 +203,7 @@ class StreamReader:
             first = newest + 1 if start is None else max(start, stream.state.first_seq)
             self._position = StreamPosition(created, first - 1)
         elif self._position.created != created:
-            raise self._another("was deleted and made again since it was read")
+            raise self._another("was deleted and created again since it was read")
         elif self._read_to > newest:
             raise self._another(
                 f"ends with message {newest}, and message {self._read_to} was read already: its "

@@ -71,7 +71,7 @@ def _fields_in(template: str) -> tuple[str, ...]:
     names = []
     for _, name, form, conversion in Formatter().parse(template):
         if name is not None and (form or conversion or not name.isidentifier()):
-            raise ValueError(f"{{{name}}} is no name of a field")
+            raise ValueError(f"{{{name}}} is not a field name")
         names += [] if name is None else [name]
     if not names:
         raise ValueError("it names no field")

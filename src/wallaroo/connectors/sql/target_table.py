@@ -233,7 +233,7 @@ class Table(Session):
         missing = [name for name in LEDGER if name not in columns]
         if missing:
             raise PeerError(
-                f"Table {self._config.ledger} is no ledger of wallaroo: it has no column "
+                f"Table {self._config.ledger} is not a ledger of wallaroo: it has no column "
                 f"{', '.join(missing)}. Name another one: {type(self._config).__name__}(..., "
-                f"ledger='...'); it is made where it is missing."
+                f"ledger='...'); it is created if it is missing."
             )

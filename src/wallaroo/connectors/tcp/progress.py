@@ -9,8 +9,7 @@ between any two instructions.
 The invariants:
 
 * The file is created before the sink's first commit, with the checkpoint's id.  It names the last
-  commit that an egress was handed: output of a checkpoint that does not contain that commit is
-  another run's.
+  commit passed to an egress: a checkpoint without that commit is another run's.
 * ``acked`` decides where the next egress resumes.  What a socket accepted and the other side's
   kernel did not acknowledge may be lost with the connection, so ``accepted`` decides nothing.
 * ``begun_batch`` is written before the first byte of a batch is sent: output of later batches

@@ -23,7 +23,7 @@ from websockets.sync.client import connect
 from wallaroo.network.client_errors import ClientErrors, sentence_of
 
 TIMEOUT_S = 10.0
-PING_S = 20.0  # so that nothing in between takes the connection for idle
+PING_S = 20.0  # so that no proxy closes the connection as idle
 _LASTING = (InvalidURI, InvalidUpgrade, NegotiationError, ssl.SSLCertVerificationError)
 _PASSING_STATUSES = (408, 425, 429)  # and 5xx
 _CLIENT_LOG = logging.getLogger("wallaroo.websockets")
@@ -47,7 +47,7 @@ class Peer:
 
 
 def connected(peer: Peer) -> AbstractContextManager[Any]:
-    """Return a connection as a context.  Raises one of its errors, also when it is entered."""
+    """Return a connection as a context manager.  Entering it may raise the client's errors."""
     options: dict[str, Any] = {"ssl": peer.tls} if peer.tls is not None else {}
     connection: AbstractContextManager[Any] = connect(
         peer.url,

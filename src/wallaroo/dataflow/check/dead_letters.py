@@ -10,7 +10,7 @@ from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps.kinds import DEAD_LETTER, Step
 
 CURE = (
-    "Say build_application(..., dead_letters=FileSinkConfig('dead.jsonl')), or run with "
+    "Write build_application(..., dead_letters=FileSinkConfig('dead.jsonl')), or run with "
     "--dead-letters PATH."
 )
 TITLES = {"decoder": "decoder", "encoder": "encoder", "key_extractor": "key_by"}

@@ -132,7 +132,7 @@ def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> 
             f"Its state class {state.__name__} raised {type(error).__name__} when it was made: "
             f"{error}."
         )
-        yield used.problem(what, "A state class is made without arguments, on any worker.")
+        yield used.problem(what, "A state class is created without arguments, on any worker.")
         return
     error = _refusal(serialize, objects[0])
     if error is not None:

@@ -86,7 +86,7 @@ def _not_made(used: Used, given: type[Any]) -> Iterator[Problem]:
     try:
         given()
     except Exception as error:
-        what = f"Its aggregation {given.__name__} cannot be made without arguments ({error})."
+        what = f"Its aggregation {given.__name__} cannot be created without arguments ({error})."
         fix = "Give every argument of __init__ a default, or give over() an object of it."
         yield used.problem(what, fix)
 

@@ -92,7 +92,7 @@ def _no_key(key: object) -> TypeError:
         kind = "a tuple in a tuple" if key else "an empty tuple"
         return TypeError(f"a key must be {WANTED}, not {kind}")
     if hasattr(key, "__index__"):  # such as numpy's integers
-        fix = ": return int(...) of it"
+        fix = ": return int(key)"
     return TypeError(f"a key must be {WANTED}, not {type(key).__name__}{fix}")
 
 

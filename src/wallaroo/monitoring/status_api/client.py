@@ -99,6 +99,6 @@ def _untrusted(address: Address, error: ssl.SSLError) -> str:
 
 def _other(address: Address) -> str:
     return (
-        f"what answers at {address[0]}:{address[1]} is no application of wallaroo. Correct the "
+        f"what answers at {address[0]}:{address[1]} is not an application of wallaroo. Correct the "
         f"address."
     )

@@ -133,7 +133,7 @@ def _one(value: Callable[[RunStatus, RunDetails], float | LatencyBuckets]) -> Re
 
 
 def _standby(value: Callable[[StandbyStatus], float]) -> Read:
-    """Return the reader of a figure of standbys."""
+    """Return a function that reads a figure of the standby; None without one."""
 
     def read(run: Run) -> list[Row] | None:
         standby = run.status.standby
@@ -147,7 +147,7 @@ def _source(value: Callable[[SourceStatus], float]) -> Read:
 
 
 def _backfill(value: Callable[[BackfillStatus], float | None]) -> Read:
-    """Return the reader of a figure of first parts that are read; None if there are none."""
+    """Return a function that reads a figure of backfills; None if there are none."""
 
     def read(run: Run) -> list[Row] | None:
         parts = [(each.name, each.backfill) for each in run.status.sources if each.backfill]
@@ -220,7 +220,7 @@ def _time(label: str, value: Callable[[TimeStatus], float | None]) -> Read:
 
 
 def _share(keys: Callable[[RunDetails], Mapping[int, list[tuple[str, float]]]]) -> Read:
-    """Return the reader of the share that a stage's first key has."""
+    """Return a function that reads the share of each stage's hottest key."""
     return lambda run: [
         ((run.stages[stage],), top[0][1]) for stage, top in sorted(keys(run.details).items()) if top
     ]
@@ -239,11 +239,11 @@ def _stage_events(run: Run) -> Iterable[Row]:
 
 
 def _step(value: Callable[[tuple[int, float]], float]) -> Read:
-    """Return the reader of the events or seconds of steps."""
+    """Return a function that reads the events or seconds of each step."""
 
     def read(run: Run) -> list[Row]:
         names = run.stages
-        # a step and the exit of its stage may have one name
+        # a step and the exit of its stage may have the same name
         by_step: dict[tuple[str, str], tuple[int, float]] = {}
         for load in run.details.steps:
             place = names[load.stage], load.step

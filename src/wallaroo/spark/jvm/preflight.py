@@ -232,7 +232,7 @@ def _check_rate_limit(plan: Plan, options: RunOptions) -> None:
         return
     title = f"application '{plan.application}'"
     if not (per_s > 0 and math.isfinite(per_s)):
-        what = f"rate_limit={per_s!r} is no rate."
+        what = f"rate_limit={per_s!r} is not a rate."
         raise PipelineError(Problem(title, "", what, "Give events a second, above 0."))
     if options.speed is not None:
         what = "rate_limit= and speed= both bound how fast input is read."

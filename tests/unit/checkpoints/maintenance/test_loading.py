@@ -202,7 +202,7 @@ def test_state_that_is_there_is_kept_or_removed_as_is_said(shop: Shop) -> None:
     ("lines", "more", "what"),
     [
         ('{"user": "a", "count": "many"}', (), "row 1, column 'count': 'many' does not fit"),
-        ('{"user": "a", "coutn": 1}', (), "column 'coutn' is no attribute of Total, which has"),
+        ('{"user": "a", "coutn": 1}', (), "column 'coutn' is not an attribute of Total, which has"),
         ('{"user": 1.5, "count": 1}', (), "keys are str, bytes or int"),
         ('{"name": "a"}', (), "the table has no column 'user' for the key"),
         ('{"user": "a"}\n{"user": "a"}', (), "row 2 has key 'a', as a row before it"),

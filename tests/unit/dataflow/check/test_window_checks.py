@@ -80,7 +80,7 @@ def test_good_windows_have_no_problems_and_travel(step: Any) -> None:
     [
         (RANGE.over(NoCombine), "has no method combine()", "def combine(self, left, right)"),
         (RANGE.over(OneArgument), "cannot be called with 2 arguments", "def update(self, event,"),
-        (RANGE.over(Needy), "cannot be made without arguments", "give over() an object of it"),
+        (RANGE.over(Needy), "cannot be created without arguments", "give over() an object of it"),
         (RANGE.over(NoneFirst), "returned None", "such as [] or 0"),
         (RANGE.over(Unpicklable), "cannot be stored", "picklable"),
         (RANGE.over(3), "over was given 3", "one of wallaroo.aggregations"),  # type: ignore[arg-type]  # that is the point
@@ -89,9 +89,9 @@ def test_good_windows_have_no_problems_and_travel(step: Any) -> None:
             "longer than the range",
             "at most the range",
         ),
-        (RANGE.with_slide(0).over(Good), "with_slide(0) is no span", "wallaroo.seconds(5)"),
-        (RANGE.with_delay(-1).over(Good), "with_delay(-1) is no span", "wallaroo.seconds(5)"),
-        (wallaroo.range_windows(0).over(Good), "range_windows(0) is no span", "seconds(5)"),
+        (RANGE.with_slide(0).over(Good), "with_slide(0) is not a span", "wallaroo.seconds(5)"),
+        (RANGE.with_delay(-1).over(Good), "with_delay(-1) is not a span", "wallaroo.seconds(5)"),
+        (wallaroo.range_windows(0).over(Good), "range_windows(0) is not a span", "seconds(5)"),
         (wallaroo.range_windows(1.5).over(Good), "range_windows(1.5)", "timedelta(seconds=5)"),  # type: ignore[arg-type]  # that is the point
         (wallaroo.count_windows(0).over(Good), "count_windows(0)", "1 or more"),
         (wallaroo.session_windows(-1).over(Good), "session_windows(-1)", "seconds(5)"),

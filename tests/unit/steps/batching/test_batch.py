@@ -111,8 +111,8 @@ def test_every_event_is_in_one_list_and_in_order(keys: list[str], history: Distu
     [
         ({"n": 0}, "n=0 is not a number of events"),
         ({"n": 2.5}, "n=2.5 is not a number of events"),
-        ({"n": 3, "within": 0.5}, "within=0.5 is no span of time"),
-        ({"n": 3, "within": -1}, "within=-1 is no span of time"),
+        ({"n": 3, "within": 0.5}, "within=0.5 is not a span of time"),
+        ({"n": 3, "within": -1}, "within=-1 is not a span of time"),
     ],
 )
 def test_what_is_no_size_or_span_is_refused_with_its_line(

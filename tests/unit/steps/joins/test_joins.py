@@ -282,17 +282,17 @@ def one_side(left: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: keyed("l").join(keyed("rr"), within=-1), "-1 is no span"),
+        (lambda: keyed("l").join(keyed("rr"), within=-1), "-1 is not a span"),
         (
             lambda: keyed("l").join(keyed("rr"), within=wallaroo.nanoseconds(1), how="cross"),
             "how='cross' is unknown",
         ),
         (lambda: keyed("l").join_latest(keyed("rr"), how="outer"), "how='outer' is unknown"),
-        (lambda: keyed("l").dedupe(within=1.5), "1.5 is no span"),
+        (lambda: keyed("l").dedupe(within=1.5), "1.5 is not a span"),
         (lambda: keyed("l").join_windows(keyed("rr"), WINDOWS, how="cross"), "'cross' is unknown"),
         (
             lambda: keyed("l").join_windows(keyed("rr"), wallaroo.range_windows(-1)),
-            "range_windows(-1) is no span",
+            "range_windows(-1) is not a span",
         ),
         (
             lambda: keyed("l").join_windows(

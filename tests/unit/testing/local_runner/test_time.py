@@ -238,14 +238,14 @@ def test_event_time_after_a_shuffle_or_given_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("option", ["delay", "idle_after", "max_ahead"])
 def test_a_span_is_a_span(option: str) -> None:
-    with pytest.raises(wallaroo.PipelineError, match=f"{option}=-1 is no span of time"):
+    with pytest.raises(wallaroo.PipelineError, match=f"{option}=-1 is not a span of time"):
         source(NOWHERE).with_event_time(second_word, allow_before_1980=True, **{option: -1})
 
 
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"ttl": 0}, "ttl=0 is no span"),
+        ({"ttl": 0}, "ttl=0 is not a span"),
         ({"ttl": SECOND, "ttl_time": "x"}, "is unknown"),
         ({"on_expire": gone}, "nothing ever expires"),
     ],
@@ -428,7 +428,7 @@ def test_a_name_is_one_timer_in_event_time_or_by_the_clock(
 
 
 @pytest.mark.parametrize(
-    ("span", "what"), [("-1", "is no span of time"), ("5", "is 5 nanoseconds")]
+    ("span", "what"), [("-1", "is not a span of time"), ("5", "is 5 nanoseconds")]
 )
 def test_a_timer_after_no_span_is_refused(span: str, what: str) -> None:
     with pytest.raises(wallaroo.UserCodeError, match=what):

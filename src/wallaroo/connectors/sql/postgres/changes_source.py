@@ -50,13 +50,14 @@ class PostgresChangesConfig(SourceConfig[Event]):
 
     def __post_init__(self) -> None:
         if not self.publication:
-            raise self._wrong("publication='' is no name.", "Name the publication.")
+            raise self._wrong("publication must not be empty.", "Name the publication.")
         if not 0 < self.poll_s < float("inf"):
-            raise self._wrong(f"poll_s={self.poll_s!r} is no time.", "Give seconds.")
+            raise self._wrong(f"poll_s={self.poll_s!r} is not a positive number.", "Give seconds.")
         slot = self.slot or "wallaroo_" + re.sub(r"[^a-z0-9_]", "_", self.name.lower())
         if not SLOT.fullmatch(slot):
             raise self._wrong(
-                f"slot={slot!r} is no name of a slot.", "Use a-z, 0-9 and _, at most 63 of them."
+                f"slot={slot!r} is not a valid slot name.",
+                "Use a-z, 0-9 and _, at most 63 of them.",
             )
         object.__setattr__(self, "slot", slot)
 

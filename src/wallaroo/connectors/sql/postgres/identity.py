@@ -2,12 +2,12 @@
 
 Where it runs: driver.  It imports psycopg, which is optional.
 
-A cluster has a system identifier since it was created; a database and a table have object ids,
-which are not used again after a drop.  ``TRUNCATE ... RESTART IDENTITY`` and ``ALTER SEQUENCE ...
-RESTART`` give the sequence another file, and a reset by `setval`, or an older copy of the cluster,
-shows in its last number, until it has grown beyond those that were read.  A standby that was
-promoted, and a server that was restored up to a moment, are on another timeline: rows that they
-lack may have numbers that were read.
+A cluster gets a system identifier when it is created.  Databases and tables have object ids, which
+are not reused after a drop.  ``TRUNCATE ... RESTART IDENTITY`` and ``ALTER SEQUENCE ... RESTART``
+change the sequence's file.  A reset by `setval`, or an older copy of the cluster, shows in the
+sequence's last number until it has grown beyond the numbers that were read.  A promoted standby,
+and a server restored to a point in time, are on another timeline: they may assign numbers again
+that were read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def require_primary(connection: psycopg.Connection[Any], source: str, place: str
 
 
 def facts_of(connection: psycopg.Connection[Any], table: str, column: str) -> Facts:
-    """Return the known facts of a table, named as SQL; without the rights to a fact, the others.
+    """Return the known facts of a table, named as in SQL; facts without rights are left out.
 
     The last number of a sequence that has assigned none is 0.
     """

@@ -43,6 +43,6 @@ class SQLiteSystem(ExternalSystem[SQLiteSinkConfig]):
         return PeerError(
             f"SQLite database {self._path} refuses {what} table '{self.target}' of sink "
             f"'{self._context.sink}': {sentence(error)}. Nothing is lost: committed rows wait in "
-            f"{self._context.staging}. Change the table so that it takes them, or correct the path "
-            f"or the rights, then run again."
+            f"{self._context.staging}. Change the table so that it accepts them, or correct the "
+            f"path or the rights, then run again."
         )

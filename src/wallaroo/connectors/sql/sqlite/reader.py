@@ -65,7 +65,7 @@ class SQLiteTableSource(TableSource):
             rows = self._rows
             raise PeerError(
                 f"Source '{rows.source}': column '{rows.column}' of table '{rows.table}' in "
-                f"{rows.database} holds {number!r}, which is no whole number. Name a column of "
+                f"{rows.database} holds {number!r}, which is not a whole number. Name a column of "
                 f"numbers that grow, or leave it out: each table has a rowid."
             )
         return number

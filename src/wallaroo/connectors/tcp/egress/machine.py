@@ -151,7 +151,7 @@ class EgressMachine:
         self._move(Event.GREET if is_resuming else Event.CONNECT)
         self.receiver = ReceiverState.WRITING
         self._reported = ResumeStream()
-        return [Tell({"waiting": "receiver to say how much it has" if is_resuming else ""})]
+        return [Tell({"waiting": "receiver to report how much it has" if is_resuming else ""})]
 
     def refuse(self, reason: str, now: float) -> list[Action]:
         """Note that the attempt to connect failed."""

@@ -22,7 +22,7 @@ ENDING = frozenset([FIN_WAIT_1, FIN_WAIT_2, LAST_ACK, CLOSING])
 
 
 def bytes_under_way(local_port: int, remote_port: int) -> int | None:
-    """Return what a connection of no process has left to send, None if there is none."""
+    """Return the unsent bytes of a connection without a process, None if it has ended."""
     for table in TABLES:
         try:
             lines = table.read_text().splitlines()[1:]

@@ -74,7 +74,7 @@ class Orders:
         return {"WALLAROO_FAULT_ORDERS": str(self.folder)}
 
     def place(self, points: Iterable[str], action: str) -> None:
-        """Order ``action`` from the first process that passes one of ``points``."""
+        """Order ``action`` for the first process that passes one of ``points``."""
         for taken in self.folder.glob(f"*{TAKEN}"):
             taken.unlink()
         self._order.write_text(action, encoding="ascii")
