@@ -98,7 +98,7 @@ class SparkFeed:
         self._is_reading = False  # Spark has begun to read
         self._is_ended = False
         self._problem = ""
-        self._cause: Exception | None = None  # that a batch failed with; Spark tells of a callback
+        self._cause: Exception | None = None  # of a batch: Spark names a callback
         self._failure: WallarooError | None = None
 
     def stage_in(self, folder: Path, is_durable: bool) -> None:
