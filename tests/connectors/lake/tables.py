@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable, write_deltalake
+from deltalake.schema import Field, PrimitiveType
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.types import DoubleType, StringType
 
 from wallaroo.sinks import DeltaSinkConfig, IcebergSinkConfig
 
@@ -67,6 +69,37 @@ def versions(form: str, folder: Path) -> list[list[tuple[Any, ...]]]:
 def _version(table: DeltaTable, version: int) -> Any:
     table.load_as_version(version)
     return table.to_pyarrow_table()
+
+
+def add_column(form: str, folder: Path) -> None:
+    """Add a column as the table's owner."""
+    if form == "delta":
+        DeltaTable(folder / "table").alter.add_columns([Field("more", PrimitiveType("double"))])
+        return
+    with catalog_of(folder).load_table(NAME).update_schema() as update:
+        update.add_column("more", DoubleType())
+
+
+def remove_column(form: str, folder: Path, name: str) -> None:
+    """Remove a column as the owner; of a Delta table, by writing all of it again."""
+    if form == "delta":
+        rest = content(form, folder).drop_columns([name])
+        write_deltalake(folder / "table", rest, mode="overwrite", schema_mode="overwrite")
+        return
+    table = catalog_of(folder).load_table(NAME)
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column(name)
+
+
+def retype_column(form: str, folder: Path, name: str) -> None:
+    """Let a column hold texts, as the owner: it is removed, and another one has its name."""
+    remove_column(form, folder, name)
+    if form == "delta":
+        table = DeltaTable(folder / "table")
+        table.alter.add_columns([Field(name, PrimitiveType("string"))])
+        return
+    with catalog_of(folder).load_table(NAME).update_schema() as update:
+        update.add_column(name, StringType())
 
 
 def append(form: str, folder: Path, added: Any) -> None:

@@ -5,6 +5,7 @@ groups, also if the driver is killed, an answer is lost, or two drivers write.
 from __future__ import annotations
 
 import pickle
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,10 +21,13 @@ from tests.connectors.lake.child import COLUMNS, TASKS, rows_of
 from tests.connectors.lake.tables import (
     FORMATS,
     NAME,
+    add_column,
     append,
     catalog_of,
     content,
     options_of,
+    remove_column,
+    retype_column,
     rows,
     sink,
     versions,
@@ -262,6 +266,53 @@ def test_a_table_that_does_not_fit_is_refused_when_the_sink_is_opened(
         opened(sink(form, tmp_path, {**KEYED, "more": "double"}), tmp_path / "t")
     with pytest.raises(PeerError, match=r"column 'value' of .* is int64, the sink writes string"):
         opened(sink(form, tmp_path, {"key": "string", "value": "string"}), tmp_path / "t")
+
+
+@form
+@pytest.mark.parametrize("key", [(), ("key",)])
+def test_a_column_that_is_added_while_the_sink_runs_is_null(
+    form: str, tmp_path: Path, eventually: Eventually, key: tuple[str, ...]
+) -> None:
+    config = sink(form, tmp_path, KEYED, key=key, group_s=0.0)
+    committer = opened(config, tmp_path / "s")
+    for batch, row in enumerate([("a", 1), ("b", 2)]):
+        committer.commit(commit_of(batch), tokens_of(config, tmp_path / "s", batch, row))
+        eventually(lambda last=batch: committer.status().committed_batch == last, "it left", 60)
+        if not batch:
+            add_column(form, tmp_path)
+    committer.close(DRAIN_S)
+    assert rows(form, tmp_path) == [("a", 1, None), ("b", 2, None)]
+
+
+@form
+@pytest.mark.parametrize("key", [(), ("key",)])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (remove_column, r"has no column value; it has key\. Add it there, .* evolve=True"),
+        (
+            retype_column,
+            r"column 'value' of .* is string, the sink writes int64\. Correct columns=",
+        ),
+    ],
+)
+def test_a_column_that_changes_while_the_sink_runs_ends_it_and_the_rows_wait(
+    form: str,
+    tmp_path: Path,
+    eventually: Eventually,
+    change: Callable[..., None],
+    words: str,
+    key: tuple[str, ...],
+) -> None:
+    config = sink(form, tmp_path, KEYED, key=key, group_s=0.0)
+    committer = opened(config, tmp_path / "s")
+    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
+    eventually(lambda: committer.status().committed_batch == 0, "the first row left", 60)
+    change(form, tmp_path, "value")
+    committer.commit(commit_of(1), tokens_of(config, tmp_path / "s", 1, ("b", 2)))
+    assert re.search(words, error_of(committer, eventually))
+    assert [row[0] for row in rows(form, tmp_path)] == ["a"]
+    assert committer.status().pending_bytes
 
 
 @form

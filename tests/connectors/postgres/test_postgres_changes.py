@@ -137,6 +137,53 @@ def test_changes_have_rows_before_and_after_with_values_of_their_types(table: Ta
     assert inserted.source.keys() == {"lsn", "time", "transaction"}
 
 
+def test_rows_have_the_columns_of_their_time(table: Table) -> None:
+    """A batch that begins before `ALTER TABLE` and ends after it reads both forms."""
+    start = table.log().beginning()
+    table.ask("INSERT INTO orders VALUES (1, 'tea')")
+    table.ask("ALTER TABLE orders ADD price int")
+    table.ask("INSERT INTO orders VALUES (2, 'cup', 9)")
+    table.ask("ALTER TABLE orders DROP item")
+    table.ask("INSERT INTO orders VALUES (3, 9)")
+    table.ask("ALTER TABLE orders ALTER price TYPE text")
+    table.ask("INSERT INTO orders VALUES (4, 'nine')")
+    assert [change.after for change in read(table.log(), start)] == [
+        {"id": 1, "item": "tea"},
+        {"id": 2, "item": "cup", "price": 9},
+        {"id": 3, "price": 9},
+        {"id": 4, "price": "nine"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("alter", "row", "words"),
+    [
+        ("ADD price int", "(2, 'cup', 9)", ""),
+        ("DROP item", "(2)", "after: object missing required field 'item'"),
+        ("ALTER item TYPE int USING 7", "(2, 8)", "after.item: expected str | null, got 8 (int)"),
+    ],
+    ids=["added", "dropped", "retyped"],
+)
+def test_a_typed_decoder_reads_on_after_a_column_more_and_names_one_that_does_not_fit(
+    table: Table, tmp_path: Path, alter: str, row: str, words: str, eventually: Eventually
+) -> None:
+    table.log().beginning()
+    table.ask("INSERT INTO orders VALUES (1, 'tea')")
+    table.ask(f"ALTER TABLE orders {alter}")
+    table.ask(f"INSERT INTO orders VALUES {row}")
+    out = tmp_path / "out.txt"
+    options = RunOptions(checkpoint=tmp_path / "state", status_address=None, until_now=True)
+    run = Run(table.copying(out), options, InProcessHost(2))
+    run.begin()
+    assert run.wait(180)
+    if words:
+        assert words in str(run.exception)
+        assert "step 'decode change of Order'" in str(run.exception)
+    else:
+        assert run.exception is None
+        assert out.read_text().splitlines() == ["insert 1", "insert 2"]
+
+
 def test_a_large_value_that_is_not_changed_comes_with_full_identity(table: Table) -> None:
     start = table.log().beginning()
     table.ask("ALTER TABLE orders ADD n int, ALTER item SET STORAGE EXTERNAL")

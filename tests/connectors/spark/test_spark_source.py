@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -261,6 +262,38 @@ def test_what_cannot_be_read_ends_the_source_with_a_sentence(
     with pytest.raises((PeerError, UserCodeError), match=words) as raised:
         fed.run()
     assert "java" not in str(raised.value)
+
+
+def test_a_column_that_changes_is_named_and_waited_for(tmp_path: Path, spark_session: Any) -> None:
+    """A file of another type stops the stream, not the rows before it; corrected, it is read."""
+    rows = tmp_path / "t"
+    add_table(rows, 3)
+
+    def read(spark: Any) -> Any:
+        return spark.readStream.schema("id long, name string").parquet(str(rows))
+
+    fed = Fed(SparkSourceConfig("s", read), tmp_path / "feed")
+    seen: list[int] = []
+    problem = ""
+
+    def store_until(condition: Callable[[], bool]) -> None:
+        nonlocal problem
+        while not condition():
+            run = fed.feed.next_run()
+            assert run is not None
+            problem = run.problem
+            seen.extend(ids_of(run.frames))
+            if run.stored is not None:
+                run.stored()
+
+    store_until(lambda: len(seen) == 3)
+    pq.write_table(pa.table({"id": ["three"], "name": ["x"]}), rows / "b.parquet")
+    store_until(lambda: bool(problem))
+    assert re.search(r"Spark cannot read: .*b\.parquet.*; retrying", problem)
+    pq.write_table(pa.table({"id": [3], "name": ["x"]}), rows / "b.parquet")
+    store_until(lambda: len(seen) > 3)
+    assert seen == [0, 1, 2, 3]
+    fed.die()
 
 
 def test_each_row_is_stored_once_while_processes_are_killed(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,6 +79,13 @@ class Live(ReplayableSource[Event]):
         return LiveLog(self)
 
 
+class Endless(Live):
+    """It has no end."""
+
+    def is_ended(self) -> bool:
+        return False
+
+
 class Watching(Live):
     """It notes how many events were in results when it is read."""
 
@@ -127,12 +135,16 @@ FIRSTS = {
 }
 
 
-def counting(config: SourceConfig[Event], out: Path) -> wallaroo.Application:
+def counting(
+    config: SourceConfig[Event], out: Path, idle_after: int | None = None
+) -> wallaroo.Application:
     counts = wallaroo.range_windows(wallaroo.seconds(10)).over(aggregations.Count(), name="counts")
     return wallaroo.build_application(
         "chained",
         wallaroo.source("in", config)
-        .with_event_time(time_of, delay=wallaroo.seconds(1), allow_before_1980=True)
+        .with_event_time(
+            time_of, delay=wallaroo.seconds(1), idle_after=idle_after, allow_before_1980=True
+        )
         .key_by(key_of)
         .to(counts)
         .to_sink(wallaroo.FileSinkConfig(str(out), encode, form="lines")),
@@ -149,7 +161,8 @@ def run(config: SourceConfig[Event], folder: Path, **options: Any) -> Run:
 
 
 def counted(folder: Path) -> int:
-    return sum(map(int, (folder / "out.txt").read_text().split()))
+    out = folder / "out.txt"
+    return sum(map(int, out.read_text().split())) if out.exists() else 0
 
 
 def result_of(rows: list[str], folder: Path) -> list[str]:
@@ -282,6 +295,28 @@ def test_windows_of_the_first_part_fire_before_the_border(tmp_path: Path) -> Non
     # windows of 10 s before the boundary, less the delay
     seen = (tmp_path / "seen.txt").read_text().split()
     assert int(seen[0]) == 2 * (BORDER_S - 10)
+
+
+@pytest.mark.parametrize("idle_after", [SECOND, None], ids=["idle", "waited-for"])
+def test_partitions_without_events_after_the_border_hold_time_back_until_they_are_idle(
+    tmp_path: Path, eventually: Callable[..., None], idle_after: int | None
+) -> None:
+    second = Endless("in", {"a": LIVE, "b": [], "c": []})
+    config = ChainSourceConfig(files(tmp_path, HISTORY[::2], HISTORY[1::2]), second)
+    application = counting(config, tmp_path / "out.txt", idle_after)
+    chosen = RunOptions(status_address=None, checkpoint=tmp_path / "state", batch_time_s=0.05)
+    made = Run(application, chosen, InProcessHost(2))
+    made.start()
+    if idle_after:
+        eventually(lambda: counted(tmp_path) == len(HISTORY + LIVE), "all windows", 60)
+    else:
+        before = len(HISTORY) - 20  # without the window that ends at the border: of the delay
+        eventually(lambda: counted(tmp_path) == before, "windows of the first part", 60)
+        eventually(lambda: made.status().sources[0].backlog_events == 0, "all is read", 60)
+        sleep(1.5)  # longer than the other case's idle_after
+        assert counted(tmp_path) == before
+    made.stop()
+    assert made.wait(180)
 
 
 # -- the rate of the first part

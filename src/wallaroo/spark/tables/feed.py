@@ -98,6 +98,7 @@ class SparkFeed:
         self._is_reading = False  # Spark has begun to read
         self._is_ended = False
         self._problem = ""
+        self._cause: Exception | None = None  # of a batch: Spark names a callback
         self._failure: WallarooError | None = None
 
     def stage_in(self, folder: Path, is_durable: bool) -> None:
@@ -242,7 +243,9 @@ class SparkFeed:
             except Exception as error:  # Spark's errors have no common base
                 if self._failure is not None or not self._is_reading or is_jvm_gone():
                     raise
-                self._problem = f"Spark cannot read: {_sentence(error)}; retrying"
+                words = _sentence(self._cause or error)
+                self._problem = f"Spark cannot read: {words}; retrying"
+                self._cause = None
             threading.Event().wait(RETRY_S)
             frame = self._frame(session)
 
@@ -264,12 +267,14 @@ class SparkFeed:
         try:
             self._adopt(json.loads((self._notes / "metadata").read_text(encoding="utf-8"))["id"])
             self._is_reading = True
-            self._problem = ""
             if self._stage.is_durable:
                 self._sync_notes(number)
             self._hand_over(frame, number)
         except WallarooError as error:
             self._fail(error)
+            raise
+        except Exception as error:
+            self._cause = error
             raise
 
     def _adopt(self, query: str) -> None:
@@ -289,6 +294,7 @@ class SparkFeed:
             return
         batch = StagedBatch(self._stage.folder, number, self._stage.is_durable)
         batch.write(frame)
+        self._problem = ""
         with self._state:
             self._batch = batch
             self._state.notify_all()

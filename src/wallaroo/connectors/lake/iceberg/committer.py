@@ -26,6 +26,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, Or, Reference
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.update import AssertCurrentSchemaId
 from pyiceberg.transforms import IdentityTransform, parse_transform
 
 from wallaroo.connectors.lake.columns import schema_of
@@ -123,6 +124,9 @@ class IcebergSession(TableSession):
         table = self._table
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"  # kept in memory only
         transaction = table.transaction()
+        # or values of a column that was removed meanwhile would be lost
+        is_as_known = AssertCurrentSchemaId(current_schema_id=table.metadata.current_schema_id)
+        transaction._apply((), (is_as_known,))
         if self._config.evolve and set(self._config.columns) - set(table.schema().column_names):
             with transaction.update_schema() as update:
                 update.union_by_name(schema_of(self._config.columns))
