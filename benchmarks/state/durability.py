@@ -5,8 +5,8 @@
 For each level `wallaroo run` counts events of 1,000 keys.  First one connection sends ``--events``
 at ``--rate`` a second, each with its number, and two threads note when its acknowledgement and when
 its result is here; then it sends ``--burst`` events at once, and the last acknowledgement and
-the last result end the time.  The level ``store`` is measured if a place for it is given; the client
-finds its server and credentials in the environment.
+the last result end the time.  The level ``store`` is measured if a place for it is given; its
+client finds server and credentials in the environment.
 
 Where it runs: a process that sends and receives; the application is `wallaroo run`.
 """

@@ -67,8 +67,8 @@ NEEDS_A_STORE = (
     "s3://BUCKET/PATH, or choose disk or memory."
 )
 NOT_OF_A_STORE = (
-    "A commit in an object store outlasts this machine, whatever its memory loses. Choose store, or "
-    "disk: then senders are answered once their input is on this machine's disk."
+    "A commit in an object store outlasts this machine, whatever its memory loses. Choose store, "
+    "or disk: then senders are answered once their input is on this machine's disk."
 )
 WEAKER_SOURCE = (
     "With memory, a source may have disk; in an object store, disk, too; otherwise the "
@@ -137,7 +137,7 @@ class RunOptions:
     """Per source and per sink; beyond it nothing more is read."""
     durability: Durability | DurabilityName | None = None
     """What an acknowledgement, a commit and output wait for: ``memory``, ``disk``, ``store``
-    (docs/storage.md).  None: ``disk`` with a folder, ``store`` with an object store."""
+    (docs/exactly-once.md).  None: ``disk`` with a folder, ``store`` with an object store."""
     source_durability: tuple[tuple[str, Durability | DurabilityName], ...] = ()
     """Sources whose input is kept at another level than the application's, by name."""
     retain_commits: int = 16

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import wallaroo
-from tests.unit.runtime.applications import ROOT, Numbers, text
+from tests.unit.runtime.applications import ROOT, Numbers
 from wallaroo.instrumentation.tuning import Pace, Tuning
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost

@@ -3,7 +3,7 @@
 Where it runs: driver.
 
 With the level ``memory`` nothing waits for the disk.  A thread syncs all files every second, and
-then notes the last commit from before: the floor.  The note is a file of its own, ``floor.<epoch>``,
+then notes the last commit from before: the floor.  The note is a file, ``floor.<epoch>`` by run,
 because a run that was taken over may still write its own one; the newest counts.
 
 The invariants:
