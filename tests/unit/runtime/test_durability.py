@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.runtime.applications import new_run
 from wallaroo.cli.run.arguments import _durability
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.durable.levels import Durability
-from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.errors import CheckpointError, PeerError, PipelineError
 from wallaroo.options import (
     NEEDS_A_CHECKPOINT,
     NEEDS_A_STORE,
@@ -227,6 +228,15 @@ def test_a_run_that_is_quicker_than_the_disk_waits_for_it(
         checkpoint.floor.allow(3 * AHEAD)
     monkeypatch.undo()
     checkpoint.release()
+
+
+@pytest.mark.parametrize("name", ["in", "Nope"])
+def test_a_level_for_a_source_that_keeps_its_own_input_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    run = new_run(tmp_path, checkpoint=tmp_path / "state", source_durability=((name, "disk"),))
+    with pytest.raises(PipelineError, match=f"'{name}' is no source whose input is stored here"):
+        run.start()
 
 
 def lost(folder: Path) -> Path:
