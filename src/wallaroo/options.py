@@ -151,7 +151,7 @@ class RunOptions:
     """Per source and per sink; beyond it nothing more is read."""
     durability: Durability | DurabilityName | None = None
     """What an acknowledgement, a commit and output wait for: ``memory``, ``disk``, ``store``
-    (docs/storage.md).  None: ``disk`` with a folder, ``store`` with an object store."""
+    (docs/exactly-once.md).  None: ``disk`` with a folder, ``store`` with an object store."""
     source_durability: tuple[tuple[str, Durability | DurabilityName], ...] = ()
     """Sources whose input is kept at another level than the application's, by name."""
     retain_commits: int = 16

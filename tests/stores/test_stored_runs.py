@@ -17,15 +17,19 @@ from tests.connectors.files.s3.server import SECRET
 from tests.stores.conftest import Place
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
 from tests.stores.stored_driver import application, expected, new_run
-from tests.unit.runtime.applications import ROOT, Numbers, line
+from tests.unit.runtime.applications import ROOT, Numbers, line, text
 from wallaroo.cli.doctor.command import examine_store
 from wallaroo.cli.main import main
+from wallaroo.cli.send.acknowledged import send_acknowledged
+from wallaroo.cli.send.sending import of_payloads
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.state.checkpoint import open_checkpoint
+from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.lease import LEASE
+from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.store.stored_checkpoint import cache_folder
 
 pytestmark = pytest.mark.s3
@@ -350,3 +354,27 @@ def test_a_missing_bucket_is_reported(tmp_path: Path, place: Place) -> None:
     assert run.wait(60)
 
     assert "s3://nowhere/app does not exist" in str(run.exception)
+
+
+def test_a_sender_is_acknowledged_once_its_input_is_processed_in_the_store(
+    tmp_path: Path, place: Place
+) -> None:
+    source = wallaroo.TCPSourceConfig("In", "127.0.0.1", 0, text)
+    sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", encoder=line)
+    stream = wallaroo.source("In", source).to_sink(sink)
+    options = RunOptions(checkpoint=place.url, status_address=None, ack_ports=(("In", 0),))
+    run = Run(wallaroo.build_application("acked", stream), options, InProcessHost())
+    run.start()
+    try:
+        port = run._spec.feeders.ack_addresses["In"][1]
+        payloads = of_payloads([b"%d" % number for number in range(50)])
+
+        send_acknowledged(("127.0.0.1", port), "numbers", payloads)
+
+        last = CommitLog(LocalStorage(str(run.root), is_durable=False)).last()
+        assert last is not None
+        assert last.offsets["In"][1] == 50
+    finally:
+        run.stop()
+        run.wait()
+    assert run.exception is None

@@ -23,6 +23,7 @@ from wallaroo.ingress.server import (
 class Source:
     is_changed: bool = False
     is_paused: bool = False
+    is_awaiting_commits: bool = False
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,7 @@ class Source:
         ((), SILENT_S),
         ((Source(), Source()), SILENT_S),
         ((Source(), Source(is_paused=True)), LOOK_S),
+        ((Source(), Source(is_awaiting_commits=True)), LOOK_S),
         ((Source(is_changed=True), Source(is_paused=True)), PUBLISH_S),
     ],
 )

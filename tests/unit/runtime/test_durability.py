@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.runtime.applications import new_run
 from wallaroo.cli.run.arguments import _durability
+from wallaroo.durable.commit_id import CommitId
 from wallaroo.durable.levels import Durability
+from wallaroo.errors import CheckpointError, PeerError, PipelineError
 from wallaroo.options import (
     NEEDS_A_CHECKPOINT,
     NEEDS_A_STORE,
@@ -20,6 +24,7 @@ from wallaroo.options import (
 )
 from wallaroo.spool import SpoolReader, SpoolWriter
 from wallaroo.state.checkpoint import open_checkpoint
+from wallaroo.state.log.floor import AHEAD, LOST, read_floor
 
 STORE = "s3://bucket/path"
 
@@ -102,6 +107,10 @@ if __name__ == "__main__":
         checkpoint.publish(commit)
         checkpoint.storage.publish(f"deltas/{batch}", b"delta")
         parent = commit.id
+        if checkpoint.floor is not None:
+            checkpoint.floor.note(batch)
+            if batch == 19 and len(sys.argv) > 3:
+                checkpoint.floor.sync()
     print(len(syncs) - before)
     if len(sys.argv) > 3:
         os.kill(os.getpid(), 9)
@@ -149,3 +158,103 @@ def test_what_a_killed_process_wrote_without_a_sync_is_all_there(tmp_path: Path)
     assert checkpoint.last.id == "c49"
     assert SpoolReader(root / "spool" / "in").head().position.events == 50
     checkpoint.release()
+
+
+OPEN = """
+import sys
+from pathlib import Path
+from wallaroo.state.checkpoint import open_checkpoint
+
+open_checkpoint(Path(sys.argv[1]), is_durable=True).release()
+"""
+
+
+@pytest.mark.parametrize(
+    "point", ["floor.spool", "floor.pending", "owner.line", "floor.sync", "floor.forget"]
+)
+def test_the_way_back_to_the_floor_may_be_interrupted_anywhere(tmp_path: Path, point: str) -> None:
+    """The note is changed as if another boot had written it: twenty commits are on disk."""
+    root = lost(tmp_path)
+    command = [sys.executable, "-c", OPEN, str(root)]
+    paths = {"PYTHONPATH": ":".join(sys.path)}
+    killed = subprocess.run(command, check=False, env={**paths, "WALLAROO_FAULT": f"{point}:1"})
+    assert killed.returncode == -9
+
+    checkpoint = open_checkpoint(root, is_durable=True)
+    SpoolWriter(root / "spool" / "in", is_durable=True, checkpoint=checkpoint.id).close()
+
+    assert checkpoint.last is not None
+    assert checkpoint.last.batch == 19 + AHEAD
+    assert checkpoint.commits.read(19).id == "c19"
+    assert checkpoint.commits.read(20).edit == LOST
+    history = checkpoint.history
+    assert all(history.contains(CommitId(checkpoint.id, batch, "?")) for batch in (3, 20, 49, 500))
+    assert not history.contains(CommitId(checkpoint.id, 19 + AHEAD + 1, "?"))
+    # all chunks are whole, so they stay, although the head did not
+    assert SpoolReader(root / "spool" / "in").head().position.events == 50
+    assert read_floor(root) is None
+    assert not list((root / "outbox" / "out" / "pending").iterdir())
+    checkpoint.release()
+
+
+def test_a_rollback_is_refused_before_the_checkpoint_is_whole(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="lost its machine before everything was on disk"):
+        open_checkpoint(lost(tmp_path), is_durable=True, up_to=10)
+
+
+def test_a_damaged_note_is_refused(tmp_path: Path) -> None:
+    root = lost(tmp_path)
+    (note,) = root.glob("floor.*")
+    note.write_text("{")
+    with pytest.raises(CheckpointError, match="is damaged, so it is unknown which commits"):
+        open_checkpoint(root, is_durable=True)
+
+
+def test_a_run_that_is_quicker_than_the_disk_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No commit is reported whose number is above the note's; the reason is in the error."""
+    checkpoint = open_checkpoint(tmp_path / "state", is_durable=True, sync_s=0.01)
+    assert checkpoint.floor is not None
+    checkpoint.floor.note(0)
+    checkpoint.floor.allow(AHEAD - 1)
+
+    def refuse() -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("wallaroo.state.log.floor.sync_everything", refuse)
+    checkpoint.floor.note(600)
+    with pytest.raises(PeerError, match=r"commits are not on disk, .* Input/output error"):
+        checkpoint.floor.allow(3 * AHEAD)
+    monkeypatch.undo()
+    checkpoint.release()
+
+
+@pytest.mark.parametrize("name", ["in", "Nope"])
+def test_a_level_for_a_source_that_keeps_its_own_input_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    run = new_run(tmp_path, checkpoint=tmp_path / "state", source_durability=((name, "disk"),))
+    with pytest.raises(PipelineError, match=f"'{name}' is no source whose input is stored here"):
+        run.start()
+
+
+def lost(folder: Path) -> Path:
+    """Return a checkpoint of fifty commits, of which a lost machine has synced twenty."""
+    program = folder / "counted.py"
+    program.write_text(COUNTED)
+    root = folder / "state"
+    subprocess.run(
+        [sys.executable, str(program), str(root), "memory", "die"],
+        check=False,
+        capture_output=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    (note,) = root.glob("floor.*")
+    stated = json.loads(note.read_text())
+    assert stated["batch"] == 19
+    note.write_text(json.dumps({**stated, "boot": "the one before"}))
+    pending = root / "outbox" / "out" / "pending"
+    pending.mkdir(parents=True)
+    (pending / f"{30:012d}.json").write_text("{}")
+    return root

@@ -6,14 +6,16 @@ It has the logs of the sources, and the processes that fill spools.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from wallaroo.durable.ownership import Ownership
+from wallaroo.errors import PipelineError, Problem
 from wallaroo.ingress.process import Feeding
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.tasks.replay import tuned
+from wallaroo.sources.interface import FedBy
 from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
 
 # for the processes of a run that was taken over: they ask twice a second, and have to publish
@@ -45,6 +47,7 @@ class RunSources:
         )
         self._feeders = spec.feeders
         self.logs = tuple(config.open_log(self._context) for config in self._configs)
+        self._require_fed(dict(options.source_durability))
         self._certificate = ""  # the range server's, for workers elsewhere
         self.addresses: dict[str, tuple[str, int]] = {}
 
@@ -93,10 +96,25 @@ class RunSources:
             ),
         )
 
+    def _require_fed(self, names: Iterable[str]) -> None:
+        """Raise PipelineError for a level of a source that is unknown, or keeps its own input."""
+        fed = self._fed_names()
+        if unknown := [name for name in names if name not in fed]:
+            listed = ", ".join(f"'{name}'" for name in fed) or "none"
+            raise PipelineError(
+                Problem(
+                    "--durability",
+                    "",
+                    f"'{unknown[0]}' is no source whose input is stored here.",
+                    f"Sources that are: {listed}. Kafka, files and other logs keep their own.",
+                )
+            )
+
     def _fed_names(self) -> list[str]:
         """Return the names of the sources whose input lies in a spool, parts of chains included."""
         sources = zip(self._configs, self.logs, strict=True)
-        return [part.name for config, log in sources for part in config.fed(log)]
+        fed = [part for config, log in sources for part in config.fed(log)]
+        return [part.name for part in fed if part.fed_by is not FedBy.ITSELF]
 
     def logs_of_workers(self) -> tuple[SourceLog, ...]:
         """Return tasks' logs by source; other hosts read by the range server."""
