@@ -13,6 +13,7 @@ Where it runs: a process that watches; the application and the saver are process
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import subprocess
 import sys
@@ -62,25 +63,29 @@ def _measure(run: Pair, args: argparse.Namespace, report: Report) -> None:
     load = _Load(run, args)
     load.start()
     times: list[float] = []
+    costs: list[float] = []
     meanwhile: list[float] = []
     time.sleep(METER_S)  # until the meter has forgotten what was loaded
     without = _watched(run, BEFORE_S)
     for number in range(args.saves):
         target = run.folder / f"saved{number}"
         began = time.monotonic()
+        used = _used()
         saver = _saver(run.folder / "checkpoint", target)
         seen = []
         while saver.poll() is None:
             seen += _watched(run, 1.0)
         times.append(time.monotonic() - began)
+        costs.append(_used() - used)
         if saver.returncode:
             raise BenchmarkError(f"the saver ended with {saver.returncode}")
         meanwhile += seen + _watched(run, METER_S)
         if damages := verify(target).damages:
             raise BenchmarkError(f"{target} is damaged: {damages}")
-        report.notes.append(f"{(target / 'savepoint.json').name}: {_size(target):,} bytes")
+        report.notes.append(f"{target.name}: {_size(target):,} bytes")
     load.end()
     report.add("savepoint", statistics.median(times), "s")
+    report.add("processor time of the saver", statistics.median(costs), "s")
     report.add("p99 without, median", statistics.median(without), "ms")
     report.add("p99 without, highest", max(without), "ms")
     report.add("p99 meanwhile, median", statistics.median(meanwhile), "ms")
@@ -91,6 +96,12 @@ def _measure(run: Pair, args: argparse.Namespace, report: Report) -> None:
 def _saver(checkpoint: Path, target: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "wallaroo", "state", "save", str(checkpoint), str(target)]
     return subprocess.Popen(command)
+
+
+def _used() -> float:
+    """Return the processor time of children that have ended: of savers."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _size(folder: Path) -> int:
