@@ -49,7 +49,7 @@ def main() -> int:
     loads.prepare()
     report = Report("take_over", settings_of(args))
     with loads.scratch(args.scratch) as folder:
-        pair = _Pair(folder, args)
+        pair = Pair(folder, args)
         try:
             pair.load(args.keys)
             times = [pair.kill() for _ in range(args.kills)]
@@ -75,27 +75,27 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class _Pair:
+class Pair:
     """A leader and its standby, one after the other."""
 
     def __init__(self, folder: Path, args: argparse.Namespace):
         self._args = args
-        self._folder = folder
+        self.folder = folder
         self._output = folder / "out.txt"
         self._port, self._acked = free_ports(2)
-        self._sent: list[bytes] = []
+        self.sent: list[bytes] = []
         self._all: list[subprocess.Popen[bytes]] = []
-        self._leader = self._start()
-        self._standby = self._leader if args.cold else self._start("--standby")
+        self.leader = self._start()
+        self._standby = self.leader if args.cold else self._start("--standby")
 
     def _start(self, *standby: str) -> subprocess.Popen[bytes]:
         status = free_ports(1)[0]
         command = [sys.executable, "-m", "wallaroo", "run", str(APPLICATION), "--no-live"]
         command += ["--master", self._args.master, "--host", self._args.host, *standby]
-        command += ["--checkpoint", str(self._folder / "checkpoint")]
+        command += ["--checkpoint", str(self.folder / "checkpoint")]
         command += ["--status", f"{loads.HOST}:{status}", "--acknowledged", f"Keys={self._acked}"]
         command += ["--in", f"Keys@{loads.HOST}:{self._port}", "--out", str(self._output)]
-        with open(self._folder / f"run-{len(self._all)}.log", "wb") as log:
+        with open(self.folder / f"run-{len(self._all)}.log", "wb") as log:
             run = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
@@ -106,19 +106,21 @@ class _Pair:
     def _size(self) -> int:
         return self._output.stat().st_size if self._output.exists() else 0
 
-    def _send(self, payloads: list[bytes], rate: float | None) -> None:
-        self._sent += payloads
-        stream = f"stream-{len(self._sent)}"
+    def send(self, payloads: list[bytes], rate: float | None) -> None:
+        """Send events until all are acknowledged."""
+        self.sent += payloads
+        stream = f"stream-{len(self.sent)}"
         messages = of_payloads(payloads)
         target = loads.HOST, self._acked
         send_acknowledged(target, stream, messages, rate=rate, connect_timeout_s=WAIT_S)
 
     def load(self, keys: int) -> None:
         """Let the leader have a state for each key, and the standby all of them."""
-        self._send([b"key%07d" % key for key in range(keys)], None)
-        self._wait(lambda: self._lines() >= len(self._sent), "all keys have a state")
+        self.send([b"key%07d" % key for key in range(keys)], None)
+        self.wait(lambda: self.lines() >= len(self.sent), "all keys have a state")
 
-    def _lines(self) -> int:
+    def lines(self) -> int:
+        """Return how many outputs have left."""
         if not self._output.exists():
             return 0
         with open(self._output, "rb") as file:
@@ -127,44 +129,45 @@ class _Pair:
     def kill(self) -> float:
         """Kill the leader under load; return the seconds until the standby's first output."""
         if not self._args.cold:
-            self._wait(self._is_ready, "the standby is ready")
+            self.wait(self._is_ready, "the standby is ready")
         count = int(self._args.rate * (BEFORE_S + AFTER_S))
         step = max(1, self._args.keys // count)
         payloads = [b"key%07d" % (number * step % self._args.keys) for number in range(count)]
-        sending = threading.Thread(target=self._send, args=(payloads, self._args.rate))
+        sending = threading.Thread(target=self.send, args=(payloads, self._args.rate))
         sending.start()
         time.sleep(BEFORE_S)
-        os.kill(self._leader.pid, signal.SIGSTOP if self._args.hung else signal.SIGKILL)
+        os.kill(self.leader.pid, signal.SIGSTOP if self._args.hung else signal.SIGKILL)
         began = time.monotonic()
         if not self._args.hung:
-            self._leader.wait()
+            self.leader.wait()
         if self._args.cold:
             self._standby = self._start()
         time.sleep(0.3)  # what the leader had sent is there
         size = self._size()
-        self._wait(lambda: self._size() > size, "new output")
+        self.wait(lambda: self._size() > size, "new output")
         seconds = time.monotonic() - began
         sending.join()
-        self._wait(lambda: self._lines() >= len(self._sent), "all output")
+        self.wait(lambda: self.lines() >= len(self.sent), "all output")
         self._bury()
         return seconds
 
     def _bury(self) -> None:
         """See the former leader end; the standby leads, and gets one of its own."""
         if self._args.hung:
-            os.kill(self._leader.pid, signal.SIGCONT)
-            if self._leader.wait(WAIT_S) != EXIT_TAKEN_OVER:
-                raise BenchmarkError(f"the former leader ended with {self._leader.returncode}")
-        self._leader.wait(WAIT_S)
-        self._leader = self._standby
+            os.kill(self.leader.pid, signal.SIGCONT)
+            if self.leader.wait(WAIT_S) != EXIT_TAKEN_OVER:
+                raise BenchmarkError(f"the former leader ended with {self.leader.returncode}")
+        self.leader.wait(WAIT_S)
+        self.leader = self._standby
         if not self._args.cold:
             self._standby = self._start("--standby")
 
     def _is_ready(self) -> bool:
-        standby = self._status(self._standby).get("standby")
+        standby = self.status(self._standby).get("standby")
         return bool(standby and standby["ready_batch"] >= standby["last_batch"] >= 0)
 
-    def _status(self, run: subprocess.Popen[bytes]) -> dict[str, Any]:
+    def status(self, run: subprocess.Popen[bytes]) -> dict[str, Any]:
+        """Return a run's status; empty if it does not answer."""
         url = f"http://{loads.HOST}:{vars(run)['status_port']}/status"
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:
@@ -172,17 +175,18 @@ class _Pair:
         except (OSError, urllib.error.URLError):
             return {}
 
-    def _wait(self, is_so: Callable[[], bool], what: str) -> None:
+    def wait(self, is_so: Callable[[], bool], what: str) -> None:
+        """Wait until something is so; raise BenchmarkError if it takes too long."""
         until = time.monotonic() + WAIT_S
         while not is_so():
             if time.monotonic() > until:
-                logs = "\n".join(path.read_text()[-2000:] for path in self._folder.glob("*.log"))
+                logs = "\n".join(path.read_text()[-2000:] for path in self.folder.glob("*.log"))
                 raise BenchmarkError(f"not within {WAIT_S:.0f} s: {what}\n{logs}")
             time.sleep(LOOK_S)
 
     def require_exact(self) -> None:
         """Raise unless each event left once, with the count of its key."""
-        counts = Counter(self._sent)
+        counts = Counter(self.sent)
         left = Counter(self._output.read_bytes().splitlines())
         wanted = Counter(
             b"%b %d" % (key, number)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.savepoints.test_saving import grow, lines, quiet, run_to_end
+import wallaroo
+from tests.savepoints.test_accepted_input import GENERATED, SLOWLY, copying
+from tests.savepoints.test_saving import grow, lines, quiet, read_upto, run_to_end
 from tests.stores.conftest import Place
 from tests.stores.stored_driver import KEYS, expected
+from tests.unit.runtime.applications import Numbers, until
 from wallaroo.checkpoints.savepoints.saving import save
 from wallaroo.cli.main import main
 from wallaroo.errors import CheckpointError
@@ -44,6 +50,41 @@ def test_a_checkpoint_moves_between_all_storages(
     assert lines(tmp_path) == expected(3 * EVENTS)
     rest = sorted(f"{each} {each // KEYS + 1}" for each in range(EVENTS, 3 * EVENTS))
     assert lines(tmp_path, "fork.txt") == rest
+
+
+@pytest.mark.parametrize("point", ["store.fence:1", "store.append:1", "store.appended:1"])
+def test_a_start_into_a_store_that_is_killed_is_begun_again(
+    tmp_path: Path, place: Place, point: str
+) -> None:
+    """With input that waits in a spool."""
+    source = wallaroo.GenSourceConfig("in", Numbers(GENERATED))
+    run = copying(source, tmp_path, "out.txt", checkpoint=tmp_path / "state", tuning=SLOWLY)
+    until((tmp_path / "out.txt").exists)
+    save(str(tmp_path / "state"), str(tmp_path / "saved"), quiet)
+    assert run.wait(120)
+    kill = f"import os; os.environ['WALLAROO_FAULT'] = '{point}'; "
+    begin = (
+        "from tests.savepoints.test_places import begun_in_a_store as begin; "
+        f"begin({str(tmp_path)!r}, {place.url!r})"
+    )
+    killed = subprocess.run([sys.executable, "-c", kill + begin], check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+
+    begun_in_a_store(str(tmp_path), place.url)
+
+    after = read_upto(tmp_path / "saved")
+    assert after < GENERATED
+    rest = [str(number) for number in range(after, GENERATED)]
+    assert (tmp_path / "fork.txt").read_text().splitlines() == rest
+
+
+def begun_in_a_store(folder: str, url: str) -> None:
+    """Fork the application of the test above, with a checkpoint in a store; run to the end."""
+    source = wallaroo.GenSourceConfig("in", Numbers(GENERATED))
+    saved = {"from_savepoint": Path(folder, "saved"), "is_fork": True}
+    fork = copying(source, Path(folder), "fork.txt", checkpoint=url, **saved)
+    assert fork.wait(120)
+    assert fork.exception is None, fork.exception
 
 
 def test_a_machine_without_the_cache_saves_from_the_store(

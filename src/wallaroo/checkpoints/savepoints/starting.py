@@ -80,6 +80,7 @@ def begin_from(
         make_private(root, is_durable=True)
         with _locked(root):
             if _has_begun(root, url, place):
+                shutil.rmtree(root / COPY, ignore_errors=True)
                 return ""
             return _begun(root, url, place, plan, is_fork, allow_incompatible)
     except OSError as error:
@@ -139,14 +140,15 @@ def _begun(
     _clear(root, url)
     manifest = fetch(place, copy)
     if is_fork:
-        _require_sources(copy, plan)
+        require_sources(copy, plan)
     require_compatible(copy, plan, allow_incompatible, name=f"savepoint {place}")
     fork = _forked(copy) if is_fork else ""
     note = json.dumps({"savepoint": place, "fork": fork}).encode()
     write_whole(copy / ORIGIN, note, is_durable=True, points="savepoint")
     if url:
-        _begin_log(copy, url)
-        _moved(copy, root, (SPOOL,))
+        identity = read_identity(copy)
+        _moved(copy, root, (SPOOL, FORMAT))  # the rest of the cache is read from the store
+        _begin_log(copy, url, identity)
     else:
         _moved(copy, root, (*FOLDERS, PLAN, ORIGIN, FORMAT))
     shutil.rmtree(copy)
@@ -178,11 +180,11 @@ def _moved(copy: Path, root: Path, names: tuple[str, ...]) -> None:
             sync_folder(root)
 
 
-def _begin_log(copy: Path, url: str) -> None:
+def _begin_log(copy: Path, url: str, identity: str) -> None:
     """Store a copy as the beginning of a log in an object store."""
     stored = StoredCheckpoint(StoreLog(CloudObjects(url), owner_words()), copy)
     stored.look()
-    stored.begin(read_identity(copy), _commits(copy))
+    stored.begin(identity, _commits(copy))
 
 
 def _commits(copy: Path) -> list[Commit]:
@@ -190,7 +192,7 @@ def _commits(copy: Path) -> list[Commit]:
     return [log.read(batch) for batch in log.batches()]
 
 
-def _require_sources(copy: Path, plan: Plan) -> None:
+def require_sources(copy: Path, plan: Plan) -> None:
     """Raise CheckpointError for sources of the original's that only one application may read."""
     try:
         before = json.loads(read_plan(copy))["sources"]
