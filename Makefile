@@ -32,6 +32,7 @@ demo:  ## Run Market Spread live for a minute and check every output (DEMO=--for
 
 bench: setup-tests  ## Measure the figures of benchmarks/README.md on this machine
 	@scripts/setup-test-servers kafka
+	@scripts/setup-test-servers s3
 	@scripts/setup-peers
 	@$(PYTHON) -m benchmarks $(BENCH)
 
