@@ -304,7 +304,7 @@ def test_a_batch_waits_for_its_cadence(tmp_path: Path, log: Growing) -> None:
 def test_a_commit_under_way_is_waited_for_before_input_is(
     tmp_path: Path, log: Growing, target_s: float
 ) -> None:
-    """What sources are told, and what is deleted, does not wait for the next batch."""
+    """What sources learn of it, and what is deleted, does not wait for the next batch."""
     paced = Trigger(target_s=target_s)
     paced.open(tmp_path / "wake")
     paced.admit(Admission(events_max=20, is_held=False))
