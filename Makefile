@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests test long check demo bench faults partitions simulate owners standby endpoints scaling docs clean
+.PHONY: help setup setup-tests test long check demo bench faults partitions simulate owners standby stores endpoints scaling docs clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,7 @@ demo:  ## Run Market Spread live for a minute and check every output (DEMO=--for
 
 bench: setup-tests  ## Measure the figures of benchmarks/README.md on this machine
 	@scripts/setup-test-servers kafka
+	@scripts/setup-test-servers s3
 	@scripts/setup-peers
 	@$(PYTHON) -m benchmarks $(BENCH)
 
@@ -54,6 +55,10 @@ owners: setup-tests  ## Start two drivers at once, 500 times; stop one, take ove
 standby: setup-tests  ## Kill, or stop and continue, a driver while two others stand by, 50 times on each kind of commits (STANDBY="--stood-by 5")
 	@PYTHONPATH=src $(PYTHON) -m tests.faults.owners --started 0 --stopped 0 --host resident $(or $(STANDBY),--stood-by 50)
 	@PYTHONPATH=src $(PYTHON) -m tests.faults.owners --started 0 --stopped 0 --host micro-batch $(or $(STANDBY),--stood-by 50)
+
+stores: setup-tests  ## The checkpoint in an S3 server: kill drivers behind a bad network 300 times, start two at once 500 times, stop one 50 times (STORES="--killed 20")
+	@PYTHONPATH=src $(PYTHON) -m tests.stores.campaign $(or $(STORES),--killed 300)
+	@$(if $(STORES),,PYTHONPATH=src $(PYTHON) -m tests.stores.campaign --started 500 --stopped 50)
 
 endpoints: setup-tests  ## Kill an application and the systems at its ends, read what came out (ENDS="--faults 100")
 	@PYTHONPATH=src $(PYTHON) -m tests.endpoints $(or $(ENDS),--faults 100)

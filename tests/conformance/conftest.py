@@ -1,5 +1,6 @@
 """Runners for the suite: in this process with one undisturbed batch, in this process in pieces, on
-Spark, and on Spark with resident tasks, which are the default on one machine.
+Spark, and on Spark with resident tasks, which are the default on one machine; the last two also
+with their checkpoint in an object store.
 
 The micro-batch host runs what may depend on Spark, and resident tasks a sample; with
 ``WALLAROO_ALL_RUNNERS=1`` in the environment (`make long`) all runners run all of it.
@@ -8,12 +9,15 @@ The micro-batch host runs what may depend on Spark, and resident tasks a sample;
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance.runners import LocalRunner, SparkRunner
+from tests.connectors.files.s3.server import KEY, SECRET, running_s3
 from wallaroo.instrumentation.tuning import Pace, Tuning
 
 
@@ -24,7 +28,34 @@ def spark_runner(spark_session: Any) -> SparkRunner:
     return SparkRunner(spark_session, tuning=Tuning(pace, mark_bytes=128))
 
 
+@pytest.fixture(scope="session")
+def store_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of an S3 server with a bucket."""
+    folder = tmp_path_factory.mktemp("conformance-s3")
+    (folder / "data" / "bucket").mkdir(parents=True)
+    with running_s3(folder) as server:
+        yield server.port
+
+
+@pytest.fixture
+def store(store_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A URL below which checkpoints may be."""
+    variables = {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store_port}",
+        "WALLAROO_CACHE": str(tmp_path / "cache"),
+    }
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    return "s3://bucket"
+
+
 RESIDENT = "spark, resident"
+STORED = "spark, stored"
+RESIDENT_STORED = "spark, resident, stored"
 # what steps do in the engine, which knows no host, and tests that differ in nothing else from one
 # that Spark runs
 SAME_ON_SPARK = (
@@ -80,6 +111,10 @@ SAMPLE = (
 )
 
 
+# of it, with an object store
+STORED_SAMPLE = ("state survives batches", "windows added up before the shuffle")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not in the sample."""
     if os.environ.get("WALLAROO_ALL_RUNNERS"):
@@ -90,6 +125,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_sampled(name: str) -> bool:
+    if "stored" in name and not any(part in name for part in STORED_SAMPLE):
+        return False
     if RESIDENT in name and not any(part in name for part in SAMPLE):
         return False
     is_same = any(part in name for part in SAME_ON_SPARK)
@@ -102,6 +139,8 @@ def _is_sampled(name: str) -> bool:
         "in pieces",
         pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.java]),
         pytest.param(RESIDENT, marks=[pytest.mark.spark, pytest.mark.java]),
+        pytest.param(STORED, marks=[pytest.mark.spark, pytest.mark.java, pytest.mark.s3]),
+        pytest.param(RESIDENT_STORED, marks=[pytest.mark.spark, pytest.mark.java, pytest.mark.s3]),
     ]
 )
 def runner(request: pytest.FixtureRequest) -> Any:
@@ -110,4 +149,8 @@ def runner(request: pytest.FixtureRequest) -> Any:
         return request.getfixturevalue("spark_runner")
     if request.param == RESIDENT:
         return replace(request.getfixturevalue("spark_runner"), host="resident")
+    if request.param in (STORED, RESIDENT_STORED):
+        place = request.getfixturevalue("store")
+        host = "resident" if request.param == RESIDENT_STORED else "micro-batch"
+        return replace(request.getfixturevalue("spark_runner"), host=host, place=place)
     return LocalRunner(1, 1) if request.param == "one batch" else LocalRunner(5, 3)

@@ -46,6 +46,7 @@ class SparkRunner:
     session: Any
     host: HostName = "micro-batch"
     tuning: Tuning = DEFAULT
+    place: str = ""  # a URL below which each run has a checkpoint; none if empty
 
     def __call__(
         self,
@@ -67,6 +68,7 @@ class SparkRunner:
                 module_paths=(REPOSITORY,),
                 host=self.host,
                 tuning=self.tuning,
+                checkpoint=f"{self.place}/{folder.name}" if self.place else None,
             )
             if not handle.wait(RUN_S_MAX):
                 handle.stop()

@@ -122,6 +122,26 @@ def test_a_conflict_without_an_object_is_tried_again() -> None:
     assert sorted(model.objects) == ["log/00000000000000000000", "log/00000000000000000001"]
 
 
+def test_a_probe_is_not_misled_by_a_conflict_without_an_object() -> None:
+    """The second creation succeeds then, which is what a store does that ignores conditions."""
+    model = Model()
+    objects = ModelObjects(model)
+    create = objects.create
+    refused = [TakenKeyError("409")]
+
+    def conflict(key: str, content: bytes) -> None:
+        if refused:
+            raise refused.pop()
+        create(key, content)
+
+    vars(objects)["create"] = conflict
+
+    StoreLog(objects, sleep=lambda seconds: None).probe()
+
+    assert not refused
+    assert not model.objects
+
+
 def test_a_lost_answer_is_read_back() -> None:
     """The object is ours by its identity."""
     model = Model()

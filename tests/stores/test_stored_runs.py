@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -22,7 +23,7 @@ from wallaroo.cli.doctor.command import examine_store
 from wallaroo.cli.main import main
 from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import of_payloads
-from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.errors import CheckpointError, PeerError, TakenOverError, WallarooError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
@@ -30,7 +31,7 @@ from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.lease import LEASE
 from wallaroo.state.log.storage import LocalStorage
-from wallaroo.state.store.stored_checkpoint import cache_folder
+from wallaroo.state.store.stored_checkpoint import StoredCheckpoint, cache_folder
 
 pytestmark = pytest.mark.s3
 EVENTS = 1200
@@ -175,6 +176,34 @@ def test_a_run_that_was_taken_over_commits_nothing(tmp_path: Path, place: Place)
     said, _ = first.communicate(timeout=120)
     assert first.returncode == 4
     assert f"checkpoint {place.url} was taken over by epoch 2, process {second.pid} on " in said
+    assert output(tmp_path) == expected(file.events)
+
+
+def test_a_run_that_was_held_up_in_a_sink_does_not_set_its_file_back(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit counts, another machine writes on, and nothing on its own disk shows that."""
+    file = Input(tmp_path)
+    file.grow()
+    codes: list[int] = []
+    syncs: list[str] = []
+
+    def hold_up(name: str) -> None:
+        syncs.append(name)
+        if syncs.count("file.fsync") == 3 and not codes:
+            codes.append(started(tmp_path, place, "b", "--take-over").wait(120))
+
+    monkeypatch.setattr("wallaroo.connectors.file.single_file.fault_point", hold_up)
+    # a process that is stopped does not ask now and then
+    monkeypatch.setattr(StoredCheckpoint, "require", lambda stored: None)
+
+    error = run_to_end(tmp_path, place)
+
+    assert codes == [0]
+    assert isinstance(error, TakenOverError)
+    assert output(tmp_path) == expected(file.events)
+    file.grow()
+    assert started(tmp_path, place, "b").wait(120) == 0
     assert output(tmp_path) == expected(file.events)
 
 
@@ -378,3 +407,15 @@ def test_a_sender_is_acknowledged_once_its_input_is_processed_in_the_store(
         run.stop()
         run.wait()
     assert run.exception is None
+
+
+def test_the_campaign_s_drivers_contend(tmp_path: Path) -> None:
+    """One round with a folder, and one with a store."""
+    figures = tmp_path / "figures.jsonl"
+    for options in (["--folder", "--started", "1"], ["--stopped", "1", "--seconds", "0"]):
+        command = [sys.executable, "-m", "tests.stores.campaign", *options, "--json", str(figures)]
+        subprocess.run(command, check=True, timeout=240)
+
+    folder, store = map(json.loads, figures.read_text().splitlines())
+    assert sum(folder["two started"].values()) == 1
+    assert store["stopped"] == {"ended with 4": 1}

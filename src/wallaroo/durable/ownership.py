@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,18 @@ class Ownership:
         """Undo ``to_text``."""
         inode, _, path = text.partition(":")
         return Ownership(path, int(inode)) if path else UNOWNED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedOwnership(Ownership):
+    """The claim of a run that another machine may take over, which does not see this folder."""
+
+    ask: Callable[[], None]
+
+    def require(self) -> None:
+        """Raise TakenOverError if another run owns the checkpoint, here or elsewhere."""
+        Ownership.require(self)
+        self.ask()
 
 
 UNOWNED = Ownership()

@@ -44,7 +44,7 @@ from typing import IO
 from wallaroo.durable.commit_id import NO_BATCH, CommitHistory
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
-from wallaroo.durable.ownership import Ownership
+from wallaroo.durable.ownership import AskedOwnership, Ownership
 from wallaroo.durable.whole_file import sync_folder
 from wallaroo.errors import CheckpointError, InUseError, PeerError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
@@ -136,6 +136,21 @@ class Checkpoint:
     def owner(self) -> Ownership:
         """Return what to ask before a commit is reported, and before deleting."""
         return self.claim.ownership
+
+    @property
+    def owner_of_output(self) -> Ownership:
+        """Return what sinks ask before they write: a store, too, as another machine may own it.
+
+        No clock decides how long an answer counts: a machine may stand still without noticing.
+        """
+        if self.stored is None:
+            return self.owner
+        return AskedOwnership(self.owner.path, self.owner.inode, ask=self._ask)
+
+    def _ask(self) -> None:
+        assert self.stored is not None
+        with self._conceding():
+            self.stored.ask()
 
     @property
     def history(self) -> CommitHistory:

@@ -156,6 +156,16 @@ class Waiting:
         self.setup = SimpleNamespace(logs_by_name={"in": log}, plan=SimpleNamespace(has_time=False))
         self.ends = {"in": Position(0, 0)}
         self.is_due = False
+        self.answer_s = 0.0
+        self.under_way = 0  # commits
+        self.settled = threading.Event()
+
+    def settle(self, seconds: float | None = None) -> bool:
+        if not self.under_way:
+            return False
+        self.under_way -= 1
+        self.settled.set()
+        return True
 
 
 @pytest.fixture
@@ -286,6 +296,44 @@ def test_a_batch_waits_for_its_cadence(tmp_path: Path, log: Growing) -> None:
 
     assert (first, second) == ({"in": Position(0, 1)}, {"in": Position(0, 2)})
     assert second_s - first_s > 0.1
+    paced.end()
+    paced.close()
+
+
+@pytest.mark.parametrize("target_s", [0.0, 3_600.0], ids=["idle", "held back by the cadence"])
+def test_a_commit_under_way_is_waited_for_before_input_is(
+    tmp_path: Path, log: Growing, target_s: float
+) -> None:
+    """What sources learn of it, and what is deleted, does not wait for the next batch."""
+    paced = Trigger(target_s=target_s)
+    paced.open(tmp_path / "wake")
+    paced.admit(Admission(events_max=20, is_held=False))
+    batches: Any = Waiting(log)
+    log.events = 1
+    batches.ends = paced.next(batches)
+    batches.under_way = 1
+
+    waiting = next_of(paced, batches)
+
+    assert batches.settled.wait(FOREVER_S)
+    paced.end()
+    assert waiting.result(FOREVER_S) is None
+    paced.close()
+
+
+def test_the_time_of_an_answer_is_taken_off_the_cadence(tmp_path: Path, log: Growing) -> None:
+    """An event's results leave with the answer to its commit."""
+    paced = Trigger(target_s=3_600.0)
+    paced.open(tmp_path / "wake")
+    paced.admit(Admission(events_max=20, is_held=False))
+    batches: Any = Waiting(log)
+    batches.answer_s = 3_600.0
+    log.events = 1
+    batches.ends = paced.next(batches)
+    log.events = 2
+
+    assert next_of(paced, batches).result(FOREVER_S) == {"in": Position(0, 2)}
+
     paced.end()
     paced.close()
 

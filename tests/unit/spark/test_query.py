@@ -51,7 +51,8 @@ def batches() -> Any:
         backlog=lambda position: 1 - position.events,
         advance=lambda start, events_max: Position(0, 1),
     )
-    made: Any = MagicMock(ends={"in": Position(0, 0)}, is_due=False)
+    made: Any = MagicMock(ends={"in": Position(0, 0)}, is_due=False, answer_s=0.0)
+    made.settle.return_value = False
     made.setup.logs_by_name = {"in": log}
     made.setup.plan.has_time = False
     made.run.side_effect = lambda ends: setattr(made, "ends", ends)

@@ -185,6 +185,7 @@ class SingleFileCommitter(FileCommitter):
         size = os.fstat(descriptor).st_size
         if size != length and not self._is_unfinished:
             os.close(descriptor)
+            self._owner.require()  # it may be the run that took over
             raise self._changed(f"it has {size} bytes instead of {length}")
         self._is_unfinished = True
         if size != length:  # else there is nothing to cut, and another run may write there

@@ -63,7 +63,9 @@ class Published:
 
 def history_of(checkpoint: Checkpoint, sink: str) -> CommitHistory:
     """Return the commits that ``checkpoint`` retains, as one sink sees them."""
-    return replace(checkpoint.commits.history(checkpoint.id, sink), owner=checkpoint.owner)
+    return replace(
+        checkpoint.commits.history(checkpoint.id, sink), owner=checkpoint.owner_of_output
+    )
 
 
 def _begun(work: Callable[[], None]) -> Future[None]:

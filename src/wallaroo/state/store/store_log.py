@@ -167,7 +167,12 @@ class StoreLog:
                 return True
             return False
 
-        self._asked(is_created)
+        def create() -> None:
+            is_created()
+            if self._objects.get(key) is None:
+                raise NoAnswerError("a conflict with an object that is not there")
+
+        self._asked(create)
         try:
             for is_carried_out in (is_created, lambda: self._objects.replace_stale(key, b"")):
                 if self._asked(is_carried_out):

@@ -262,7 +262,7 @@ class StoredCheckpoint:
                 stored = self._log.file(file.name)
                 # one that took over deletes what it no longer needs
                 if stored is None and self._log.is_fenced:
-                    self._require()
+                    self.ask()
                 yield file.name, checked(file, stored)
 
     def segment(self) -> bytes:
@@ -303,13 +303,16 @@ class StoredCheckpoint:
         """Raise TakenOverError if another run owns the log; asked now and then."""
         if time.monotonic() - self._asked_s < self._owner_check_s:
             return
-        self._require()
+        self.ask()
 
-    def _require(self) -> None:
+    def ask(self) -> None:
+        """Raise TakenOverError if another run owns the log."""
         self._asked_s = time.monotonic()
-        other = self._log.read(self._log.last.number + 1)
-        if other is not None and other.head.run != self._log.run:
-            raise self._log.taken_over(other)
+        number = self._log.last.number + 1
+        while (other := self._log.read(number)) is not None:
+            if other.head.run != self._log.run:
+                raise self._log.taken_over(other)
+            number += 1  # the answer to it is on its way
 
     def close(self) -> None:
         """Note in the log that this run has ended in order, if it owns it still.
