@@ -62,7 +62,7 @@ def serve(endpoint: DriverEndpoint, index: int) -> None:
                 welcome: Welcome = pickle.loads(receive(driver))
                 listener.secure(welcome.pem)
                 mesh = Mesh(connected_tasks(welcome, index, listener))
-            task = ResidentTask(index, welcome.job, mesh)
+            task = ResidentTask(index, replace(welcome.job, keeps_own=True), mesh)
             try:
                 _serve(driver, task)
             finally:
@@ -116,7 +116,7 @@ class ResidentTask:
 
     def __init__(self, index: int, common: BatchJob, mesh: Mesh):
         self._index = index
-        self._common = replace(common, keeps_own=True)
+        self._common = common
         self._mesh = mesh
         self._state: ResidentState | None = None
         self._caught_up = CatchUp()
