@@ -50,7 +50,7 @@ from benchmarks.lib.batch_log import PHASES, Seen, batches_of, observed
 from benchmarks.lib.clusters import cluster_of, cpu_s, driver_pids, executor_pids
 from benchmarks.lib.machine import Report, median, options, settings_of
 from wallaroo.engine.blocks.keys import groups_of_task
-from wallaroo.engine.report import TaskReport, mixed_attempts
+from wallaroo.engine.report import TaskReport, attempts_digest, mixed_attempts
 from wallaroo.spark.local_cluster import LocalCluster
 from wallaroo.state.log.commits import (
     Commit,
@@ -272,7 +272,7 @@ def _report(level: int, task: int, tasks: int, key_groups: int) -> TaskReport:
         level,
         task,
         f"{level}.{task:010d}",
-        consumed,
+        attempts_digest(consumed),
         {0: 1000},
         {0: {1: 1000}},
         delta=delta,

@@ -15,7 +15,7 @@ import pytest
 from tests.verification.applications import word_count
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.commit_id import CommitHistory, CommitId
-from wallaroo.engine.report import TaskReport
+from wallaroo.engine.report import TaskReport, attempts_digest
 from wallaroo.errors import InternalError, UserCodeError
 from wallaroo.runtime.batch.commit_protocol import MIXED_RETRIES, BatchProtocol
 from wallaroo.runtime.batch.housekeeping import Housekeeping
@@ -70,14 +70,18 @@ def scene(tmp_path: Path) -> Scene:
     )
 
 
+def consumer(task: int, read: dict[int, str], token: Any) -> TaskReport:
+    """A consumer that read these attempts of producers."""
+    return TaskReport(1, task, f"c{task}", attempts_digest(read), tokens={0: token})
+
+
 def reports(made: str, read: dict[int, str], token: str = "t") -> list[TaskReport]:
     """Two producers and two consumers; producer 0 ran as ``made`` last, consumer n read attempt
     ``read[n]`` of it.
     """
     producers = [TaskReport(0, 0, made), TaskReport(0, 1, "other")]
     return producers + [
-        TaskReport(1, task, f"c{task}", {0: read[task], 1: "other"}, tokens={0: f"{token}{task}"})
-        for task in (0, 1)
+        consumer(task, {0: read[task], 1: "other"}, f"{token}{task}") for task in (0, 1)
     ]
 
 
@@ -120,7 +124,7 @@ def test_a_task_error_drops_what_the_others_staged_and_is_raised(scene: Scene) -
             1,
             2,
             "c2",
-            {0: "a", 1: "other"},
+            attempts_digest({0: "a", 1: "other"}),
             error=UserCodeError("count", "x.py:1", "'w'", "boom", ""),
         ),
     ]
@@ -148,8 +152,7 @@ def test_code_that_is_not_deterministic_never_shows_halves_of_two_attempts(scene
         read = {0: chance.choice("ab"), 1: "b"}
         made = [TaskReport(0, 0, "b")]
         return made + [
-            TaskReport(1, task, f"c{task}", {0: read[task]}, tokens={0: attempts[read[task]][task]})
-            for task in (0, 1)
+            consumer(task, {0: read[task]}, attempts[read[task]][task]) for task in (0, 1)
         ]
 
     for batch in range(20):

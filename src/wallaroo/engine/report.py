@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +21,8 @@ class TaskReport:
     level: int
     task: int
     attempt: str
-    # producer of the level before -> the attempt whose blocks were read
-    consumed: dict[int, str] = field(default_factory=dict)
+    # ``attempts_digest`` of the producers of the level before whose blocks were read
+    consumed: str = ""
     events: dict[int, int] = field(default_factory=dict)  # source -> frames read
     # source -> receipt (unix ms) -> frames
     receipts: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -43,11 +44,23 @@ class TaskReport:
     stage_events: dict[int, int] = field(default_factory=dict)  # stage -> events that entered it
     # (stage, stage after the shuffle) -> events
     edges: dict[tuple[int, int], int] = field(default_factory=dict)
-    # the same -> bytes, as they were packed
+    # the same -> bytes, as they were packed; what stays in its task is not
     edge_bytes: dict[tuple[int, int], int] = field(default_factory=dict)
     stage_samples: tuple[StageSample, ...] = ()
     # for the key groups in ``snapshots``: key group -> name in the step table -> entries, bytes
     group_sizes: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+
+
+def attempts_digest(attempts: Mapping[int, str]) -> str:
+    """Return a digest of producers and their attempts, of one length for any number of them.
+
+    Each task reads every producer, so that reports with the attempts themselves would grow with the
+    square of the tasks.
+    """
+    if not attempts:
+        return ""
+    stated = "".join(f"{producer} {attempts[producer]}\n" for producer in sorted(attempts))
+    return hashlib.blake2b(stated.encode(), digest_size=16).hexdigest()
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:
@@ -56,19 +69,14 @@ def mixed_attempts(reports: list[TaskReport]) -> str:
     The attempt to read is the one that was reported, which counts.  The commit must refuse a batch
     with such an error.
     """
-    made: dict[int, dict[int, str]] = {}
+    attempts: dict[int, dict[int, str]] = {}
     for report in reports:
-        made.setdefault(report.level, {})[report.task] = report.attempt
+        attempts.setdefault(report.level, {})[report.task] = report.attempt
+    counting = {level + 1: attempts_digest(of_level) for level, of_level in attempts.items()}
     for report in reports:
-        counts = made.get(report.level - 1, {})
-        if report.consumed == counts:
-            continue
-        for producer in sorted(counts.keys() - report.consumed.keys()):
-            return f"task {report.task} of level {report.level} has not read producer {producer}"
-        for producer, attempt in report.consumed.items():
-            if counts.get(producer) != attempt:
-                return (
-                    f"task {report.task} of level {report.level} read attempt {attempt} of "
-                    f"producer {producer}"
-                )
+        if report.consumed != counting.get(report.level, ""):
+            return (
+                f"task {report.task} of level {report.level} has not read exactly the reported "
+                f"attempts of the {len(attempts.get(report.level - 1, {}))} tasks before it"
+            )
     return ""

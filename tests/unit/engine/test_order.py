@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from wallaroo.engine.blocks.blocks import Block, in_order
-from wallaroo.engine.report import TaskReport, mixed_attempts
+from wallaroo.engine.report import TaskReport, attempts_digest, mixed_attempts
 
 
 def block(origin: int, producer: int, sequence: int, receipt_ms: int, stage: int = 9) -> Block:
@@ -62,9 +62,8 @@ def test_blocks_of_different_stages_keep_their_producers_order() -> None:
 
 
 def report(level: int, task: int, attempt: str, **consumed: str) -> TaskReport:
-    return TaskReport(
-        level, task, attempt, {int(producer[1:]): made for producer, made in consumed.items()}
-    )
+    read = {int(producer[1:]): made for producer, made in consumed.items()}
+    return TaskReport(level, task, attempt, attempts_digest(read))
 
 
 PRODUCERS = [report(0, 0, "a"), report(0, 1, "b")]
@@ -83,22 +82,22 @@ def test_tasks_that_read_the_same_attempts_fit_together() -> None:
     [
         (
             [report(1, 0, "c", p0="a", p1="b"), report(1, 1, "d", p0="a", p1="old")],
-            "task 1 of level 1 read attempt old of producer 1",
+            "task 1 of level 1",
         ),
-        ([report(1, 0, "c", p0="old", p1="b")], "task 0 of level 1 read attempt old of producer 0"),
+        ([report(1, 0, "c", p0="old", p1="b")], "task 0 of level 1"),
         (
             [report(1, 0, "c", p0="a", p1="b", p2="x")],
-            "task 0 of level 1 read attempt x of producer 2",
+            "task 0 of level 1",
         ),
         (
             [report(1, 0, "c", p0="a", p1="b"), report(2, 0, "d", p0="a")],
-            "task 0 of level 2 read attempt a of producer 0",
+            "task 0 of level 2",
         ),
-        ([report(1, 0, "c", p0="a")], "task 0 of level 1 has not read producer 1"),
+        ([report(1, 0, "c", p0="a")], "task 0 of level 1"),
     ],
     ids=["one of two", "one", "of no task", "of another level", "not read at all"],
 )
 def test_another_attempt_of_a_producer_or_none_at_all_is_noticed(
     reports: list[TaskReport], found: str
 ) -> None:
-    assert mixed_attempts([*PRODUCERS, *reports]) == found
+    assert mixed_attempts([*PRODUCERS, *reports]).startswith(f"{found} has not read exactly the")

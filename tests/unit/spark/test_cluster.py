@@ -60,7 +60,7 @@ def batch(cluster: Cluster, *workers: str) -> Any:
     layout = cluster.layout(2)
     cluster.batch_done(
         JOB,
-        [TaskReport(0, task, "x", {}, worker=worker) for task, worker in enumerate(workers)],
+        [TaskReport(0, task, "x", worker=worker) for task, worker in enumerate(workers)],
         0.1,
     )
     return layout
@@ -177,7 +177,7 @@ def test_a_host_that_comes_later_and_failed_at_a_task_is_excluded_before_the_nex
     monkeypatch.setattr(cluster._prober, "ask", ask)
     monkeypatch.setattr(cluster._excluded, "add", lambda host, why: excluded.append(host))
     layout: Any = cluster.layout(2)
-    reports = [TaskReport(0, 0, "x", {}, worker="worker-c", error=PeerError("no library"))]
+    reports = [TaskReport(0, 0, "x", worker="worker-c", error=PeerError("no library"))]
     assert cluster.failure_on_non_member(reports)
     cluster.ask_others()
     assert excluded == ["c"]

@@ -241,7 +241,7 @@ def test_a_file_that_lmdb_left_shorter_than_its_header_says_is_lengthened(
 
 def test_a_rebuilt_part_of_a_view_is_logged_once_for_each_worker(tmp_path: Path) -> None:
     reports = [
-        TaskReport(0, task, "a", {}, worker=worker, notes={"rebuilt_shards": shards})
+        TaskReport(0, task, "a", worker=worker, notes={"rebuilt_shards": shards})
         for task, worker, shards in ((0, "one", 1.0), (1, "one", 2.0), (2, "two", 0.0))
     ]
     checkpoint = open_checkpoint(tmp_path / "checkpoint", is_durable=False)

@@ -63,8 +63,9 @@ def serve(endpoint: DriverEndpoint, index: int) -> None:
                 welcome: Welcome = pickle.loads(receive(driver))
                 listener.secure(welcome.pem)
                 mesh = Mesh(connected_tasks(welcome, index, listener))
+            common = replace(welcome.job, keeps_own=True)
             replica = welcome.replicas[index] if welcome.replicas else ()
-            task = ResidentTask(index, welcome.job, mesh, replica)
+            task = ResidentTask(index, common, mesh, replica)
             try:
                 _serve(driver, task)
             finally:
@@ -121,7 +122,7 @@ class ResidentTask:
 
     def __init__(self, index: int, common: BatchJob, mesh: Mesh, replica: Sequence[int] = ()):
         self._index = index
-        self._common = replace(common, keeps_own=True)
+        self._common = common
         self._mesh = mesh
         self._state: ResidentState | None = None
         self._replica: Replica | None = None

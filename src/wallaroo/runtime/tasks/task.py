@@ -23,7 +23,7 @@ from wallaroo.engine.blocks.blocks import Block, Marker
 from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.levels.level import Level
 from wallaroo.engine.levels.side_outputs import NOTHING_COMMITTED, Committed
-from wallaroo.engine.report import TaskReport
+from wallaroo.engine.report import TaskReport, attempts_digest
 from wallaroo.engine.time.partition_times import Observed, ObservedSource
 from wallaroo.errors import UserCodeError, WallarooError
 from wallaroo.instrumentation.tracing import trace_point
@@ -134,7 +134,7 @@ def run_alone(run: RunLevel, job: BatchJob, index: int, records: Iterable[Record
 
 def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> TaskReport:
     attempt = task.attempt if task else uuid.uuid4().hex[:12]
-    consumed = task.consumed if task else {}
+    consumed = task.consumed if task else ""
     return TaskReport(level, index, attempt, consumed, error=error, worker=worker_name())
 
 
@@ -161,7 +161,7 @@ class Task:
         self._index = index
         self._plan: Plan = plan_of(job.deployment)
         self.attempt = uuid.uuid4().hex[:12]
-        self.consumed: dict[int, str] = {}
+        self._consumed: dict[int, str] = {}  # attempts whose blocks were read, by producer
         self.reports_before: tuple[TaskReport, ...] = ()
         self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
@@ -196,6 +196,11 @@ class Task:
     @property
     def _state(self) -> StateOfTask | None:
         return self._opened.state if self._opened is not None else None
+
+    @property
+    def consumed(self) -> str:
+        """Return the digest of the attempts whose blocks were read."""
+        return attempts_digest(self._consumed)
 
     @property
     def observed(self) -> Observed:
@@ -248,7 +253,7 @@ class Task:
     def _blocks(self, records: Iterable[Record]) -> Iterator[Block]:
         for _, record in records:
             if isinstance(record, Marker):
-                self.consumed[record.producer] = record.attempt
+                self._consumed[record.producer] = record.attempt
                 self.reports_before += record.reports
                 self._observed.update(record.observed)
             elif record is not None:  # None: a layout's anchor
