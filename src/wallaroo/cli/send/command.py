@@ -142,8 +142,8 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help=(
-            "with --stream: the secret in FILE is sent with NAME; from then on only senders with it "
-            "continue the stream"
+            "with --stream: the secret in FILE is sent with NAME; from then on only senders with "
+            "it continue the stream"
         ),
     )
 
