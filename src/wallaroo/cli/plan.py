@@ -39,8 +39,8 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
         help="compare an application with a checkpoint",
         description=(
-            "Say whether an application may continue from a checkpoint, and why not. Nothing "
-            "is run and nothing is touched."
+            "Report whether an application can continue from a checkpoint, and if not, why. "
+            "Nothing is run or changed."
         ),
         epilog=EPILOG,
     )

@@ -95,7 +95,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="end after so long; exit code 1 if --count is not reached",
+        help="end after this time; exit code 1 if --count is not reached",
     )
     parser.add_argument("--no-write", "-n", action="store_true", help="count only")
     parser.add_argument(

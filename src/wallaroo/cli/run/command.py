@@ -215,11 +215,14 @@ def confirm_fresh(options: argparse.Namespace) -> None:
         return
     if not sys.stdin.isatty():
         raise CheckpointError(
-            f"--fresh would delete what the checkpoint {directory} holds. Add --yes if that is "
-            f"meant."
+            f"--fresh would delete the contents of the checkpoint {directory}. "
+            f"Add --yes to confirm."
         )
     print(
-        f"Delete what the checkpoint {directory} holds? [y/N] ", end="", file=sys.stderr, flush=True
+        f"Delete the contents of the checkpoint {directory}? [y/N] ",
+        end="",
+        file=sys.stderr,
+        flush=True,
     )
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CheckpointError(

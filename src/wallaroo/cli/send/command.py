@@ -121,7 +121,7 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
     parser.add_argument("--batch-size", type=int, metavar="N", help="messages sent at once")
-    parser.add_argument("--duration", type=float, metavar="SECONDS", help="end after so long")
+    parser.add_argument("--duration", type=float, metavar="SECONDS", help="end after this time")
     parser.add_argument(
         "--connect-timeout",
         type=float,
@@ -142,8 +142,8 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help=(
-            "with --stream: what FILE holds goes with NAME, and only who has it continues the "
-            "stream from then on"
+            "with --stream: the secret in FILE is sent with NAME; from then on only senders with "
+            "it continue the stream"
         ),
     )
 

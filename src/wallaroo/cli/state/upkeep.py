@@ -55,10 +55,10 @@ def add_rollback(verbs: Any) -> None:
         "rollback",
         "move state, sources and sinks back to an older commit",
         "Move state, sources and sinks of a stopped application back to an older commit, or "
-        "say which of them cannot follow and touch nothing. Input after that commit is "
+        "report which of them cannot follow and change nothing. Input after that commit is "
         "processed again by the next run.",
         rollback_command,
-        epilog="What follows APP goes to the application's application_setup(args).",
+        epilog="Arguments after APP go to the application's application_setup(args).",
     )
     verb.add_argument("--to", type=int, required=True, metavar="N", help="the commit to go back to")
     add_application(verb, "arguments of the application")
@@ -109,7 +109,7 @@ def add_load(verbs: Any) -> None:
         "table, as a commit of its own. Each row is a key with the attributes of its state "
         "object; those that the table lacks are those of a new object.",
         load_command,
-        epilog="What follows APP goes to the application's application_setup(args).",
+        epilog="Arguments after APP go to the application's application_setup(args).",
     )
     verb.add_argument("--step", required=True, metavar="NAME", help="the state step")
     verb.add_argument(

@@ -67,8 +67,8 @@ def _add_oracle(add: Callable[..., Any]) -> None:
         "--key",
         default="",
         metavar="REGEX",
-        help="with --input: what of an output line is its key; its outputs are then compared in "
-        "order",
+        help="with --input: a pattern that finds the key in an output line; each key's outputs are "
+        "then compared in order",
     )
 
 

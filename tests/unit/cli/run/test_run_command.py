@@ -168,7 +168,7 @@ def test_fresh_over_a_checkpoint_needs_a_yes_where_there_is_no_terminal(
     (tmp_path / "commits").mkdir()
     monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115  # closed with the process
     options, _ = parsed("words.py", "--fresh", "--checkpoint", str(tmp_path))
-    with pytest.raises(CheckpointError, match="Add --yes if that is meant"):
+    with pytest.raises(CheckpointError, match="Add --yes to confirm"):
         command.confirm_fresh(options)
     options.yes = True
     command.confirm_fresh(options)
