@@ -202,8 +202,7 @@ def open_checkpoint(
     except LockedError as error:
         raise _in_use(root, error) from error
     except OSError as error:
-        what = f"checkpoint folder {root} cannot be used: {error.strerror}."
-        raise PeerError(f"{what} Choose a writable folder.") from error
+        raise _unusable(root, error) from error
     try:
         if stored is None:
             _reject_cache(root)
@@ -235,6 +234,12 @@ def _in_use(root: Path, error: LockedError) -> InUseError:
         f"checkpoint {root} is in use by {error.holder or 'another process'}. Stop that run, "
         f"or give this one a folder of its own. If it hangs, or its host is out of reach, "
         f"`wallaroo run --take-over` continues in its place."
+    )
+
+
+def _unusable(root: Path, error: OSError) -> PeerError:
+    return PeerError(
+        f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder."
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.runtime.applications import new_run
 from wallaroo.cli.run.arguments import _durability
+from wallaroo.durable.boot import UNKNOWN, boot_id
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.durable.levels import Durability
 from wallaroo.errors import CheckpointError, PeerError, PipelineError
@@ -24,7 +25,7 @@ from wallaroo.options import (
 )
 from wallaroo.spool import SpoolReader, SpoolWriter
 from wallaroo.state.checkpoint import open_checkpoint
-from wallaroo.state.log.floor import AHEAD, LOST, read_floor
+from wallaroo.state.log.floor import AHEAD, LOST, Floor, read_floor
 
 STORE = "s3://bucket/path"
 
@@ -195,6 +196,15 @@ def test_the_way_back_to_the_floor_may_be_interrupted_anywhere(tmp_path: Path, p
     assert read_floor(root) is None
     assert not list((root / "outbox" / "out" / "pending").iterdir())
     checkpoint.release()
+
+
+def test_a_system_without_an_id_of_its_boot_may_have_been_restarted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Floor(boot_id(), 3, 9).is_of_this_boot
+    assert not Floor("another", 3, 9).is_of_this_boot
+    monkeypatch.setattr("wallaroo.state.log.floor.boot_id", lambda: UNKNOWN)
+    assert not Floor(UNKNOWN, 3, 9).is_of_this_boot
 
 
 def test_a_rollback_is_refused_before_the_checkpoint_is_whole(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from wallaroo.durable.boot import boot_id
+from wallaroo.durable.boot import UNKNOWN, boot_id
 from wallaroo.durable.commit_id import NO_BATCH
 from wallaroo.durable.ownership import Ownership
 from wallaroo.durable.whole_file import sync_folder, write_whole
@@ -49,8 +49,11 @@ class Floor:
 
     @property
     def is_of_this_boot(self) -> bool:
-        """Return whether this machine has run since: nothing that was written is lost."""
-        return self.boot == boot_id()
+        """Return whether this machine has run since: nothing that was written is lost.
+
+        A system that does not tell its boots apart may have been restarted.
+        """
+        return self.boot == boot_id() != UNKNOWN
 
 
 def read_floor(root: Path) -> Floor | None:
