@@ -189,8 +189,8 @@ class StoreLog:
         A list is where the search begins; objects after it are asked for by number.
         """
         for _ in range(READ_TRIES):
-            numbers = self._asked(lambda: self._objects.names(LOG))
-            newest = self.read(int(numbers[-1]) if numbers else 0)
+            numbers = self._numbers()
+            newest = self.read(numbers[-1] if numbers else 0)
             if newest is None and not numbers:
                 return None
             while newest is not None:
@@ -202,6 +202,11 @@ class StoreLog:
                 return newest
             self._sleep(PAUSES_S[0])  # the list was old: what it named is deleted
         raise self._changing()
+
+    def _numbers(self) -> list[int]:
+        """Return the listed numbers, without the names of what a server has half written."""
+        names = self._asked(lambda: self._objects.names(LOG))
+        return [int(name) for name in names if name.isdigit()]
 
     def _is_last(self, head: Head) -> bool:
         """Return whether an object with none after it is the newest one, and on the line.
@@ -368,7 +373,7 @@ class StoreLog:
         self._asked(lambda: self._objects.put(image_key(head), file))
         names = self._objects.names
         return Listed(
-            [int(name) for name in self._asked(lambda: names(LOG))],
+            self._numbers(),
             self._asked(lambda: names(IMAGES)),
             self._asked(lambda: names(FILES)),
         )
