@@ -142,6 +142,22 @@ def test_a_probe_is_not_misled_by_a_conflict_without_an_object() -> None:
     assert not model.objects
 
 
+def test_what_a_server_has_half_written_is_no_number() -> None:
+    """S3Proxy lists it while it writes."""
+    model = Model()
+    objects = ModelObjects(model)
+    log = StoreLog(objects, sleep=lambda seconds: None)
+    assert log.fence(None, "checkpoint")
+    names = objects.names
+    half = "00000000000000000001-d91770f3-1d02-4ff3-ba75-2d8b6f31aecb"
+    vars(objects)["names"] = lambda folder: [*names(folder), half]
+
+    newest = log.newest()
+
+    assert newest is not None
+    assert newest.head.number == 0
+
+
 def test_a_lost_answer_is_read_back() -> None:
     """The object is ours by its identity."""
     model = Model()

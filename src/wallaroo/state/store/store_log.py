@@ -189,8 +189,8 @@ class StoreLog:
         A list is where the search begins; objects after it are asked for by number.
         """
         for _ in range(READ_TRIES):
-            numbers = self.names(LOG)
-            newest = self.read(int(numbers[-1]) if numbers else 0)
+            numbers = self._numbers()
+            newest = self.read(numbers[-1] if numbers else 0)
             if newest is None and not numbers:
                 return None
             while newest is not None:
@@ -202,6 +202,10 @@ class StoreLog:
                 return newest
             self._sleep(PAUSES_S[0])  # the list was old: what it named is deleted
         raise self._changing()
+
+    def _numbers(self) -> list[int]:
+        """Return the listed numbers, without the names of what a server has half written."""
+        return [int(name) for name in self.names(LOG) if name.isdigit()]
 
     def _is_last(self, head: Head) -> bool:
         """Return whether an object with none after it is the newest one, and on the line.
@@ -370,8 +374,7 @@ class StoreLog:
     def put_image(self, head: Head, file: Path) -> Listed:
         """Store an image; return what may be deleted once it is announced."""
         self._asked(lambda: self._objects.put(image_key(head), file))
-        numbers = [int(name) for name in self.names(LOG)]
-        return Listed(numbers, self.names(IMAGES), self.names(FILES))
+        return Listed(self._numbers(), self.names(IMAGES), self.names(FILES))
 
     def sweep(self, listed: Listed, image: Head, needed: Iterable[str]) -> None:
         """Delete what was listed and the announced image, and later objects, do not need."""
