@@ -98,7 +98,6 @@ class SparkFeed:
         self._is_reading = False  # Spark has begun to read
         self._is_ended = False
         self._problem = ""
-        self._cause: Exception | None = None  # of a batch: Spark names a callback
         self._failure: WallarooError | None = None
 
     def stage_in(self, folder: Path, is_durable: bool) -> None:
@@ -243,9 +242,8 @@ class SparkFeed:
             except Exception as error:  # Spark's errors have no common base
                 if self._failure is not None or not self._is_reading or is_jvm_gone():
                     raise
-                words = _sentence(self._cause or error)
-                self._problem = f"Spark cannot read: {words}; retrying"
-                self._cause = None
+                # that of a batch is known: Spark names a callback that raised
+                self._problem = self._problem or _problem_of(error)
             threading.Event().wait(RETRY_S)
             frame = self._frame(session)
 
@@ -274,7 +272,7 @@ class SparkFeed:
             self._fail(error)
             raise
         except Exception as error:
-            self._cause = error
+            self._problem = _problem_of(error)
             raise
 
     def _adopt(self, query: str) -> None:
@@ -310,6 +308,10 @@ class SparkFeed:
 
     def _error(self, what: str) -> PeerError:
         return PeerError(f"Source '{self._config.name}': {what}.")
+
+
+def _problem_of(error: Exception) -> str:
+    return f"Spark cannot read: {_sentence(error)}; retrying"
 
 
 def _sentence(error: Exception) -> str:

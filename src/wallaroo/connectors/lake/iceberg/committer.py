@@ -125,8 +125,8 @@ class IcebergSession(TableSession):
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"  # kept in memory only
         transaction = table.transaction()
         # or values of a column that was removed meanwhile would be lost
-        is_as_known = AssertCurrentSchemaId(current_schema_id=table.metadata.current_schema_id)
-        transaction._apply((), (is_as_known,))
+        known = {"current-schema-id": table.metadata.current_schema_id}
+        transaction._apply((), (AssertCurrentSchemaId.model_validate(known),))
         if self._config.evolve and set(self._config.columns) - set(table.schema().column_names):
             with transaction.update_schema() as update:
                 update.union_by_name(schema_of(self._config.columns))
