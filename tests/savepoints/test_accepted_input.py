@@ -6,8 +6,6 @@ import socket
 import struct
 from pathlib import Path
 
-import pytest
-
 import wallaroo
 from tests.savepoints.test_saving import quiet, read_upto
 from tests.unit.runtime.applications import GATE, ROOT, Numbers, line, text, until
@@ -54,9 +52,8 @@ def lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-@pytest.mark.parametrize("kind", ["fork", "continued"])
 def test_what_clients_of_a_port_have_sent_is_processed_by_who_starts_from_a_savepoint(
-    tmp_path: Path, kind: str
+    tmp_path: Path,
 ) -> None:
     """Saved while a batch is under way; the fork listens to clients of its own."""
     state = tmp_path / "state"
@@ -81,7 +78,7 @@ def test_what_clients_of_a_port_have_sent_is_processed_by_who_starts_from_a_save
         "other.txt",
         checkpoint=tmp_path / "new",
         from_savepoint=tmp_path / "saved",
-        is_fork=kind == "fork",
+        is_fork=True,
     )
     assert begun.wait_started(120)
     until(lambda: len(lines(tmp_path / "other.txt")) == EVENTS - FIRST)
