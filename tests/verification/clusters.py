@@ -59,7 +59,7 @@ def verify_scaling(
             output,
             send,
             say,
-            lambda course: Changes(course, cluster, changes),
+            lambda injection: Changes(injection, cluster, changes),
         )
         result = verification.run()
         out.flush()
@@ -106,7 +106,7 @@ def verify_partitions(
                 output,
                 send_from_clients,
                 say,
-                lambda course: Partitions(course, hosts, seconds),
+                lambda injection: Partitions(injection, hosts, seconds),
             )
             result = verification.run()
             out.flush()

@@ -31,14 +31,14 @@ MID_BATCH_S = 1.0
 class Partitions:
     """Network partitions between hosts, of durations between two ``seconds``."""
 
-    def __init__(self, course: Injection, hosts: Hosts, seconds: tuple[float, float] = CUT_S):
-        self._course = course
+    def __init__(self, injection: Injection, hosts: Hosts, seconds: tuple[float, float] = CUT_S):
+        self._injection = injection
         self._hosts = hosts
         self._seconds = seconds
 
     def disturb(self, began: float) -> None:
         """Carry out as many partitions as the options have kills, in order."""
-        options = self._course.options
+        options = self._injection.options
         chance = random.Random(f"partitions {options.seed}")
         workers = [name for name in self._hosts.names if name != CLIENTS]
         kinds = [kind for kind in KINDS if kind != "between" or len(workers) > 1]
@@ -46,25 +46,26 @@ class Partitions:
             if time.monotonic() - began > options.seconds:
                 break
             kind = kinds[number] if number < len(kinds) else chance.choice(kinds)
-            self._course.await_progress("output after a partition")
-            self._course.watch.pause(chance.uniform(0, MID_BATCH_S))
+            self._injection.await_progress("output after a partition")
+            self._injection.watch.pause(chance.uniform(0, MID_BATCH_S))
             self._partition(number + 1, kind, chance.sample(workers, len(workers)), chance)
 
     def _partition(self, number: int, kind: str, workers: list[str], chance: random.Random) -> None:
         held_s = chance.uniform(*self._seconds)
-        course = self._course
-        course.watch.expect_end(held_s + EXPLAINED_S)
+        injection = self._injection
+        injection.watch.expect_end(held_s + EXPLAINED_S)
         try:
             self._cut(kind, workers)
-            course.progress.mark()
-            course.result.note_fault(Fault.PARTITION, kind)
-            course.say(
-                f"partition {number}: {kind}, {held_s:.0f} s, after batch {course.progress.batch}"
+            injection.progress.mark()
+            injection.result.note_fault(Fault.PARTITION, kind)
+            injection.say(
+                f"partition {number}: {kind}, {held_s:.0f} s, "
+                f"after batch {injection.progress.batch}"
             )
             if kind == "flapping":
                 self._flap(workers[0], held_s, chance)
             else:
-                course.watch.pause(held_s)
+                injection.watch.pause(held_s)
         finally:
             self._hosts.heal()
 
@@ -80,6 +81,6 @@ class Partitions:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self._hosts.heal()
-            self._course.watch.pause(chance.uniform(*FLAP_S))
+            self._injection.watch.pause(chance.uniform(*FLAP_S))
             self._hosts.cut(name)
-            self._course.watch.pause(chance.uniform(*FLAP_S))
+            self._injection.watch.pause(chance.uniform(*FLAP_S))

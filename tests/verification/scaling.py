@@ -94,42 +94,42 @@ def workers_after(changes: Sequence[str], start: int) -> int:
 class Changes:
     """Changes of a cluster."""
 
-    def __init__(self, course: Injection, cluster: LocalCluster, changes: tuple[str, ...]):
-        self._course = course
+    def __init__(self, injection: Injection, cluster: LocalCluster, changes: tuple[str, ...]):
+        self._injection = injection
         self._cluster = cluster
         self._changes = changes
         self._moves: list[str] = []  # the run's report on each change
 
     def disturb(self, began: float) -> None:
         """Carry out all changes, in order."""
-        chance = random.Random(f"changes {self._course.options.seed}")
+        chance = random.Random(f"changes {self._injection.options.seed}")
         self._await_members("at the start")
         for number, change in enumerate(self._changes, 1):
             self._make(number, change, chance)
 
     def _make(self, number: int, change: str, chance: random.Random) -> None:
-        course = self._course
-        course.progress.mark()
+        injection = self._injection
+        injection.progress.mark()
         if self._living():
-            course.await_progress(f"output before change {number}")
-        course.watch.pause(chance.uniform(0, MID_BATCH_S))
-        course.progress.mark()
-        course.say(
+            injection.await_progress(f"output before change {number}")
+        injection.watch.pause(chance.uniform(0, MID_BATCH_S))
+        injection.progress.mark()
+        injection.say(
             f"change {number}: {change}, {len(self._living())} workers, after batch "
-            f"{course.progress.batch}"
+            f"{injection.progress.batch}"
         )
         self._apply(change)
-        course.result.disturbances += 1
-        course.result.changes[change] += 1
+        injection.result.disturbances += 1
+        injection.result.changes[change] += 1
         if not self._living():
-            course.say("  no worker is left")
+            injection.say("  no worker is left")
             return
         self._await_members(f"after change {number}, {change}")
-        course.await_progress(f"output after change {number}, {change}")
+        injection.await_progress(f"output after change {number}, {change}")
         if change not in ("master", *OF_THE_RUN):
             what = f"what change {number}, {change}, moved"
-            course.watch.await_(self._has_reported, MEMBERS_S_MAX, what)
-            course.say(f"  {self._moves[-1]}")
+            injection.watch.await_(self._has_reported, MEMBERS_S_MAX, what)
+            injection.say(f"  {self._moves[-1]}")
 
     def _apply(self, change: str) -> None:
         if change in SIZES:
@@ -142,14 +142,14 @@ class Changes:
                 self._cluster.add_worker(name)
         elif change == "master":
             self._cluster.kill_master()
-            self._course.await_progress("output without a master")
+            self._injection.await_progress("output without a master")
             self._cluster.restart_master()
-            self._course.progress.mark()
+            self._injection.progress.mark()
         elif change in OF_THE_RUN:
             kind = Kind(change)
             if kind is Kind.DRIVER:
-                self._course.watch.expect_end(END_S_MAX)
-            kill(find(self._course.run.pid)[kind][0])
+                self._injection.watch.expect_end(END_S_MAX)
+            kill(find(self._injection.run.pid)[kind][0])
             self._count(kind)
         else:
             for name in reversed(self._living()[-2 if change == "kill2" else -1 :]):
@@ -157,8 +157,8 @@ class Changes:
                 self._count(Kind.WORKER)
 
     def _count(self, kind: Kind) -> None:
-        self._course.progress.note_kill(kind)
-        self._course.result.kills[kind] += 1
+        self._injection.progress.note_kill(kind)
+        self._injection.result.kills[kind] += 1
 
     def _living(self) -> list[str]:
         return [worker.name for worker in self._cluster.status().workers if worker.state != "dead"]
@@ -186,12 +186,12 @@ class Changes:
             )
 
         try:
-            self._course.watch.await_(
+            self._injection.watch.await_(
                 are_right, MEMBERS_S_MAX, f"key groups on {', '.join(expected)} {when}"
             )
         except PeerError as error:
             raise PeerError(f"{error}\nThe run's status shows: {seen or 'nothing'}") from error
-        self._course.say(f"  {seen}")
+        self._injection.say(f"  {seen}")
 
     def _has_reported(self) -> bool:
         """Return whether the run reports what a new change moved, and note the report."""
@@ -203,7 +203,7 @@ class Changes:
 
     def _status(self) -> dict[str, Any]:
         """Return the run's answer to /status, {} while it is unavailable."""
-        record = run_of(self._course.folder / "checkpoint")
+        record = run_of(self._injection.folder / "checkpoint")
         if record is None or not record.is_alive:
             return {}
         try:

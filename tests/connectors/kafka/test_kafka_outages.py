@@ -17,7 +17,7 @@ from tests.connectors.kafka.broker import Broker, running_broker
 from tests.connectors.kafka.fixtures import committed_records
 from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.connectors.kafka import committer as kafka_sink
-from wallaroo.connectors.kafka.committer import KafkaSystem, Patience
+from wallaroo.connectors.kafka.committer import KafkaSystem, KafkaTimeouts
 from wallaroo.connectors.kafka.output import pack
 from wallaroo.connectors.kafka.sink import KafkaSinkConfig
 from wallaroo.errors import PeerError
@@ -32,7 +32,7 @@ DRAIN_S = 180.0
 class ImpatientSystem(KafkaSystem):
     """A topic whose calls end soon."""
 
-    patience = Patience(answer_s=2.0, stalled_s=6.0, transaction_ms=4000)
+    timeouts = KafkaTimeouts(answer_s=2.0, stalled_s=6.0, transaction_ms=4000)
 
 
 class Sink:

@@ -102,13 +102,13 @@ def committing(
     last: int = NO_BATCH,
     tokens: Sequence[StagedToken | None] = (),
     retained: Sequence[Sequence[StagedToken | None]] = (),
-    patience: EgressTimeouts | None = None,
+    timeouts: EgressTimeouts | None = None,
 ) -> Iterator[OutboxCommitter]:
     """A committer that has recovered from a checkpoint whose last commit is ``last``: with
     ``tokens``, or with those of all commits that it retains.
     """
     config = EgressConfig("127.0.0.1", port, str(staging), is_durable, resume)
-    committer = LastCommitOnly(config, patience)
+    committer = LastCommitOnly(config, timeouts)
     try:
         history = history_to(last, retained=len(retained) or 16)
         own = retained[-1] if retained else tokens

@@ -29,7 +29,7 @@ def test_commits_do_not_wait_for_a_hung_egress_and_the_status_names_it(tmp_path:
     job = Job(tmp_path)
     with (
         Receiver(form="frames") as receiver,
-        committing(receiver.address[1], tmp_path, patience=NEVER) as committer,
+        committing(receiver.address[1], tmp_path, timeouts=NEVER) as committer,
     ):
         committer.commit(commit_of(0), job.tokens(0, 10))
         assert receiver.wait_for(job.number, SECONDS)
@@ -54,7 +54,7 @@ def test_a_hung_egress_is_replaced_and_its_connection_goes_on_exactly(
     job = Job(tmp_path)
     with (
         HeldReceiver(free_bytes=300_000) as receiver,
-        committing(receiver.port, tmp_path, patience=QUICK) as committer,
+        committing(receiver.port, tmp_path, timeouts=QUICK) as committer,
     ):
         committer.commit(commit_of(0), job.tokens(0, 3000, 1000))
         until(lambda: receiver.last > 200)
@@ -73,7 +73,7 @@ def test_a_hung_egress_is_replaced_and_its_connection_goes_on_exactly(
 def test_close_ends_in_time_although_the_egress_hangs(tmp_path: Path) -> None:
     job = Job(tmp_path)
     with HeldReceiver(free_bytes=300_000) as receiver:
-        with committing(receiver.port, tmp_path, patience=NEVER, drain=0.2) as committer:
+        with committing(receiver.port, tmp_path, timeouts=NEVER, drain=0.2) as committer:
             tokens = job.tokens(0, 3000, 1000)
             committer.commit(commit_of(0), tokens)
             until(lambda: receiver.last > 200)

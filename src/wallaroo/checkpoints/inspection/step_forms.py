@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.checkpoints.inspection.keyed import Part, StoredEntry, is_slot, rows_of
-from wallaroo.checkpoints.inspection.values import Packed, Shown, load_safely, plain, show
+from wallaroo.checkpoints.inspection.values import DecodedValue, Packed, load_safely, plain, show
 from wallaroo.dataflow.plan.join_sides import SIDES
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.errors import CheckpointError
@@ -71,7 +71,7 @@ class StepForms:
         specs = {name: windows_in(noted) for name, noted in classes.items()}
         return StepForms(kinds, {name: spec for name, spec in specs.items() if spec is not None})
 
-    def show(self, entry: StoredEntry, loads: Loads = load_safely) -> Shown:
+    def show(self, entry: StoredEntry, loads: Loads = load_safely) -> DecodedValue:
         """Return the JSON form of all that a step keeps for a key."""
         if not entry.parts:
             return show(loads(entry.raw))
@@ -81,7 +81,9 @@ class StepForms:
             for name, items in self._shown_or_raw(entry, kind, part, loads).items():
                 if items:
                     form.setdefault(name, []).extend(items)
-        return Shown(kind, {name: _in_order(items) for name, items in form.items()}, is_keyed=True)
+        return DecodedValue(
+            kind, {name: _in_order(items) for name, items in form.items()}, is_keyed=True
+        )
 
     def _shown_or_raw(
         self, entry: StoredEntry, kind: str, part: Part, loads: Loads

@@ -43,7 +43,7 @@ class Packed(bytes):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DecodedValue:
     """A state object as JSON: its class's name, and its attributes or the value itself.
 
     ``is_keyed``: the windows, timers or sides of a join of a key; the name is the step's kind.
@@ -55,7 +55,7 @@ class Shown:
     is_keyed: bool = False
 
 
-class StandIn:
+class OpaqueObject:
     """Content of a pickled object whose class is not imported."""
 
     __slots__ = ("args", "items", "kwargs", "pairs", "state")
@@ -66,7 +66,7 @@ class StandIn:
     pairs: list[tuple[Any, Any]]
     state: Any
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> StandIn:
+    def __new__(cls, *args: Any, **kwargs: Any) -> OpaqueObject:
         self = object.__new__(cls)
         self.args = args
         self.kwargs = kwargs
@@ -89,15 +89,15 @@ class StandIn:
 
 
 @lru_cache(maxsize=_STAND_INS_MAX)
-def _stand_in(module: str, name: str) -> type[StandIn]:
-    return type(name, (StandIn,), {"__slots__": (), "path": f"{module}.{name}"})
+def _opaque_type(module: str, name: str) -> type[OpaqueObject]:
+    return type(name, (OpaqueObject,), {"__slots__": (), "path": f"{module}.{name}"})
 
 
 class _Reader(pickle.Unpickler):
     """An unpickler that finds stand-ins only."""
 
-    def find_class(self, module: str, name: str) -> type[StandIn]:
-        return _stand_in(module, name)
+    def find_class(self, module: str, name: str) -> type[OpaqueObject]:
+        return _opaque_type(module, name)
 
 
 def load_safely(raw: bytes) -> Any:
@@ -112,15 +112,15 @@ def load_safely(raw: bytes) -> Any:
     return value if file.tell() == len(raw) else Packed(raw)
 
 
-def show(value: Any) -> Shown:
+def show(value: Any) -> DecodedValue:
     """Return a value's class and its JSON form."""
     if isinstance(value, Packed):
-        return Shown("", {"$packed": value.hex()}, is_packed=True)
+        return DecodedValue("", {"$packed": value.hex()}, is_packed=True)
     form = plain(value)
     if isinstance(form, dict) and "$class" in form:
         name = form.pop("$class")
-        return Shown(name, form)
-    return Shown(type(revived(value)).__name__, form)
+        return DecodedValue(name, form)
+    return DecodedValue(type(revived(value)).__name__, form)
 
 
 def text_of(form: Any) -> str:
@@ -211,7 +211,7 @@ def _member(value: Any) -> tuple[Any, str] | None:
     3.11 did so before 3.11.4; later ones pickle its value.
     """
     args = ()
-    if isinstance(value, StandIn) and value.path == "builtins.getattr":
+    if isinstance(value, OpaqueObject) and value.path == "builtins.getattr":
         args = value.args
     elif isinstance(value, enum.Enum):
         made_by, args = value.__reduce_ex__(5)[:2]
@@ -228,7 +228,7 @@ def _parts(value: Any) -> tuple[dict[str, Any], Any]:
 
     The state is a dict, or a pair of dicts (the second one: slots).
     """
-    if isinstance(value, StandIn):
+    if isinstance(value, OpaqueObject):
         return {
             "$args": list(value.args),
             "$kwargs": value.kwargs,
@@ -264,7 +264,7 @@ def _attributes(state: Any, above: Above) -> dict[str, Any]:
 
 
 def _path_of(value: Any) -> str:
-    if isinstance(value, type) and issubclass(value, StandIn):
+    if isinstance(value, type) and issubclass(value, OpaqueObject):
         return value.path
     return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', repr(value))}"
 
@@ -286,7 +286,7 @@ _BY_ARGS: dict[str, Callable[..., Any]] = {
 
 def revived(value: Any) -> Any:
     """Return a value of a well-known type for its stand-in; return anything else unchanged."""
-    if not isinstance(value, StandIn):
+    if not isinstance(value, OpaqueObject):
         return value
     try:
         return _well_known(value)
@@ -294,7 +294,7 @@ def revived(value: Any) -> Any:
         return value  # not the pickled form of that type: shown as it is stored
 
 
-def _well_known(value: StandIn) -> Any:
+def _well_known(value: OpaqueObject) -> Any:
     if value.path in _BY_ARGS:
         return _BY_ARGS[value.path](*map(revived, value.args))
     if value.path == "uuid.UUID":

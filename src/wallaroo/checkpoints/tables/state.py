@@ -18,7 +18,7 @@ import pyarrow as pa
 from wallaroo.checkpoints.inspection.keyed import StoredEntry
 from wallaroo.checkpoints.inspection.reader import StateAt
 from wallaroo.checkpoints.inspection.step_forms import Loads, StepForms
-from wallaroo.checkpoints.inspection.values import Packed, StandIn, load_safely, revived
+from wallaroo.checkpoints.inspection.values import OpaqueObject, Packed, load_safely, revived
 from wallaroo.checkpoints.tables.columns import (
     Kind,
     Kinds,
@@ -67,18 +67,18 @@ def _fields(value: Any) -> Row:
     value = revived(value)
     if type(value) is Packed:
         return {"value": bytes(value)}
-    if isinstance(value, StandIn):
-        fields = _stood_for(value)
+    if isinstance(value, OpaqueObject):
+        fields = _opaque_row(value)
     else:
         fields = value if type(value) is dict else fields_of(value)
     if not fields or set(map(type, fields)) != {str}:
         return {"value": value}
-    if any(isinstance(each, StandIn) for each in fields.values()):
+    if any(isinstance(each, OpaqueObject) for each in fields.values()):
         return {name: revived(each) for name, each in fields.items()}
     return fields
 
 
-def _stood_for(value: StandIn) -> Row | None:
+def _opaque_row(value: OpaqueObject) -> Row | None:
     """Return the attributes of an object that is one and nothing else."""
     if value.args or value.items or value.pairs:
         return None

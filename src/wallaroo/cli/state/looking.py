@@ -23,7 +23,7 @@ from wallaroo.checkpoints.inspection.difference import Change, changes
 from wallaroo.checkpoints.inspection.keyed import StoredEntry
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt, ranges_text
 from wallaroo.checkpoints.inspection.step_forms import Loads, StepForms
-from wallaroo.checkpoints.inspection.values import Shown, load_safely, text_of
+from wallaroo.checkpoints.inspection.values import DecodedValue, load_safely, text_of
 from wallaroo.cli.application.loading import import_application
 from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.terminal.formatting import print_table, utc_text
@@ -36,7 +36,7 @@ PACKED_NOTE = (
     "packed by the application itself: shown as bytes in hex; --app APP.py reads it "
     "with its deserialize"
 )
-Show = Callable[[StoredEntry], Shown]
+Show = Callable[[StoredEntry], DecodedValue]
 
 
 # -- list
@@ -147,7 +147,7 @@ def get_command(options: argparse.Namespace) -> None:
         _print_entry(entry, showing(entry), state.commit)
 
 
-def _print_entry(entry: StoredEntry, shown: Shown, commit: Commit) -> None:
+def _print_entry(entry: StoredEntry, shown: DecodedValue, commit: Commit) -> None:
     key_type = type(entry.key).__name__
     size = f"{entry.size:,}"
     print(
@@ -167,7 +167,7 @@ def _print_entry(entry: StoredEntry, shown: Shown, commit: Commit) -> None:
         print(f"    {name.ljust(width)}  {text_of(value)}")
 
 
-def _print_keyed(shown: Shown) -> None:
+def _print_keyed(shown: DecodedValue) -> None:
     """Print the windows, timers or sides of a join of a key, one a line, by their kind."""
     for name, items in shown.value.items():
         if not isinstance(items, list):
@@ -293,7 +293,7 @@ def _showing(app: str | None, forms: StepForms) -> Show:
         return forms.show
     unpack = loads_of(app)
 
-    def showing(entry: StoredEntry) -> Shown:
+    def showing(entry: StoredEntry) -> DecodedValue:
         try:
             return forms.show(entry, unpack)
         except Exception as error:

@@ -72,7 +72,7 @@ WAYS_ON = (
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class KafkaTimeouts:
     """Bounds on the duration of calls, seconds."""
 
     answer_s: float = 10.0  # an answer; after that the session is reopened
@@ -86,12 +86,12 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
 
     errors: ClassVar[tuple[type[Exception], ...]] = (KafkaException,)
     ways_on: ClassVar[str] = WAYS_ON
-    patience: ClassVar[Patience] = Patience()
+    timeouts: ClassVar[KafkaTimeouts] = KafkaTimeouts()
 
     def __init__(self, config: KafkaSinkConfig, context: CommitContext):
         super().__init__(config, context)
         self.sink = context.sink
-        self.stalled_s = self.patience.stalled_s
+        self.stalled_s = self.timeouts.stalled_s
         self.is_fencing = config.delivery == EXACTLY_ONCE
         self.own = OwnSessions()
 
@@ -186,7 +186,7 @@ class KafkaSession(Session):
     def __init__(self, system: KafkaSystem, checkpoint: str, own: Mapping[str, Any]):
         self._checkpoint = checkpoint
         self._topic = system.target
-        self._answer_s = system.patience.answer_s
+        self._answer_s = system.timeouts.answer_s
         self._producer = Producer(
             {
                 **TUNING,
@@ -204,7 +204,7 @@ class KafkaSession(Session):
         """Produce all records and wait until the brokers have confirmed them.
 
         Raises KafkaException for the first one that they refused, or if they confirm nothing for
-        `Patience.answer_s`.
+        `KafkaTimeouts.answer_s`.
         """
         self._failure = None
         for part in parts:
@@ -269,13 +269,13 @@ class TransactionalSession(KafkaSession):
         self._system = system
         self._group = system.group(checkpoint)
         self._ledger = TopicPartition(system.target, LEDGER_PARTITION)
-        patience = self._patience = system.patience
+        timeouts = self._timeouts = system.timeouts
         own = {
             "transactional.id": self._group,
-            "transaction.timeout.ms": patience.transaction_ms,
+            "transaction.timeout.ms": timeouts.transaction_ms,
         }
         super().__init__(system, checkpoint, own)
-        self._producer.init_transactions(patience.answer_s)  # fences earlier sessions
+        self._producer.init_transactions(timeouts.answer_s)  # fences earlier sessions
         system.own.opened()
         self._is_settled = True  # no request is on its way
         self._member = Consumer(
@@ -309,7 +309,7 @@ class TransactionalSession(KafkaSession):
     def _transact(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> None:
         """Send batches in one transaction."""
         last = batches[-1][0].commit
-        answer_s = self._patience.answer_s
+        answer_s = self._timeouts.answer_s
         producer = self._producer
         self._begun_at = time.monotonic()
         self._begun_time = time.time()
@@ -340,7 +340,7 @@ class TransactionalSession(KafkaSession):
         has fenced, in the same words.
         """
         took_s = time.time() - self._begun_time
-        if error.code() in FENCED and took_s * 1000 >= self._patience.transaction_ms:
+        if error.code() in FENCED and took_s * 1000 >= self._timeouts.transaction_ms:
             words = f"a transaction was ended by the brokers after {took_s:.0f} s"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
 
@@ -348,7 +348,7 @@ class TransactionalSession(KafkaSession):
         """Commit; retry if no answer comes: the client knows that it is the same transaction."""
         while True:
             try:
-                self._producer.commit_transaction(self._patience.answer_s)
+                self._producer.commit_transaction(self._timeouts.answer_s)
                 return
             except KafkaException as error:
                 if self._is_cancelled or not error_of(error).retriable():

@@ -375,7 +375,7 @@ class KafkaLog(SourceLog):
             time.sleep(0.1)
 
     def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
-        """Retry until there is an answer, a permanent error, or the patience is over."""
+        """Retry until there is an answer, a permanent error, or the time is over."""
         patience_s = self._subscription.patience_s
         deadline = time.monotonic() + patience_s
         while True:

@@ -20,7 +20,7 @@ from wallaroo.sources.identity import Facts
 from wallaroo.sources.replayable import ReplayableSource
 
 ROWS_MAX = 5000  # read in one transaction: an open one may hold up writers
-READ_S_MAX = 300.0  # a worker's patience with an unavailable database
+READ_S_MAX = 300.0  # a worker waits so long for an unavailable database
 
 
 class UnavailableError(PeerError):

@@ -49,9 +49,9 @@ _LOG = logging.getLogger(__name__)
 class OutboxCommitter(SinkCommitter):
     """The committer of one TCP receiver, in order, through one egress."""
 
-    def __init__(self, config: EgressConfig, patience: EgressTimeouts | None = None):
+    def __init__(self, config: EgressConfig, timeouts: EgressTimeouts | None = None):
         self._config = config
-        self._patience = patience or EgressTimeouts()
+        self._timeouts = timeouts or EgressTimeouts()
         self._staging = Path(config.staging)
         if config.tls is not None:
             client_context(config.tls)  # files that cannot be used are reported at the start
@@ -94,7 +94,7 @@ class OutboxCommitter(SinkCommitter):
         remove_orphans(self._staging, kept, history.owner)
         config = replace(self._config, owner=history.owner.to_text())
         self._egress = EgressProcess(
-            config, self._receive, self._pull, self._start_again, self._patience
+            config, self._receive, self._pull, self._start_again, self._timeouts
         )
         self._await_start()
 

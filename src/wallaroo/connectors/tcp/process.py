@@ -136,13 +136,13 @@ class EgressProcess:
         receive: Callable[[Message], None],
         pull: Callable[[], Message | None],
         restart: Callable[[], None],
-        patience: EgressTimeouts,
+        timeouts: EgressTimeouts,
     ):
         self._config = config
         self._receive = receive
         self._pull = pull
         self._restart = restart
-        self._patience = patience
+        self._timeouts = timeouts
         self._handover = HandoverSocket()
         self._awake, self._waker = socket.socketpair()
         self._intent = Intent()
@@ -200,14 +200,14 @@ class EgressProcess:
     def _serve(self, child: Child) -> bool:
         """Serve one egress until it ends; return whether the next one was started."""
         started = time.monotonic()
-        tick_at = started + self._patience.ping_s
+        tick_at = started + self._timeouts.ping_s
         while not child.pipe.has_ended:
             self._hand_over(child)
             self._poll(child, max(0.0, tick_at - time.monotonic()))
             for message in child.receive():
                 self._handle(message)
             if time.monotonic() >= tick_at:
-                tick_at = time.monotonic() + self._patience.ping_s
+                tick_at = time.monotonic() + self._timeouts.ping_s
                 self._tick(child)
             if self._intent.is_left:
                 self._handover.drop()
@@ -240,12 +240,12 @@ class EgressProcess:
 
     def _tick(self, child: Child) -> None:
         """Ping the egress; name one that answered no ping for long, then kill it."""
-        patience = self._patience
+        timeouts = self._timeouts
         child.silent_ticks += 1
         if not child.pipe.has_output:
             child.pipe.send(ping=True)
-        silent_s = child.silent_ticks * patience.ping_s
-        if silent_s >= (patience.killed_s if child.has_spoken else patience.start_s):
+        silent_s = child.silent_ticks * timeouts.ping_s
+        if silent_s >= (timeouts.killed_s if child.has_spoken else timeouts.start_s):
             _LOG.warning(
                 "The sending process %d of tcp %s:%d has not answered for %.0f s: it is killed and "
                 "replaced.",
@@ -255,7 +255,7 @@ class EgressProcess:
                 silent_s,
             )
             child.process.kill()
-        elif silent_s >= patience.named_s:
+        elif silent_s >= timeouts.named_s:
             self._receive({"silent": silent_s, "pid": child.process.pid})
 
     def _handle(self, message: Message) -> None:

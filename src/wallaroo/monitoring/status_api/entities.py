@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
-from wallaroo.checkpoints.inspection.values import Shown
+from wallaroo.checkpoints.inspection.values import DecodedValue
 from wallaroo.engine.blocks.keys import Key, decode_key, normalize_key
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.monitoring.status_api.queries import KEYS, OBJECT, SEARCH
@@ -195,7 +195,7 @@ def object_history(
     """Return the object of one key after each retained commit that changed it, newest first."""
     commits = reader.commits()[-commits_max:]
     versions: list[dict[str, Any]] = []
-    before: Shown | None = None
+    before: DecodedValue | None = None
     for commit in commits:
         state = reader.at(commit.batch)
         entry = next(iter(state.find(keys_meant(text), step)), None)

@@ -85,7 +85,7 @@ class Epoch:
 class Ahead:
     """The planned input of the epoch after the one under way.
 
-    A task that is done with the one under way begins with it (``runtime.resident.lookahead``).  It
+    A task that is done with the one under way begins with it (``runtime.resident.pipelining``).  It
     is dropped if another epoch is next.
     """
 

@@ -57,10 +57,10 @@ class _OtherCountError(Exception):
 
 @dataclass(slots=True)
 class EpochWork(Work):
-    """The work of a resident host, with its resident tasks, lookahead and loop."""
+    """The work of a resident host, with its resident tasks, pipelining and loop."""
 
     generations: Generations
-    lookahead: Pipelining
+    pipelining: Pipelining
     loop: BatchLoop
 
 
@@ -150,11 +150,11 @@ class ResidentHost(SparkHost[EpochWork]):
         return Epoch.of(replace(job, is_sampled=is_sampled))
 
     def _planned(self, start: Ends) -> Ends | None:
-        return self._working.lookahead.planned(start)
+        return self._working.pipelining.planned(start)
 
     def _ahead(self, epoch: Epoch) -> Ahead | None:
-        lookahead = self._working.lookahead
-        return lookahead.ahead(epoch.batch + 1, epoch.is_sampled, self._trigger.admitted)
+        pipelining = self._working.pipelining
+        return pipelining.ahead(epoch.batch + 1, epoch.is_sampled, self._trigger.admitted)
 
     def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
         paused_s = self._paused_s
@@ -196,13 +196,13 @@ class ResidentHost(SparkHost[EpochWork]):
         )
         logs = batches.setup.logs_by_name
         take = partial(self._trigger.ends, logs)
-        lookahead = Pipelining(batches.setup.plan, logs, take, batches.pieces)
+        pipelining = Pipelining(batches.setup.plan, logs, take, batches.pieces)
         loop = BatchLoop(self._trigger, batches, self._run_epoch, self._explained)
-        return EpochWork(batches, cleaner, cluster, generations, lookahead, loop)
+        return EpochWork(batches, cleaner, cluster, generations, pipelining, loop)
 
     def _run_epoch(self, ends: Ends) -> None:
         work = self._working
-        work.lookahead.begin(ends)
+        work.pipelining.begin(ends)
         self._planned_again(partial(work.batches.run, ends))
 
     def _explained(self, error: BaseException) -> WallarooError:

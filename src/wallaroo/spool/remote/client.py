@@ -49,14 +49,14 @@ class RemoteSpool:
         """
         low = start.byte
         high = end.byte
-        patience = _Retries(self.address, self.retry_s)
+        retries = _Retries(self.address, self.retry_s)
         folder = folder_of(Path(), self.source).name
         while low < high:
             link = _idle.pop((self.address, self.secret), None)
             is_whole = False
             try:
                 if link is None:
-                    link = _Link(self, patience.begin())
+                    link = _Link(self, retries.begin())
                 link.ask(folder, low, high)
                 yield from parse_chunks(link.window, low, high, self._damaged, self.window_bytes)
                 low = high
@@ -64,8 +64,8 @@ class RemoteSpool:
             except OSError as error:
                 if link is not None and link.byte > low:
                     low = link.byte  # everything below has been yielded
-                    patience.renew()
-                patience.spend(error)
+                    retries.renew()
+                retries.spend(error)
             finally:  # an abandoned range, too: its bytes are still on their way
                 if is_whole and link is not None:
                     _keep(self, link)

@@ -78,8 +78,8 @@ class Verification:
         flips = BitFlips(folder, result, say)
         watch = RunWaits(run, self._loads, flips, result)
         progress = RunProgress(folder / "checkpoint", inbox, run, result)
-        self._course = Injection(options, folder, run, watch, progress, flips, result, say)
-        self._disturbances = disturbances(self._course)
+        self._injection = Injection(options, folder, run, watch, progress, flips, result, say)
+        self._disturbances = disturbances(self._injection)
 
     @property
     def case(self) -> Case:
@@ -95,60 +95,60 @@ class Verification:
     def run(self) -> Result:
         """Run the whole verification.  Raises PeerError if the run hangs or cannot be started."""
         began = time.monotonic()
-        self._course.run.start()
+        self._injection.run.start()
         try:
             for load in self._loads:
                 load.start()
-            self._course.await_progress("the first output")
+            self._injection.await_progress("the first output")
             self._die_at_faults()
             ready = time.monotonic()  # the time to start does not count for --seconds
             self._disturbances.disturb(ready)
-            self._course.await_progress("output after the last kill")
+            self._injection.await_progress("output after the last kill")
             self._finish()
         finally:
-            self._course.run.kill()
+            self._injection.run.kill()
         self._judge()
-        self._course.result.seconds = time.monotonic() - began
-        return self._course.result
+        self._injection.result.seconds = time.monotonic() - began
+        return self._injection.result
 
     def _die_at_faults(self) -> None:
-        course = self._course
-        count = len(course.options.fault_points)
-        course.watch.await_(
-            lambda: course.run.starts > count,
+        injection = self._injection
+        count = len(injection.options.fault_points)
+        injection.watch.await_(
+            lambda: injection.run.starts > count,
             PROGRESS_S_MAX * max(1, count),
             "the run to die at its fault points",
         )
-        course.result.disturbances += count
-        course.progress.mark()
+        injection.result.disturbances += count
+        injection.progress.mark()
 
     def _finish(self) -> None:
-        course = self._course
-        for load in self._loads if not course.options.events else ():
+        injection = self._injection
+        for load in self._loads if not injection.options.events else ():
             load.finish()
-        most = max((count for _, count in course.options.events), default=0)
-        course.watch.await_(
+        most = max((count for _, count in injection.options.events), default=0)
+        injection.watch.await_(
             lambda: all(load.has_ended for load in self._loads),
-            PROGRESS_S_MAX + most / course.options.rate,
+            PROGRESS_S_MAX + most / injection.options.rate,
             "the last acknowledgements",
         )
-        course.result.events = sum(load.sent for load in self._loads)
-        course.watch.await_(
-            lambda: course.progress.is_all_committed(dict(self.sent)),
+        injection.result.events = sum(load.sent for load in self._loads)
+        injection.watch.await_(
+            lambda: injection.progress.is_all_committed(dict(self.sent)),
             PROGRESS_S_MAX,
             "everything sent to be processed",
         )
         self._await_quiet_inbox()
-        code = course.run.stop()
+        code = injection.run.stop()
         if code != 0:
-            course.result.ended_by_itself.append(
-                f"{describe(code)} when it was asked to stop:\n{course.run.tail()}"
+            injection.result.ended_by_itself.append(
+                f"{describe(code)} when it was asked to stop:\n{injection.run.tail()}"
             )
-        course.result.starts = course.run.starts
+        injection.result.starts = injection.run.starts
 
     def _await_quiet_inbox(self) -> None:
         """Wait until the receiver gets nothing more: the last batch's output may be in flight."""
-        progress = self._course.progress
+        progress = self._injection.progress
         seen = progress.received
         at = time.monotonic()
 
@@ -159,13 +159,13 @@ class Verification:
                 at = time.monotonic()
             return time.monotonic() - at > 1.0
 
-        self._course.watch.await_(is_quiet, PROGRESS_S_MAX, "the receiver to have everything")
+        self._injection.watch.await_(is_quiet, PROGRESS_S_MAX, "the receiver to have everything")
 
     def _judge(self) -> None:
-        folder = self._course.folder
-        result = self._course.result
+        folder = self._injection.folder
+        result = self._injection.result
         faults = result.faults
-        is_plain = self._course.options.is_plain
+        is_plain = self._injection.options.is_plain
         received = Faults() if is_plain else faults
         result.outputs = self._case.judge(lines_of([self._output]), received)
         if is_plain:  # at least once, in order: only here are repetitions allowed
@@ -176,9 +176,9 @@ class Verification:
             self._case.judge(lines_of(sorted((folder / "files").glob("part-*"))), faults)
         if self._case.has_letters:
             result.letters = self._case.judge_letters(lines_of([folder / LETTERS]), faults)
-        stored = stored_entries(folder / "checkpoint", self._course.flips)
+        stored = stored_entries(folder / "checkpoint", self._injection.flips)
         self._case.judge_state(((entry.key, pickle.loads(entry.raw)) for entry in stored), faults)
-        result.unread = self._course.flips.left
+        result.unread = self._injection.flips.left
 
 
 def stored_entries(checkpoint: Path, flips: BitFlips) -> list[StoredEntry]:

@@ -14,22 +14,22 @@ from wallaroo.testing.verify.trial.schedule import Kill, schedule
 class Kills:
     """Disturbances of single processes."""
 
-    def __init__(self, course: Injection):
-        self._course = course
+    def __init__(self, injection: Injection):
+        self._injection = injection
         self._nemesis = Nemesis(
-            course.run,
-            course.options.seed,
-            course.watch,
-            course.result,
-            course.say,
-            Orders(course.folder / "orders"),
-            course.flips,
-            is_resident=course.options.host is HostKind.RESIDENT,
+            injection.run,
+            injection.options.seed,
+            injection.watch,
+            injection.result,
+            injection.say,
+            Orders(injection.folder / "orders"),
+            injection.flips,
+            is_resident=injection.options.host is HostKind.RESIDENT,
         )
 
     def disturb(self, began: float) -> None:
         """Carry out the faults that the options' seed determines, in order."""
-        options = self._course.options
+        options = self._injection.options
         planned = schedule(
             options.kills,
             options.seed,
@@ -44,9 +44,9 @@ class Kills:
 
     def _strike(self, number: int, planned: Kill) -> None:
         if not planned.is_hurried:
-            self._course.await_progress("output after a disturbance")
-        self._course.watch.pause(planned.pause_s)
+            self._injection.await_progress("output after a disturbance")
+        self._injection.watch.pause(planned.pause_s)
         if self._nemesis.do(number, planned):
-            self._course.progress.mark()
+            self._injection.progress.mark()
             if planned.fault in SIGNALS:
-                self._course.progress.note_kill(planned.kind)
+                self._injection.progress.note_kill(planned.kind)

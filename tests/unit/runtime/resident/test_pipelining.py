@@ -49,7 +49,7 @@ def plan(tmp_path: Path) -> Plan:
     return values.state_survives(tmp_path, tmp_path).plan
 
 
-def lookahead(plan: Plan, events: int) -> Pipelining:
+def pipelining(plan: Plan, events: int) -> Pipelining:
     logs: Any = {"in": Log(events)}
 
     def take(start: Any, admitted: Admission) -> Any:
@@ -59,7 +59,7 @@ def lookahead(plan: Plan, events: int) -> Pipelining:
 
 
 def test_the_epoch_that_was_planned_ahead_is_the_next_one(plan: Plan) -> None:
-    planning = lookahead(plan, 100)
+    planning = pipelining(plan, 100)
     planning.begin({"in": at(10)})
 
     ahead = planning.ahead(7, True, OPEN)
@@ -71,7 +71,7 @@ def test_the_epoch_that_was_planned_ahead_is_the_next_one(plan: Plan) -> None:
 
 def test_nothing_is_planned_ahead_where_less_than_an_epoch_waits(plan: Plan) -> None:
     """What comes until the commit would have to wait for one more epoch."""
-    planning = lookahead(plan, 19)
+    planning = pipelining(plan, 19)
     planning.begin({"in": at(10)})
     assert planning.ahead(7, True, OPEN) is None
 
@@ -82,18 +82,18 @@ def test_nothing_is_planned_ahead_where_less_than_an_epoch_waits(plan: Plan) -> 
 def test_nothing_is_planned_ahead_while_input_is_held_or_replayed(
     plan: Plan, admission: Admission
 ) -> None:
-    planning = lookahead(plan, 100)
+    planning = pipelining(plan, 100)
     planning.begin({"in": at(10)})
     assert planning.ahead(7, True, admission) is None
 
 
 def test_nothing_is_planned_ahead_of_no_epoch(plan: Plan) -> None:
-    assert lookahead(plan, 100).ahead(7, True, OPEN) is None
+    assert pipelining(plan, 100).ahead(7, True, OPEN) is None
 
 
 def test_an_epoch_that_begins_elsewhere_is_planned_again(plan: Plan) -> None:
     """As after a batch that failed."""
-    planning = lookahead(plan, 100)
+    planning = pipelining(plan, 100)
     planning.begin({"in": at(10)})
     planning.ahead(7, True, OPEN)
     assert planning.planned({"in": at(0)}) is None
