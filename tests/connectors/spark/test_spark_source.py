@@ -140,6 +140,22 @@ def test_a_batch_that_spark_repeats_continues_after_what_is_stored(
     assert fed.ids == list(range(3 * PER_FILE))
 
 
+def test_a_stream_that_never_ends_continues_after_what_is_stored(
+    tmp_path: Path, spark_session: Any
+) -> None:
+    def reader(spark: Any) -> Any:
+        rate = spark.readStream.format("rate").options(rowsPerSecond=200, numPartitions=1)
+        return rate.load().selectExpr("value AS id")
+
+    fed = Fed(SparkSourceConfig("s", reader), tmp_path / "feed")
+    assert not fed.run(2)
+    fed.again()
+    assert not fed.run(2)
+    fed.die()
+    assert fed.ids == list(range(len(fed.ids)))
+    assert len(fed.ids) >= 4
+
+
 def test_rows_that_were_staged_are_not_read_again(
     stream: Callable[..., Fed], tmp_path: Path
 ) -> None:
