@@ -279,9 +279,18 @@ def _sinks(
 ) -> Iterator[str]:
     for name, was in before["sinks"].items():
         now = after["sinks"].get(name)
-        if now is not None and now["kind"] == was["kind"]:
+        is_there = now is not None and now["kind"] == was["kind"]
+        columns = was.get("columns", "")
+        is_changed = is_there and now.get("columns", columns) != columns
+        if (is_there and not is_changed) or not waits(name):
             continue
-        if not waits(name):
+        if is_changed:
+            yield (
+                f"Sink '{name}' wrote the columns {columns} and writes {now['columns']} now, and "
+                f"rows of the former ones may not have left yet. Start the former version, stop it "
+                f"(Ctrl-C, SIGTERM) once `wallaroo status` shows that nothing waits, then start "
+                f"this one."
+            )
             continue
         where = place_of(was)
         yield (

@@ -38,9 +38,15 @@ class ReconciledSinks:
 
 def noted(config: Any) -> dict[str, str]:
     """Return a checkpoint's notes of a sink."""
-    name = name_of(config)
-    where = {"kind": config.kind, "target": config.target, "address": config.address}
-    return {**where, "name": name} if name else where
+    notes = {"kind": config.kind, "target": config.target, "address": config.address}
+    if name := name_of(config):
+        notes["name"] = name
+    columns = getattr(config, "columns", None)
+    if isinstance(columns, Mapping):
+        notes["columns"] = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+    elif columns:
+        notes["columns"] = ", ".join(columns)
+    return notes
 
 
 def name_of(config: Any) -> str:

@@ -191,6 +191,25 @@ def test_a_sink_with_a_name_that_writes_to_another_place_is_reported() -> None:
     )
 
 
+def to_table(*columns: str) -> Plan:
+    sink = wallaroo.sinks.SQLiteSinkConfig("counts.db", "counts", columns=columns)
+    return plan(keyed().to(count).to_sink(sink))
+
+
+def test_columns_of_a_sink_do_not_change_while_rows_of_the_former_ones_may_wait() -> None:
+    old = dumps(to_table("word", "total"))
+    new = dumps(to_table("word", "total", "day"))
+    waiting = compare(old, new)
+    assert waiting.verdict is Verdict.INCOMPATIBLE
+    assert waiting.reasons == (
+        "Sink 'sqlite' wrote the columns word, total and writes word, total, day now, and rows of "
+        "the former ones may not have left yet. Start the former version, stop it (Ctrl-C, "
+        "SIGTERM) once `wallaroo status` shows that nothing waits, then start this one.",
+    )
+    assert compare(old, new, waits=lambda sink: False).verdict is not Verdict.INCOMPATIBLE
+    assert compare(old, old).verdict is Verdict.SAME
+
+
 def test_a_sink_without_a_name_and_with_another_target_is_another_sink() -> None:
     old = dumps(to_file("out.txt"))
     own = with_old_ids(to_file("results.txt"), old)
