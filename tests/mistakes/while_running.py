@@ -106,7 +106,7 @@ MISTAKES = (
         ),
         (
             "step 'key' failed at HERE",
-            "a key must be str, bytes, int, or a tuple of these, not int64: return int(...)",
+            "a key must be str, bytes, int, or a tuple of these, not int64: return int(key)",
         ),
         RAN,
     ),

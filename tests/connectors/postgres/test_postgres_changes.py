@@ -482,8 +482,8 @@ def test_what_is_missing_is_named_before_the_first_run(table: Table, server: Ser
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"publication": ""}, "publication='' is no name"),
-        ({"slot": "A b"}, "slot='A b' is no name of a slot"),
+        ({"publication": ""}, "publication must not be empty"),
+        ({"slot": "A b"}, "slot='A b' is not a valid slot name"),
         ({"poll_s": 0}, "poll_s=0 is not a positive number"),
     ],
 )

@@ -136,7 +136,7 @@ def test_output_of_a_checkpoint_that_was_rolled_back_is_refused(
     [
         ("DROP TABLE counts", "has no table 'counts'. Create it"),
         ("ALTER TABLE counts RENAME value TO total", "has no column value; it has id, key, total"),
-        ("CREATE TABLE wallaroo_ledger (x)", "no ledger of wallaroo: it has no column sink"),
+        ("CREATE TABLE wallaroo_ledger (x)", "not a ledger of wallaroo: it has no column sink"),
     ],
 )
 def test_a_table_that_does_not_fit_is_named(

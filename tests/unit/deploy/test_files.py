@@ -95,7 +95,7 @@ def test_the_unit_restarts_as_the_page_says() -> None:
     assert pauses == ("5", "6", "300")
     assert settings["StartLimitIntervalSec"] == "0"
     page = " ".join((ROOT / "docs/operations.md").read_text().split())
-    assert "after every failure but 2 and 4, with a pause that grows from 5 s to 5 min" in page
+    assert "after every failure except 2 and 4, with a pause that grows from 5 s to 5 min" in page
 
 
 def test_the_settings_are_installed_as_the_page_says(tmp_path: Path) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 from wallaroo.runtime.tasks.task import run_alone
+
+
+@dataclass(frozen=True)
+class Job:
+    levels: int
+    keeps_own: bool = False
 
 
 def test_a_level_is_over_before_the_next_one_begins_and_its_reports_come_through() -> None:
@@ -18,7 +24,7 @@ def test_a_level_is_over_before_the_next_one_begins_and_its_reports_come_through
             happened.append(f"level {level} gives {number}")
             yield index, (level, number, len(taken))
 
-    job: Any = SimpleNamespace(levels=3)
+    job: Any = Job(levels=3)
 
     given = list(run_alone(run, job, 0, []))
 

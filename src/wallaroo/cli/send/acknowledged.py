@@ -90,18 +90,20 @@ def _send_from(
     began = time.monotonic()
     at = _start_of(messages, count)
     pending = b""
+    ready = select.poll()
+    ready.register(sock)
     while count < total:
         limit = len(view)
         if rate:
             limit = _start_of(
                 messages, min(total, first + int((time.monotonic() - began) * rate) + 1)
             )
-        readable, writable, _ = select.select(
-            [sock], [sock] if at < limit else [], [], 0.005 if at < len(view) else ACK_WAIT_S
-        )
-        if writable:
+        ready.modify(sock, select.POLLIN | (select.POLLOUT if at < limit else 0))
+        events = ready.poll((0.005 if at < len(view) else ACK_WAIT_S) * 1e3)
+        state = events[0][1] if events else 0
+        if state & select.POLLOUT:
             at += sock.send(view[at : min(limit, at + SLICE_BYTES)])
-        if readable:
+        if state & ~select.POLLOUT:
             part = sock.recv(4096)
             if not part:
                 raise ConnectionError("the connection was closed")
