@@ -203,6 +203,8 @@ SENDERS = {
     "wss": send_wss,
     "udp": send_udp,
 }
+UNANSWERED = {"tcp", "tls", "udp"}
+REPEAT_S = 1.0
 
 
 def has_sent(run: Listens, name: str, text: str) -> bool:
@@ -215,11 +217,18 @@ def has_sent(run: Listens, name: str, text: str) -> bool:
 
 
 def has_arrived(run: Listens, sent: set[str]) -> bool:
-    """Whether all came, or the run ended; a datagram that the system dropped is sent again."""
+    """Whether all came, or the run ended.
+
+    Senders without an answer repeat what is missing: the system may drop a datagram, and the
+    listener close their connection, to make room, before it has read from it.
+    """
     missing = sent - run.lines()
     for text in missing:
-        if text.startswith("udp"):
-            send_udp(run, run.ports["udp"], text)
+        name = text.split()[0]
+        if name in UNANSWERED:
+            has_sent(run, name, text)
+    if missing:
+        time.sleep(REPEAT_S)
     return not missing or run.process.poll() is not None
 
 
