@@ -66,10 +66,12 @@ from wallaroo.state.log.layout import (
     VERSION,
     VIEW,
     read_identity,
+    read_plan,
     with_checksum,
 )
 from wallaroo.state.log.line import CommitFile, Line, read_line
 from wallaroo.state.log.owners import Claim, make_claim, owner_words
+from wallaroo.state.log.snapshots import oldest_needed
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.lost_machine import fill_up, set_back
 from wallaroo.state.store.stored_checkpoint import CACHE, StoredCheckpoint, cached_url
@@ -310,6 +312,7 @@ def _recovered(
 ) -> Checkpoint:
     """Go back to the floor, behind numbers that lost commits may have had."""
     synced = LocalStorage(str(root), is_durable=True)
+    _remove_returned(root, synced, floor, claim.epoch)
     commits = _read_log(synced, identity, floor.batch, claim.epoch)
     last = commits.last(floor.batch)
     if (last.batch if last else NO_BATCH) != floor.batch:
@@ -396,6 +399,20 @@ def _filled(
         view=view,
         stored=stored,
     )
+
+
+def _remove_returned(root: Path, storage: LocalStorage, floor: Floor, epoch: int) -> None:
+    """Remove commits that the floor does not need.
+
+    The machine may have been lost before the removal of some of them was on disk, in any order:
+    those that came back would leave gaps.
+    """
+    commits = CommitLog(storage, read_line(storage, below=epoch))
+    last = commits.last(floor.batch)
+    with contextlib.suppress(OSError, ValueError, KeyError):  # an unreadable plan is reported later
+        key_groups = json.loads(read_plan(root))["key_groups"]
+        if last is not None and last.batch == floor.batch:
+            commits.remove_before(min(oldest_needed(last, key_groups), last.batch))
 
 
 def _read_log(storage: LocalStorage, identity: str, up_to: int | None, epoch: int) -> CommitLog:
