@@ -12,6 +12,7 @@ or by the client's notice that it has come to the partition's end.
 
 from __future__ import annotations
 
+import threading
 import time
 from bisect import bisect_left
 from collections import OrderedDict
@@ -202,30 +203,42 @@ def offset_of(message: Message) -> int:
     return cast(int, message.offset())
 
 
-_readers: OrderedDict[Partition, PartitionReader] = OrderedDict()  # this process's
+class _Readers(threading.local):
+    """The readers of one thread.
+
+    Two runs in one process may read the same partition, and a reader has one place in it.
+    """
+
+    def __init__(self) -> None:
+        self.by_partition: OrderedDict[Partition, PartitionReader] = OrderedDict()
+
+
+_here = _Readers()
 
 
 def reader_of(partition: Partition) -> PartitionReader:
-    """Return this process's reader of a partition; close the least recently used ones."""
-    reader = _readers.pop(partition, None) or PartitionReader(partition)
-    _readers[partition] = reader
-    while len(_readers) > OPEN_MAX:
-        _, oldest = _readers.popitem(last=False)
+    """Return this thread's reader of a partition; close the least recently used ones."""
+    readers = _here.by_partition
+    reader = readers.pop(partition, None) or PartitionReader(partition)
+    readers[partition] = reader
+    while len(readers) > OPEN_MAX:
+        _, oldest = readers.popitem(last=False)
         oldest.close()
     return reader
 
 
 def drop_reader(partition: Partition) -> None:
-    """Close this process's reader of a partition, whose client failed in an unknown state."""
-    reader = _readers.pop(partition, None)
+    """Close this thread's reader of a partition, whose client failed in an unknown state."""
+    reader = _here.by_partition.pop(partition, None)
     if reader is not None:
         reader.close()
 
 
 def close_readers() -> None:
-    """Close all readers of this process (tests)."""
-    while _readers:
-        _, reader = _readers.popitem()
+    """Close all readers of this thread (tests)."""
+    readers = _here.by_partition
+    while readers:
+        _, reader = readers.popitem()
         reader.close()
 
 
