@@ -18,10 +18,11 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.lib import loads, runs
 from benchmarks.lib.batch_log import Seen, observed
@@ -59,32 +60,40 @@ def main() -> int:
     loads.prepare()
     name = "moving" if args.latency == "normal" else f"moving_{args.latency}"
     report = Report(name, settings_of(args))
+    with loaded(args, 1, batch_time_s=args.batch_time, latency=args.latency) as (
+        cluster,
+        run,
+        seen,
+    ):
+        state_bytes = sum(
+            file.stat().st_size for file in (run.root / "deltas").rglob("*") if file.is_file()
+        )
+        print(f"{args.keys:,} keys, {state_bytes / 1e6:.0f} MB, in {len(seen)} batches", flush=True)
+        changes = _changes(cluster, run, seen)
+    _conclude(report, changes, state_bytes, args)
+    return report.finish(args.json)
+
+
+@contextmanager
+def loaded(
+    args: argparse.Namespace, workers: int, **changes: Any
+) -> Iterator[tuple[LocalCluster, Run, list[Seen]]]:
+    """A cluster, a run on it whose state has all keys, and its batches; events flow meanwhile."""
     with ExitStack() as stack:
         folder = stack.enter_context(loads.scratch(args.scratch))
         port = stack.enter_context(loads.receiver())
-        cluster, session = stack.enter_context(cluster_of(folder, 1))
+        cluster, session = stack.enter_context(cluster_of(folder, workers))
         seen = stack.enter_context(observed())
         root = folder / "checkpoint"
         run = runs.new_run(
-            many_keys(port),
-            session,
-            root,
-            backlog_bytes_max=runs.ANY_BACKLOG,
-            batch_time_s=args.batch_time,
-            latency=args.latency,
+            many_keys(port), session, root, backlog_bytes_max=runs.ANY_BACKLOG, **changes
         )
         loads.fill_spool(root, SOURCE, frames_of(range(args.keys)), args.keys)
         stack.enter_context(runs.started(run))
         runs.follow(run, runs.until_done(args.keys))
-        state_bytes = sum(
-            file.stat().st_size for file in (root / "deltas").rglob("*") if file.is_file()
-        )
-        print(f"{args.keys:,} keys, {state_bytes / 1e6:.0f} MB, in {len(seen)} batches", flush=True)
         sending = [(_events(folder, args.keys), run.addresses[SOURCE][1])]
-        with loads.senders(sending, args.rate, SENT_S_MAX):
-            changes = _changes(cluster, run, seen)
-    _conclude(report, changes, state_bytes, args)
-    return report.finish(args.json)
+        stack.enter_context(loads.senders(sending, args.rate, SENT_S_MAX))
+        yield cluster, run, seen
 
 
 def _options() -> argparse.Namespace:
@@ -125,7 +134,7 @@ def _change(
     name: str, run: Run, seen: list[Seen], command: Callable[[], object], workers: int
 ) -> Change:
     first = len(seen)
-    _await(lambda: len(seen) >= first + BEFORE, run, f"{BEFORE} batches before: {name}")
+    await_(lambda: len(seen) >= first + BEFORE, run, f"{BEFORE} batches before: {name}")
     begin, began = len(seen), time.perf_counter()
     command()
     command_s = time.perf_counter() - began
@@ -133,7 +142,7 @@ def _change(
     def has_moved() -> bool:
         return len(run.status().workers) == workers and any(batch.move for batch in seen[begin:])
 
-    _await(has_moved, run, name)
+    await_(has_moved, run, name)
     during = seen[begin:]
     last = max(number for number, batch in enumerate(during) if batch.move)
     move = during[last].move
@@ -154,7 +163,8 @@ def _gaps(before: Sequence[Seen], during: Sequence[Seen]) -> tuple[float, float]
     return median(batch.period for batch in before), max(batch.period for batch in during)
 
 
-def _await(condition: Callable[[], bool], run: Run, what: str) -> None:
+def await_(condition: Callable[[], bool], run: Run, what: str) -> None:
+    """Wait until a condition holds.  Raises BenchmarkError, or the run's error."""
     deadline = time.monotonic() + CHANGE_S_MAX
     while not condition():
         if run.exception is not None:

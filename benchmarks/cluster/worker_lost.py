@@ -17,20 +17,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 
-from benchmarks.cluster.rebalance import BEFORE, _await, _events
-from benchmarks.lib import loads, runs
-from benchmarks.lib.batch_log import Seen, observed
-from benchmarks.lib.clusters import cluster_of
-from benchmarks.lib.keyed_load import SOURCE, frames_of, many_keys
+from benchmarks.cluster.rebalance import BEFORE, await_, loaded
+from benchmarks.lib import loads
+from benchmarks.lib.batch_log import Seen
 from benchmarks.lib.machine import Report, median, options, settings_of
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark.local_cluster import LocalCluster
 
-SENT_S_MAX = 600.0  # of the sender: it is stopped when all is done
 SETTLED_S = 20.0  # of events before a kill: copies that a start left behind have aged
 PAUSE_S_WANTED = 1.0
 
@@ -69,33 +65,12 @@ def _options() -> argparse.Namespace:
 
 def _lost(args: argparse.Namespace, replicas: int) -> Loss:
     """Return the cost of a worker that is killed in a new run on a new cluster."""
-    with ExitStack() as stack:
-        folder = stack.enter_context(loads.scratch(args.scratch))
-        port = stack.enter_context(loads.receiver())
-        cluster, session = stack.enter_context(cluster_of(folder, 2))
-        seen = stack.enter_context(observed())
-        root = folder / "checkpoint"
-        run = runs.new_run(
-            many_keys(port),
-            session,
-            root,
-            backlog_bytes_max=runs.ANY_BACKLOG,
-            host="resident",
-            replicas=replicas,
-            min_workers=2,
+    with loaded(args, 2, host="resident", replicas=replicas, min_workers=2) as (cluster, run, seen):
+        settled = time.monotonic() + SETTLED_S
+        await_(
+            lambda: time.monotonic() > settled and _are_copied(run) == bool(replicas), run, "copies"
         )
-        loads.fill_spool(root, SOURCE, frames_of(range(args.keys)), args.keys)
-        stack.enter_context(runs.started(run))
-        runs.follow(run, runs.until_done(args.keys))
-        sending = [(_events(folder, args.keys), run.addresses[SOURCE][1])]
-        with loads.senders(sending, args.rate, SENT_S_MAX):
-            settled = time.monotonic() + SETTLED_S
-            _await(
-                lambda: time.monotonic() > settled and _are_copied(run) == bool(replicas),
-                run,
-                "copies",
-            )
-            return _killed(cluster, run, seen)
+        return _killed(cluster, run, seen)
 
 
 def _are_copied(run: Run) -> bool:
@@ -109,7 +84,7 @@ def _killed(cluster: LocalCluster, run: Run, seen: list[Seen]) -> Loss:
     def has_moved() -> bool:
         return len(run.status().workers) == 1 and any(batch.move for batch in seen[begin:])
 
-    _await(has_moved, run, "the other worker")
+    await_(has_moved, run, "the other worker")
     before = seen[begin - BEFORE : begin]
     during = seen[begin:]
     moves = [batch.move for batch in during if batch.move]

@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 
 from benchmarks.lib import loads
-from benchmarks.lib.machine import BenchmarkError, Report, options, settings_of
-from benchmarks.state.take_over import Pair
+from benchmarks.lib.machine import BenchmarkError, Report, settings_of
+from benchmarks.state.take_over import Pair, pair_options
 from wallaroo.checkpoints.maintenance.verification import verify
 
 BEFORE_S = 20.0  # without a savepoint
@@ -48,13 +48,8 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = options(__doc__)
-    add = parser.add_argument
-    add("--keys", type=int, default=1_000_000, help="of state (default %(default)d)")
-    add("--saves", type=int, default=3, help="savepoints (default %(default)d)")
-    add("--rate", type=float, default=500.0, help="events a second (default %(default)g)")
-    add("--host", default="resident", choices=("resident", "micro-batch"))
-    add("--master", default="local[2]", help="of Spark (default %(default)s)")
+    parser = pair_options(__doc__)
+    parser.add_argument("--saves", type=int, default=3, help="savepoints (default %(default)d)")
     parser.set_defaults(cold=True, hung=False, kills=0)
     return parser.parse_args()
 

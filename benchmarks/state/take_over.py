@@ -62,14 +62,21 @@ def main() -> int:
     return report.finish(args.json)
 
 
-def _options() -> argparse.Namespace:
-    parser = options(__doc__)
+def pair_options(doc: str | None) -> argparse.ArgumentParser:
+    """The options of a program that loads a `Pair`."""
+    parser = options(doc)
     add = parser.add_argument
     add("--keys", type=int, default=1_000_000, help="of state (default %(default)d)")
-    add("--kills", type=int, default=3, help="of leaders (default %(default)d)")
     add("--rate", type=float, default=500.0, help="events a second (default %(default)g)")
     add("--host", default="resident", choices=("resident", "micro-batch"))
     add("--master", default="local[2]", help="of Spark (default %(default)s)")
+    return parser
+
+
+def _options() -> argparse.Namespace:
+    parser = pair_options(__doc__)
+    add = parser.add_argument
+    add("--kills", type=int, default=3, help="of leaders (default %(default)d)")
     add("--hung", action="store_true", help="SIGSTOP in place of SIGKILL")
     add("--cold", action="store_true", help="without a standby")
     return parser.parse_args()

@@ -141,16 +141,16 @@ class RunOptions:
     is a job of Spark.  None: resident on one machine, micro-batch on a cluster unless ``latency``
     is below half a second (docs/scaling.md)."""
     log_level: str = "error"
-    """Of Spark: debug, info, warning, error, off."""
+    """Spark's log level: debug, info, warning, error, off."""
     app_log_level: str = "info"
-    """Of the application's own ``logging``, if it configures none: debug, info, warning, error,
-    off."""
+    """Level of the application's own ``logging``, if it configures none: debug, info, warning,
+    error, off."""
     key_groups: int = KEY_GROUPS_DEFAULT
     """Shares of state; fixed for the life of a checkpoint."""
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
-    """Per source and per sink; beyond it nothing more is read."""
+    """Backlog of a source or a sink in bytes beyond which nothing more is read."""
     durability: Durability | DurabilityName | None = None
-    """What an acknowledgement, a commit and output wait for: ``memory``, ``disk``, ``store``
+    """Level that an acknowledgement, a commit and output wait for: ``memory``, ``disk``, ``store``
     (docs/exactly-once.md).  None: ``disk`` with a folder, ``store`` with an object store."""
     source_durability: tuple[tuple[str, Durability | DurabilityName], ...] = ()
     """Sources whose input is kept at another level than the application's, by name."""

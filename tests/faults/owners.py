@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.faults.figures import report
 from tests.faults.owned_driver import NUMBERS
 from wallaroo.cli.main import EXIT_FAILED, EXIT_TAKEN_OVER
 from wallaroo.cli.send.acknowledged import send_acknowledged
@@ -258,10 +258,7 @@ def main(arguments: list[str]) -> int:
         "longest without a leader, ms": longest_ms,
         "seconds": round(time.monotonic() - began),
     }
-    print(figures)
-    if options.json:
-        with open(options.json, "a", encoding="utf-8") as file:
-            file.write(f"{json.dumps(figures)}\n")
+    report(figures, options.json)
     return 0
 
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.connectors.files.s3.server import KEY, SECRET, running_s3
+from tests.faults.figures import report
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
 from tests.stores.stored_driver import KEYS
 from tests.stores.stored_driver import main as drive
@@ -276,10 +277,7 @@ def main(arguments: list[str]) -> int:
         "load": round(load, 1),
         "seconds": round(time.monotonic() - began),
     }
-    print(figures)
-    if options.json:
-        with open(options.json, "a", encoding="utf-8") as file:
-            file.write(f"{json.dumps(figures)}\n")
+    report(figures, options.json)
     return 0
 
 

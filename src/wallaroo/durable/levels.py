@@ -18,3 +18,12 @@ class Durability(StrEnum):
 
 
 DurabilityName = Literal["memory", "disk", "store"]
+
+
+def is_synced(level: Durability | None, default: bool) -> bool:
+    """Return whether input of a level is on disk before it is published; ``default`` without one.
+
+    >>> [is_synced(level, False) for level in (Durability.MEMORY, Durability.STORE, None)]
+    [False, True, False]
+    """
+    return default if level is None else level is not Durability.MEMORY

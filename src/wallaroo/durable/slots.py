@@ -131,6 +131,16 @@ class SlotFile:
         os.close(self._fd)
 
 
+def write_slots(path: Path, content: bytes) -> None:
+    """Replace the content of a file that has no other writer, on disk once this returns."""
+    file = SlotFile(path)
+    try:
+        file.write(content)
+        file.sync()
+    finally:
+        file.close()
+
+
 def _write_all(descriptor: int, content: bytes, offset: int) -> None:
     done = 0
     while done < len(content):

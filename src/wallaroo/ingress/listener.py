@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wallaroo.durable.levels import Durability
+from wallaroo.durable.levels import Durability, is_synced
 from wallaroo.ingress.acks import StreamNumbers
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.ports import Ports
@@ -55,11 +55,7 @@ class Listener(ABC):
         self._selector = context.selector
         self._store = open_store(
             Path(source.folder),
-            is_durable=(
-                context.is_durable
-                if source.durability is None
-                else source.durability is not Durability.MEMORY
-            ),
+            is_durable=is_synced(source.durability, context.is_durable),
             checkpoint=context.checkpoint,
             backlog_bytes_max=context.backlog_bytes_max,
             is_stopping=context.is_stopping,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.durable.folders import make_private
-from wallaroo.durable.levels import Durability
+from wallaroo.durable.levels import Durability, is_synced
 from wallaroo.durable.ownership import UNOWNED, Ownership
 from wallaroo.durable.ownership import VARIABLE as OWNER
 from wallaroo.errors import (
@@ -100,8 +100,7 @@ class Feeding:
 
     def is_synced(self, source: str) -> bool:
         """Return whether input of a source is on disk before it is published."""
-        level = self.levels.get(source)
-        return self.is_durable if level is None else level is not Durability.MEMORY
+        return is_synced(self.levels.get(source), self.is_durable)
 
     def awaits_commits(self, source: str) -> bool:
         """Return whether senders are answered once what they sent is committed."""

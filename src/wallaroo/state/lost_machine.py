@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.durable.commit_id import NO_BATCH
-from wallaroo.durable.slots import SlotFile
+from wallaroo.durable.slots import read_slots, write_slots
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.spool.format import Boundary, SpoolHead, pack_head, segments_of, unpack_head
 from wallaroo.spool.tail import read_released, write_tail
@@ -77,14 +77,10 @@ def _set_spool_back(folder: Path) -> None:
     """Publish nothing but the beginning: the writer reads on from there, as far as it is whole."""
     segments = segments_of(folder)
     position = segments[0].start if segments else Boundary()
-    file = SlotFile(folder / "head")
-    try:
-        head = unpack_head(file.found) if file.found else SpoolHead()
-        if head.position.byte > position.byte:
-            fault_point("floor.spool")
-            file.write(pack_head(replace(head, position=position)))
-            file.sync()
-    finally:
-        file.close()
+    content = read_slots(folder / "head")
+    head = unpack_head(content) if content else SpoolHead()
+    if head.position.byte > position.byte:
+        fault_point("floor.spool")
+        write_slots(folder / "head", pack_head(replace(head, position=position)))
     released = read_released(folder)  # at most the floor
     write_tail(folder, released, released)

@@ -28,6 +28,14 @@ def begin(running: Running, stream: str | bytes) -> tuple[socket.socket, int]:
     return client, count_of(client)
 
 
+def require_no_answer(client: socket.socket) -> None:
+    """Require that nothing comes for a moment."""
+    client.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        client.recv(8)
+    client.settimeout(180)
+
+
 def count_of(client: socket.socket) -> int:
     return int(COUNT.unpack(client.recv(8, socket.MSG_WAITALL))[0])
 
@@ -319,10 +327,7 @@ def test_with_the_level_store_frames_are_acknowledged_once_they_are_committed(
     half = running.source().reader.head().position
     client.sendall(frame(b"third"))
     running.source().wait_for(3)
-    client.settimeout(0.3)
-    with pytest.raises(TimeoutError):
-        client.recv(8)
-    client.settimeout(180)
+    require_no_answer(client)
 
     write_tail(folder_of(running.root, "In"), half)
 
@@ -330,10 +335,7 @@ def test_with_the_level_store_frames_are_acknowledged_once_they_are_committed(
     # who connects again would send the third frame twice if it was answered with what is committed
     again = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
     again.sendall(hello("orders"))
-    again.settimeout(0.3)
-    with pytest.raises(TimeoutError):
-        again.recv(8)
-    again.settimeout(180)
+    require_no_answer(again)
     write_tail(folder_of(running.root, "In"), running.source().reader.head().position)
     assert count_of(again) == 3
     client.close()
@@ -351,10 +353,7 @@ def test_with_the_level_store_a_restarted_ingress_answers_once_all_is_committed(
     restart_after_kill(running)
     again = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
     again.sendall(hello("orders"))
-    again.settimeout(0.3)
-    with pytest.raises(TimeoutError):
-        again.recv(8)
-    again.settimeout(180)
+    require_no_answer(again)
 
     write_tail(folder_of(running.root, "In"), running.source().reader.head().position)
 

@@ -182,6 +182,14 @@ def started(tmp_path: Path) -> Iterator[Trigger]:
     made.close()
 
 
+def hourly(tmp_path: Path) -> Trigger:
+    """Return a trigger that commits once an hour."""
+    paced = Trigger(target_s=3_600.0)
+    paced.open(tmp_path / "wake")
+    paced.admit(Admission(events_max=20, is_held=False))
+    return paced
+
+
 def next_of(trigger: Trigger, batches: Any) -> Future[Any]:
     """Have another thread wait for the next batch."""
     result: Future[Any] = Future()
@@ -323,9 +331,7 @@ def test_a_commit_under_way_is_waited_for_before_input_is(
 
 def test_the_time_of_an_answer_is_taken_off_the_cadence(tmp_path: Path, log: Growing) -> None:
     """An event's results leave with the answer to its commit."""
-    paced = Trigger(target_s=3_600.0)
-    paced.open(tmp_path / "wake")
-    paced.admit(Admission(events_max=20, is_held=False))
+    paced = hourly(tmp_path)
     batches: Any = Waiting(log)
     batches.answer_s = 3_600.0
     log.events = 1
@@ -340,9 +346,7 @@ def test_the_time_of_an_answer_is_taken_off_the_cadence(tmp_path: Path, log: Gro
 
 def test_an_end_ends_the_wait_for_the_cadence(tmp_path: Path, log: Growing) -> None:
     """A run that stops does not wait for an hour."""
-    paced = Trigger(target_s=3_600.0)
-    paced.open(tmp_path / "wake")
-    paced.admit(Admission(events_max=20, is_held=False))
+    paced = hourly(tmp_path)
     batches: Any = Waiting(log)
     log.events = 1
     batches.ends = paced.next(batches)
@@ -356,9 +360,7 @@ def test_a_long_cadence_does_not_hold_the_end_of_all_input_back(
     tmp_path: Path, log: Growing
 ) -> None:
     """Nothing more will come: there is nothing to gather."""
-    paced = Trigger(target_s=3_600.0)
-    paced.open(tmp_path / "wake")
-    paced.admit(Admission(events_max=20, is_held=False))
+    paced = hourly(tmp_path)
     batches: Any = Waiting(log)
     log.events = 1
     batches.ends = paced.next(batches)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import wallaroo
+from tests.stores.stored_driver import KEYS, count, encode, key_of
 from tests.unit.runtime.applications import ROOT, Numbers
 from wallaroo.instrumentation.tuning import Pace, Tuning
 from wallaroo.options import RunOptions
@@ -25,31 +26,9 @@ from wallaroo.state.log.floor import FloorKeeper, read_floor
 from wallaroo.state.views import view_folders
 
 EVENTS = 1500
-KEYS = 5
 SYNCS = 2  # that find something, until no more is synced
 # synced by their writers, whatever the level
 SYNCED = ("owners", "outbox", "format.json", "lease.json", "plan.json", "lock")
-
-
-class Count:
-    def __init__(self) -> None:
-        self.count = 0
-
-
-@wallaroo.key_extractor
-def key_of(event: str) -> str:
-    return f"key{int(event) % KEYS}"
-
-
-@wallaroo.state_computation(name="count", state=Count)
-def count(event: str, state: Count) -> str:
-    state.count += 1
-    return f"{event} {state.count}"
-
-
-@wallaroo.encoder
-def encode(answer: str) -> bytes:
-    return f"{answer}\n".encode()
 
 
 def new_run(folder: Path, durability: str = "memory", events: int = EVENTS) -> Run:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from wallaroo.errors import CheckpointError
 from wallaroo.state.log.layout import SAVEPOINT, check_version, checked_json, with_checksum
@@ -77,12 +77,17 @@ def damages(folder: Path, manifest: Manifest) -> Iterator[tuple[str, str]]:
     for file in manifest.files:
         try:
             with open(folder / file.name, "rb") as saved:
-                size, crc = measured(iter(lambda: saved.read(BLOCK_BYTES), b""))
+                size, crc = measured(blocks_of(saved))
         except OSError as error:
             yield file.name, f"It cannot be read: {error.strerror}."
             continue
         if (size, crc) != (file.size, file.crc):
             yield file.name, "Its size or checksum is not that of the savepoint's manifest."
+
+
+def blocks_of(file: IO[bytes]) -> Iterator[bytes]:
+    """Return the rest of a file, block by block."""
+    return iter(lambda: file.read(BLOCK_BYTES), b"")
 
 
 def measured(parts: Iterable[bytes]) -> tuple[int, int]:

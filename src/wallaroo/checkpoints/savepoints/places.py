@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from wallaroo.checkpoints.savepoints.manifest import (
-    BLOCK_BYTES,
     Manifest,
     SavedFile,
+    blocks_of,
     damages,
     decode,
 )
@@ -109,7 +109,6 @@ def _copied(source: Path, path: Path) -> None:
     """Copy a file, if it is there."""
     try:
         with open(source, "rb") as file:
-            parts = iter(lambda: file.read(BLOCK_BYTES), b"")
-            write_whole(path, parts, is_durable=True, points="savepoint")
+            write_whole(path, blocks_of(file), is_durable=True, points="savepoint")
     except FileNotFoundError:
         return

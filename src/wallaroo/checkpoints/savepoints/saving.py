@@ -21,13 +21,14 @@ from wallaroo.checkpoints.savepoints.manifest import (
     BLOCK_BYTES,
     Manifest,
     SavedFile,
+    blocks_of,
     measured,
 )
 from wallaroo.checkpoints.savepoints.picture import OpenFile, Picture, take_picture
 from wallaroo.checkpoints.savepoints.places import Report, require_free, upload
 from wallaroo.durable.folders import is_store_url, make_private
 from wallaroo.durable.scratch import make_scratch, sweep_dead
-from wallaroo.durable.slots import SlotFile
+from wallaroo.durable.slots import write_slots
 from wallaroo.durable.whole_file import sync_folder, write_whole
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.spool.format import Boundary, SpoolHead, pack_head
@@ -147,12 +148,8 @@ def _parts(open_file: OpenFile) -> Iterator[bytes]:
 def _write_ends(folder: Path, head: SpoolHead, tail: Boundary) -> None:
     """Write a spool's head, of which no client is connected, and its tail."""
     make_private(folder)
-    file = SlotFile(folder / "head")
-    try:
-        file.write(pack_head(replace(head, connections=0, error="", as_of_ns=0, is_paused=False)))
-        file.sync()
-    finally:
-        file.close()
+    alone = replace(head, connections=0, error="", as_of_ns=0, is_paused=False)
+    write_slots(folder / "head", pack_head(alone))
     write_tail(folder, tail)
     sync_folder(folder)
 
@@ -174,5 +171,4 @@ class _Writer:
     def note(self, name: str) -> None:
         """Note a file that is there."""
         with open(self._folder / name, "rb") as file:
-            parts = iter(lambda: file.read(BLOCK_BYTES), b"")
-            self.files.append(SavedFile(name, *measured(parts)))
+            self.files.append(SavedFile(name, *measured(blocks_of(file))))

@@ -29,7 +29,7 @@ from wallaroo.checkpoints.savepoints.places import fetch
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.folders import is_store_url, make_private
 from wallaroo.durable.locks import LockedError, lock_file
-from wallaroo.durable.slots import SlotFile, read_slots
+from wallaroo.durable.slots import read_slots, write_slots
 from wallaroo.durable.whole_file import sync_folder, write_whole
 from wallaroo.errors import CheckpointError, InUseError, PeerError
 from wallaroo.instrumentation.faults import fault_point
@@ -235,11 +235,5 @@ def _forked(copy: Path) -> str:
 
 def _identify_spool(path: Path, checkpoint: str) -> None:
     content = read_slots(path)
-    if content is None:
-        return
-    file = SlotFile(path)
-    try:
-        file.write(pack_head(replace(unpack_head(content), checkpoint=checkpoint)))
-        file.sync()
-    finally:
-        file.close()
+    if content is not None:
+        write_slots(path, pack_head(replace(unpack_head(content), checkpoint=checkpoint)))

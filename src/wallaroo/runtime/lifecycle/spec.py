@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wallaroo.dataflow.plan.model import Plan
-from wallaroo.durable.levels import Durability
+from wallaroo.durable.levels import is_synced
 from wallaroo.ingress.process import Feeders
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.options import RunOptions
@@ -34,4 +34,4 @@ class RunSpec:
     @property
     def is_synced(self) -> bool:
         """Return whether each commit, and what it names, is on disk before it counts."""
-        return self.options.level is not Durability.MEMORY
+        return is_synced(self.options.level, True)
