@@ -102,7 +102,10 @@ class Parent:
     def look(self, timeout_s: float = 0.0) -> bool:
         """Wait for the parent up to ``timeout_s``; return whether this process should stop."""
         self.beat()
-        readable, _, _ = select.select(self.filenos, (), (), timeout_s)
-        if readable and not os.read(readable[0], 4096):
+        poll = select.poll()
+        for fileno in self.filenos:
+            poll.register(fileno, select.POLLIN)
+        readable = poll.poll(timeout_s * 1e3)
+        if readable and not os.read(readable[0][0], 4096):
             self.is_stopping = True
         return self.is_stopping

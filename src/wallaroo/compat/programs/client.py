@@ -70,14 +70,17 @@ class _Link:
 
     def exchange(self, timeout_s: float) -> list[bytes]:
         """Send, wait at most so long; return received frames.  Raises OSError: connection lost."""
-        wanted = [self.socket] if self.out else []
-        ready, can_send, _ = select.select([self.socket, self._wakeup], wanted, [], timeout_s)
-        if can_send:
+        poll = select.poll()  # not select, which takes no descriptor above 1,023
+        poll.register(self.socket, select.POLLIN | (select.POLLOUT if self.out else 0))
+        poll.register(self._wakeup, select.POLLIN)
+        ready = dict(poll.poll(timeout_s * 1e3))
+        state = ready.get(self.socket.fileno(), 0)
+        if state & select.POLLOUT:
             sent = self.socket.send(self.out[:READ_BYTES])
             del self.out[:sent]
-        if self._wakeup in ready:
+        if self._wakeup.fileno() in ready:
             self._wakeup.recv(READ_BYTES)
-        if self.socket not in ready:
+        if not state & ~select.POLLOUT:
             return []
         data = self.socket.recv(READ_BYTES)
         if not data:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import time
 from collections import deque
 from typing import TypeVar
 
@@ -121,17 +120,16 @@ class Link:
 
     def _exchange(self, rest: memoryview) -> int:
         """Send and read as much as possible now; return the number of bytes sent."""
-        wanted = [self._socket] if rest else []
-        deadline = time.monotonic() + SILENT_S_MAX
+        poll = select.poll()
         try:
-            ready, can_send, _ = select.select(
-                [self._socket], wanted, [], deadline - time.monotonic()
-            )
-            if ready:
-                self._read()
-            if not ready and not can_send:
+            poll.register(self._socket, select.POLLIN | (select.POLLOUT if rest else 0))
+            ready = poll.poll(SILENT_S_MAX * 1e3)
+            if not ready:
                 raise SinkUnavailableError(f"silent for {SILENT_S_MAX:g} s")
-            return self._socket.send(rest[:SEND_BYTES]) if can_send else 0
+            state = ready[0][1]
+            if state & ~select.POLLOUT:
+                self._read()
+            return self._socket.send(rest[:SEND_BYTES]) if state & select.POLLOUT else 0
         except BlockingIOError:
             return 0
         except (OSError, ValueError) as error:

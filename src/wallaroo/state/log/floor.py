@@ -164,13 +164,15 @@ class FloorKeeper:
         return floor
 
     def _run(self) -> None:
-        while not self._is_over.is_set():
+        while True:
+            with self._state:
+                is_early = not self._error and self._newest > self.floor.until - AHEAD // 2
+                if not self._is_over.is_set() and not is_early:
+                    self._state.wait(self._sync_s)
+            if self._is_over.is_set():
+                return
             try:
                 self.sync()
                 self._error = ""
             except (OSError, PeerError) as error:  # the next turn may succeed; commits wait for it
                 self._error = str(error)
-            with self._state:
-                is_early = self._newest > self.floor.until - AHEAD // 2
-                if not self._is_over.is_set() and not is_early:
-                    self._state.wait(self._sync_s)
