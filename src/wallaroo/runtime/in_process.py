@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from wallaroo.engine.report import TaskReport
@@ -19,6 +20,7 @@ from wallaroo.runtime.host import Enter, OnThisMachine, RunFolders
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.runtime.tasks.level_driver import run_levels
 from wallaroo.runtime.tasks.task import run_level
+from wallaroo.state.views.environments import release_environments
 
 
 class InProcessRunner(OnThisMachine):
@@ -26,6 +28,7 @@ class InProcessRunner(OnThisMachine):
 
     def __init__(self, tasks: int):
         self._tasks = tasks
+        self._view: Path | None = None
 
     @property
     def tasks_max(self) -> int:
@@ -40,6 +43,7 @@ class InProcessRunner(OnThisMachine):
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         reports: list[TaskReport] = []
         job = replace(job, keeps_own=True)
+        self._view = job.deployment.view_folder()
 
         def run(level: int, task: int, received: list[Any]) -> Iterator[tuple[int, Any]]:
             for passed in run_level(job, level, task, received):
@@ -98,3 +102,5 @@ class InProcessHost(InProcessRunner):
 
     def close(self) -> None:
         self._trigger.close()
+        if self._view is not None:
+            release_environments(self._view)

@@ -104,6 +104,10 @@ class Brokers:
         """Open the client, whose options are checked thereby.  Raises PeerError."""
         self._inquiry()
 
+    def close(self) -> None:
+        """Disconnect, once a call of another thread has ended."""
+        self._opened = None
+
     def forget(self) -> None:
         """Query topics again at the next call."""
         self._asked_at = float("-inf")

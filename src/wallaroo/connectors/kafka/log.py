@@ -294,6 +294,9 @@ class KafkaLog(SourceLog):
         with contextlib.suppress(KafkaException):
             self._brokers.publish(flat(position.place))
 
+    def close(self) -> None:
+        self._brokers.close()
+
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, part: Range) -> Iterator[Records]:

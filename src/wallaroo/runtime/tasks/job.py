@@ -214,5 +214,6 @@ def plan_of(deployment: Deployment) -> Plan:
                 f"{type(error).__name__}: {error}. Install what it imports on every host, or ship "
                 "it: docs/scaling.md, 'Dependencies'."
             ) from error
-        gc.freeze()  # what is loaded by now stays: collections need not scan it again
+        if not deployment.is_in_driver:  # where objects of a run outlive no other run
+            gc.freeze()  # what is loaded by now stays: collections need not scan it again
     return _plans[deployment.plan_id]

@@ -119,6 +119,13 @@ def _known_or_opened(path: Path) -> Opened:
         return _opened(path, was_damaged=opened is not None and opened.inode == inode)
 
 
+def release_environments(view: Path) -> None:
+    """Close this process's environments of a view, of which no task is running."""
+    with _opening:
+        for path in [path for path in _open if path.parent == view]:
+            del _open[path]
+
+
 def _forget_removed() -> None:
     for path in [path for path in _open if not (path / DATA).exists()]:
         del _open[path]

@@ -1,0 +1,54 @@
+"""Runs in the driver's own process, which may have hundreds of them: they leave nothing open."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import wallaroo
+from tests.unit.runtime.applications import line, new_run, text
+from wallaroo.options import RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+
+
+class Total:
+    events = 0
+
+
+@wallaroo.state_computation("count", state=Total)
+def count(value: str, total: Total) -> str:
+    total.events += 1
+    return f"{value} {total.events}"
+
+
+def views_open(folder: Path) -> list[str]:
+    links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
+    paths = [os.readlink(link) for link in links if link.is_symlink()]
+    return [path for path in paths if path.startswith(str(folder)) and path.endswith(".mdb")]
+
+
+def test_a_run_that_ended_leaves_no_view_open(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("1\n2\n")
+    source = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(tmp_path / "in.txt"), text))
+    counted = source.key_by(lambda value: value).to(count)
+    sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", encoder=line)
+    application = wallaroo.build_application("count", counted.to_sink(sink))
+    options = RunOptions(status_address=None, checkpoint=tmp_path / "state")
+    run = Run(application, options, InProcessHost())
+    run.start()
+    assert run.wait(180)
+
+    assert list((tmp_path / "state").rglob("data.mdb")), "the run had no view"
+    gc.collect()
+    assert not views_open(tmp_path)
+
+
+def test_no_object_of_a_run_is_kept_from_collections(tmp_path: Path) -> None:
+    gc.unfreeze()
+    run = new_run(tmp_path, checkpoint=tmp_path / "state")
+    run.start()
+    assert run.wait(180)
+
+    assert gc.get_freeze_count() == 0
