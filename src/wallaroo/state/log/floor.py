@@ -163,12 +163,15 @@ class FloorKeeper:
         write_whole(self._path, content, is_durable=True, points="floor")
         return floor
 
+    def _is_early(self) -> bool:
+        """Return whether the next turn is due before its time; a failed one waits for its time."""
+        is_ahead = not self._error and self._newest > self.floor.until - AHEAD // 2
+        return is_ahead or self._is_over.is_set()
+
     def _run(self) -> None:
         while True:
             with self._state:
-                is_early = not self._error and self._newest > self.floor.until - AHEAD // 2
-                if not self._is_over.is_set() and not is_early:
-                    self._state.wait(self._sync_s)
+                self._state.wait_for(self._is_early, self._sync_s)
             if self._is_over.is_set():
                 return
             try:
