@@ -18,11 +18,15 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
     CommitFailedException,
+    CommitStateUnknownException,
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     ServerError,
+    ServiceUnavailableError,
     TableAlreadyExistsError,
+    TooManyRequestsError,
 )
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, Or, Reference
 from pyiceberg.table import Table, TableProperties, Transaction
@@ -49,6 +53,14 @@ PASSES = (  # in lower case; clients of catalogs and stores have no class of the
     "the database system is",  # PostgreSQL: starting up, shutting down, in recovery mode
     "timed out",
     "timeout",
+)
+PASSING = (  # the next session reads what the table records, with a new token
+    AuthorizationExpiredError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
 )
 DENIED = ("authentication failed", "permission denied", "does not exist", "access denied")
 
@@ -78,7 +90,7 @@ class IcebergSystem(GroupSystem[IcebergSinkConfig]):
 
     def waiting_for(self, error: Exception) -> str:
         text = str(error).lower()
-        passes = isinstance(error, CommitFailedException | ServerError) or (
+        passes = isinstance(error, PASSING) or (
             any(words in text for words in PASSES) and not any(words in text for words in DENIED)
         )
         return f"{self.target} ({_sentence(error)})" if passes else ""
