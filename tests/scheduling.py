@@ -37,6 +37,7 @@ SHARED = {
     "tests/connectors/kafka/test_kafka_outages.py": KAFKA,
     "tests/connectors/kafka/test_kafka_identity.py": KAFKA,
     "tests/connectors/kafka/test_kafka_outage.py": KAFKA,
+    "tests/connectors/spark/test_kafka_connector.py": KAFKA,
     "tests/savepoints/test_kafka_fork.py": KAFKA,
 }
 LONG = (

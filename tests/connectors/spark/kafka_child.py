@@ -1,0 +1,55 @@
+"""An application that reads a topic by Kafka's connector for Spark, to be killed and run again.
+
+Arguments: brokers, topic, folder, and what reads: a stream, or a table up to what is there now.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import wallaroo
+from tests.unit.sources.own import copying
+from wallaroo.options import RunOptions
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.sources import SparkSourceConfig
+
+JARS = Path(__file__).resolve().parents[3] / ".servers" / "spark-kafka"
+PER_BATCH = 600
+STREAM = "stream"
+
+
+@wallaroo.decoder
+def text(row: dict[str, Any]) -> str:
+    return bytes(row["value"]).decode()
+
+
+def source(brokers: str, topic: str, form: str) -> SparkSourceConfig[str]:
+    """The configuration as docs/connectors/spark.md has it, with the connector from a folder."""
+
+    def read(spark: Any) -> Any:
+        reader = spark.readStream if form == STREAM else spark.read
+        options = {
+            "kafka.bootstrap.servers": brokers,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+        }
+        if form == STREAM:
+            options["maxOffsetsPerTrigger"] = str(PER_BATCH)
+        return reader.format("kafka").options(**options).load().select("value")
+
+    jars = ",".join(str(jar) for jar in sorted(JARS.glob("*.jar")))
+    conf = {"spark.jars": jars}
+    return SparkSourceConfig("in", read, text, until_now=form == STREAM, conf=conf)
+
+
+def main(brokers: str, topic: str, folder: str, form: str) -> None:
+    """Run until what there is now is read."""
+    root = Path(folder)
+    options = RunOptions(checkpoint=root / "state", status_address=None)
+    run = Run(copying(source(brokers, topic, form), root / "out.txt"), options, InProcessHost(2))
+    run.begin()
+    assert run.wait(240)
+    if run.exception is not None:
+        raise run.exception
