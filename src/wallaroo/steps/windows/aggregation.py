@@ -6,7 +6,7 @@ Where it runs: everywhere.  Subclasses are the user's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
@@ -103,6 +103,9 @@ class BoundAggregation:
 
 def calls_of(aggregation: Any) -> BoundAggregation:
     """Bind an aggregation's methods."""
+    if type(aggregation) is Filtered:
+        whole = calls_of(aggregation.whole)
+        return replace(whole, update=_selecting(aggregation.predicate, whole.update))
     output = aggregation.output
     if not takes_third(output, "window"):
         output = _without_window(output)
@@ -111,6 +114,12 @@ def calls_of(aggregation: Any) -> BoundAggregation:
     is_own = home is not None and home is _home_of(aggregation, "combine")
     absorb = aggregation._absorb if is_own else combine
     return BoundAggregation(_initial(aggregation), aggregation.update, combine, output, absorb)
+
+
+def _selecting(
+    predicate: Callable[[Any], object], update: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    return lambda event, accumulator: update(event, accumulator) if predicate(event) else None
 
 
 def _home_of(aggregation: Any, method: str) -> type[Any] | None:
