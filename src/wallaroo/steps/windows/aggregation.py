@@ -6,7 +6,7 @@ Where it runs: everywhere.  Subclasses are the user's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
@@ -105,6 +105,9 @@ class BoundAggregation:
 
 def calls_of(aggregation: Any) -> BoundAggregation:
     """Bind an aggregation's methods."""
+    if type(aggregation) is Filtered:
+        whole = calls_of(aggregation.whole)
+        return replace(whole, update=_selecting(aggregation.predicate, whole.update))
     output = aggregation.output
     if not takes_third(output, "window"):
         output = _without_window(output)
@@ -114,6 +117,12 @@ def calls_of(aggregation: Any) -> BoundAggregation:
     absorb = aggregation._absorb if is_own else combine
     update = _update(aggregation)
     return BoundAggregation(_initial(aggregation), update, combine, output, absorb)
+
+
+def _selecting(
+    predicate: Callable[[Any], object], update: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    return lambda event, accumulator: update(event, accumulator) if predicate(event) else None
 
 
 def _home_of(aggregation: Any, method: str) -> type[Any] | None:
