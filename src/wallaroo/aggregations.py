@@ -30,7 +30,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Generic, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.steps.windows.aggregation import Aggregation, calls_of
+from wallaroo.steps.windows.aggregation import Aggregation, Filtered, calls_of
 from wallaroo.steps.windows.spec import Window
 from wallaroo.user_code.user_frames import user_place
 
@@ -374,13 +374,23 @@ class Collect(_OfValue):
         return list(found)
 
 
+def _selective(part: Any, update: Callable[..., Any]) -> tuple[Of, Callable[..., Any]]:
+    """Return what an event has to meet to be added (None: nothing), and what adds it then."""
+    if type(part) is Filtered:
+        return part.predicate, calls_of(part.whole).update
+    return None, update
+
+
 class CombineOf(Aggregation[Any, list[Any], Any]):
     """Several aggregations over the same windows; see ``combine_of``."""
 
     def __init__(self, parts: dict[str, Any]):
         self.parts = parts
         self._calls = [calls_of(part) for part in parts.values()]
-        self._updates = [calls.update for calls in self._calls]
+        self._updates = [
+            (place, *_selective(part, calls.update))
+            for place, (part, calls) in enumerate(zip(parts.values(), self._calls, strict=True))
+        ]
         self.adds_up_exactly = all(
             getattr(part, "adds_up_exactly", False) for part in parts.values()
         )
@@ -395,10 +405,11 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
         return [calls.initial() for calls in self._calls]
 
     def update(self, event: Any, states: list[Any], /) -> None:
-        for place, update in enumerate(self._updates):
-            changed = update(event, states[place])
-            if changed is not None:
-                states[place] = changed
+        for place, predicate, update in self._updates:
+            if predicate is None or predicate(event):
+                changed = update(event, states[place])
+                if changed is not None:
+                    states[place] = changed
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         pairs = zip(self._calls, left, right, strict=True)

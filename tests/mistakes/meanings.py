@@ -149,6 +149,18 @@ BEFORE_SPARK = (
         ("step 'Sum'", "Sum.update returns no value", "int, cannot be", "Return the new"),
     ),
     Mistake(
+        "22c",
+        "an aggregation whose combine has no return",
+        windowed(RANGE, ADDS.replace("return left + right", "left + right")),
+        ("step 'Sum' (APP:", "Sum.combine never returns a value", "Return the combined"),
+    ),
+    Mistake(
+        "22d",
+        "an aggregation whose output has no return",
+        windowed(RANGE, ADDS.replace("return str(accumulator)", "str(accumulator)")),
+        ("step 'Sum' (APP:", "Sum.output never returns a value", "Return the result"),
+    ),
+    Mistake(
         "24",
         "event time that no one declared",
         framed(".key_by(key).to(watch)", KEY + TIMED.format(body="print(context.event_time)")),
@@ -165,6 +177,18 @@ BEFORE_SPARK = (
         "a computation without a return",
         framed(".to(shout)", "@wallaroo.computation  # here\ndef shout(line):\n    line.upper()\n"),
         ("step 'shout' (HERE)", "never returns a value", "Add the return", "peek()", "-> None"),
+    ),
+    Mistake(
+        "38e",
+        "a lambda that only prints",
+        framed(".map(lambda line: print(line))"),
+        ("step 'computation at", "APP:5", "never returns a value", "Use peek()"),
+    ),
+    Mistake(
+        "38f",
+        "a filter that only prints",
+        framed(".filter(lambda line: print(line))"),
+        ("step 'filter at", "APP:5", "never returns a value: no event passes", "Add the return"),
     ),
     Mistake(
         "38d",
@@ -408,6 +432,19 @@ BEFORE_SPARK = (
     ),
 )
 WHILE_RUNNING = (
+    Mistake(
+        "22b",
+        "an aggregation of numbers whose update returns nothing for some events",
+        windowed(RANGE, SUM.format(update="return accumulator + 1 if event == 'b' else None")),
+        (
+            "step 'Sum' failed at APP:",
+            "update() returned None, and its accumulator, int, cannot be changed",
+            "return the new accumulator",
+            "event: 'a' (key 'a')",
+        ),
+        RAN,
+        lines="a\nb\n",
+    ),
     Mistake(
         "54",
         "a PostgreSQL server that is not there",

@@ -6,6 +6,7 @@ commit protocol are the real ones; only Spark is missing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from wallaroo.runtime.batch.batch_loop import BatchLoop
 from wallaroo.runtime.batch.batches import Batches, WarmUp
 from wallaroo.runtime.batch.trigger import Trigger
 from wallaroo.runtime.host import Enter, OnThisMachine, RunFolders
+from wallaroo.runtime.tasks.garbage import Garbage
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.runtime.tasks.level_driver import run_levels
 from wallaroo.runtime.tasks.task import run_level
@@ -29,6 +31,7 @@ class InProcessRunner(OnThisMachine):
     def __init__(self, tasks: int):
         self._tasks = tasks
         self._view: Path | None = None
+        self._garbage = Garbage(freezes=False)  # the process is not the run's alone
 
     @property
     def tasks_max(self) -> int:
@@ -46,13 +49,14 @@ class InProcessRunner(OnThisMachine):
         self._view = job.deployment.view_folder()
 
         def run(level: int, task: int, received: list[Any]) -> Iterator[tuple[int, Any]]:
-            for passed in run_level(job, level, task, received):
+            for passed in run_level(job, level, task, received, collect_after_ms=math.inf):
                 if isinstance(passed, TaskReport):
                     reports.append(passed)
                 else:
                     yield passed[0], passed
 
         run_levels([len(job.pieces), *(job.tasks for _ in range(1, job.levels))], run)
+        self._garbage.after_batch()
         return reports
 
 

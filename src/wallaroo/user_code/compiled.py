@@ -31,17 +31,31 @@ def returns_nothing(function: Callable[..., Any]) -> bool:
 
 
 def never_returns_a_value(function: Callable[..., Any]) -> bool:
-    """Return whether a function ends, but never with a value; never of a generator or lambda."""
+    """Return whether a function ends, but never with a value.
+
+    Never of a generator, and of a lambda only if it is a call of ``print``: another one that is
+    None says so.
+    """
     code = _code_of(function)
-    if code is None or code.co_name == "<lambda>" or code.co_flags & _GENERATES:
+    if code is None or code.co_flags & _GENERATES:
         return False
     instructions = list(dis.get_instructions(code))
+    if code.co_name == "<lambda>":
+        return _only_prints(instructions)
     values = [
         _is_value(instructions, place)
         for place, instruction in enumerate(instructions)
         if instruction.opname in _RETURNS
     ]
     return bool(values) and not any(values)
+
+
+def _only_prints(instructions: list[dis.Instruction]) -> bool:
+    """Return whether an expression is one call of ``print``."""
+    loaded = [each for each in instructions if each.opname.startswith("LOAD_")]
+    is_straight = not any(each.is_jump_target for each in instructions)
+    is_called = instructions[-2].opname.startswith("CALL")
+    return is_straight and is_called and loaded[:1] != [] and loaded[0].argval == "print"
 
 
 def _is_value(instructions: list[dis.Instruction], place: int) -> bool:

@@ -7,11 +7,15 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from wallaroo.cli.main import EXIT_PIPELINE, EXIT_TAKEN_OVER, main
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
@@ -117,6 +121,53 @@ def test_the_image_has_the_clients_of_all_connectors() -> None:
     (all_of_them,) = extras["all"]
     named = set(re.findall(r"[\w-]+", all_of_them.partition("[")[2]))
     assert named == extras.keys() - {"all", "dev", "bench", "inference"}
+
+
+def test_the_versions_of_the_image_fit_together() -> None:
+    """Pip refuses a set of constraints that an extra of a package contradicts.
+
+    Installing the constraints themselves does not show it: their lines name no extras.
+    """
+    pinned = {
+        canonicalize_name(line.name): str(line.specifier).removeprefix("==")
+        for line in map(Requirement, lines_of(ROOT / "constraints.txt"))
+    }
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    clients = [each for name in extras.keys() - {"dev", "bench", "all"} for each in extras[name]]
+    wanted = list(needed([Requirement(each) for each in clients]))
+    named = {canonicalize_name(each.name) for each in wanted}
+    assert named > {"certifi", "pyiceberg-core"}  # needed only through extras of others
+    wrong = [
+        f"{each} is pinned to {pinned[name]}"
+        for each in wanted
+        if not each.specifier.contains(pinned[name := canonicalize_name(each.name)])
+    ]
+    assert not wrong
+
+
+def lines_of(file: Path) -> list[str]:
+    """The lines of a file of requirements without comments."""
+    lines = (line.partition("#")[0].strip() for line in file.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+def needed(first: list[Requirement]) -> Iterator[Requirement]:
+    """These requirements, and all that they lead to by what is installed."""
+    seen: set[str] = set()
+    waiting = [(each, {""}) for each in first]
+    while waiting:
+        requirement, extras = waiting.pop()
+        marker = requirement.marker
+        if marker and not any(marker.evaluate({"extra": extra}) for extra in extras):
+            continue
+        yield requirement
+        if str(requirement) in seen:
+            continue
+        seen.add(str(requirement))
+        inner = requires(requirement.name) or []
+        waiting += [(Requirement(each), requirement.extras | {""}) for each in inner]
 
 
 def standby_script() -> str:

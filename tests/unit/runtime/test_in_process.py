@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from pathlib import Path
 
 import wallaroo
@@ -11,6 +12,7 @@ from tests.unit.runtime.applications import line, new_run, text
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.runtime.tasks.task import COLLECT_AFTER_MS
 
 
 class Total:
@@ -21,6 +23,12 @@ class Total:
 def count(value: str, total: Total) -> str:
     total.events += 1
     return f"{value} {total.events}"
+
+
+@wallaroo.computation(name="slow")
+def slow(value: str) -> str:
+    time.sleep(2 * COLLECT_AFTER_MS / 1e3)
+    return value
 
 
 def views_open(folder: Path) -> list[str]:
@@ -52,3 +60,26 @@ def test_no_object_of_a_run_is_kept_from_collections(tmp_path: Path) -> None:
     assert run.wait(180)
 
     assert gc.get_freeze_count() == 0
+
+
+def test_a_level_that_takes_long_does_not_collect_the_whole_process(tmp_path: Path) -> None:
+    collected: list[int] = []
+
+    def note(phase: str, found: dict[str, int]) -> None:
+        if phase == "stop":
+            collected.append(found["generation"])
+
+    gc.collect()
+    (tmp_path / "in.txt").write_text("1\n2\n")
+    source = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(tmp_path / "in.txt"), text))
+    sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", encoder=line)
+    application = wallaroo.build_application("slow", source.to(slow).to_sink(sink))
+    run = Run(application, RunOptions(status_address=None), InProcessHost())
+    gc.callbacks.append(note)
+    try:
+        run.start()
+        assert run.wait(180)
+    finally:
+        gc.callbacks.remove(note)
+
+    assert 2 not in collected

@@ -63,6 +63,21 @@ def test_what_has_no_code_of_python_s_returns_something() -> None:
     assert not returns_nothing(lambda event: None)
 
 
+def test_a_lambda_that_only_prints_returns_nothing() -> None:
+    assert returns_nothing(lambda event: print(event))
+    assert returns_nothing(lambda event: print(event["a"], str(event), sep=" "))
+    assert returns_nothing(lambda event: print(*event))
+
+
+def test_a_lambda_that_prints_and_returns_something_is_not_one() -> None:
+    assert not returns_nothing(lambda event: print(event) or event)  # type: ignore[func-returns-value]  # the idiom
+    assert not returns_nothing(lambda event: (print(event), event)[1])  # type: ignore[func-returns-value]  # the same
+    assert not returns_nothing(lambda event: print(event) is None)  # type: ignore[func-returns-value]  # the same
+    assert not returns_nothing(lambda event: print(event) if event else str(event))  # type: ignore[func-returns-value]  # the same
+    assert not returns_nothing(lambda event: str(print(event)))  # type: ignore[func-returns-value]  # the same
+    assert not returns_nothing(lambda event: event.print(event))
+
+
 def test_no_attributes_are_found_of_a_closure_as_its_values_may_decide() -> None:
     has_timers = False
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import fractions
 import inspect
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,13 +10,7 @@ from wallaroo.dataflow.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
 from wallaroo.steps.state_versions import ATTRIBUTE, FIRST, VERSION_MAX, version_of
 from wallaroo.steps.windows.step import WindowStep
-from wallaroo.user_code.stored_fields import fields_of
-
-_IMMUTABLE = (
-    *(type(None), bool, int, float, complex, str, bytes, tuple, frozenset),
-    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
-    *(decimal.Decimal, fractions.Fraction, uuid.UUID),
-)
+from wallaroo.user_code.mutability import cannot_change
 
 
 def states_can_change(subject: Subject) -> Iterator[Problem]:
@@ -34,29 +24,6 @@ def states_can_change(subject: Subject) -> Iterator[Problem]:
         )
         fix = "Keep the value in an attribute of a class of its own: state.value = ..."
         yield used.problem(what, fix)
-
-
-def cannot_change(value: Any) -> bool:
-    """Return whether nothing in a value can be changed in place.
-
-    >>> cannot_change(1), cannot_change(("a", 2)), cannot_change(("a", [])), cannot_change({})
-    (True, True, False, False)
-    """
-    fields = fields_of(value)
-    if isinstance(value, tuple) and not all(map(cannot_change, value)):
-        return False
-    if fields:
-        is_frozen = not any(_accepts(value, name, each) for name, each in fields.items())
-        return is_frozen and all(map(cannot_change, fields.values()))
-    return isinstance(value, _IMMUTABLE)
-
-
-def _accepts(value: Any, name: str, own: Any) -> bool:
-    try:
-        setattr(value, name, own)
-    except Exception:  # noqa: BLE001  # each library of frozen classes raises its own
-        return False
-    return True
 
 
 def versions_are_numbers(subject: Subject) -> Iterator[Problem]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
-from datetime import date, timedelta
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from wallaroo.dataflow.check.subject import Subject, Used, used_steps
@@ -34,10 +31,14 @@ from wallaroo.steps.windows.spec import (
     SessionWindowSpec,
 )
 from wallaroo.steps.windows.step import WindowStep
-from wallaroo.user_code.compiled import never_returns_a_value
+from wallaroo.user_code.compiled import never_returns_a_value, returns_nothing
+from wallaroo.user_code.mutability import cannot_change
 
 Described = tuple[str, str] | None
-IMMUTABLE = (int, float, complex, str, bytes, tuple, frozenset, Decimal, Fraction, date, timedelta)
+RETURNED = (
+    ("combine", "the events of both parts would be lost", "Return the combined accumulator."),
+    ("output", "no window has a result", "Return the result."),
+)
 SIGNATURES = {
     "initial_accumulator": "initial_accumulator(self)",
     "update": "update(self, event, accumulator)",
@@ -117,27 +118,18 @@ def _accumulator(
         what = f"{name}.initial_accumulator() returned None."
         yield used.problem(what, "Return an empty accumulator, such as [] or 0.")
         return
-    if _is_immutable(accumulator) and never_returns_a_value(aggregation.update):
+    if cannot_change(accumulator) and never_returns_a_value(aggregation.update):
         kind = type(accumulator).__name__
         what = f"{name}.update returns no value, and its accumulator, {kind}, cannot be changed."
         yield used.problem(what, "Return the new accumulator.")
+    for method, why, fix in RETURNED:
+        if returns_nothing(getattr(aggregation, method)):
+            yield used.problem(f"{name}.{method} never returns a value: {why}.", fix)
     try:
         (serialize or pickle.dumps)(accumulator)
     except Exception as error:
         what = f"Its accumulator, a {type(accumulator).__name__}, cannot be stored: {error}."
         yield used.problem(what, "Keep only picklable values in it.")
-
-
-def _is_immutable(accumulator: Any) -> bool:
-    """Return whether an accumulator, and all that it holds, cannot be changed in place."""
-    frozen = getattr(type(accumulator), "__dataclass_params__", None)
-    if not isinstance(accumulator, IMMUTABLE) and not (frozen and frozen.frozen):
-        return False
-    try:
-        hash(accumulator)
-    except TypeError:
-        return False
-    return True
 
 
 def _is_inherited(aggregation: Any, method: str) -> bool:

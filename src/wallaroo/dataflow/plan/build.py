@@ -14,6 +14,7 @@ pass through a shuffle of their own, with the streams that they are merged with.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
@@ -55,6 +56,7 @@ from wallaroo.dataflow.plan.model import (
 from wallaroo.dataflow.plan.ordering import Ordering
 from wallaroo.dataflow.plan.sink_ids import fresh_ids
 from wallaroo.steps.kinds import Branch, EventTime, Step
+from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.windows.step import WindowStep
 
 
@@ -187,6 +189,29 @@ def ship_raw_frames(sketch: Sketch) -> Sketch:
     return replace(sketch, plan=replace(plan, stages=stages, notes=(*plan.notes, *notes)))
 
 
+def drop_replaced_before_shuffles(sketch: Sketch) -> Sketch:
+    """Drop events before a shuffle to ``latest_per_key`` if later ones replace them there.
+
+    They come from one stage: the order among the events of several depends on their blocks.
+    """
+    plan = sketch.plan
+    if plan.has_blocks or plan.has_time:
+        return sketch
+    leaving = [stage.exit for stage in plan.stages if isinstance(stage.exit, ToExchange)]
+    origins = Counter(leave.stage for leave in leaving)
+
+    def changed(stage: Stage) -> Stage:
+        leave = stage.exit
+        if not isinstance(leave, ToExchange) or leave.is_raw or origins[leave.stage] > 1:
+            return stage
+        first = next(iter(plan.stages[leave.stage].steps), None)
+        if not isinstance(first, LatestPerKey):
+            return stage
+        return replace(stage, exit=replace(leave, latest=first))
+
+    return replace(sketch, plan=replace(plan, stages=tuple(map(changed, plan.stages))))
+
+
 Pass = Callable[[Sketch], Sketch]
 PASSES: tuple[Pass, ...] = (
     number_sources,
@@ -196,6 +221,7 @@ PASSES: tuple[Pass, ...] = (
     put_events_in_order,
     add_up_before_shuffles,
     ship_raw_frames,
+    drop_replaced_before_shuffles,
 )
 
 

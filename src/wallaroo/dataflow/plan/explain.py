@@ -133,4 +133,5 @@ def _exit(plan: Plan, stage: Stage) -> str:
         how = f"by key_by '{leave.extractor.step_name}'"
     raw = f"; undecoded frames travel, and are {_decoded(plan, stage)}" if leave.is_raw else ""
     added = "; added up before they travel" if leave.pre_aggregated else ""
-    return f"stage {leave.stage}, {how}{raw}{added}"
+    latest = "; of each key the last one of a block travels" if leave.latest else ""
+    return f"stage {leave.stage}, {how}{raw}{added}{latest}"

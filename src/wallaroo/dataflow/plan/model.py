@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.steps.kinds import Branch, Decoder, Encoder, EventTime, KeyExtractor, Step
+from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.steps.windows.step import WindowStep
 
@@ -84,6 +85,9 @@ class ToExchange:
     # the step after the shuffle, if events are added up for it before it
     # (``engine.exchange.partial_aggregation``)
     pre_aggregated: WindowStep[Any, Any] | None = None
+    # the step after the shuffle, if it needs only the last event of each key: earlier ones of a
+    # block are dropped before it
+    latest: LatestPerKey[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

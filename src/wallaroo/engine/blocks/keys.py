@@ -141,9 +141,15 @@ def groups_of_task(task: int, tasks: int, key_groups: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=GROUPS_KEPT)
+def locate(key: Key, key_groups: int) -> tuple[int, bytes]:
+    """Return a normalized key's group and bytes; cached, because keys recur across batches."""
+    encoded = encode_key(key)
+    return group_of(encoded, key_groups), encoded
+
+
 def group_of_key(key: Key, key_groups: int) -> int:
-    """Return the key group of a normalized key; cached, because keys recur across batches."""
-    return group_of(encode_key(key), key_groups)
+    """Return the key group of a normalized key."""
+    return locate(key, key_groups)[0]
 
 
 @lru_cache(maxsize=16)

@@ -70,6 +70,9 @@ class Column(Protocol):
     def take_values(self) -> list[Any] | None:
         """Return the values, if none of them can change, and start over; else None."""
 
+    def keep(self, places: list[int], /) -> bool:
+        """Drop the values at all other places, if none is packed yet; return whether."""
+
 
 class PickleStream:
     """Values pickled one after the other into one pickle of their list.
@@ -237,6 +240,17 @@ class ValueColumn:
             each.values.clear()
         return values
 
+    def keep(self, places: list[int]) -> bool:
+        if self._streamed:
+            return False
+        values = list(self.atoms)
+        columns = [each for each in self._columns.values() if each and each.values]
+        objects = _filled(values, [], {each.mark[0]: list(each.values) for each in columns})
+        self.atoms[:] = [values[place] for place in places]
+        for each in columns:
+            each.values[:] = [objects[place] for place in places if values[place] is each.mark]
+        return True
+
 
 class FrameColumn:
     """Payloads: bytes, which cannot change.
@@ -261,6 +275,10 @@ class FrameColumn:
         payloads = list(self.atoms)
         self.atoms.clear()
         return payloads
+
+    def keep(self, places: list[int]) -> bool:
+        """Return False: a payload may turn out to be none when it is decoded."""
+        return False
 
 
 class SerializedColumn:
@@ -292,6 +310,10 @@ class SerializedColumn:
 
     def take_values(self) -> None:
         """Return None: an application's own function may change what it returns."""
+
+    def keep(self, places: list[int]) -> bool:
+        self._values[:] = [self._values[place] for place in places]
+        return True
 
 
 Unpacked = tuple[list[Any], list[Any]]

@@ -9,6 +9,7 @@ from wallaroo.engine.blocks.blocks import BLOCK_EVENTS_MIN, Block, pack_times
 from wallaroo.engine.blocks.keys import Key, group_of_key, normalize_key
 from wallaroo.engine.blocks.packing import Column, Packing, pack
 from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.steps.losses import Cell
 
 
 class Bucket(Protocol):
@@ -78,6 +79,10 @@ class Exchange:
     ``route(key)`` is called once per distinct key; its result is kept in ``routes``, so that an
     event costs one dict lookup and two appends, and equal keys are one object, which pickles to two
     bytes.
+
+    If ``replaced`` is given, only the last event of each key matters: earlier ones of a full bucket
+    are dropped, and counted there.  The others keep their order, so dropping any is the same as
+    dropping none for a step that keeps the last one.
     """
 
     def __init__(
@@ -89,14 +94,14 @@ class Exchange:
         packing: Packing,
         time: StageTime | None = None,
         own_task: int = -1,
+        replaced: Cell | None = None,
     ):
         self.stage = stage
         self.origin = origin
         self.producer = producer
         self._own_task = own_task  # its blocks never leave this process; -1: there is none
         self.routes: dict[Any, Route] = {}
-        self.atomic = packing.atomic
-        self._kind = packing.kind
+        self._packing = packing
         self._owners = owners
         self._buckets: list[tuple[list[Any], Column]] = [
             ([], packing.column()) for _ in range(max(owners) + 1)
@@ -105,8 +110,14 @@ class Exchange:
         self._stamped = (
             None if time is None else [StampedKeys(keys, time) for keys, _ in self._buckets]
         )
+        self._replaced = replaced
         self._sequence = 0
         self._has_numbers = False  # among the keys so far
+
+    @property
+    def atomic(self) -> frozenset[type[Any]]:
+        """Return the types of values that its collectors of values accept."""
+        return self._packing.atomic
 
     def route(self, key: Any) -> Route:
         """Return and cache the route of ``key``; raise TypeError if it is none."""
@@ -131,6 +142,8 @@ class Exchange:
     ) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for each bucket of at least ``events_min`` events; empty it."""
         for task, (keys, column) in enumerate(self._buckets):
+            if self._replaced is not None and len(keys) >= events_min:
+                self._replaced[0] += _drop_replaced(keys, column)
             events = len(keys)
             if events >= events_min:
                 values = column.take_values() if task == self._own_task else None
@@ -146,7 +159,7 @@ class Exchange:
                     receipt_ms,
                     events,
                     packed,
-                    self._kind,
+                    self._packing.kind,
                     *stamps,
                 )._replace(unpacked=unpacked)
                 self._sequence += 1
@@ -155,3 +168,16 @@ class Exchange:
     def finish(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for each bucket that is not empty."""
         return self.drain(receipt_ms, 1)
+
+
+def _drop_replaced(keys: list[Any], column: Column) -> int:
+    """Drop all events but the last one of each key, if the values allow it; return how many."""
+    last = {key: place for place, key in enumerate(keys)}
+    dropped = len(keys) - len(last)
+    if not dropped:
+        return 0
+    places = sorted(last.values())
+    if not column.keep(places):
+        return 0
+    keys[:] = [keys[place] for place in places]
+    return dropped

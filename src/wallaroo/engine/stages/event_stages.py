@@ -102,6 +102,7 @@ class EventStageBuilder:
             FRAMES if leave.is_raw else site.packing,
             self.time if site.plan.has_time else None,
             site.task if site.keeps_own else -1,
+            None if leave.latest is None else site.lost(leave.latest, Loss.REPLACED),
         )
         if leave.pre_aggregated is None:
             return exchange

@@ -17,9 +17,9 @@ from wallaroo.dataflow.plan.model import ENTRY_KINDS
 from wallaroo.engine.blocks.keys import (
     Key,
     decode_key,
-    encode_key,
     group_of_key,
     homes,
+    locate,
 )
 from wallaroo.engine.blocks.ordered_keys import (
     KEY_BYTES_MAX,
@@ -41,6 +41,8 @@ from wallaroo.engine.blocks.ordered_keys import (
 
 # key group, stored key, value (None: removed)
 Change = tuple[int, bytes, bytes | None]
+# key group, encoded key, stored key, and the value of the last commit (None: there is none)
+Committed = tuple[int, bytes, bytes, bytes | None]
 ENTRIES, DUE, DUE_PROCESSING, EXPIRY = ENTRY_KINDS
 
 
@@ -78,7 +80,7 @@ class Groups(NamedTuple):
 
     def locate(self, key: Key) -> tuple[int, bytes]:
         """Return a key's group and its encoded form."""
-        return group_of_key(key, self.of), encode_key(key)
+        return locate(key, self.of)
 
     def home(self, key: Key) -> Key:
         """Return the key under which the entries of a key's whole group are stored."""
@@ -101,7 +103,7 @@ class SortedState:
         loads: Callable[[bytes], Any],
     ):
         self.live: dict[tuple[Key, Sub], Any] = {}
-        self._stored: dict[tuple[Key, Sub], bytes | None] = {}
+        self._stored: dict[tuple[Key, Sub], Committed] = {}
         self._packed: dict[tuple[Key, Sub], bytes] = {}  # read, but not requested by ``get`` yet
         self._touched: dict[Key, list[Sub]] = {}
         self._reader = reader
@@ -112,22 +114,21 @@ class SortedState:
     def get(self, key: Key, sub: Sub) -> Any:
         """Return the value, None if there is none."""
         place = key, sub
-        if place in self.live:
-            return self.live[place]
-        if place in self._stored:
-            raw = self._packed.pop(place, None)  # None: deleted, or never there
-        else:
-            raw = self._read(key, sub)
-        if raw is None:
-            return None
-        value = self.live[place] = self._loads(raw)
+        value = self.live.get(place)
+        if value is None:
+            if place in self._stored:
+                raw = self._packed.pop(place, None)  # None: deleted, or never there
+            else:
+                raw = self._read(place)
+            if raw is not None:
+                value = self.live[place] = self._loads(raw)
         return value
 
     def peek(self, key: Key, sub: Sub) -> Any:
         """Return the committed value, or None; read-only, as it is not written again."""
         place = key, sub
         if place not in self._stored:
-            raw = self._read(key, sub)
+            raw = self._read(place)
             if raw is not None:
                 self._packed[place] = raw
         packed = self._packed.get(place)
@@ -135,22 +136,26 @@ class SortedState:
 
     def put(self, key: Key, sub: Sub, value: Any) -> None:
         """Set the value, which is not None."""
-        if (key, sub) not in self._stored:
-            self._read(key, sub)
-        self._packed.pop((key, sub), None)
-        self.live[key, sub] = value
+        place = key, sub
+        if place not in self._stored:
+            self._read(place)
+        self._packed.pop(place, None)
+        self.live[place] = value
 
     def add(self, key: Key, sub: Sub, value: Any) -> None:
         """Set the value of an entry that is not there."""
-        self._note(key, sub, None)
-        self.live[key, sub] = value
+        place = key, sub
+        group, encoded = self._groups.locate(key)
+        self._note(place, (group, encoded, entry_key(encoded, sub), None))
+        self.live[place] = value
 
     def delete(self, key: Key, sub: Sub) -> None:
         """Remove the entry, if it is there."""
-        if (key, sub) not in self._stored:
-            self._read(key, sub)
-        self._packed.pop((key, sub), None)
-        self.live.pop((key, sub), None)
+        place = key, sub
+        if place not in self._stored:
+            self._read(place)
+        self._packed.pop(place, None)
+        self.live.pop(place, None)
 
     def between(self, key: Key, low: Sub, high: Sub) -> Iterator[tuple[Sub, Any]]:
         """Yield a key's committed values from one sub up to, not including, another, in order.
@@ -166,7 +171,7 @@ class SortedState:
             if place not in self._stored:
                 raw = split_entry(stored, value)[2]
                 self._packed[place] = raw
-                self._note(key, sub, raw)
+                self._note(place, (group, encoded, stored, raw))
             packed = self._packed.get(place)
             if packed is not None:
                 yield sub, self._loads(packed)
@@ -185,10 +190,11 @@ class SortedState:
         subs: dict[bytes, Sub] = {}
         for stored, value in self._reader.scan(group, prefix, after_prefix(prefix)):
             sub = subs[stored[len(prefix) :]] = decode_sub(stored, len(prefix))
-            if (key, sub) not in self._stored:
+            place = key, sub
+            if place not in self._stored:
                 raw = split_entry(stored, value)[2]
-                self._packed[key, sub] = raw
-                self._note(key, sub, raw)
+                self._packed[place] = raw
+                self._note(place, (group, encoded, stored, raw))
         for sub in self._touched.get(key, ()):
             if (key, sub) in self.live or (key, sub) in self._packed:
                 subs[encode_sub(sub)] = sub
@@ -196,31 +202,32 @@ class SortedState:
                 subs.pop(encode_sub(sub), None)
         return [subs[encoded] for encoded in sorted(subs)]
 
-    def _read(self, key: Key, sub: Sub) -> bytes | None:
+    def _read(self, place: tuple[Key, Sub]) -> bytes | None:
+        key, sub = place
         group, encoded = self._groups.locate(key)
         stored = entry_key(encoded, sub)
         raw = self._reader.get(group, stored)
         if raw is not None and len(encoded) > KEY_BYTES_MAX:
             raw = split_entry(stored, raw)[2]
-        self._note(key, sub, raw)
+        self._note(place, (group, encoded, stored, raw))
         return raw
 
-    def _note(self, key: Key, sub: Sub, raw: bytes | None) -> None:
-        self._stored[key, sub] = raw
-        self._touched.setdefault(key, []).append(sub)
+    def _note(self, place: tuple[Key, Sub], committed: Committed) -> None:
+        self._stored[place] = committed
+        self._touched.setdefault(place[0], []).append(place[1])
 
     def changes(self) -> Iterator[Change]:
         """Yield the changes to write, once; each value is released when it is packed."""
-        for (key, sub), raw in self._stored.items():
-            if (key, sub) in self._packed:
+        for place, (group, encoded, stored, raw) in self._stored.items():
+            if place in self._packed:
                 continue
-            group, encoded = self._groups.locate(key)
-            if (key, sub) in self.live:
-                now = self._dumps(self.live.pop((key, sub)))
+            value = self.live.pop(place, None)
+            if value is not None:
+                now = self._dumps(value)
                 if now != raw:
-                    yield group, entry_key(encoded, sub), join_key(encoded, now)
+                    yield group, stored, join_key(encoded, now)
             elif raw is not None:
-                yield group, entry_key(encoded, sub), None
+                yield group, stored, None
 
 
 class Due(NamedTuple):

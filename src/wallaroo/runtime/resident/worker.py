@@ -27,7 +27,6 @@ from wallaroo.runtime.resident.connections import (
     connect,
 )
 from wallaroo.runtime.resident.framing import Mesh, receive, send
-from wallaroo.runtime.resident.garbage import Garbage
 from wallaroo.runtime.resident.messages import (
     LOST,
     Ahead,
@@ -38,6 +37,7 @@ from wallaroo.runtime.resident.messages import (
 from wallaroo.runtime.resident.replica import REPLICA_NOTE, Replica
 from wallaroo.runtime.resident.resident_state import ResidentState
 from wallaroo.runtime.resident.view_refresh import Views
+from wallaroo.runtime.tasks.garbage import Garbage
 from wallaroo.runtime.tasks.job import BatchJob, plan_of, worker_name
 from wallaroo.runtime.tasks.task import (
     OpenedState,
@@ -111,7 +111,7 @@ def _serve(driver: socket.socket, task: ResidentTask) -> None:
             continue
         send(driver, pickle.dumps(task.run(message)))
         trace_point("task.reported")
-        garbage.after_epoch()
+        garbage.after_batch()
 
 
 class ResidentTask:

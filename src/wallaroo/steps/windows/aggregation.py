@@ -6,17 +6,19 @@ Where it runs: everywhere.  Subclasses are the user's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps.windows.spec import Window
+from wallaroo.user_code.mutability import cannot_change
 from wallaroo.user_code.signatures import takes_third
 from wallaroo.user_code.user_frames import user_place
 
 In = TypeVar("In", contravariant=True)
 Acc = TypeVar("Acc")
 Out = TypeVar("Out", covariant=True)
+OURS = "wallaroo."
 METHODS = {"initial_accumulator": 0, "update": 2, "combine": 2, "output": 2}
 
 
@@ -103,6 +105,9 @@ class BoundAggregation:
 
 def calls_of(aggregation: Any) -> BoundAggregation:
     """Bind an aggregation's methods."""
+    if type(aggregation) is Filtered:
+        whole = calls_of(aggregation.whole)
+        return replace(whole, update=_selecting(aggregation.predicate, whole.update))
     output = aggregation.output
     if not takes_third(output, "window"):
         output = _without_window(output)
@@ -110,7 +115,14 @@ def calls_of(aggregation: Any) -> BoundAggregation:
     home = _home_of(aggregation, "_absorb")
     is_own = home is not None and home is _home_of(aggregation, "combine")
     absorb = aggregation._absorb if is_own else combine
-    return BoundAggregation(_initial(aggregation), aggregation.update, combine, output, absorb)
+    update = _update(aggregation)
+    return BoundAggregation(_initial(aggregation), update, combine, output, absorb)
+
+
+def _selecting(
+    predicate: Callable[[Any], object], update: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    return lambda event, accumulator: update(event, accumulator) if predicate(event) else None
 
 
 def _home_of(aggregation: Any, method: str) -> type[Any] | None:
@@ -132,6 +144,33 @@ def _initial(aggregation: Any) -> Callable[[], Any]:
         return accumulator
 
     return initial
+
+
+def _update(aggregation: Any) -> Callable[[Any, Any], Any]:
+    """Return ``update``, which must return the accumulator if that cannot change in place.
+
+    Not of aggregations of this package: theirs do, and the check costs each event a call.
+    """
+    update: Callable[[Any, Any], Any] = aggregation.update
+    home = _home_of(aggregation, "update")
+    is_ours = home is not None and home.__module__.startswith(OURS)
+    try:
+        if is_ours or not cannot_change(aggregation.initial_accumulator()):
+            return update
+    except Exception:  # the user's; it is raised where it is called for an event
+        return update
+
+    def checked(event: Any, accumulator: Any) -> Any:
+        changed = update(event, accumulator)
+        if changed is None:
+            kind = type(accumulator).__name__
+            raise TypeError(
+                f"update() returned None, and its accumulator, {kind}, cannot be changed; "
+                "return the new accumulator"
+            )
+        return changed
+
+    return checked
 
 
 def _without_window(output: Callable[[Any, Any], Any]) -> Output:

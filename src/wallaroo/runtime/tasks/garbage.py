@@ -1,11 +1,11 @@
-"""Collection of cyclic garbage in a resident task, between epochs.
+"""Collection of cyclic garbage between the batches of a process that runs one after the other.
 
-Where it runs: worker, in a resident task.
+Where it runs: worker, in a resident task; driver, in the in-process host.
 
-Python's own schedule would stop an epoch for as long as a collection of the whole heap takes.  The
-objects that exist when the first epoch begins stay, and are never scanned again.  Between epochs
-the young objects are collected if there are many; all others when no epoch is under way for a
-while, or, under a load that never ends, seldom.
+Python's own schedule would stop a batch for as long as a collection of the whole heap takes.  The
+objects that exist when a resident task's first epoch begins stay, and are never scanned again.
+Between batches the young objects are collected if there are many; all others when no epoch is under
+way for a while, or, under a load that never ends, seldom.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ OLD_EVERY = 16  # collections of the youngest for one of those that survived a f
 
 
 class Garbage:
-    """The garbage of a resident task, collected on request only."""
+    """The garbage of a process, collected on request only.
 
-    def __init__(self, at_least_s: float = AT_LEAST_S) -> None:
+    ``freezes``: present objects are never scanned again, nor freed if they become garbage.
+    """
+
+    def __init__(self, at_least_s: float = AT_LEAST_S, *, freezes: bool = True) -> None:
         self._at_least_s = at_least_s
         gc.disable()
-        gc.collect()
-        gc.freeze()
+        if freezes:
+            gc.collect()
+            gc.freeze()
         self._collected_at = time.monotonic()
         self._is_due = False  # whether there were epochs since
         self._young = 0  # collections of young objects
 
-    def after_epoch(self) -> None:
+    def after_batch(self) -> None:
         """Collect the young objects if there are many, and seldom all others."""
         self._is_due = True
         if gc.get_count()[0] > YOUNG_MAX:

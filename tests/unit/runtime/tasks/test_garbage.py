@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from wallaroo.runtime.resident import garbage
-from wallaroo.runtime.resident.garbage import IDLE_S, Garbage
+from wallaroo.runtime.tasks import garbage
+from wallaroo.runtime.tasks.garbage import IDLE_S, Garbage
 
 
 class Knot:
@@ -32,11 +32,11 @@ def test_garbage_of_epochs_goes_between_them_where_it_is_much() -> None:
     found = weakref.ref(knot)
     del knot
 
-    collector.after_epoch()
+    collector.after_batch()
     assert found() is not None
     for _ in range(garbage.YOUNG_MAX):
         Knot()
-    collector.after_epoch()
+    collector.after_batch()
 
     assert found() is None
 
@@ -46,7 +46,7 @@ def test_everything_is_collected_when_no_epoch_comes(monkeypatch: pytest.MonkeyP
     assert collector.idle_s is None
     old = Knot()
     found = weakref.ref(old)
-    collector.after_epoch()
+    collector.after_batch()
     gc.collect(1)  # it survives
     del old
 
@@ -66,8 +66,17 @@ def test_everything_is_collected_now_and_then_under_a_load_that_never_ends() -> 
     gc.collect(1)
     del old
 
-    patient.after_epoch()
+    patient.after_batch()
     assert found() is not None
-    eager.after_epoch()
+    eager.after_batch()
 
     assert found() is None
+
+
+def test_objects_of_a_process_that_is_not_ours_alone_are_not_frozen() -> None:
+    gc.unfreeze()
+
+    Garbage(freezes=False)
+
+    assert gc.get_freeze_count() == 0
+    assert not gc.isenabled()
