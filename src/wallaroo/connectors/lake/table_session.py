@@ -93,7 +93,7 @@ def check_columns(config: LakeSinkConfig, sink: str, place: str, table: pa.Schem
 
 
 def _is_same(ours: pa.DataType, theirs: pa.DataType) -> bool:
-    """Return whether a table stores a type as it is; sizes of offsets are no difference."""
+    """Return whether a table stores a type as it is; sizes of offsets do not count."""
     return ours == theirs or _plain(ours) == _plain(theirs)
 
 
