@@ -27,7 +27,7 @@ from wallaroo.processes import console
 from wallaroo.processes.log_entry import Entry
 
 LINE_EVERY_S = 5.0
-STILL_EVERY = 12  # of these lines is logged while nothing changes: one a minute
+STILL_EVERY = 12  # while nothing changes, only each so many-th line is logged: one a minute
 _CURSOR_ON = b"\r\n\x1b[?25h"
 
 
