@@ -76,7 +76,7 @@ def commit(table: Path, actions: list[dict[str, Any]]) -> None:
     (log / f"{number:020}.json").write_text("\n".join(lines))
 
 
-def added(table: Path, rows: pa.Table, deleted: list[int]) -> dict[str, Any]:
+def added(table: Path, rows: pa.Table, deleted: list[int] | None = None) -> dict[str, Any]:
     """Write a file; return the action that adds it, without the rows at some places."""
     path = table / "rows.parquet"
     pq.write_table(rows, path)
@@ -88,7 +88,7 @@ def added(table: Path, rows: pa.Table, deleted: list[int]) -> dict[str, Any]:
             "modificationTime": 0,
             "dataChange": True,
             "stats": json.dumps({"numRecords": len(rows)}),
-            "deletionVector": _deletion_vector(deleted),
+            "deletionVector": _deletion_vector(deleted) if deleted else None,
         }
     }
 
