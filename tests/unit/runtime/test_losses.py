@@ -13,6 +13,7 @@ from wallaroo.dataflow.plan.model import Plan, ToExchange
 from wallaroo.engine.report import TaskReport
 from wallaroo.engine.time.watermarks import PartitionMark, SourceMark, Watermarks
 from wallaroo.runtime.batch.losses import LATE_MIN, LossMeter
+from wallaroo.sources import FilesSourceConfig
 from wallaroo.steps.losses import Loss
 
 SECOND = 10**9
@@ -21,8 +22,11 @@ BY = ("counts", Loss.LATE_BY_NS.value)
 ADDED = ("counts", Loss.ADDED_UP.value)
 
 
-def plan_of(**options: Any) -> Plan:
-    source = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", decode))
+TCP = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", decode)
+
+
+def plan_of(config: Any = TCP, **options: Any) -> Plan:
+    source = wallaroo.source("in", config)
     windows = wallaroo.range_windows(wallaroo.seconds(10)).over(aggregations.Count(), name="counts")
     timed = source.with_event_time(time_of, allow_before_1980=True, **options).filter(
         bool, name="some"
@@ -71,6 +75,13 @@ def test_the_probable_reason(
     behind_ns: int, partitions: tuple[str, ...], options: dict[str, Any], reason: str
 ) -> None:
     assert reason in warning(50, 100, behind_ns, *partitions, **options)
+
+
+def test_files_are_not_advised_to_be_files() -> None:
+    files = FilesSourceConfig("in", "in/*.jsonl", decode)
+    reason = warning(50, 100, SECOND, "a", config=files)
+    assert "files that came later have times from before those of files already read" in reason
+    assert "FilesSourceConfig" not in reason
 
 
 def test_a_step_is_warned_of_once_and_its_events_add_up() -> None:

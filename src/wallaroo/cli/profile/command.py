@@ -204,7 +204,7 @@ def _show(figures: Figures, memory: list[ProcessFigures]) -> None:
                 step.step,
                 f"{step.share:.1%}",
                 f"{step.events_per_s:,.0f}",
-                f"{step.us_per_event:.1f}",
+                f"{step.us_per_event:.1f}" if step.us_per_event else "-",  # not measured is not 0
             )
             for step in figures.steps
         ],

@@ -51,7 +51,7 @@ export class Pipeline {
     const loads = details.steps.map((step) => ({
       ...step, rate: this.page.rates.stepEvents(step.stage, step.place),
       time: this.page.rates.stepTime(step.stage, step.place),
-      each: step.events ? step.seconds / step.events : 0,
+      each: step.events && step.seconds ? step.seconds / step.events : null,
     }));
     const total = loads.reduce((sum, load) => sum + load.time, 0);
     const ever = loads.reduce((sum, load) => sum + load.seconds, 0);
@@ -173,7 +173,7 @@ export class Pipeline {
   }
 }
 
-const micros = (seconds) => seconds >= 1e-3 ? ms(seconds * 1e3) : `${(seconds * 1e6).toFixed(2)} µs`;
+const micros = (seconds) => seconds === null ? "–" : seconds >= 1e-3 ? ms(seconds * 1e3) : `${(seconds * 1e6).toFixed(2)} µs`;
 const perSecond = (rate) => (rate === null ? "–" : `${count(rate)}/s`); // not measured is not 0
 // A name in two lines at most, broken between words if there are any.
 function lines(name) {
