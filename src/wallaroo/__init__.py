@@ -55,6 +55,7 @@ from wallaroo.user_code.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from wallaroo import aggregations as aggregations
+    from wallaroo import serdes as serdes
     from wallaroo import sinks as sinks
     from wallaroo import sources as sources
     from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
@@ -109,6 +110,7 @@ else:
         __name__,
         {
             "aggregations": "wallaroo.aggregations",
+            "serdes": "wallaroo.serdes",
             "sinks": "wallaroo.sinks",
             "sources": "wallaroo.sources",
             "tcp_parse_input_addrs": "wallaroo.api.addresses",

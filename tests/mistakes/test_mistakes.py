@@ -2,8 +2,9 @@
 wrong, where, and how to fix it.
 
 The tables are ``before_spark.py`` (answered before Spark starts), ``while_running.py`` (answered
-when an event comes), ``meanings.py`` (both, of a later trial) and ``elsewhere.py``: mistakes that
-need real processes or a terminal, and the bugs that were found in that hour, each with its test.
+when an event comes), ``meanings.py`` and ``everyday.py`` (both, of later trials) and
+``elsewhere.py``: mistakes that need real processes or a terminal, and the bugs that were found in
+that hour, each with its test.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.mistakes import before_spark, elsewhere, meanings, while_running
+from tests.mistakes import before_spark, elsewhere, everyday, meanings, while_running
 from tests.mistakes.mistake import Mistake, framed
 from wallaroo.cli import in_process
 from wallaroo.cli.main import main
@@ -25,6 +26,8 @@ from wallaroo.spark.jvm import jvm_process
 from wallaroo.spark.session import host_session
 
 ROOT = Path(__file__).parents[2]
+BEFORE_SPARK = *before_spark.MISTAKES, *meanings.BEFORE_SPARK, *everyday.BEFORE_SPARK
+WHILE_RUNNING = *while_running.MISTAKES, *meanings.WHILE_RUNNING, *everyday.WHILE_RUNNING
 
 
 @pytest.fixture(autouse=True)
@@ -74,9 +77,7 @@ def check(mistake: Mistake, code: int, said: str, app: Path) -> None:
     assert code == mistake.code
 
 
-@pytest.mark.parametrize(
-    "mistake", [*before_spark.MISTAKES, *meanings.BEFORE_SPARK], ids=lambda row: row.number
-)
+@pytest.mark.parametrize("mistake", BEFORE_SPARK, ids=lambda row: f"{row.number} {row.what}")
 def test_a_mistake_is_answered_before_spark_starts(
     mistake: Mistake,
     tmp_path: Path,
@@ -96,9 +97,7 @@ def test_a_mistake_is_answered_before_spark_starts(
     check(mistake, code, said, tmp_path / mistake.name)
 
 
-@pytest.mark.parametrize(
-    "mistake", [*while_running.MISTAKES, *meanings.WHILE_RUNNING], ids=lambda row: row.number
-)
+@pytest.mark.parametrize("mistake", WHILE_RUNNING, ids=lambda row: f"{row.number} {row.what}")
 def test_a_mistake_is_answered_when_its_event_comes(
     mistake: Mistake,
     tmp_path: Path,

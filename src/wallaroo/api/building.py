@@ -13,6 +13,7 @@ from dataclasses import replace
 from json import dumps
 from typing import Any
 
+from wallaroo.api.discarded import discarded
 from wallaroo.api.pipeline import Pipeline
 from wallaroo.api.serialization import Hooks
 from wallaroo.connectors.file.sink import FileSinkConfig
@@ -67,6 +68,9 @@ def checked_plan(
         hooks,
         missing if dead_letters is None else dead_letters,
     )
+    unused = tuple(discarded(root))
+    if unused:
+        raise WallarooParameterError(*unused)
     letters = None if dead_letters is None else _in_lines(dead_letters)
     return root, build.build_plan(name, root, hooks, letters)
 

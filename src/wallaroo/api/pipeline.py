@@ -17,6 +17,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
+from wallaroo.api.discarded import note
 from wallaroo.api.joins import NOT_GIVEN, pair_join
 from wallaroo.api.times import hours, required_span
 from wallaroo.api.windows import RangeWindows
@@ -114,6 +115,7 @@ class Pipeline(Generic[T]):
 
     def __init__(self, node: Node):
         self._node = node
+        note(node)
 
     @property
     def node(self) -> Node:

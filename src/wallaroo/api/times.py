@@ -5,6 +5,8 @@ Where it runs: pure.
 
 from __future__ import annotations
 
+from typing import Any
+
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps.times import Nanoseconds, Span, span_ns, span_problem
 
@@ -20,12 +22,12 @@ def microseconds(count: float) -> int:
     >>> microseconds(2)
     2000
     """
-    return int(count * 1_000)
+    return _span("microseconds", count, 1_000)
 
 
 def milliseconds(count: float) -> int:
     """Return ``count`` milliseconds in nanoseconds."""
-    return int(count * 1_000_000)
+    return _span("milliseconds", count, 1_000_000)
 
 
 def seconds(count: float) -> int:
@@ -34,17 +36,23 @@ def seconds(count: float) -> int:
     >>> seconds(1.5)
     1500000000
     """
-    return int(count * 1_000_000_000)
+    return _span("seconds", count, 1_000_000_000)
 
 
 def minutes(count: float) -> int:
     """Return ``count`` minutes in nanoseconds."""
-    return int(count * 60_000_000_000)
+    return _span("minutes", count, 60_000_000_000)
 
 
 def hours(count: float) -> int:
     """Return ``count`` hours in nanoseconds."""
-    return int(count * 3_600_000_000_000)
+    return _span("hours", count, 3_600_000_000_000)
+
+
+def _span(unit: str, count: Any, unit_ns: int) -> int:
+    if isinstance(count, str | bytes):  # which a number repeats
+        raise TypeError(f"wallaroo.{unit}({count!r}) is given text; write a number: {unit}(5)")
+    return int(count * unit_ns)
 
 
 def required_span(title: str, place: str, option: str, span: Span, least: int = 0) -> int:

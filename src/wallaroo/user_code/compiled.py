@@ -15,6 +15,12 @@ from typing import Any
 _RETURNS = ("RETURN_VALUE", "RETURN_CONST")
 _GENERATES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+_PARTS = ("LOAD_ATTR", "BINARY_SUBSCR")
+_LOCALS = ("STORE_FAST", "STORE_DEREF", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST")
+_CHANGING = {  # methods of list, dict, set and their like
+    *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popleft"),
+    *("remove", "setdefault", "sort", "update"),
+}
 
 
 def returns_nothing(function: Callable[..., Any]) -> bool:
@@ -80,6 +86,62 @@ def attributes_used(function: Callable[..., Any], argument: int) -> frozenset[st
     if code is None or code.co_argcount <= argument or code.co_freevars:
         return frozenset()
     return frozenset(_attributes(code, code.co_varnames[argument]))
+
+
+def replaces_argument(function: Callable[..., Any], argument: int) -> str:
+    """Return the name of a positional argument to which a function assigns a new object, else "".
+
+    A part of the old object, as in ``state = state.total``, and a change in place, as in
+    ``state += [1]``, are not new; what a call returns that the old object has part in may not be.
+
+    >>> def lost(event, state): state = state + [event]
+    >>> def kept(event, state): state += [event]
+    >>> def cast(event, state): state = typing.cast(Total, state)
+    >>> replaces_argument(lost, 1), replaces_argument(kept, 1), replaces_argument(cast, 1)
+    ('state', '', '')
+    """
+    code = _code_of(function)
+    if code is None or code.co_argcount <= argument:
+        return ""
+    name = code.co_varnames[argument]
+    instructions = list(dis.get_instructions(code))
+    has_part = False  # the old object, in the statement so far
+    for before, after in itertools.pairwise(instructions):
+        named = after.argval if isinstance(after.argval, tuple) else (after.argval,)
+        if after.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
+            has_part = has_part or name in named
+        if not after.opname.startswith("STORE_"):
+            continue
+        in_place = before.opname == "BINARY_OP" and before.argrepr.endswith("=")
+        is_part = before.opname in _PARTS or (before.opname.startswith("CALL") and has_part)
+        has_part = False
+        if named[0] == name and not in_place and not is_part and after.opname in _LOCALS:
+            return name
+    return ""
+
+
+def changes_attribute(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function changes the object in an attribute of this name in place.
+
+    >>> def add(event, state): state.items.append(event)
+    >>> def put(event, state): state.counts[event] = 1
+    >>> changes_attribute(add, "items"), changes_attribute(put, "counts")
+    (True, True)
+    >>> changes_attribute(lambda event, state: state.limits[event], "limits")
+    False
+    """
+    code = _code_of(function)
+    instructions = [] if code is None else list(dis.get_instructions(code))
+    for place, instruction in enumerate(instructions):
+        if instruction.opname not in _ATTRIBUTES or instruction.argval != name:
+            continue
+        rest = instructions[place + 1 :]
+        if rest[0].opname in _ATTRIBUTES and rest[0].argval in _CHANGING:
+            return True
+        after_key = next(each for each in rest if not each.opname.startswith("LOAD_"))
+        if after_key.opname in ("STORE_SUBSCR", "DELETE_SUBSCR", "COPY"):
+            return True
+    return False
 
 
 def _attributes(code: CodeType, name: str) -> Iterator[str]:

@@ -6,9 +6,7 @@ Where it runs: driver and workers; pure.
 from __future__ import annotations
 
 import datetime
-import decimal
-import fractions
-import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from wallaroo.user_code.stored_fields import fields_of
@@ -16,8 +14,9 @@ from wallaroo.user_code.stored_fields import fields_of
 _IMMUTABLE = (
     *(type(None), bool, int, float, complex, str, bytes, tuple, frozenset),
     *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
-    *(decimal.Decimal, fractions.Fraction, uuid.UUID),
 )
+# named, since importing this package does not load their modules
+_ELSEWHERE = frozenset({"decimal.Decimal", "fractions.Fraction", "uuid.UUID"})
 
 
 def cannot_change(value: Any) -> bool:
@@ -25,7 +24,13 @@ def cannot_change(value: Any) -> bool:
 
     >>> cannot_change(1), cannot_change(("a", 2)), cannot_change(("a", [])), cannot_change({})
     (True, True, False, False)
+    >>> from decimal import Decimal
+    >>> from uuid import uuid4
+    >>> cannot_change(Decimal(1)), cannot_change(uuid4())
+    (True, True)
     """
+    if not _ELSEWHERE.isdisjoint(_names_of(type(value))):
+        return True
     fields = fields_of(value)
     if isinstance(value, tuple) and not all(map(cannot_change, value)):
         return False
@@ -33,6 +38,11 @@ def cannot_change(value: Any) -> bool:
         is_frozen = not any(_accepts(value, name, each) for name, each in fields.items())
         return is_frozen and all(map(cannot_change, fields.values()))
     return isinstance(value, _IMMUTABLE)
+
+
+def _names_of(kind: type[Any]) -> Iterator[str]:
+    """Yield the names of a class and its bases, each with its module."""
+    return (f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__)
 
 
 def _accepts(value: Any, name: str, own: Any) -> bool:

@@ -226,6 +226,24 @@ def test_a_run_takes_files_that_appear_and_the_next_one_goes_on(
     assert out.read_text() == "a\nb\nc\nd\n"
 
 
+@pytest.mark.parametrize("text", ["x", "x" * 300], ids=["short", "long"])
+def test_the_events_of_a_run_are_counted_not_estimated(
+    text: str, tmp_path: Path, start: Callable[[Any], Run]
+) -> None:
+    """Given lines shorter or longer than assumed, also in files that are gone since."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, lines in enumerate((700, 23), 1):
+        name = f"{number}.jsonl"
+        (folder / name).write_text(f'"{text}"\n' * lines)
+        run = start(FilesSourceConfig("files", str(folder), Json(str).decoder))
+        assert run.wait(180)
+        assert (run.exception, run.status().state) == (None, "finished")
+        [source] = run.status().sources
+        assert (source.events_in, source.events_done, source.backlog_events) == (lines, lines, 0)
+        (folder / name).unlink()
+
+
 def per_device(folder: Path, out: Path, **options: Any) -> Any:
     """Windows of 10 s over files of ``key number second``, each with the same 200 seconds."""
     folder.mkdir()

@@ -134,6 +134,12 @@ def test_a_mistake_on_the_command_line_is_one_sentence(
     assert printed.endswith(" --help` shows the options.")
 
 
+def test_an_option_of_another_command_is_answered_with_the_help_of_this_one(capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["state", "rename", "--checkpoint", "dir", "old", "new"])
+    assert "--checkpoint. `wallaroo state rename --help` shows" in capsys.readouterr().err
+
+
 def test_a_word_that_resembles_no_command_is_answered_with_the_commands(capsys: Any) -> None:
     with pytest.raises(SystemExit):
         command.main(["zzz"])

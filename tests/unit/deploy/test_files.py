@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import requires
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,23 @@ def test_the_image_has_the_clients_of_all_connectors() -> None:
     (all_of_them,) = extras["all"]
     named = set(re.findall(r"[\w-]+", all_of_them.partition("[")[2]))
     assert named == extras.keys() - {"all", "dev", "bench", "inference"}
+
+
+def test_the_command_that_shows_the_clients_of_the_image_imports_all() -> None:
+    """Given each library of the extras that has a module, then the page imports one of it."""
+    page = (ROOT / "docs/deployment.md").read_text()
+    imported = re.search(r'--entrypoint python wallaroo-spark -c "import (.*)"', page)
+    assert imported is not None
+    roots = {name.partition(".")[0] for name in imported[1].split(", ")}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    chosen = re.findall(r"[\w-]+", extras["all"][0].partition("[")[2])
+    wanted = {re.split(r"[\[<>=]", each)[0] for name in chosen for each in extras[name]}
+    modules = packages_distributions()
+    has_module = {name for names in modules.values() for name in names}
+    missing = wanted - {name for root in roots for name in modules.get(root, ())}
+    assert missing & has_module == set()
 
 
 def test_the_versions_of_the_image_fit_together() -> None:

@@ -10,19 +10,24 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 
+from wallaroo.api.application import Application
 from wallaroo.api.pipeline import KeyedPipeline, Pipeline
+from wallaroo.cli.application.calls import HOMES, PACKAGE, wrong_call
 from wallaroo.errors import WallarooError, install_command
 
 _LIBRARY = f"{sysconfig.get_path('stdlib')}/"
-HOMES = ("sinks", "sources", "aggregations")  # modules of names that `import wallaroo` lacks
 # modules whose package has a different name
 PACKAGES = {"yaml": "pyyaml", "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn"}
 
 
 def hint_for(error: BaseException, args: Sequence[str]) -> str:
     """Return a sentence on how to fix ``error``, "" if none is known."""
+    if isinstance(error, ImportError) and (error.name or "").split(".")[0] == "wallaroo":
+        return missing_name(error)
     if isinstance(error, ModuleNotFoundError) and error.name:
         return missing_module(error.name)
+    if isinstance(error, TypeError):
+        return wrong_call(error)
     if isinstance(error, AttributeError):
         return missing_attribute(error)
     if isinstance(error, KeyError | ValueError | IndexError):
@@ -39,10 +44,29 @@ def missing_module(name: str) -> str:
     )
 
 
+def missing_name(error: ImportError) -> str:
+    """Return from where a name, or one like it, is imported from this package."""
+    quoted = str(error.msg).split("'")
+    wanted = quoted[1].rpartition(".")[2] if len(quoted) > 1 else ""
+    homes = {"wallaroo": PACKAGE.__all__}
+    homes |= {f"wallaroo.{home}": getattr(PACKAGE, home).__all__ for home in HOMES}
+    all_names = sorted({name for names in homes.values() for name in names})
+    begun = [name for name in all_names if name.startswith(wanted)]
+    near = begun[:1] or difflib.get_close_matches(wanted, all_names, 1)
+    if not near or isinstance(error, ModuleNotFoundError):
+        return f"Names are in wallaroo, {', '.join(f'wallaroo.{home}' for home in HOMES)}."
+    home = next(home for home, names in homes.items() if near[0] in names)
+    return f"Write: from {home} import {near[0]}"
+
+
 def missing_attribute(error: AttributeError) -> str:
     """Return a hint at the names that an object of this package has, "" for other objects."""
     thing = error.obj
     kind = type(thing)
+    if isinstance(thing, Application):
+        return "An application is complete: call build_application(...) last."
+    if isinstance(thing, tuple) and thing and isinstance(thing[0], Pipeline):
+        return "branch() and with_late_events() return two pipelines: first, second = ..."
     is_module = getattr(thing, "__name__", None) == "wallaroo"
     if not is_module and not kind.__module__.startswith("wallaroo."):
         return ""
@@ -113,5 +137,9 @@ def call_chain(error: WallarooError) -> str:
 
 def _is_of_library(line: str) -> bool:
     """Return whether a line of a traceback names a file of Python's own library."""
-    file = line.split('"')[1]
-    return file.startswith(_LIBRARY) and "site-packages" not in file
+    return is_of_library(line.split('"')[1])
+
+
+def is_of_library(file: str) -> bool:
+    """Return whether a file of a traceback is one of Python's own library."""
+    return file.startswith((_LIBRARY, "<frozen ")) and "site-packages" not in file

@@ -19,7 +19,8 @@ from types import ModuleType
 
 from wallaroo.api.application import Application
 from wallaroo.api.building import dead_letters_come_later
-from wallaroo.cli.application.hints import hint_for
+from wallaroo.api.discarded import noting_pipelines
+from wallaroo.cli.application.hints import hint_for, is_of_library
 from wallaroo.errors import PipelineError, Problem, WallarooError
 from wallaroo.user_code.user_frames import user_frames
 
@@ -44,7 +45,7 @@ def load_application(app: str, args: Sequence[str]) -> Application:
         )
     _check_signature(app, setup)
     try:
-        with dead_letters_come_later():
+        with dead_letters_come_later(), noting_pipelines():
             application = setup(list(args))
     except WallarooError:
         raise
@@ -143,7 +144,8 @@ def _error(app: str, what: str, fix: str, place: str = "") -> PipelineError:
 
 
 def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()) -> PipelineError:
-    frames = user_frames(error.__traceback__)[-FRAMES_MAX:]
+    called = user_frames(error.__traceback__)
+    frames = [frame for frame in called if not is_of_library(frame.filename)][-FRAMES_MAX:]
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     cause = "".join(traceback.format_exception_only(error)).strip()
     lines = "".join(

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol, Self, TextIO, cast
+from typing import Any, Protocol, Self, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -27,6 +27,7 @@ from wallaroo.processes import console
 from wallaroo.processes.log_entry import Entry
 
 LINE_EVERY_S = 5.0
+STILL_EVERY = 12  # while nothing changes, only each so many-th line is logged: one a minute
 _CURSOR_ON = b"\r\n\x1b[?25h"
 
 
@@ -77,6 +78,7 @@ class QuietView(_Closing):
 class LineView(_Closing):
     """A view that logs changes of state and moves of keys at once, else every few seconds.
 
+    While no figure changes, as at night, it logs one line a minute.
     A latency target that is missed, or kept again, is a line of its own.
     While it is entered, lines printed on this process's stderr are entries of the log as well.
     """
@@ -87,6 +89,7 @@ class LineView(_Closing):
         self._every_s = every_s
         self._shown_s = 0.0
         self._state = ""
+        self._figures: dict[str, Any] = {}
         self._moved = ""
         self._is_late = False
 
@@ -100,11 +103,17 @@ class LineView(_Closing):
             kept = f"the latency target of {status.latency_target_ms:g} ms is kept again"
             self.say(late_words(status) if status.is_late else kept)
         now_s = time.monotonic()
-        if status.state == self._state and now_s - self._shown_s < self._every_s:
+        waited_s = now_s - self._shown_s
+        if status.state == self._state and waited_s < self._every_s:
+            return
+        facts = log_facts(status)
+        figures = {name: value for name, value in facts.items() if name != "elapsed_s"}
+        if figures == self._figures and waited_s < self._every_s * STILL_EVERY:
             return
         self._shown_s = now_s
         self._state = status.state
-        console.write(Entry(log_line(status), kind="status", facts={"status": log_facts(status)}))
+        self._figures = figures
+        console.write(Entry(log_line(status), kind="status", facts={"status": facts}))
 
     def say(self, text: str) -> None:
         console.write(Entry(text))

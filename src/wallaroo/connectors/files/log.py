@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -72,6 +72,10 @@ class FilesLog(SourceLog):
         arguments = (self._source, self._storage, self._form, self._is_watching, self._bound)
         return FilesLog, arguments
 
+    @property
+    def counts_events(self) -> bool:
+        return False  # a plan estimates them from bytes
+
     # -- planning ---------------------------------------------------------------------------------
 
     def beginning(self) -> Position:
@@ -117,7 +121,9 @@ class FilesLog(SourceLog):
                 files[name] = [done + step, size]
                 left -= step
         started = {name: state for name, state in files.items() if state[0]}
-        return _position(started, gone)
+        reached = _position(started, gone)
+        before = _position(start.place["files"], int(start.place["gone"]))
+        return replace(reached, events=start.events + reached.events - before.events)
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
         """Cut at bytes; a record that crosses a cut belongs to the range in which it begins."""

@@ -25,6 +25,11 @@ LOST = {  # by kind of step, if its function returns nothing
     "decoder": "no message becomes an event",
     "encoder": "nothing is written",
 }
+CALLBACKS = {
+    "on_timer": "state, context, timer",
+    "on_end": "state, context",
+    "on_expire": "state, context",
+}
 ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments", 4: "four arguments"}
 
 
@@ -54,6 +59,24 @@ def _example(step: Step) -> str:
     if name == "<lambda>":
         return step.example.replace("def {name}(", "lambda ").replace("):", ":")
     return step.example.format(name=name)
+
+
+def callbacks_take_their_arguments(subject: Subject) -> Iterator[Problem]:
+    """Require functions for timers, the end and expiry that accept their arguments."""
+    for used in used_steps(subject):
+        timing = getattr(used.step, "timing", NO_TIMING)
+        for which, arguments in CALLBACKS.items():
+            callback = getattr(timing, which)
+            accepted = None if callback is None else _positional(callback.function)
+            count = arguments.count(",") + 1
+            if accepted is None or accepted[0] <= count <= accepted[1]:
+                continue
+            name = getattr(callback.function, "__name__", which)
+            what = (
+                f"Its {which} function {name} takes {_arguments(*accepted)}; it is called with "
+                f"{ARGUMENTS[count]}."
+            )
+            yield used.problem(what, f"Write it as: def {name}({arguments}): ...")
 
 
 def functions_return_at_once(subject: Subject) -> Iterator[Problem]:

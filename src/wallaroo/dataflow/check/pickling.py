@@ -19,7 +19,10 @@ from wallaroo.steps.windows.step import WindowStep
 from wallaroo.user_code.pickling_diagnosis import name_unpicklable
 from wallaroo.user_code.references import importable_module, is_session, pickle_by_value
 
-ELSEWHERE = "Create it where it is used, or at the top level of the module."
+ELSEWHERE = (
+    "Create it where it is used, or put both it and the function, as a def, at the top level of "
+    "the module."
+)
 
 
 def steps_can_be_pickled(subject: Subject) -> Iterator[Problem]:

@@ -1,16 +1,19 @@
-"""Rules about addresses: numbers that are ports, and each port used once."""
+"""Rules about addresses: numbers that are ports, each port used once, no file read and written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePath
 from typing import Any
 
-from wallaroo.dataflow.check.subject import Subject, configs_of, title_of
-from wallaroo.dataflow.graph.nodes import SourceNode
+from wallaroo.dataflow.check.subject import Subject, configs_of, problem_at, title_of
+from wallaroo.dataflow.graph.nodes import SinkNode, SourceNode
 from wallaroo.errors import Problem
 
 PORT_MAX = 65535
+FILES = ("file", "files")  # kinds of configurations with a path
 EVERYWHERE = frozenset(("", "0.0.0.0", "::", "*"))
 HERE = frozenset(("localhost", "127.0.0.1", "::1"))
 
@@ -81,3 +84,22 @@ def ports_do_not_clash(subject: Subject) -> Iterator[Problem]:
             yield Problem(address.title, address.place, what, "Send to the port of a receiver.")
         if address.listens:
             sources.append(address)
+
+
+def sources_are_not_overwritten(subject: Subject) -> Iterator[Problem]:
+    """Refuse a file sink whose file a file source reads."""
+    read = {str(PurePath(path)): node for node, path in _files(subject, SourceNode)}
+    for node, path in _files(subject, SinkNode):
+        written = PurePath(path)
+        for pattern, source in read.items():
+            is_within = written.suffix != "" and str(written.parent) == pattern
+            if is_within or fnmatchcase(str(written), pattern):
+                what = f"It writes {path}, which {title_of(source)} reads."
+                yield problem_at(node, what, "Give the sink another path.")
+
+
+def _files(subject: Subject, kind: type[Any]) -> Iterator[tuple[Any, str]]:
+    for node in subject.of(kind):
+        for config in configs_of(node):
+            if not isinstance(config, type) and getattr(config, "kind", "") in FILES:
+                yield node, str(config.path)

@@ -11,6 +11,7 @@ from wallaroo.dataflow.check.dead_letters import (
     dead_letters_have_a_sink,
 )
 from wallaroo.dataflow.check.functions import (
+    callbacks_take_their_arguments,
     functions_return_at_once,
     functions_return_values,
     functions_take_their_arguments,
@@ -37,7 +38,11 @@ from wallaroo.dataflow.check.pickling import (
     state_can_be_stored,
     steps_can_be_pickled,
 )
-from wallaroo.dataflow.check.ports import ports_are_numbers, ports_do_not_clash
+from wallaroo.dataflow.check.ports import (
+    ports_are_numbers,
+    ports_do_not_clash,
+    sources_are_not_overwritten,
+)
 from wallaroo.dataflow.check.shape import (
     branches_have_predicates,
     branches_lead_somewhere,
@@ -47,7 +52,12 @@ from wallaroo.dataflow.check.shape import (
     nothing_after_a_sink,
     state_is_keyed,
 )
-from wallaroo.dataflow.check.states import states_can_change, versions_are_numbers
+from wallaroo.dataflow.check.states import (
+    states_are_changed_in_place,
+    states_can_change,
+    states_share_nothing,
+    versions_are_numbers,
+)
 from wallaroo.dataflow.check.subject import LATER, Rule, subject_of
 from wallaroo.dataflow.check.times import (
     event_time_comes_first,
@@ -82,6 +92,7 @@ RULES: tuple[Rule, ...] = (
     dead_letter_sink_is_a_sink,
     generators_generate,
     functions_take_their_arguments,
+    callbacks_take_their_arguments,
     functions_return_at_once,
     functions_return_values,
     annotations_agree,
@@ -90,6 +101,8 @@ RULES: tuple[Rule, ...] = (
     headers_are_readable,
     state_classes_can_be_made,
     states_can_change,
+    states_are_changed_in_place,
+    states_share_nothing,
     versions_are_numbers,
     aggregations_aggregate,
     windows_have_a_span,
@@ -103,6 +116,7 @@ RULES: tuple[Rule, ...] = (
     steps_have_their_own_names,
     ports_are_numbers,
     ports_do_not_clash,
+    sources_are_not_overwritten,
     steps_can_be_pickled,
     configurations_can_be_pickled,
     state_can_be_stored,

@@ -1,4 +1,4 @@
-"""Rules about state classes: that their objects can change, and which version they are."""
+"""Rules about state: objects that can change, and do so in place, each its own; their version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from wallaroo.dataflow.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
 from wallaroo.steps.state_versions import ATTRIBUTE, FIRST, VERSION_MAX, version_of
 from wallaroo.steps.windows.step import WindowStep
+from wallaroo.user_code.compiled import changes_attribute, replaces_argument
 from wallaroo.user_code.mutability import cannot_change
+from wallaroo.user_code.stored_fields import fields_of
+
+CONTAINERS = (list, dict, set, bytearray)
+STATE = 1  # the place of the state among the arguments of a step's function
 
 
 def states_can_change(subject: Subject) -> Iterator[Problem]:
@@ -24,6 +29,52 @@ def states_can_change(subject: Subject) -> Iterator[Problem]:
         )
         fix = "Keep the value in an attribute of a class of its own: state.value = ..."
         yield used.problem(what, fix)
+
+
+def states_are_changed_in_place(subject: Subject) -> Iterator[Problem]:
+    """Refuse functions that give their state's name another object, which would be lost."""
+    for used in used_steps(subject):
+        if not used.step.is_stateful or used.step.takes_blocks or not used.step.is_computation:
+            continue
+        name = replaces_argument(used.step.function, STATE)
+        if name:
+            what = f"Its function assigns another object to {name}, its state, which would be lost."
+            fix = (
+                f"Change the object itself, as in {name}.count += 1 or {name}.update(...); if "
+                f"something else is meant, give it another name."
+            )
+            yield used.problem(what, fix)
+
+
+def states_share_nothing(subject: Subject) -> Iterator[Problem]:
+    """Refuse state whose lists, dicts or sets all objects of its class have in common."""
+    for used, cls in _state_classes(subject):
+        first = _new(cls)
+        second = _new(cls)
+        if first is None or second is None:
+            continue
+        fields = fields_of(first[0])
+        others = fields_of(second[0])
+        shared = [
+            name
+            for name, value in fields.items()
+            if isinstance(value, CONTAINERS) and others.get(name) is value
+        ]
+        functions = [used.step.function, *vars(cls).values()]
+        shared += [
+            name
+            for name, value in vars(cls).items()
+            if isinstance(value, CONTAINERS) and name not in fields
+            if any(changes_attribute(function, name) for function in functions)
+        ]
+        for name in shared:
+            what = (
+                f"All objects of its state class {cls.__name__} have one {name} in common, which "
+                f"is not stored for each key."
+            )
+            value = "[]" if isinstance(getattr(first[0], name), list) else "..."
+            fix = f"Create it for each object, in the body of __init__: self.{name} = {value}"
+            yield used.problem(what, fix)
 
 
 def versions_are_numbers(subject: Subject) -> Iterator[Problem]:

@@ -76,7 +76,7 @@ def name_of(thing: Any) -> str:
     """Return the user's name for a thing: a step's, function's or class's, else a short repr."""
     if isinstance(thing, Step):
         return str(thing.step_name)
-    name = getattr(thing, "__name__", None) or repr(thing)
+    name = getattr(thing, "__name__", None) or repr(thing).strip("'")
     return str(name) if len(name) <= NAME_MAX else type(thing).__name__
 
 

@@ -188,8 +188,8 @@ def range_problems(spec: RangeWindowSpec) -> Found:
     yield from slide_problem
     if not slide_problem and spec.slide_ns > spec.range_ns:
         yield (
-            f"The slide ({spec.slide_ns} ns) is longer than the range ({spec.range_ns} ns): events "
-            f"between two windows would be lost.",
+            f"The slide ({shown_span(spec.slide_ns)}) is longer than the range "
+            f"({shown_span(spec.range_ns)}): events between two windows would be lost.",
             "Give a slide that is at most the range.",
         )
     yield from _spans(

@@ -13,7 +13,7 @@ from typing import Any
 from wallaroo.steps.kinds import KeyExtractor, Step
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SourceNode:
     """The beginning of a stream."""
 
@@ -22,7 +22,7 @@ class SourceNode:
     place: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class StepNode:
     """A computation after ``upstream``, with or without state."""
 
@@ -33,7 +33,7 @@ class StepNode:
     place: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class KeyByNode:
     """Assignment of keys: every event after it has a key."""
 
@@ -42,7 +42,7 @@ class KeyByNode:
     place: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class CollectNode:
     """Assignment of one key: every event after it has the same."""
 
@@ -50,7 +50,7 @@ class CollectNode:
     place: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class MergeNode:
     """Two streams that continue as one."""
 
@@ -59,7 +59,7 @@ class MergeNode:
     place: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class BranchNode:
     """A stream that splits in two by a predicate."""
 
@@ -68,7 +68,7 @@ class BranchNode:
     place: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SideNode:
     """One side of a branch: the events for which its predicate is true, or the others."""
 
@@ -77,7 +77,7 @@ class SideNode:
     place: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SinkNode:
     """The end of a pipeline.  Every event is sent to all of its sinks."""
 
@@ -86,7 +86,7 @@ class SinkNode:
     place: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class EndsNode:
     """The common end of an application's several closed pipelines."""
 

@@ -11,6 +11,8 @@ two stages when a batch is committed.
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -39,6 +41,7 @@ from wallaroo.user_code.moved_modules import current_class
 from wallaroo.user_code.references import importable_module
 
 FORMAT = 1
+_LINE = re.compile(r" at [^/\s\"]+\.py:\d+(:\d+)?(?=$|\"|\\)")  # in the name of a step without one
 
 
 class Verdict(Enum):
@@ -240,9 +243,15 @@ def compare(
     changes = [*_changes(before, after)]
     if not changes and before["shape"] == after["shape"]:
         return Comparison(Verdict.SAME)  # an earlier version had fewer notes
-    return Comparison(
-        Verdict.CHANGED, tuple(changes) or ("The same steps are laid out in other stages.",)
-    )
+    if not changes:
+        is_moved = _without_lines(before["shape"]) == _without_lines(after["shape"])
+        moved = "Steps that are named after their line are on another one."
+        changes = [moved if is_moved else "The same steps are laid out in other stages."]
+    return Comparison(Verdict.CHANGED, tuple(changes))
+
+
+def _without_lines(shape: Any) -> str:
+    return _LINE.sub("", json.dumps(shape))
 
 
 def _whole(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
@@ -323,13 +332,28 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
             )
 
 
+def _unlike(names: Sequence[str], others: Sequence[str]) -> Iterator[str]:
+    """Yield the names but those of steps that are named after their line, which only moved.
+
+    >>> list(_unlike(["filter at a.py:3", "filter at a.py:9", "clean"], ["filter at a.py:4"]))
+    ['filter at a.py:9', 'clean']
+    """
+    moved = Counter(_LINE.sub("", name) for name in others if _LINE.search(name))
+    for name in names:
+        bare = _LINE.sub("", name)
+        if moved[bare] and bare != name:
+            moved[bare] -= 1
+        else:
+            yield name
+
+
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     for part, noun in (("sources", "Source"), ("sinks", "Sink"), ("steps", "Step")):
-        yield from (f"{noun} '{name}' is new." for name in after[part] if name not in before[part])
+        new = [name for name in after[part] if name not in before[part]]
+        gone = [name for name in before[part] if name not in after[part]]
+        yield from (f"{noun} '{name}' is new." for name in _unlike(new, gone))
         left = "nothing waits for it" if noun == "Sink" else "it kept nothing"
-        yield from (
-            f"{noun} '{name}' is gone; {left}." for name in before[part] if name not in after[part]
-        )
+        yield from (f"{noun} '{name}' is gone; {left}." for name in _unlike(gone, new))
     yield from _moved_sinks(before, after)
     yield from changed_spans(before.get("joins", {}), after.get("joins", {}))
     yield from changed_attributes(before, after)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from wallaroo.dataflow.plan.model import COLLECT_KEY
 from wallaroo.errors import CORRECT_IT, UserCodeError
+from wallaroo.steps.keys import WANTED
 from wallaroo.steps.kinds import Step
 from wallaroo.user_code.user_frames import user_frames
 
@@ -22,6 +23,7 @@ OF_PAYLOADS = (
     'Correct the function or the payloads, or give the decoder on_error="skip" or "dead-letter"; '
     "then run again."
 )
+UNHASHABLE = "TypeError: unhashable type: "  # what Python says of a list as a key
 UTF8 = codecs.getincrementaldecoder("utf-8")  # which may end within a letter
 ESCAPES = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -103,7 +105,11 @@ def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
     place = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else step.place
     trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
     fix = OF_PAYLOADS if step.kind == "decoder" else CORRECT_IT
-    return UserCodeError(step.step_name, place, event, _cause(error), trace, fix)
+    cause = _cause(error)
+    if step.kind == "key_extractor" and not mine and cause.startswith(UNHASHABLE):
+        kind = cause.removeprefix(UNHASHABLE).strip("'")
+        cause = f"TypeError: a key must be {WANTED}, not {kind}"
+    return UserCodeError(step.step_name, place, event, cause, trace, fix)
 
 
 def _files_of(step: Step) -> set[str]:

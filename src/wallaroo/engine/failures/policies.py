@@ -11,6 +11,7 @@ unavailable, say), and anything that is no ``Exception``, such as sys.exit.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from wallaroo.engine.failures.error_context import (
 from wallaroo.engine.failures.reading import Reading
 from wallaroo.errors import PeerError
 from wallaroo.steps.kinds import DEAD_LETTER, STOP, Step
+from wallaroo.user_code.pickling_diagnosis import unpicklable_part
 
 SAMPLES_FIRST = 5  # failures of a step in a task that are all shown; then every power of ten is
 
@@ -135,6 +137,20 @@ def stop_on_error(step: Step, facts: Facts = no_facts) -> OnError:
         blame(step, with_details(show(step, event), error, key, facts()), error)
 
     return failed
+
+
+def noting_unpicklable(failed: OnError) -> OnError:
+    """Return the handler of events that cannot be packed, which notes why."""
+
+    def not_packed(event: Any, error: BaseException, key: Any) -> None:
+        part = unpicklable_part(event, pickle.dumps)
+        error.add_note(
+            f"it cannot be sent to another worker{': ' if part else ''}{part}; keep only picklable "
+            f"values in events, and define their classes at the top level of a module"
+        )
+        failed(event, error, key)
+
+    return not_packed
 
 
 def _of(step: Step, error: PeerError) -> PeerError:

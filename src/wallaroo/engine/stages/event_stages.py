@@ -37,7 +37,7 @@ from wallaroo.engine.exchange.partial_aggregation import (
     PartialAggregationExchange,
     emit_partial_aggregates,
 )
-from wallaroo.engine.failures.policies import OnError
+from wallaroo.engine.failures.policies import OnError, noting_unpicklable
 from wallaroo.engine.operators.fusing import fused
 from wallaroo.engine.operators.interface import Emit, Operator, Relay, Site
 from wallaroo.engine.operators.outputs import as_text
@@ -215,7 +215,7 @@ class EventStageBuilder:
                 key_failed,
                 failed,
             )
-        not_packed = self.policy(producer_of(self.site.plan, self.stage))
+        not_packed = noting_unpicklable(self.policy(producer_of(self.site.plan, self.stage)))
         if leave.keeps_key:
             return emit_with_key(exchange, not_packed)
         if leave.extractor is None:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit.cli.run.fakes import STATUS
+from wallaroo.cli.run import views
 from wallaroo.cli.run.text import WORKERS_SHOWN, live_table, log_facts, log_line, summary
 from wallaroo.cli.run.views import LineView
 from wallaroo.cli.terminal.formatting import (
@@ -311,6 +312,23 @@ def test_the_line_view_prints_again_when_its_time_has_passed() -> None:
         view.show(STATUS)
         view.show(STATUS)
     assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_the_line_view_logs_once_a_minute_while_nothing_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time that has passed is not a change; a figure is."""
+    now_s = [1_000.0]
+    monkeypatch.setattr(views.time, "monotonic", lambda: now_s[0])
+    stream = io.StringIO()
+    with LineView(stream) as view:
+        for second in range(0, 120, 5):
+            view.show(replace(STATUS, elapsed_s=float(second)))
+            now_s[0] += 5
+        still = len(stream.getvalue().splitlines())
+        view.show(replace(STATUS, events_in=STATUS.events_in + 1))
+    assert still == 2
+    assert len(stream.getvalue().splitlines()) == 3
 
 
 def test_a_run_whose_input_is_processed_is_finished() -> None:

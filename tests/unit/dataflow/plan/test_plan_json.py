@@ -91,6 +91,21 @@ def test_a_stateless_step_may_go() -> None:
     )
 
 
+def test_steps_without_a_name_may_move_to_other_lines() -> None:
+    """Neither is new or gone: its name is its line."""
+
+    def unnamed(line: int) -> str:
+        pipeline = keyed().filter(lambda text: text, name=f"filter at app.py:{line}:7")
+        return dumps(plan(pipeline.to(count).to_sink(SINK)))
+
+    moved = ("Steps that are named after their line are on another one.",)
+    found = compare(unnamed(4), unnamed(12))
+    assert (found.verdict, found.reasons) == (Verdict.CHANGED, moved)
+    assert compare(unnamed(4), dumps(BASE)).reasons == (
+        "Step 'filter at app.py:4:7' is gone; it kept nothing.",
+    )
+
+
 def with_header(length: int, fmt: str) -> Any:
     other = wallaroo.decoder(length, fmt)(decode.function)
     return tcp("in", decoder=other).key_by(first_letter).to(count).to_sink(SINK)
