@@ -1,12 +1,14 @@
 """What each level of durability costs: latencies of acknowledgements and results, and the rate.
 
-    python -m benchmarks.state.durability [--store s3://BUCKET/PATH] [--events 1000] [--rate 100]
+    python -m benchmarks.state.durability [--levels memory disk replicated] [--store s3://BUCKET/P]
+        [--events 1000] [--rate 100]
 
 For each level `wallaroo run` counts events of 1,000 keys.  First one connection sends ``--events``
 at ``--rate`` a second, each with its number, and two threads note when its acknowledgement and when
 its result is here; then it sends ``--burst`` events at once, and the last acknowledgement and
 the last result end the time.  The level ``store`` is measured if a place for it is given; its
-client finds its server and credentials in the environment.
+client finds its server and credentials in the environment.  The copy of the level ``replicated`` is
+on this machine, too, in a process of its own.
 
 Where it runs: a process that sends and receives; the application is `wallaroo run`.
 """
@@ -31,6 +33,7 @@ from wallaroo.protocols.framing import frame
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 APPLICATION = Path(__file__).parents[1] / "applications" / "counted_keys.py"
+LEVELS = ("memory", "disk", "replicated")
 KEYS = 1000
 WAIT_S = 300.0
 WARM_UP = 200  # events before those that are measured
@@ -58,7 +61,7 @@ def _options() -> argparse.Namespace:
     parser = options(__doc__)
     add = parser.add_argument
     add("--store", default="", metavar="URL", help="measure the level store there, too")
-    add("--levels", nargs="*", default=["memory", "disk"], help="default: memory disk")
+    add("--levels", nargs="*", default=list(LEVELS), help=f"default: {' '.join(LEVELS)}")
     add("--events", type=int, default=1000, help="for latencies (default %(default)d)")
     add("--rate", type=float, default=100.0, help="of these, a second (default %(default)g)")
     add("--burst", type=int, default=200_000, help="events for the rate (default %(default)d)")
@@ -79,6 +82,10 @@ class _Measured:
         command += ["--status", "off", "--acknowledged", f"Keys={acked}"]
         command += ["--in", f"Keys@{loads.HOST}:{port}"]
         command += ["--out", f"{loads.HOST}:{server.getsockname()[1]}"]
+        self._replica: subprocess.Popen[bytes] | None = None
+        if level == "replicated":
+            self._replica, options = _replica(folder)
+            command += options
         with open(self._log, "wb") as log:
             self._run = subprocess.Popen(
                 command,
@@ -172,6 +179,24 @@ class _Measured:
         except subprocess.TimeoutExpired:
             self._run.kill()
             self._run.wait()
+        if self._replica is not None:
+            self._replica.terminate()
+            self._replica.wait()
+
+
+def _replica(folder: Path) -> tuple[subprocess.Popen[bytes], list[str]]:
+    """Start a replica; return it with the options of its run."""
+    (port,) = free_ports(1)
+    place = f"{loads.HOST}:{port}"
+    key = folder / "copy" / "replica.key"
+    command = [sys.executable, "-m", "wallaroo", "replica", str(key.parent), "--listen", place]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + WAIT_S
+    while not key.exists():
+        if time.monotonic() > until or process.poll() is not None:
+            raise BenchmarkError("the replica does not start")
+        time.sleep(0.1)
+    return process, ["--replica", place, "--replica-key", str(key)]
 
 
 def _latencies_ms(sent: list[float], came: list[tuple[int, float]], first: int) -> list[float]:

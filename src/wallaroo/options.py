@@ -75,6 +75,13 @@ NOT_OF_A_STORE = (
     "A commit in an object store outlasts this machine, whatever its memory loses. Choose store, "
     "or disk: then senders are answered once their input is on this machine's disk."
 )
+NEEDS_A_REPLICA = (
+    "The level replicated needs the address of a replica, its key file, and a checkpoint in a "
+    "folder: --replica HOST:PORT --replica-key FILE (`wallaroo replica` makes the key)."
+)
+REPLICA_ALONE = (
+    "A replica is that of the level replicated. Choose that level, too, or leave the replica out."
+)
 WEAKER_SOURCE = (
     "With memory, a source may have disk; in an object store, disk, too; otherwise the "
     "application's own level is the only one. Leave the source out, or choose another level."
@@ -150,8 +157,13 @@ class RunOptions:
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     """Backlog of a source or a sink in bytes beyond which nothing more is read."""
     durability: Durability | DurabilityName | None = None
-    """Level that an acknowledgement, a commit and output wait for: ``memory``, ``disk``, ``store``
-    (docs/exactly-once.md).  None: ``disk`` with a folder, ``store`` with an object store."""
+    """Level that an acknowledgement, a commit and output wait for: ``memory``, ``disk``,
+    ``replicated``, ``store`` (docs/exactly-once.md).  None: ``disk`` with a folder, ``store`` with
+    an object store."""
+    replica: tuple[str, int] | None = None
+    """With ``replicated``: host and port of the replica (`wallaroo replica`) on a second host."""
+    replica_key: Path | str | None = None
+    """With ``replicated``: a copy of the key file that the replica wrote into its folder."""
     source_durability: tuple[tuple[str, Durability | DurabilityName], ...] = ()
     """Sources whose input is kept at another level than the application's, by name."""
     retain_commits: int = 16
@@ -234,13 +246,24 @@ class RunOptions:
                 raise ValueError(NEEDS_A_CHECKPOINT)
         elif self.level is Durability.STORE and not self.store_url:
             raise ValueError(NEEDS_A_STORE)
+        elif self.level is not Durability.REPLICATED and self.replica is not None:
+            raise ValueError(REPLICA_ALONE)
+        elif self.level is Durability.REPLICATED and (
+            self.store_url or self.replica is None or self.replica_key is None
+        ):
+            raise ValueError(NEEDS_A_REPLICA)
         elif self.level is Durability.MEMORY and self.store_url:
             raise ValueError(NOT_OF_A_STORE)
         elif any(
-            self.level_of(name) not in (self.level, Durability.DISK)
+            self.level_of(name) not in self._levels_of_sources()
             for name, _ in self.source_durability
         ):
             raise ValueError(WEAKER_SOURCE)
+
+    def _levels_of_sources(self) -> tuple[Durability, ...]:
+        """Return the levels that sources may have; a copy's commits name only input it has."""
+        alone = self.level is Durability.REPLICATED
+        return (self.level,) if alone else (self.level, Durability.DISK)
 
     @property
     def level(self) -> Durability:
@@ -342,6 +365,8 @@ class RunChanges(TypedDict, total=False):
     key_groups: int
     backlog_bytes_max: int
     durability: Durability | DurabilityName | None
+    replica: tuple[str, int] | None
+    replica_key: Path | str | None
     source_durability: tuple[tuple[str, Durability | DurabilityName], ...]
     retain_commits: int
     drain_s: float

@@ -42,6 +42,7 @@ COMMANDS = {
     "new": "wallaroo.cli.new",
     "dev": "wallaroo.cli.dev.command",
     "run": "wallaroo.cli.run.command",
+    "replica": "wallaroo.cli.replica",
     "send": "wallaroo.cli.send.command",
     "receive": "wallaroo.cli.receive.command",
     "graph": "wallaroo.cli.show",

@@ -14,10 +14,11 @@ class Durability(StrEnum):
 
     MEMORY = "memory"  # this machine's memory: written, and synced a moment later
     DISK = "disk"  # this machine's disk
+    REPLICATED = "replicated"  # this machine's disk, and that of a second host
     STORE = "store"  # the object store of the checkpoint
 
 
-DurabilityName = Literal["memory", "disk", "store"]
+DurabilityName = Literal["memory", "disk", "replicated", "store"]
 
 
 def is_synced(level: Durability | None, default: bool) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 
 from wallaroo.durable.levels import Durability
 from wallaroo.durable.whole_file import write_whole
+from wallaroo.network.replica import Replica
 from wallaroo.network.tls import TLS
 from wallaroo.protocols.framing import Framing
 from wallaroo.sources.listening import ConnectorOptions
@@ -46,6 +47,7 @@ class IngressConfig:
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     checkpoint: str = ""  # the id of the checkpoint that the spools belong to
     handshake_s: float = HANDSHAKE_S
+    replica: Replica | None = None  # keeps the spools' copies
 
 
 def write_config(config: IngressConfig, path: Path) -> None:

@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError, UserCodeError
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX
 from wallaroo.ingress.listener import SILENT_S
+from wallaroo.network.replica import Replica
 from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, fail, say
 from wallaroo.processes.open_files import allow_many_files
 from wallaroo.sources.feed import Feed, FrameRun, StagingFeed
@@ -51,6 +53,7 @@ class FeederConfig:
     checkpoint: str = ""  # id of the checkpoint that the spool belongs to
     until_now: bool = False  # end once what the source held at the beginning is read
     awaits_commits: bool = False  # the other system is answered once its events are committed
+    replica: Replica | None = None  # keeps the spool's copy
 
 
 def write_feeder_config(config: FeederConfig, path: Path) -> None:
@@ -66,11 +69,20 @@ class Feeder:
         self._parent = parent
         self._backlog_bytes_max = config.backlog_bytes_max
         self._writer = SpoolWriter(
-            Path(config.folder), is_durable=config.is_durable, checkpoint=config.checkpoint
+            Path(config.folder),
+            is_durable=config.is_durable,
+            checkpoint=config.checkpoint,
+            replica=config.replica,
         )
         self._feed: Feed = source.open_feed(self._writer.last_resume)
         self._waits: CommitWaits | None = None
         if isinstance(self._feed, StagingFeed):
+            if config.replica is not None:
+                raise CheckpointError(
+                    f"source '{config.name}' keeps its progress in files of Spark's, of which a "
+                    f"replica has no copy. Choose --durability disk, on a folder that both hosts "
+                    f"see, or another source."
+                )
             self._feed.stage_in(Path(config.folder) / "feed", config.is_durable)
         elif config.awaits_commits:
             self._waits = CommitWaits(Path(config.folder))
@@ -214,8 +226,7 @@ def _leave_with_parent(parent: Parent) -> None:
 
 
 def _load(path: str) -> tuple[FeederConfig, SourceConfig]:
-    content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    config = FeederConfig(**{**content, "sys_path": tuple(content["sys_path"])})
+    config = msgspec.json.decode(Path(path).read_bytes(), type=FeederConfig)
     sys.path[:0] = [entry for entry in config.sys_path if entry not in sys.path]
     try:
         return config, pickle.loads(base64.b64decode(config.source))

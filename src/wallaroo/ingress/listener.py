@@ -19,6 +19,7 @@ from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.ports import Ports
 from wallaroo.ingress.source_store import open_store
 from wallaroo.network.connection_budget import Budget, Visitor
+from wallaroo.network.replica import Replica
 from wallaroo.network.tls_sockets import Address
 from wallaroo.spool import SpoolWriter
 
@@ -36,6 +37,7 @@ class ListenerContext:
     backlog_bytes_max: int
     handshake_s: float
     budget: Budget  # the process's connections
+    replica: Replica | None = None
 
 
 class Listener(ABC):
@@ -62,6 +64,7 @@ class Listener(ABC):
             log=self._log,
             streams_of=streams_of,
             awaits_commits=source.durability is Durability.STORE,
+            replica=context.replica,
         )
         self._budget = context.budget
         self._crowded_out = 0  # connections that made room since the last report

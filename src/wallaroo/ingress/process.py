@@ -38,6 +38,7 @@ from wallaroo.ingress.config import (
 )
 from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
 from wallaroo.instrumentation.tuning import HUNG_S
+from wallaroo.network.replica import Replica
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address
 from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
@@ -96,6 +97,7 @@ class Feeding:
     owner: Ownership = UNOWNED  # the run's claim to its checkpoint
     # how long ports and spools may be held by the processes of a run that was taken over
     patience_s: float = 0.0
+    replica: Replica | None = None  # keeps the spools' copies
     until_now: bool = False  # feeders end once what their sources held at the beginning is read
 
     def is_synced(self, source: str) -> bool:
@@ -149,6 +151,7 @@ class Feeders:
                         options.backlog_bytes_max,
                         options.checkpoint,
                         options.handshake_s,
+                        options.replica,
                     ),
                     spool_root / "ingress.json",
                 )
@@ -193,6 +196,7 @@ class Feeders:
                 checkpoint=options.checkpoint,
                 until_now=options.until_now,
                 awaits_commits=options.awaits_commits(source.name),
+                replica=options.replica,
             )
             write_feeder_config(config, folder.with_suffix(".json"))
             started.append(self._spawn(source.name, [FEEDER, str(folder.with_suffix(".json"))]))

@@ -45,6 +45,7 @@ class Ingress:
             checkpoint=config.checkpoint,
             backlog_bytes_max=config.backlog_bytes_max,
             handshake_s=config.handshake_s,
+            replica=config.replica,
             budget=Budget(connections_max(CONNECTIONS_MAX)),
         )
         self._listeners = [_listener(source, context) for source in config.sources]

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from wallaroo.ingress.acks import StreamNumbers
+from wallaroo.network.replica import Replica
 from wallaroo.spool import SpoolFullError, SpoolWriter
 from wallaroo.spool.connections import NUMBERS, OpenConnections, write_open
 from wallaroo.spool.tail import CommitWaits
@@ -263,9 +264,10 @@ def open_store(
     log: Callable[[str], None],
     streams_of: Callable[[SpoolWriter], StreamNumbers] = StreamNumbers,
     awaits_commits: bool = False,
+    replica: Replica | None = None,
 ) -> SourceStore:
     """Open a source's spool.  Raises PeerError or CheckpointError."""
-    writer = SpoolWriter(folder, is_durable=is_durable, checkpoint=checkpoint)
+    writer = SpoolWriter(folder, is_durable=is_durable, checkpoint=checkpoint, replica=replica)
     try:
         streams = streams_of(writer)
         return SourceStore(

@@ -79,6 +79,10 @@ class SpoolFullError(PeerError):
     """
 
 
+class ReplicaSilentError(SpoolFullError):
+    """The copy on a second host does not have it yet; the same holds as for a full disk."""
+
+
 class SpoolDiskError(PeerError):
     """The disk refused, and nothing was appended or published."""
 

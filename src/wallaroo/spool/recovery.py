@@ -57,6 +57,7 @@ class Recovered:
     index_byte: int  # the byte of the last index entry
     checkpoint: str  # the spool's, as far as it is known
     following: int  # the next connection's number
+    published: Boundary  # by the writer before
 
 
 class _Scanned(NamedTuple):
@@ -121,14 +122,16 @@ def recover(folder: Path, is_durable: bool) -> Recovered:
         remove_segments(segments[-1:])
         segments = segments[:-1]
     if not segments:
-        return Recovered(end.position, b"", [], 0, checkpoint, end.following)
+        return Recovered(end.position, b"", [], 0, checkpoint, end.following, end.head.position)
     _cut(segments[-1], end.position, is_durable)
     if is_durable and end.position.byte > end.head.position.byte:
         # the process before may have died of a failed sync
         segments = rewrite_end(folder, segments, end.head.position, end.position)
     resume = _last_resume(segments, end.position) if end.resume is None else end.resume
     index_byte = _rebuild_index(segments[-1], end.position)
-    return Recovered(end.position, resume, segments, index_byte, checkpoint, end.following)
+    return Recovered(
+        end.position, resume, segments, index_byte, checkpoint, end.following, end.head.position
+    )
 
 
 def _is_headless(segment: Segment) -> bool:

@@ -9,13 +9,16 @@ The invariants (``spool.format`` has the reasons):
 * If the spool is durable, ``publish`` returns, and writes the head, only after everything
   appended so far was synced successfully by the first sync of those bytes, or was copied and that
   copy synced.  While the disk refuses, the head stays where it is; ``report`` may show why.
+* If the spool has a copy on a second host, the same holds for that: ``publish`` returns, and writes
+  the head, after the copy has it on disk.
 * The caller acknowledges what a returned ``publish`` covers, and nothing else.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wallaroo.durable.folders import make_private
@@ -23,10 +26,13 @@ from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
+from wallaroo.network.replica import Replica
 from wallaroo.spool.connections import following
+from wallaroo.spool.copying import SpoolCopy
 from wallaroo.spool.format import (
     SEGMENT_BYTES_MAX,
     Boundary,
+    ReplicaSilentError,
     SpoolHead,
     chunk_parts,
     disk_error,
@@ -69,6 +75,14 @@ class _PublishedHead:
         self._file.close()
 
 
+@dataclass(slots=True)
+class _Synced:
+    """The end of what is on disk."""
+
+    position: Boundary
+    is_in_doubt: bool = False  # a sync of chunks after it has failed
+
+
 class SpoolWriter:
     """The writer of a source's spool: survives a killed process, if durable a power cut."""
 
@@ -79,6 +93,7 @@ class SpoolWriter:
         is_durable: bool,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         checkpoint: str = "",
+        replica: Replica | None = None,
     ):
         """Continue the log in ``folder``, which is created if absent.
 
@@ -89,12 +104,13 @@ class SpoolWriter:
         make_private(folder, is_durable=is_durable)
         self.folder = folder
         self._is_durable = is_durable
+        self._copy = SpoolCopy(folder, replica) if replica is not None else None
         self._segment_bytes_max = segment_bytes_max
         self._lock_fd = _lock(folder)
         try:
             recovered = _recovered(folder, is_durable, checkpoint)
             self._head = _PublishedHead(
-                folder, checkpoint or recovered.checkpoint, recovered.position
+                folder, checkpoint or recovered.checkpoint, recovered.published
             )
             self.position: Boundary = recovered.position
             self.last_resume: bytes = recovered.last_resume
@@ -104,9 +120,9 @@ class SpoolWriter:
                 self._file = SegmentFile(self._segments[-1], recovered.index_byte)
             else:
                 self._file = create_segment(self._segments[-1], is_durable)
-            self._synced = self.position
-            self._is_in_doubt = False  # a sync of chunks after ``_synced`` has failed
-            self.publish()
+            self._synced = _Synced(self.position)
+            with suppress(ReplicaSilentError):  # nothing is published until the copy has it
+                self.publish()
         except OSError as error:
             os.close(self._lock_fd)
             raise disk_error(folder, error) from error
@@ -216,38 +232,52 @@ class SpoolWriter:
         """Delete segments wholly below the tail, never the last published one."""
         if self._is_durable and self.has_consumed():
             self._head.sync()
+        removed: list[str] = []
         while self.has_consumed():
             consumed = self._segments.pop(0)
+            removed += consumed.path.name, consumed.index_path.name
             fault_point("spool.remove")
             consumed.path.unlink(missing_ok=True)
             fault_point("spool.removed")
             consumed.index_path.unlink(missing_ok=True)
+        if self._copy is not None and removed:
+            self._copy.remove(removed)
 
     def close(self) -> None:
         """Close the files without publishing."""
         self._file.close()
         self._head.close()
+        if self._copy is not None:
+            self._copy.close()
         os.close(self._lock_fd)
 
     def _sync(self) -> None:
-        """Sync everything appended so far to disk, once."""
-        if self._synced == self.position or not self._is_durable:
-            return
+        """Sync everything appended so far to disk, once, here and in the copy."""
+        copy = self._copy
+        if copy is not None and not copy.holds(self.position):
+            copy.send(self._segments, self.position)
+        if self._synced.position != self.position and self._is_durable:
+            self._sync_here()
+        if copy is not None and not copy.holds(self.position):
+            copy.wait(self.position)
+
+    def _sync_here(self) -> None:
         try:
-            if self._is_in_doubt:
+            if self._synced.is_in_doubt:
                 self._rewrite()
             else:
                 fault_point("spool.fsync")
                 self._file.sync()
         except OSError as error:
-            self._is_in_doubt = True
+            self._synced.is_in_doubt = True
             raise disk_error(self.folder, error) from error
-        self._synced = self.position
-        self._is_in_doubt = False
+        self._synced = _Synced(self.position)
 
     def _rewrite(self) -> None:
         """Copy the chunks in doubt into a segment of their own and continue there."""
-        self._segments = rewrite_end(self.folder, self._segments, self._synced, self.position)
+        self._segments = rewrite_end(
+            self.folder, self._segments, self._synced.position, self.position
+        )
         fresh = SegmentFile(self._segments[-1], self.position.byte)
         self._file.close()
         self._file = fresh

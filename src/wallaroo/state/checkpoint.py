@@ -10,6 +10,7 @@ Layout::
     emptying             there while a fresh start deletes everything; the next start continues that
     rollback.json        there while a rollback is under way; no run starts until it is finished
     cache.json           there if the folder is the cache of an object store (state.store)
+    replica.key          there if the folder is, or was, another host's copy (state.replication)
     lock                 held (flock) by the one run that uses the folder; its death releases it
     owners/              claims of the runs, one for each start (state.log.owners)
     commits/ deltas/ snapshots/          state (state.commits explains how they fit together)
@@ -35,11 +36,12 @@ import contextlib
 import json
 import os
 import shutil
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from wallaroo.durable.commit_id import NO_BATCH, CommitHistory
 from wallaroo.durable.folders import make_private
@@ -48,6 +50,7 @@ from wallaroo.durable.ownership import AskedOwnership, Ownership
 from wallaroo.durable.whole_file import sync_folder
 from wallaroo.errors import CheckpointError, InUseError, PeerError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
+from wallaroo.network.replica import REPLICA_KEY
 from wallaroo.state.log.commits import Commit, CommitLog
 from wallaroo.state.log.floor import (
     Floor,
@@ -60,6 +63,8 @@ from wallaroo.state.log.layout import (
     COMMITS,
     FOLDERS,
     FORMAT,
+    KEEPING,
+    LOCK,
     OWNERS,
     SAVEPOINT,
     SPOOL,
@@ -79,10 +84,37 @@ from wallaroo.state.views.view_folders import remove_other_views, view_name
 
 EMPTYING = "emptying"  # there while a fresh start deletes; the start that finds it continues that
 ROLLBACK = "rollback.json"
-LOCK = "lock"
 # files that a run that died at its very start may have left
 BEFORE_FORMAT = frozenset({LOCK, OWNERS, f".{FORMAT}.tmp", EMPTYING, CACHE, f".{CACHE}.tmp"})
+KEEPER_LOOK_S = 0.05
+KEEPER_S = 15.0  # for a replica to notice that a run continues from its copy
 READ_TRIES = 20  # while a run that does not know yet that it was taken over deletes old commits
+
+
+class Elsewhere(Protocol):
+    """A place that has to hold a commit before it counts: an object store, or a second host."""
+
+    def append(self, commit: Commit) -> None:
+        """Return once a commit that was published in the folder is there.
+
+        Raises TakenOverError if another run owns that place, PeerError without an answer.
+        """
+
+    def housekeep(self, commits: Iterable[Commit]) -> None:
+        """Remove there, now and then, what the folder does not hold any more."""
+
+    def require(self) -> None:
+        """Raise TakenOverError if another run is known to own it; asked now and then."""
+
+    def ask(self) -> None:
+        """Raise TakenOverError if another run owns it."""
+
+    def close(self) -> None:
+        """End the use of it; what waits for an answer raises."""
+
+    @property
+    def waiting_for(self) -> str:
+        """Return in words that it does not answer; empty if it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,34 +127,34 @@ class Checkpoint:
     lock: IO[bytes]
     claim: Claim
     view: str  # the name under which hosts keep their views
-    stored: StoredCheckpoint | None = None  # the log in an object store, if the folder is its cache
+    elsewhere: Elsewhere | None = None  # holds commits, too; None: they count in the folder
     floor: FloorKeeper | None = None  # what is on disk, if commits do not wait for it
 
     def publish(self, commit: Commit) -> None:
         """Publish the commit in the folder.
 
-        This is the commit point, unless the folder is a cache: then it is `confirm`.
+        This is the commit point, unless they have to be elsewhere, too: then it is `confirm`.
         """
         if self.floor is not None:
             self.floor.allow(commit.batch)
         self.commits.publish(commit)
 
     def confirm(self, commit: Commit) -> None:
-        """Return once the object store, if there is one, holds the published commit."""
-        if self.stored is not None:
+        """Return once the published commit is wherever it has to be."""
+        if self.elsewhere is not None:
             with self._conceding():
-                self.stored.append(commit)
+                self.elsewhere.append(commit)
 
     def require(self) -> None:
         """Raise TakenOverError if another run owns the checkpoint."""
         self.owner.require()
-        if self.stored is not None:
+        if self.elsewhere is not None:
             with self._conceding():
-                self.stored.require()
+                self.elsewhere.require()
 
     @contextlib.contextmanager
     def _conceding(self) -> Iterator[None]:
-        """Let this run's processes learn by the folder what the object store has answered."""
+        """Let this run's processes learn by the folder what was answered elsewhere."""
         try:
             yield
         except TakenOverError as error:
@@ -141,18 +173,18 @@ class Checkpoint:
 
     @property
     def owner_of_output(self) -> Ownership:
-        """Return what sinks ask before they write: a store, too, as another machine may own it.
+        """Return what sinks ask before they write: another machine, too, as it may own this.
 
         No clock decides how long an answer counts: a machine may stand still without noticing.
         """
-        if self.stored is None:
+        if self.elsewhere is None:
             return self.owner
         return AskedOwnership(self.owner.path, self.owner.inode, ask=self._ask)
 
     def _ask(self) -> None:
-        assert self.stored is not None
+        assert self.elsewhere is not None
         with self._conceding():
-            self.stored.ask()
+            self.elsewhere.ask()
 
     @property
     def history(self) -> CommitHistory:
@@ -161,8 +193,8 @@ class Checkpoint:
 
     def release(self) -> None:
         """Release the lock; calling it again does nothing."""
-        if self.stored is not None and not self.lock.closed:
-            self.stored.close()
+        if self.elsewhere is not None and not self.lock.closed:
+            self.elsewhere.close()
         if self.floor is not None and not self.lock.closed:
             self.floor.close()
         self.commits.close()
@@ -211,6 +243,7 @@ def open_checkpoint(
         else:
             stored.claim(is_fresh=is_fresh, is_taking_over=is_taking_over)
         claim = claim or _claimed(root, is_durable, is_fresh, up_to, after)
+        _await_keeper(root)
         identity = _prepared(root, is_durable, is_fresh, claim.ownership, stored)
         storage = LocalStorage(str(root), is_durable and sync_s is None)
         if stored is not None:
@@ -276,6 +309,24 @@ def _claimed(
         return make_claim(root, is_durable, after)
     except OSError as error:
         raise _unwritable(root, error) from error
+
+
+def _await_keeper(root: Path) -> None:
+    """Wait until the replica, if this is its copy, writes nothing more into it."""
+    path = root / KEEPING
+    until = time.monotonic() + KEEPER_S
+    while path.exists():
+        try:
+            os.close(lock_file(path))
+        except LockedError as error:
+            if time.monotonic() > until:
+                raise PeerError(
+                    f"checkpoint {root} is the copy of a replica, {error.holder or 'a process'}, "
+                    f"which does not let go of it. End that process, and run again."
+                ) from error
+            time.sleep(KEEPER_LOOK_S)
+        else:
+            return
 
 
 def _fenced(
@@ -397,7 +448,7 @@ def _filled(
         lock=lock,
         claim=claim,
         view=view,
-        stored=stored,
+        elsewhere=stored,
     )
 
 
@@ -466,6 +517,11 @@ def _reject_foreign(root: Path) -> None:
         raise CheckpointError(
             f"{root} is a savepoint, which stays as it is. Start from it: `wallaroo run APP "
             f"--from-savepoint {root} --checkpoint NEW`."
+        )
+    if not (root / FORMAT).exists() and (root / REPLICA_KEY).exists():
+        raise CheckpointError(
+            f"{root} is a replica's copy that is not whole: the run that it is a copy of has not "
+            f"waited for it yet. Start that run again, or begin in another folder."
         )
     if not (root / FORMAT).exists() and any(
         entry.name not in BEFORE_FORMAT for entry in root.iterdir()

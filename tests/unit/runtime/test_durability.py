@@ -18,8 +18,10 @@ from wallaroo.durable.levels import Durability
 from wallaroo.errors import CheckpointError, PeerError, PipelineError
 from wallaroo.options import (
     NEEDS_A_CHECKPOINT,
+    NEEDS_A_REPLICA,
     NEEDS_A_STORE,
     NOT_OF_A_STORE,
+    REPLICA_ALONE,
     WEAKER_SOURCE,
     RunOptions,
 )
@@ -40,6 +42,8 @@ STORE = "s3://bucket/path"
         ("folder", "disk", (("In", "memory"),), WEAKER_SOURCE),
         ("folder", "memory", (("In", "store"),), WEAKER_SOURCE),
         (STORE, None, (("In", "memory"),), WEAKER_SOURCE),
+        ("folder", "replicated", (), NEEDS_A_REPLICA),
+        (STORE, "replicated", (), NEEDS_A_REPLICA),
         ("folder", "paper", (), "durability='paper' is not a level"),
     ],
 )
@@ -48,6 +52,20 @@ def test_levels_that_do_not_exist_with_this_checkpoint_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
         RunOptions(checkpoint=checkpoint, durability=level, source_durability=sources)  # type: ignore[arg-type]
+
+
+def test_a_replica_is_that_of_its_level_and_of_all_sources(tmp_path: Path) -> None:
+    replica = {"replica": ("10.0.0.2", 7200), "replica_key": "replica.key"}
+    RunOptions(checkpoint=tmp_path, durability="replicated", **replica)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=re.escape(REPLICA_ALONE)):
+        RunOptions(checkpoint=tmp_path, **replica)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=re.escape(WEAKER_SOURCE)):
+        RunOptions(
+            checkpoint=tmp_path,
+            durability="replicated",
+            source_durability=(("In", "disk"),),
+            **replica,  # type: ignore[arg-type]
+        )
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,14 @@ from wallaroo.durable.whole_file import sync_folder, write_whole
 from wallaroo.errors import CheckpointError, InUseError, PeerError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.spool.format import pack_head, unpack_head
-from wallaroo.state.checkpoint import BEFORE_FORMAT, LOCK
+from wallaroo.state.checkpoint import BEFORE_FORMAT
 from wallaroo.state.log.commit_segments import encode_segment
 from wallaroo.state.log.commits import Commit, CommitLog
 from wallaroo.state.log.layout import (
     COMMITS,
     FOLDERS,
     FORMAT,
+    LOCK,
     ORIGIN,
     OUTBOX,
     PLAN,

@@ -112,8 +112,20 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         default=[],
         metavar="[SOURCE=]LEVEL",
         help="what an acknowledgement, a commit and output wait for: memory, disk (default with a "
-        "folder), store (default with an object store); may be repeated with sources whose "
-        "input is kept at another level",
+        "folder), replicated (this disk and a second host's), store (default with an object "
+        "store); may be repeated with sources whose input is kept at another level",
+    )
+    add(
+        "--replica",
+        type=_replica_address,
+        metavar="HOST:PORT",
+        help="with --durability replicated: where `wallaroo replica` keeps the copy",
+    )
+    add(
+        "--replica-key",
+        type=Path,
+        metavar="FILE",
+        help="with --replica: a copy of the key file in that replica's folder",
     )
     add(
         "--retain-commits",
@@ -339,6 +351,13 @@ def status_address(text: str) -> tuple[str, int] | None:
     return host, int(port)
 
 
+def _replica_address(text: str) -> tuple[str, int]:
+    address = None if text == "off" else status_address(text)
+    if address is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 10.0.0.2:7200")
+    return address
+
+
 def _standby_after(text: str) -> float:
     after_s = seconds(text)
     if after_s < STANDBY_LEAST_S:
@@ -465,6 +484,8 @@ def _run_options(
         key_groups=options.key_groups,
         durability=durability,
         source_durability=source_durability,
+        replica=options.replica,
+        replica_key=options.replica_key,
         retain_commits=options.retain_commits,
         allow_incompatible=options.allow_incompatible,
         ack_ports=tuple(options.acknowledged),

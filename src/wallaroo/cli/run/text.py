@@ -80,7 +80,8 @@ def _checkpoint(status: RunStatus) -> str:
         return "none"
     if not status.is_durable:
         return f"{status.checkpoint} (temporary; keep one with --checkpoint DIR)"
-    level = f" (durability {status.durability})" if status.durability else ""
+    copy = f", copy at {status.replica.place}" if status.replica is not None else ""
+    level = f" (durability {status.durability}{copy})" if status.durability else ""
     return f"{status.checkpoint}{level}"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from wallaroo.monitoring.metrics.batches import BatchRecord
 from wallaroo.monitoring.metrics.failed_events import FailedEvent
 from wallaroo.monitoring.metrics.histogram import LatencyHistogram
 from wallaroo.monitoring.metrics.progress import Moved, Phase, Recovery
-from wallaroo.monitoring.metrics.status import StandbyStatus
+from wallaroo.monitoring.metrics.status import ReplicaStatus, StandbyStatus
 from wallaroo.monitoring.metrics.steps import StepLoad, WorkerLoad
 from wallaroo.state.log.commits import Commit
 
@@ -29,6 +30,7 @@ class Identity:
     durability: str = ""
     epoch: int = 0  # the claim to the checkpoint; 0 before it
     standby: StandbyStatus | None = None  # while another run leads
+    replica: Callable[[], ReplicaStatus] | None = None
 
 
 @dataclass(frozen=True, slots=True)

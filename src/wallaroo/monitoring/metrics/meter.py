@@ -37,6 +37,7 @@ from wallaroo.monitoring.metrics.progress import (
 )
 from wallaroo.monitoring.metrics.status import (
     ProcessStatus,
+    ReplicaStatus,
     RunState,
     RunStatus,
     SinkLine,
@@ -97,6 +98,11 @@ class RunMeter:
         """Note what a standby sees of the leader; None: it is none, or no longer."""
         with self._lock:
             self._identity = replace(self._identity, standby=standby)
+
+    def set_replica(self, replica: Callable[[], ReplicaStatus]) -> None:
+        """Note how to learn of the replica, without waiting."""
+        with self._lock:
+            self._identity = replace(self._identity, replica=replica)
 
     def begin_running(self, now: float) -> None:
         """Note that input is processed from now on: rates do not count the start."""
@@ -257,6 +263,7 @@ class RunMeter:
                 checkpoint=self._identity.checkpoint,
                 is_durable=self._identity.is_durable,
                 durability=self._identity.durability,
+                replica=self._identity.replica and self._identity.replica(),
                 epoch=self._identity.epoch,
                 recovered_batch=self._progress.recovery.batch,
                 errors=self._errors.counts,

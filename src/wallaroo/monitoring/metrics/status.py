@@ -214,6 +214,14 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """The replica that keeps the checkpoint's copy on a second host."""
+
+    place: str  # host:port
+    silent_s: float  # since it confirmed something last, while something waits; else 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunStatus:
     application: str
     state: RunState
@@ -236,7 +244,9 @@ class RunStatus:
     waiting_for: str  # the cause of a wait; empty if there is none
     checkpoint: str
     is_durable: bool
-    durability: str = ""  # what a commit waits for: memory, disk, store; empty: nothing is kept
+    # what commits wait for: memory, disk, replicated, store; empty: nothing is kept
+    durability: str = ""
+    replica: ReplicaStatus | None = None  # None: no level but replicated has one
     epoch: int = 0  # the number of the run's claim to its checkpoint; 0 before it
     # the last committed batch this run found in its checkpoint; -1 if it began empty
     recovered_batch: int = -1

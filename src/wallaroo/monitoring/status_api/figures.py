@@ -288,6 +288,11 @@ def _durability(run: Run) -> list[Row] | None:
     return [((level,), 1.0)] if level else None
 
 
+def _replica(run: Run) -> list[Row] | None:
+    replica = run.status.replica
+    return [((replica.place,), replica.silent_s)] if replica is not None else None
+
+
 def _waits(run: Run) -> Iterator[Row]:
     now = run.status.started_at + run.status.elapsed_s
     for sink in run.status.sinks:
@@ -379,6 +384,9 @@ _OF_RUN = (
            "standby, 0.", Kind.GAUGE, (), _one(lambda status, _: status.epoch)),
     Figure("durability", "", "Always 1; its label says what acknowledgements, commits and output "
            "wait for.", Kind.GAUGE, ("level",), _durability, "with a checkpoint"),
+    Figure("replica_silence", "seconds", "Since the replica confirmed something last, while "
+           "something waits; else 0.", Kind.GAUGE, ("replica",), _replica,
+           "with --durability replicated"),
     Figure("standby_lease_age", "seconds", "Since the leader's lease was seen to move.",
            Kind.GAUGE, (), _standby(lambda standby: standby.lease_s), "standbys only"),
     Figure("standby_behind", "commits", "Commits of the leader that the state of a standby lacks.",

@@ -163,7 +163,8 @@ class BatchProtocol:
         """Publish the commit, release its output to the sinks, then drop what is not needed.
 
         ``end_phase`` is called with "commit" and "sinks" when these are done, then ``done``.  With
-        an object store all that may come after the return (`settle`), and in another thread.
+        an object store or a replica all that may come after the return (`settle`), and in another
+        thread.
         """
         self.settle()
         published = Published(
@@ -172,7 +173,7 @@ class BatchProtocol:
         commit = published.commit
         fault_point("commit.before")
         self._checkpoint.publish(commit)
-        if self._checkpoint.stored is None:
+        if self._checkpoint.elsewhere is None:
             self._count(published)
             self._retain(commit)
             published.end()

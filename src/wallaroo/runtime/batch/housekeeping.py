@@ -126,8 +126,8 @@ class Housekeeping:
         self._scrub.look(tuple(self._retained), self._report)
         if self.sweeps_after(commit) and time.monotonic() >= self._sweep_at:
             self._sweep(is_running=True)
-        if self._checkpoint.stored is not None:
-            self._checkpoint.stored.housekeep(self._needed())
+        if self._checkpoint.elsewhere is not None:
+            self._checkpoint.elsewhere.housekeep(self._needed())
 
     def _needed(self) -> Iterator[Commit]:
         """Yield the commits that are retained, and those that they need."""

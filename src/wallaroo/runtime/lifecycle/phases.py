@@ -27,6 +27,11 @@ class Phases:
         self._name = ""
         self._began = time.monotonic()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Return whether a stop was requested."""
+        return self._stop.is_set()
+
     def enter(self, name: str) -> None:
         """Begin a phase of the start.  Raises StoppedError if a stop was requested."""
         if self._stop.is_set():

@@ -13,6 +13,7 @@ from pathlib import Path
 from wallaroo.durable.ownership import Ownership
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.ingress.process import Feeding
+from wallaroo.network.replica import Replica
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.tasks.replay import tuned
 from wallaroo.sources.interface import FedBy
@@ -26,15 +27,24 @@ _log = logging.getLogger("wallaroo.run")
 class RunSources:
     """The sources of one run.
 
-    ``checkpoint`` is the checkpoint's id, ``fork`` its name if it is a fork.
+    ``checkpoint`` is the checkpoint's id, ``fork`` its name if it is a fork, ``replica`` that which
+    keeps copies of spools.
     """
 
-    def __init__(self, spec: RunSpec, checkpoint: str, owner: Ownership, fork: str = ""):
+    def __init__(
+        self,
+        spec: RunSpec,
+        checkpoint: str,
+        owner: Ownership,
+        fork: str = "",
+        replica: Replica | None = None,
+    ):
         options = spec.options
         is_paced = options.speed is not None or options.rate_limit is not None
         tuning = tuned(options.tuning) if is_paced else options.tuning
         self._spec = spec
         self._owner = owner
+        self._replica = replica
         configs = [source.config for source in spec.plan.sources]
         self._configs = [config.for_fork(fork) for config in configs] if fork else configs
         self._names = tuple(config.name for config in self._configs)
@@ -92,6 +102,7 @@ class RunSources:
                 wake=str(self._spec.site.wake),
                 owner=self._owner,
                 patience_s=TAKE_OVER_S if options.is_taking_over else 0.0,
+                replica=self._replica,
                 until_now=options.until_now,
             ),
         )

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from wallaroo.checkpoints.inspection.compatibility import (
     Compatibility,
@@ -20,8 +21,11 @@ from wallaroo.checkpoints.inspection.compatibility import (
 )
 from wallaroo.checkpoints.savepoints.starting import begin_from, fork_of
 from wallaroo.dataflow.plan.model import Plan
+from wallaroo.durable.levels import Durability
 from wallaroo.errors import CheckpointError
 from wallaroo.monitoring.metrics.progress import Recovery
+from wallaroo.monitoring.metrics.status import ReplicaStatus
+from wallaroo.network.replica import Replica, read_replica_key
 from wallaroo.processes import console
 from wallaroo.runtime.batch.admission import AdmissionControl
 from wallaroo.runtime.batch.batch_metrics import BatchMetrics
@@ -48,6 +52,7 @@ from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.layout import SPOOL
 from wallaroo.state.log.lease import LeaseHolder
 from wallaroo.state.log.owners import owner_words
+from wallaroo.state.replication.replicator import Replicator
 from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint
@@ -124,10 +129,21 @@ def open_state(
         sync_s=None if spec.is_synced or not spec.is_durable else options.tuning.sync_s,
     )
     stack.add(checkpoint.release)
-    lease = _held_lease(checkpoint, stack) if spec.is_durable and stored is None else None
+    replicator = _replicator(spec, checkpoint)
+    if replicator is not None:
+        stack.add(replicator.close)
+        checkpoint = replace(checkpoint, elsewhere=replicator)
+        spec.meter.set_replica(partial(_replica_status, replicator))
+    lease = None
+    if spec.is_durable and stored is None:
+        lease = _held_lease(checkpoint, stack, replicator)
+    if replicator is not None:
+        phases.enter("comparing the copy")
+        replicator.begin(lambda: phases.is_stopping, phases.note)
     spec.meter.own(stored.epoch if stored else checkpoint.claim.epoch)
     fork = fork_of(checkpoint.root)
-    sources = RunSources(spec, checkpoint.id, checkpoint.owner, fork)
+    replica = replicator.replica if replicator is not None else None
+    sources = RunSources(spec, checkpoint.id, checkpoint.owner, fork, replica)
     stack.add(sources.close)
     compatibility = check_compatibility(
         checkpoint,
@@ -155,8 +171,29 @@ def _begin_from_savepoint(spec: RunSpec, savepoint: str) -> None:
         _log.info(line)
 
 
-def _held_lease(checkpoint: Checkpoint, stack: ShutdownStack) -> LeaseHolder:
-    lease = LeaseHolder(checkpoint.root, checkpoint.claim)
+def _replicator(spec: RunSpec, checkpoint: Checkpoint) -> Replicator | None:
+    """Return what brings commits to a second host, if they are to wait for it."""
+    options = spec.options
+    if options.level is not Durability.REPLICATED:
+        return None
+    assert options.replica is not None
+    assert options.replica_key is not None
+    key = read_replica_key(Path(options.replica_key))
+    replica = Replica(*options.replica, key.secret, key.certificate)
+    return Replicator(
+        checkpoint.root, replica, checkpoint.claim, checkpoint.id, options.tuning.sweep_every
+    )
+
+
+def _replica_status(replicator: Replicator) -> ReplicaStatus:
+    return ReplicaStatus(replicator.replica.place, replicator.silent_s)
+
+
+def _held_lease(
+    checkpoint: Checkpoint, stack: ShutdownStack, replicator: Replicator | None
+) -> LeaseHolder:
+    given_back = replicator.end_in_order if replicator is not None else lambda: None
+    lease = LeaseHolder(checkpoint.root, checkpoint.claim, given_back=given_back)
     stack.add(lease.close)
     lease.start()
     return lease

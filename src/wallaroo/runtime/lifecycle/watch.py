@@ -122,7 +122,13 @@ class Watch:
         host.poll()
         self._components.sources.poll()
         self._components.sinks.poll()
-        waiting_for = host.waiting_for, self._components.sources.waiting_for, self._overdue_words()
+        elsewhere = self._components.checkpoint.elsewhere
+        waiting_for = (
+            elsewhere.waiting_for if elsewhere is not None else "",
+            host.waiting_for,
+            self._components.sources.waiting_for,
+            self._overdue_words(),
+        )
         self._spec.meter.set_workers(host.workers())  # they may leave while no batch ends
         self._spec.meter.set_workers_killed(host.workers_killed)
         processes = self._usage.sample()

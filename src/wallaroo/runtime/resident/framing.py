@@ -18,7 +18,7 @@ import ssl
 import struct
 from collections.abc import Iterable, Mapping
 
-from wallaroo.runtime.resident.connections import READ_BYTES, exactly
+from wallaroo.network.proved_connections import READ_BYTES, exactly
 
 # raised by a connection that does not block if it would have to, without TLS and with it
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)

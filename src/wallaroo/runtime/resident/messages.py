@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
+from wallaroo.network.proved_connections import Address
 from wallaroo.network.tls import Pem
-from wallaroo.runtime.resident.connections import Address
 from wallaroo.runtime.tasks.job import BatchJob, Pieces
 from wallaroo.state.log.history import Version
 from wallaroo.user_code.compact_pickles import pickled_by_values

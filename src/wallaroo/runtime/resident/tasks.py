@@ -25,14 +25,14 @@ from typing import NamedTuple
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
 from wallaroo.instrumentation.tracing import trace_point
-from wallaroo.network.tls import Pem
-from wallaroo.runtime.resident.connections import (
+from wallaroo.network.proved_connections import (
     IDENTIFY_S,
     SECRET_BYTES,
     Address,
     DriverEndpoint,
     TaskListener,
 )
+from wallaroo.network.tls import Pem
 from wallaroo.runtime.resident.framing import receive, send
 from wallaroo.runtime.resident.messages import (
     LOST,

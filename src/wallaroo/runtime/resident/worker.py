@@ -19,7 +19,7 @@ from wallaroo.engine.blocks.keys import Key, groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import WallarooError
 from wallaroo.instrumentation.tracing import trace_point
-from wallaroo.runtime.resident.connections import (
+from wallaroo.network.proved_connections import (
     CONNECT_S,
     DriverEndpoint,
     TaskListener,

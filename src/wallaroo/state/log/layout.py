@@ -24,6 +24,8 @@ PLAN = "plan.json"  # a file
 SAVEPOINT = "savepoint.json"  # the manifest of a savepoint, which no run opens as its checkpoint
 ORIGIN = "origin.json"  # the savepoint that a checkpoint began from
 OWNERS = "owners"  # kept when a fresh start deletes everything else
+LOCK = "lock"
+KEEPING = "replica.lock"  # held by the replica that keeps the copy
 CRC = "crc32"  # the name, in such a file, of its own checksum; earlier versions wrote none
 FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, SPOOL, OUTBOX, VIEW)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -62,11 +63,19 @@ def read_lease(root: Path) -> Lease | None:
 class LeaseHolder:
     """The thread that renews the lease of a run from its claim to its end."""
 
-    def __init__(self, root: Path, claim: Claim, renew_s: float = RENEW_S):
+    def __init__(
+        self,
+        root: Path,
+        claim: Claim,
+        renew_s: float = RENEW_S,
+        given_back: Callable[[], None] = lambda: None,
+    ):
+        """``given_back`` is called once the lease says that the run has ended in order."""
         self._path = root / LEASE
         self._ownership = claim.ownership
         self._lease = Lease(claim.epoch, owner_words(), process_place(), os.getpid())
         self._renew_s = renew_s
+        self._given_back = given_back
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="wallaroo-lease", daemon=True)
 
@@ -84,6 +93,7 @@ class LeaseHolder:
         """Note that the run ended in order: no standby takes over from it."""
         self._lease = replace(self._lease, has_ended=True)
         self._write()
+        self._given_back()
 
     def _renew(self) -> None:
         while not self._is_over.wait(self._renew_s):

@@ -121,6 +121,33 @@ def make_claim(root: Path, is_durable: bool, after: int | None = None) -> Claim:
         return Claim(epoch, ownership, file, is_durable)
 
 
+def adopt_claim(root: Path, epoch: int, words: str) -> Claim:
+    """Claim the copy in ``root`` for a run of another host, under its epoch.  Raises OSError.
+
+    Raises InUseError if the copy had this epoch, or a later one.
+    """
+    folder = root / OWNERS
+    make_private(folder, is_durable=True)
+    path = folder / f"{epoch:012d}"
+    newest = newest_epoch(folder)
+    if newest < epoch:
+        with contextlib.suppress(FileExistsError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            file = os.fdopen(os.open(path, flags, PRIVATE_FILE), "rb", buffering=0)
+            write_all(file.fileno(), f"{words}\n".encode())
+            os.fsync(file.fileno())
+            sync_folder(folder)
+            newest = newest_epoch(folder)
+            if newest == epoch:
+                fault_point("owner.adopt")
+                _end_earlier(folder, epoch, is_durable=True)
+                return Claim(
+                    epoch, Ownership(str(path), os.fstat(file.fileno()).st_ino), file, True
+                )
+            file.close()
+    raise InUseError(f"copy {root} was claimed in epoch {newest}, and not before epoch {epoch}.")
+
+
 def _describe(file: IO[bytes], is_durable: bool) -> None:
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(time.time_ns() // 10**9))
     write_all(file.fileno(), f"{owner_words()}, since {since}\n".encode())

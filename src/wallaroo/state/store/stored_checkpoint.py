@@ -277,7 +277,7 @@ class StoredCheckpoint:
         Raises TakenOverError if another run owns the log, PeerError if the store does not answer.
         """
         before = self._before
-        contents = {name: (self._root / name).read_bytes() for name in _files_of(commit, before)}
+        contents = {name: (self._root / name).read_bytes() for name in files_of(commit, before)}
         noted = _notes(self._root)
         contents.update(noted.items() - self._noted.items())
         apart = [name for name, content in contents.items() if len(content) >= APART_BYTES]
@@ -298,6 +298,11 @@ class StoredCheckpoint:
         if self._images.is_due:
             retained = tuple(commits)
             self._images.begin(retained, self._apart)
+
+    @property
+    def waiting_for(self) -> str:
+        """Return an empty string: the log has a line while the store does not answer."""
+        return ""
 
     def require(self) -> None:
         """Raise TakenOverError if another run owns the log; called at intervals."""
@@ -378,7 +383,7 @@ class _Images:
         contents = {
             name: (self._root / name).read_bytes()
             for commit, before in zip(commits, (None, *commits), strict=False)
-            for name in _files_of(commit, before)
+            for name in files_of(commit, before)
             if (self._root / name).exists()  # output that has left has no file
         }
         contents.update(_outbox(self._root))
@@ -456,7 +461,7 @@ def _text(commit: Commit, before: Commit | None) -> str:
     return body_of(commit, has_snapshots=not is_same).decode()
 
 
-def _files_of(commit: Commit, before: Commit | None) -> Iterator[str]:
+def files_of(commit: Commit, before: Commit | None) -> Iterator[str]:
     """Yield the names of the files that a commit adds to the folder."""
     yield from (delta.file for delta in commit.deltas if not delta.inline)
     if before is None or before.snapshots is not commit.snapshots:

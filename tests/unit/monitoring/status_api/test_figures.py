@@ -13,6 +13,7 @@ from wallaroo.cli.run.text import lag_lines, log_line, process_lines, summary
 from wallaroo.monitoring.metrics.status import (
     BackfillStatus,
     ProcessStatus,
+    ReplicaStatus,
     SinkLine,
     SourceStatus,
     StepLosses,
@@ -104,6 +105,18 @@ def test_a_counter_of_a_source_is_wherever_the_status_is_shown(tmp_path: Path) -
     assert words in summary(status)
     assert LiveView(run.plan).details(status, run.meter.details())["notes"] == [words]
     assert 'wallaroo_source_skipped_records_total{source="Lines"} 1204.0' in text_of(run)
+
+
+def test_a_replica_is_shown_with_its_silence(tmp_path: Path) -> None:
+    run = BusyRun(tmp_path, seconds=2)
+    assert "wallaroo_replica_silence" not in text_of(run)
+    run.meter.set_replica(lambda: ReplicaStatus("10.0.0.2:7200", 3.5))
+
+    status = status_of(json.loads(json.dumps(status_json(run.status()))))
+    assert status.replica == ReplicaStatus("10.0.0.2:7200", 3.5)
+    assert 'wallaroo_replica_silence_seconds{replica="10.0.0.2:7200"} 3.5' in text_of(run)
+    is_kept = replace(status, checkpoint="/c", is_durable=True, durability="replicated")
+    assert "/c (durability replicated, copy at 10.0.0.2:7200)" in summary(is_kept)
 
 
 def test_connections_that_were_closed_are_shown(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from wallaroo.engine.report import TaskReport
+from wallaroo.network.proved_connections import DriverEndpoint
 from wallaroo.options import RunOptions
 from wallaroo.runtime.placement import Member
-from wallaroo.runtime.resident.connections import DriverEndpoint
 from wallaroo.runtime.resident.worker import serve
 from wallaroo.spark.resident import generations
 from wallaroo.spark.resident.host import ResidentHost

@@ -18,8 +18,8 @@ from tests.unit.ingress.conftest import wait_until
 from tests.unit.ingress.test_tls import make_certificate
 from wallaroo.network.connection_budget import Budget
 from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign
-from wallaroo.network.tls_sockets import pem_of
-from wallaroo.runtime.resident.connections import (
+from wallaroo.network.proved_connections import (
+    CONNECT_S,
     IDENTIFY_S,
     DriverEndpoint,
     TaskListener,
@@ -28,6 +28,7 @@ from wallaroo.runtime.resident.connections import (
     connect,
     exactly,
 )
+from wallaroo.network.tls_sockets import pem_of
 from wallaroo.runtime.resident.framing import Mesh, receive, send
 
 SECRET = b"s" * 32
@@ -163,7 +164,7 @@ def test_strangers_delay_no_task_and_take_no_place_for_long(
     listener.begin()
     with contextlib.ExitStack() as held:
         for number in range(STRANGERS):
-            stranger = held.enter_context(_opened(listener.address))
+            stranger = held.enter_context(_opened(listener.address, CONNECT_S))
             with contextlib.suppress(OSError):
                 stranger.sendall(
                     chance.randbytes((0, 40, CHALLENGE_BYTES + PROOF_BYTES)[number % 3])
@@ -183,7 +184,7 @@ def test_a_listener_that_closes_leaves_no_thread_to_strangers(listener: TaskList
     listener.begin()
     with contextlib.ExitStack() as held:
         for _ in range(3):
-            held.enter_context(_opened(listener.address))
+            held.enter_context(_opened(listener.address, CONNECT_S))
         wait_until(lambda: threading.active_count() > before + 3)
 
         listener.close()

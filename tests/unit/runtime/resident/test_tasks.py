@@ -18,7 +18,7 @@ import pytest
 from tests.unit.ingress.test_tls import make_certificate
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
-from wallaroo.runtime.resident.connections import beside, connect
+from wallaroo.network.proved_connections import beside, connect
 from wallaroo.runtime.resident.framing import receive, send
 from wallaroo.runtime.resident.messages import (
     Ahead,

@@ -1,6 +1,6 @@
-"""Connections between driver and resident tasks, and among the tasks.
+"""Connections between processes that prove to each other that they know a secret.
 
-Where it runs: driver and workers.
+Where it runs: driver and workers (resident tasks); driver, ingress, feeders and replica.
 
 They are Unix sockets on one machine, TCP between several, with TLS if the run has a certificate.
 
@@ -74,7 +74,7 @@ def connect(endpoint: DriverEndpoint, seconds: float = CONNECT_S) -> socket.sock
     """
     until = time.monotonic() + seconds
     while True:
-        connection = _opened(endpoint.address)
+        connection = _opened(endpoint.address, min(seconds, CONNECT_S))
         try:
             return _authenticated(connection, endpoint)
         except (EOFError, ConnectionResetError, BrokenPipeError):
@@ -104,17 +104,17 @@ def _authenticated(connection: socket.socket, endpoint: DriverEndpoint) -> socke
     return connection
 
 
-def _opened(address: Address) -> socket.socket:
+def _opened(address: Address, seconds: float) -> socket.socket:
     if isinstance(address, str):
         connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(CONNECT_S)
+        connection.settimeout(seconds)
         try:
             connection.connect(address)
         except OSError:
             connection.close()
             raise
         return connection
-    connection = socket.create_connection(address, timeout=CONNECT_S)
+    connection = socket.create_connection(address, timeout=seconds)
     _tune(connection)
     return connection
 
@@ -130,11 +130,12 @@ def _tune(connection: socket.socket) -> None:
 class TaskListener:
     """A listener for connections of this run at ``address``.
 
-    The address is a path in a private folder, or a host, on which the system assigns a port.
+    The address is a path in a private folder, or a host, on which the system assigns a port if
+    none is named.
     ``reachable_as``: the name by which the others reach that host.
     """
 
-    def __init__(self, address: str, secret: bytes, reachable_as: str = ""):
+    def __init__(self, address: str, secret: bytes, reachable_as: str = "", port: int = 0):
         self._path = "" if reachable_as else address
         self._secret = secret
         self._certificate = ""
@@ -142,7 +143,7 @@ class TaskListener:
         self._budget = Budget(connections_max(CONNECTIONS_MAX))
         self._accepting: tuple[Acceptor, threading.Thread] | None = None
         if reachable_as:
-            self._socket = _listening(address)
+            self._socket = _listening(address, port)
             self.address: Address = (reachable_as, int(self._socket.getsockname()[1]))
         else:
             self._socket = _listening_at(address)
@@ -246,9 +247,9 @@ def _listening_at(path: str) -> socket.socket:
     return listener
 
 
-def _listening(host: str) -> socket.socket:
+def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, 0), family=family, backlog=BACKLOG)
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
 def exactly(connection: socket.socket, count: int) -> bytes:

@@ -1,0 +1,88 @@
+"""``wallaroo replica``: a checkpoint's copy on a second host.
+
+Where it runs: a terminal or service of that host, for as long as the copy is to be kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from wallaroo.cli.receive.receiver import parse_address
+from wallaroo.errors import PipelineError, Problem
+from wallaroo.network.tls import TLS
+from wallaroo.network.tls_sockets import pem_of
+from wallaroo.state.replication.keeper import keep
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``replica`` to the commands."""
+    parser = subparsers.add_parser(
+        "replica",
+        allow_abbrev=False,
+        help="keep a copy of a checkpoint on this host, for --durability replicated",
+        description=(
+            "Keep a copy of another host's checkpoint in FOLDER, which is empty at first. A run "
+            "with --durability replicated --replica HOST:PORT --replica-key FILE acknowledges no "
+            "input, and lets no output leave, before it is on this disk, too; FILE is a copy of "
+            "replica.key, which this command writes into FOLDER. If that host is lost, `wallaroo "
+            "run --checkpoint FOLDER --take-over` continues here; with --standby, a run does so by "
+            "itself."
+        ),
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the copy is kept")
+    parser.add_argument(
+        "--listen",
+        default="127.0.0.1:7200",
+        metavar="HOST:PORT",
+        help="this host's address for the run; port 0 picks a free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tls-cert",
+        metavar="FILE",
+        help="PEM certificate with which the connection is encrypted, any that openssl makes: the "
+        "key file holds it; needed unless the address is loopback",
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="the key of --tls-cert, PEM")
+    parser.set_defaults(handler=replica)
+
+
+def replica(arguments: argparse.Namespace) -> int:
+    """Keep the copy until SIGINT or SIGTERM."""
+    host, port = parse_address(arguments.listen)
+    if arguments.tls_cert is None and not _is_loopback(host):
+        raise PipelineError(
+            Problem(
+                "wallaroo replica",
+                "",
+                f"{host} is reached over a network, and the connection is not encrypted.",
+                "Give --tls-cert and --tls-key: a certificate that signs itself will do.",
+            )
+        )
+    cert = arguments.tls_cert
+    pem = pem_of(TLS(cert, arguments.tls_key or "")) if cert is not None else None
+    is_stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: is_stopping.set())
+    folder: Path = arguments.folder
+    keep(folder.absolute(), host, port, pem, is_stopping, _report)
+    return 0
+
+
+def _report(line: str) -> None:
+    now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time_ns() // 10**9))
+    print(f"{now} {line}", flush=True)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

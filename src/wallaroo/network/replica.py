@@ -1,0 +1,314 @@
+"""The link to a replica, the process that keeps a checkpoint's copy on a second host.
+
+Where it runs: driver, ingress and feeders.
+
+The protocol, over a proved connection (`network.proved_connections`): a request is the lengths of
+its head and its payload, the head (JSON: ``op`` and its fields), and the payload; the answer has
+the same form.  The first request is the hello, which names the checkpoint, the run's epoch and its
+owner.  An answer with ``error`` is one of `OVER`, `REFUSED` and `LATER`, with words for people.
+
+The invariant: each request may be repeated on another connection, whether it was carried out or
+not.  A file is sent whole, under a temporary name, or from an offset that the copy has.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from wallaroo.errors import CheckpointError, PeerError, TakenOverError
+from wallaroo.network.proved_connections import DriverEndpoint, connect, exactly
+
+CONNECT_S = 2.0
+ANSWER_S = 8.0  # for a request; twice that is less than `HUNG_S`
+LIST_S = 60.0  # for the list of its files, of which it reads the ends
+LATE_S = 2.0  # without the copy, until that is reported
+RETRY_S = 0.25
+PART_BYTES = 8 << 20  # files in one request have no more
+OVER = "over"  # another run owns the copy
+REFUSED = "refused"  # the copy cannot be of this checkpoint
+LATER = "later"  # not yet, or not while its disk is as it is
+LENGTHS = struct.Struct(">IQ")
+# in place of an offset
+WHOLE = -1
+COMPLETE = -2  # all of it was sent under its name with `PART`
+PART = ".part"
+REPLICA_KEY = "replica.key"  # in a copy: what a run needs to reach its replica
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A replica, and the run that it keeps the copy of."""
+
+    host: str
+    port: int
+    secret: str = field(repr=False)  # hexadecimal
+    certificate: str = field(default="", repr=False)  # PEM; empty: without TLS
+    checkpoint: str = ""
+    epoch: int = 0
+    owner: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return the address in words."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def endpoint(self) -> DriverEndpoint:
+        """Return what a connection needs."""
+        return DriverEndpoint((self.host, self.port), bytes.fromhex(self.secret), self.certificate)
+
+
+class Sent(NamedTuple):
+    """A file, or its end, for the copy."""
+
+    name: str
+    content: bytes
+    offset: int = WHOLE
+
+
+class Stated(NamedTuple):
+    """The size of a file of the copy, and the checksum of its last `PART_BYTES`."""
+
+    size: int
+    crc: int
+
+
+class UnreadyError(ConnectionError):
+    """An answer of the replica that it cannot, at the moment."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """The time since which a copy confirms nothing, in words for people."""
+
+    place: str
+    what: str = "acknowledgements"
+    since: float | None = None  # monotonic
+    error: str = ""
+    is_there: bool = False
+    is_late: bool = False
+
+    def failed(self, error: BaseException) -> bool:
+        """Note a try that was not confirmed; return whether it is to be reported now."""
+        now = time.monotonic()
+        self.since = now if self.since is None else self.since
+        words = getattr(error, "strerror", "") or str(error) or type(error).__name__
+        self.error = words.removesuffix(".")
+        self.is_there = isinstance(error, UnreadyError)
+        was_late = self.is_late
+        self.is_late = now - self.since >= LATE_S
+        return self.is_late and not was_late
+
+    def ended(self) -> float:
+        """Note an answer; return for how many seconds there was none, 0 if it was not reported."""
+        since = self.since
+        was_late = self.is_late
+        self.since = None
+        self.is_late = False
+        return time.monotonic() - since if since is not None and was_late else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Return for how long nothing has been confirmed; 0: all is."""
+        return 0.0 if self.since is None else time.monotonic() - self.since
+
+    @property
+    def cause(self) -> str:
+        """Return what is waited for, in words."""
+        return f"the replica at {self.place}, which confirms nothing ({self.error})"
+
+    @property
+    def words(self) -> str:
+        """Return the outage, and the way out, in words."""
+        way_out = (
+            "It continues by itself"
+            if self.is_there
+            else "Start `wallaroo replica` there, on the folder that it had; if that disk is lost, "
+            "on an empty one with the same replica.key"
+        )
+        return f"{self.what} wait for {self.cause}. {way_out}"
+
+
+class ReplicaLink:
+    """A connection to a replica, both sides proved, after the hello."""
+
+    def __init__(self, replica: Replica, role: str, **fields: Any):
+        """Connect.  Raises OSError, EOFError, TakenOverError or CheckpointError."""
+        self._place = replica.place
+        try:
+            self._socket = connect(replica.endpoint, CONNECT_S)
+        except EOFError as error:
+            raise ConnectionError(
+                f"it ends connections of who lacks its key: is --replica-key a copy of its "
+                f"{REPLICA_KEY}?"
+            ) from error
+        self._socket.settimeout(ANSWER_S)
+        try:
+            self.hello = self.ask(
+                "hello",
+                role=role,
+                checkpoint=replica.checkpoint,
+                epoch=replica.epoch,
+                owner=replica.owner,
+                **fields,
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, op: str, payload: bytes = b"", **fields: Any) -> Fields:
+        """Send a request; return its answer."""
+        self.send(op, payload, **fields)
+        return self.answer()
+
+    def send(self, op: str, payload: bytes = b"", **fields: Any) -> None:
+        """Send a request, whose answer is to be asked for."""
+        write_message(self._socket, {"op": op, **fields}, payload)
+
+    def answer(self) -> Fields:
+        """Return the answer to the oldest request.  Raises as the constructor does."""
+        answer, _ = read_message(self._socket)
+        error = answer.get("error")
+        words = str(answer.get("words", ""))
+        if error == OVER:
+            raise TakenOverError(words)
+        if error == REFUSED:
+            raise CheckpointError(f"the replica at {self._place}: {words}")
+        if error:
+            raise UnreadyError(words)
+        return answer
+
+    def write(self, files: Iterable[Sent]) -> None:
+        """Have files on the copy's disk, in this order; those in one request share its syncs."""
+        for batch in _batches(files):
+            self.send_files(batch)
+            self.answer()
+
+    def send_files(self, files: Iterable[Sent]) -> None:
+        """Send files, whose answer is to be asked for."""
+        files = tuple(files)
+        heads = [
+            (each.name, len(each.content), zlib.crc32(each.content), each.offset) for each in files
+        ]
+        self.send("write", b"".join(each.content for each in files), files=heads)
+
+    def stated(self, folders: Iterable[str]) -> dict[str, Stated]:
+        """Return the files of the copy below folders, or of these names."""
+        self._socket.settimeout(LIST_S)
+        answer = self.ask("list", folders=list(folders))
+        self._socket.settimeout(ANSWER_S)
+        return {name: Stated(size, crc) for name, size, crc in answer["files"]}
+
+    def bring(self, root: Path, names: Iterable[str], stated: Mapping[str, Stated]) -> list[str]:
+        """Send what differs of files below ``root``; return the names of those that are there."""
+        there: list[str] = []
+
+        def differing() -> Iterator[Sent]:
+            for name in names:
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    yield from self._differing(root / name, name, stated.get(name))
+                    there.append(name)
+
+        self.write(differing())
+        return there
+
+    def _differing(self, path: Path, name: str, stated: Stated | None) -> Iterator[Sent]:
+        size = path.stat().st_size
+        offset = 0
+        if stated is not None and stated.size <= size and crc_of(path, stated.size) == stated.crc:
+            offset = stated.size
+            if offset == size:
+                return
+        if size - offset <= PART_BYTES:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                content = file.read(size - offset)
+            yield Sent(name, content, offset if offset else WHOLE)
+            return
+        unfinished = name if offset else f"{name}{PART}"
+        with open(path, "rb") as file:
+            file.seek(offset)
+            while content := file.read(min(PART_BYTES, size - offset)):
+                yield Sent(unfinished, content, offset)
+                offset += len(content)
+        if unfinished != name:
+            yield Sent(name, b"", COMPLETE)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+
+def _batches(files: Iterable[Sent]) -> Iterator[list[Sent]]:
+    batch: list[Sent] = []
+    size = 0
+    for each in files:
+        if batch and size + len(each.content) > PART_BYTES:
+            yield batch
+            batch = []
+            size = 0
+        batch.append(each)
+        size += len(each.content)
+    if batch:
+        yield batch
+
+
+def crc_of(path: Path, size: int) -> int:
+    """Return the CRC-32 of the last `PART_BYTES` of a file's first ``size`` bytes.
+
+    Names are never used again, and files differ at their ends only: what was appended by one of two
+    processes.  So the time of a comparison does not grow with the files.
+    """
+    with open(path, "rb") as file:
+        file.seek(max(0, size - PART_BYTES))
+        return zlib.crc32(file.read(min(size, PART_BYTES)))
+
+
+def write_message(connection: Any, head: Fields, payload: bytes = b"") -> None:
+    """Send a request or an answer."""
+    encoded = msgspec.json.encode(head)
+    connection.sendall(LENGTHS.pack(len(encoded), len(payload)) + encoded + payload)
+
+
+def read_message(connection: Any) -> tuple[Fields, bytes]:
+    """Return the next request or answer.  Raises EOFError or OSError."""
+    head_bytes, payload_bytes = LENGTHS.unpack(exactly(connection, LENGTHS.size))
+    if head_bytes > PART_BYTES * 8 or payload_bytes > PART_BYTES * 64:
+        raise ConnectionError("it sends messages that no replica and no run sends")
+    head = msgspec.json.decode(exactly(connection, head_bytes))
+    return head, exactly(connection, payload_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaKey:
+    """The content of a replica's key file: what proves a run to it, and it to a run."""
+
+    secret: str = field(repr=False)
+    certificate: str = field(default="", repr=False)
+
+
+def read_replica_key(path: Path) -> ReplicaKey:
+    """Read a key file.  Raises PeerError."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ReplicaKey)
+    except OSError as error:
+        raise PeerError(
+            f"{path} cannot be read: {error.strerror}. Give a copy of the file that `wallaroo "
+            f"replica` wrote into its folder."
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise PeerError(
+            f"{path} is not the key of a replica. Give a copy of the file that `wallaroo replica` "
+            f"wrote into its folder."
+        ) from error
