@@ -132,7 +132,7 @@ def _positional(node: ast.Call) -> int:
 
 
 def _is_several(node: ast.Assign) -> bool:
-    """Whether it could be written as one statement after the other, as it is no exchange."""
+    """Whether it could be written as one statement after the other, as it is not an exchange."""
     if len(node.targets) > 1:  # what is stored and used at once is one value
         return isinstance(node.value, ast.Constant)
     target, value = node.targets[0], node.value

@@ -28,7 +28,8 @@ WORD = re.compile(
 # Phrases that English has otherwise: leave out, belong in, unavailable, retried, happens to, ...
 PHRASES = re.compile(
     r"\bleaves? (?:-*\w+ )?away\b|\bbelongs? into\b|\bthe whole of it\b|\bbecomes? of\b|"
-    r"\b(?:is|are|was|were) away\b|\btried again\b|\bend(?:s|ed)? by itself\b|\bis no port\b"
+    r"\b(?:is|are|was|were) away\b|\btried again\b|\bend(?:s|ed)? by itself\b|"
+    r"(?<!there )(?<!There )\b(?:is|are) no (?!longer\b|more\b|other\b|such\b|\d)[a-z]"
 )
 WRITTEN = ("src/", "docs/", "scripts/", "benchmarks/", "examples/", "README", "CHANGELOG")
 # Where they may be: texts of others, and this list.

@@ -50,6 +50,7 @@ LONG = (
     "tests/stores/test_stored_runs.py",
     "tests/e2e/test_lakehouse.py",
     "tests/e2e/test_strangers.py",
+    "tests/e2e/test_quiet_deaths.py",
     "tests/e2e/test_state_live.py",
     "tests/e2e/test_dashboard.py",
     "tests/connectors/postgres/test_postgres_spark.py",

@@ -1,7 +1,7 @@
 """Sessions from Kafka: each user's clicks, from the first one to half a minute without any.
 
 Clicks carry their own time, and may come ten seconds out of order.  Sessions go to the topic
-``sessions``, clicks that come too late to ``late-clicks``, and records that are no clicks to
+``sessions``, clicks that come too late to ``late-clicks``, and records that are not clicks to
 ``bad-clicks``: each click is in one of them, once.
 """
 

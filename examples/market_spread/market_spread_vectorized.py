@@ -87,7 +87,7 @@ decode_quotes = wallaroo.fixed_layout(QUOTE, name="decode_quotes")
 
 @wallaroo.batch_computation
 def select_orders(rows: Block) -> Block:
-    """Refuse what is no order; keep the columns that are used, and with them what travels."""
+    """Refuse what is not an order; keep the columns that are used, and with them what travels."""
     wrong = rows["type"] != ORDER_TYPE
     if wrong.any():
         raise wallaroo.RowError(wrong, f"an order begins with {ORDER_TYPE}")
@@ -96,7 +96,7 @@ def select_orders(rows: Block) -> Block:
 
 @wallaroo.batch_computation
 def select_quotes(rows: Block) -> Block:
-    """Refuse what is no quote; keep the columns that are used."""
+    """Refuse what is not a quote; keep the columns that are used."""
     wrong = rows["type"] != QUOTE_TYPE
     if wrong.any():
         raise wallaroo.RowError(wrong, f"a quote begins with {QUOTE_TYPE}")

@@ -1,4 +1,4 @@
-"""The errors a user can meet; the class states who has to act.
+"""Errors for users; the class states who has to act.
 
 Where it runs: everywhere.  Facts ride in ``args``, so that every error survives pickling on its way
 from a worker to the driver.

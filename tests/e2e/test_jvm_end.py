@@ -16,6 +16,7 @@ import pytest
 pytestmark = pytest.mark.spark
 START_S_MAX = 120.0
 AFTER_S = (0.0, 0.1, 0.5, 1.0, 1.5)  # from the JVM's start to the driver's end
+ALONE_S = (0.0, 0.5, 0.5)  # to each driver's end, from the one before
 APPLICATION = """
 import wallaroo
 
@@ -79,6 +80,25 @@ def test_no_jvm_outlives_a_driver_that_is_killed_while_spark_starts(
             driver.wait()
         jvms.append(jvm_of(start()))
         for jvm in jvms[:-1]:
+            eventually(lambda jvm=jvm: has_ended(jvm), "the JVM has ended")
+    finally:
+        for jvm in jvms:
+            with contextlib.suppress(psutil.Error):
+                jvm.kill()
+
+
+def test_a_jvm_ends_with_its_driver_though_no_other_run_begins(
+    start: Callable[[], subprocess.Popen[bytes]], eventually: Eventually
+) -> None:
+    """The drivers start before the first of them is killed: none sweeps for another."""
+    drivers = [start() for _ in ALONE_S]
+    jvms = [jvm_of(driver) for driver in drivers]
+    try:
+        for seconds, driver in zip(ALONE_S, drivers, strict=True):
+            time.sleep(seconds)  # a fault's moment
+            driver.kill()
+            driver.wait()
+        for jvm in jvms:
             eventually(lambda jvm=jvm: has_ended(jvm), "the JVM has ended")
     finally:
         for jvm in jvms:

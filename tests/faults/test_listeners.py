@@ -259,8 +259,11 @@ def test_strangers_on_every_port_stop_neither_the_run_nor_its_senders(
             for _ in range(strangers // 2):
                 datagrams(run.ports["udp"], chance)
             for name in STREAMS:
-                for _ in range(strangers // 2):
-                    held.enter_context(stranger(run.ports[name], chance))
+                try:
+                    for _ in range(strangers // 2):
+                        held.enter_context(stranger(run.ports[name], chance))
+                except ConnectionRefusedError:
+                    pytest.fail(f"{name} refuses connections: {run.log()}")
                 assert run.process.poll() is None, f"{name}: {run.log()}"
             assert run.health() == 200
             for name in SENDERS:

@@ -142,7 +142,7 @@ def test_what_a_killed_saver_leaves_is_no_savepoint(tmp_path: Path, point: str) 
 
     assert killed == -signal.SIGKILL
     error = run_to_end(tmp_path, str(tmp_path / "new"), f"--from-savepoint={saved}")
-    assert "one that was not finished" in str(error)
+    assert "was not finished" in str(error)
     assert main(["state", "save", str(tmp_path / "state"), saved]) == 1
 
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_is_refused_with_a_way_out(
     state = str(tmp_path / "state")
     saved = str(tmp_path / "saved")
     assert main(["state", "save", state, saved]) == 1
-    assert "is no checkpoint" in capsys.readouterr().err
+    assert "is not a checkpoint" in capsys.readouterr().err
     assert run_to_end(tmp_path, state) is None
     assert main(["state", "save", state, saved]) == 0
     assert "saved commit " in capsys.readouterr().out
@@ -204,7 +204,7 @@ def test_what_cannot_be_is_refused_with_a_way_out(
     refusals = {
         "is a savepoint, which stays as it is": run_to_end(tmp_path, saved),
         "has a past of its own": run_to_end(tmp_path, state, f"--from-savepoint={saved}"),
-        "is no savepoint": run_to_end(
+        "is not a savepoint": run_to_end(
             tmp_path, str(tmp_path / "a"), f"--from-savepoint={tmp_path}"
         ),
         "is not empty and not a checkpoint": run_to_end(

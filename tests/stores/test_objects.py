@@ -208,5 +208,5 @@ def test_files_in_folders_are_listed_by_their_whole_names(place: Place) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://host/path", "s3://", "file:///tmp/x"])
 def test_other_urls_are_refused(url: str) -> None:
-    with pytest.raises(PeerError, match="is no place in an object store"):
+    with pytest.raises(PeerError, match="is not a place in an object store"):
         CloudObjects(url)

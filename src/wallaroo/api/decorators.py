@@ -323,7 +323,7 @@ def _timing(
 
 
 def partition(function: Callable[[Any], Any]) -> classic.Partition:
-    """Turn a function into a partition for ``ApplicationBuilder``; today's is `key_extractor`."""
+    """Turn a function into a partition for ``ApplicationBuilder``; `key_extractor` is newer."""
     if not callable(function):
         raise _rejected("@partition", function, "Put the decorator on a def.")
     return classic.Partition(function)

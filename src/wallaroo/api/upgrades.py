@@ -20,9 +20,9 @@ Function = Callable[[dict[str, Any]], S]
 def upgrade(state: type[S], *, from_version: int) -> Callable[[Function[S]], Function[S]]:
     """Decorate the function that makes a state object from the fields of an older one.
 
-    ``state`` is the class of today, which declares its version as ``state_version = 2``; a class
+    ``state`` is the current class, which declares its version as ``state_version = 2``; a class
     that declares none is version 1.  The function receives the fields of an object that was stored
-    by ``from_version`` as a dict, and returns the new object.  The class of then need not exist.
+    by ``from_version`` as a dict, and returns the new object.  The old class need not exist.
     It is called when an event meets the object, which is then stored in its new form.
     """
     cls: Any = state
@@ -31,10 +31,10 @@ def upgrade(state: type[S], *, from_version: int) -> Callable[[Function[S]], Fun
     fix = ""
     if not inspect.isclass(cls):
         what = f"{cls!r} is not a class."
-        fix = "Give the state class of today: @wallaroo.upgrade(Total, from_version=1)."
+        fix = "Give the current state class: @wallaroo.upgrade(Total, from_version=1)."
     elif type(version) is not int or not 1 < version <= VERSION_MAX:
         what = f"{state.__name__} is version {version!r}: there is none before it."
-        fix = f"Declare the version of today in the class: {ATTRIBUTE} = 2."
+        fix = f"Declare the current version in the class: {ATTRIBUTE} = 2."
     elif type(from_version) is not int or not 1 <= from_version < version:
         what = f"from_version={from_version!r} is not before version {version}."
         fix = f"Give the version of the stored objects, 1 to {version - 1}."

@@ -26,7 +26,7 @@ from wallaroo.monitoring.status_api.queries import (
     query_of,
 )
 
-WIDTH = 120  # if the output is no terminal
+WIDTH = 120  # if the output is not a terminal
 SEVERAL = 2  # exit code if the command line does not identify one application
 
 # -- the command line

@@ -157,7 +157,7 @@ class Looks:
     last: RenderableType = ""
 
     def look(self) -> RenderableType:
-        """Ask the application, and return what to show.  Raises PeerError if it is gone."""
+        """Ask the application, and return what to show.  Raises PeerError if it does not answer."""
         status = self.target.status()
         details: Details = json.loads(self.target.ask("/details").body)
         pid = self.target.pid

@@ -25,10 +25,10 @@ class SourceConnectorConfig(SourceConfig[Event]):
     Acknowledged messages are in the spool, and a message whose id was seen is dropped: a program
     that resumes from the id it receives after a lost connection loses and doubles nothing.
 
-    The decoder gets a message's payload; a message without one is no event.  ``cookie`` must equal
-    the program's.  A program may send ``max_credits`` messages ahead; it receives new credits when
-    it has ``refill_credits`` left, and none while the backlog is at its bound.  Port 0 picks a free
-    port.  ``encoder`` is for the program, if it imports this configuration.
+    The decoder gets a message's payload; a message without one is not an event.  ``cookie`` must
+    equal the program's.  A program may send ``max_credits`` messages ahead; it receives new credits
+    when it has ``refill_credits`` left, and none while the backlog is at its bound.  Port 0 picks a
+    free port.  ``encoder`` is for the program, if it imports this configuration.
     """
 
     kind: ClassVar[str] = "connector"

@@ -61,7 +61,7 @@ class Ownership:
             os.close(descriptor)
 
     def require(self) -> None:
-        """Raise TakenOverError if another run owns the checkpoint; CheckpointError: it is gone."""
+        """Raise TakenOverError if another run owns the checkpoint, CheckpointError if none does."""
         if self.is_held:
             return
         owners = Path(self.path).parent

@@ -11,7 +11,7 @@ The invariants:
   that is processed again reads the spool, never the client.
 * The id of a stream's last message is part of the chunk that holds the message (``resume``): after
   any crash both are there or neither, and what a client sends again is dropped exactly.
-* A message without a payload is no event.  Its id is not stored: sent again, it does nothing.
+* A message without a payload is not an event.  Its id is not stored: sent again, it does nothing.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ LOOK_S = 0.02  # between polls of the tail while an answer waits for a commit
 # without an event, until a source that cannot say what it holds counts as read to the present
 QUIET_S = 1.0
 FULL_RETRY_S = 0.25
-GRACE_S = 2.0  # for user code to return after the parent is gone
+GRACE_S = 2.0  # for user code to return after the parent has ended
 REMOVAL_S = 1.0
 
 
@@ -83,7 +83,7 @@ class Feeder:
         self._quiet_since: float | None = None  # monotonic; None: there was something
 
     def run(self) -> None:
-        """Feed until the feed ends or the parent is gone; errors are in the head, too."""
+        """Feed until the feed or the parent ends; errors are in the head, too."""
         is_ended = False
         try:
             while not self._parent.look():
@@ -133,7 +133,7 @@ class Feeder:
         return now - self._quiet_since >= QUIET_S
 
     def _note_silence(self, run: FrameRun, asked_ns: int) -> None:
-        """Let readers know that nothing came, or could come; now and then."""
+        """Let readers know that nothing came, or could come; at intervals."""
         is_changed = run.problem != self._problem
         self._problem = run.problem
         if run.problem or run.is_away:

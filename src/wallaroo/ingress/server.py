@@ -59,7 +59,7 @@ class Ingress:
         }
 
     def run(self) -> None:
-        """Read until the parent is gone or asks to stop."""
+        """Read until the parent ends or asks to stop."""
         looked_after_at = time.monotonic()
         try:
             while not self._parent.is_stopping:

@@ -50,7 +50,7 @@ class ConnectionNumbers:
         self._has_closed = True
 
     def note_closed(self, events: int) -> None:
-        """Publish, now and then, the connections closed before the log's event ``events``."""
+        """Publish, if it is due, the connections closed before the log's event ``events``."""
         now = time.monotonic()
         if not self._has_closed or now - self._noted_at < CLOSED_S:
             return
@@ -171,7 +171,7 @@ class SourceStore:
         self._numbers.closed(connection)
 
     def note_closed(self) -> None:
-        """Publish, now and then, which connections have closed."""
+        """Publish, if it is due, which connections have closed."""
         self._numbers.note_closed(self._writer.position.events)
 
     def append(

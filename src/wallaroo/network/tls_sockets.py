@@ -34,7 +34,7 @@ KEEP_ALIVE = KeepAlive()
 
 
 def keep_alive(sock: socket.socket, times: KeepAlive = KEEP_ALIVE) -> None:
-    """Let the system detect a peer whose host is gone without closing the connection."""
+    """Let the system detect a peer whose host vanished without closing the connection."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", times.idle_s),

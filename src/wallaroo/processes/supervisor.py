@@ -124,7 +124,7 @@ def stop(children: Iterable[Child], seconds: float) -> None:
 
 
 def how_it_ended(code: int) -> str:
-    """Return in words how a process ended.
+    """Describe how a process ended.
 
     >>> how_it_ended(-9), how_it_ended(0)
     ('was killed (SIGKILL)', 'ended')

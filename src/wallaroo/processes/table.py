@@ -2,7 +2,7 @@
 
 Where it runs: a terminal, a driver, a test.
 
-The invariant: a signal goes only to a process that is ours.  A pid alone is no proof, since the
+The invariant: a signal goes only to a process that is ours.  A pid alone proves nothing, since the
 system reuses it for another process later; pid, boot and time of start together are proof, and so
 is a mark in the environment, which children inherit.
 """

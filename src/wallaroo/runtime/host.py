@@ -63,7 +63,7 @@ class Host(TaskRunner, Protocol):
 
     @property
     def waiting_for(self) -> str:
-        """Return what keeps all tasks from running, in words; empty if nothing."""
+        """Return what keeps all tasks from running; empty if nothing."""
 
     @property
     def workers_killed(self) -> int:

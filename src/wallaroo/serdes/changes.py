@@ -144,7 +144,7 @@ class Debezium(Serde[Change[Any]]):
     ``before`` is the type of rows as they were, if it is another: databases tell only the key
     unless they are set to tell all.
 
-    A tombstone (a record without a value) is no event.
+    A tombstone (a record without a value) is not an event.
     """
 
     def __init__(

@@ -7,8 +7,8 @@ The format (Confluent's wire format): the byte 0, the schema's id (u32, big endi
 In Protobuf the payload begins with the place of the message in its file: a count and as many
 numbers, as zigzag varints, or the byte 0 for the first message.
 
-The invariant: a fault that is not about one event is no error of that event.  While the registry is
-unavailable the step waits, and then raises PeerError, which ends the run independent of
+The invariant: a fault that is not about one event is not an error of that event.  While the
+registry is unavailable the step waits, and then raises PeerError, which ends the run independent of
 ``on_error``.
 """
 

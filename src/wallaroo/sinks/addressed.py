@@ -29,7 +29,7 @@ class AddressedOutput(NamedTuple):
 def pack(output: Any) -> bytes:
     """Return the staged form of ``body`` or ``(body, address)``.
 
-    Raises TypeError, in words, for anything else.
+    Raises TypeError for anything else.
 
     >>> unpack(pack(("on", "lamps/7")))
     ('lamps/7', b'on')

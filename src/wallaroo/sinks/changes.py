@@ -26,7 +26,7 @@ class Delete:
     key: Any
 
     def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
-        """Return the values of a key's columns; raise ValueError, in words, if it has others.
+        """Return the values of a key's columns; raise ValueError if it has others.
 
         >>> Delete({"word": "tea", "total": 3}).values(("word",))
         ('tea',)
@@ -50,14 +50,14 @@ def refuse_delete(output: Any) -> None:
 
 
 def require_key(names: tuple[str, ...], values: tuple[Any, ...]) -> None:
-    """Raise ValueError, in words, if a value of a key is None."""
+    """Raise ValueError if a value of a key is None."""
     for name, value in zip(names, values, strict=True):
         if value is None:
             raise ValueError(f"column '{name}' is of the key, and is None")
 
 
 def row_with(output: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return an output's fields; raise ValueError, in words, unless it has those of a key."""
+    """Return an output's fields; raise ValueError unless it has those of a key."""
     fields = output._asdict() if is_named_tuple(type(output)) else fields_of(output)
     row = output if fields is None else fields
     if not isinstance(row, dict):

@@ -90,7 +90,7 @@ class SinkStatus:
             del self.sent_at_ns[min(self.sent_at_ns)]
 
     def copy(self) -> SinkStatus:
-        """Return a snapshot that does not change any more."""
+        """Return an immutable snapshot."""
         return replace(self, sent_at_ns=dict(self.sent_at_ns))
 
 
@@ -140,7 +140,7 @@ class SinkCommitter(ABC):
     def check(self, seconds: float) -> None:  # noqa: B027  # only what connects has to act
         """Wait at most so long for the target's first answer, after ``recover``.
 
-        Raises WallarooError if the target cannot be used.  One that is unavailable is no error.
+        Raises WallarooError if the target cannot be used.  An unavailable one is not an error.
         """
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed

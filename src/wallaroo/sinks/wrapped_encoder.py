@@ -10,7 +10,7 @@ from typing import Any
 
 from wallaroo.steps.kinds import Encoder, WrappedStep
 
-# Returns the staged form of an output; raises TypeError or ValueError, in words, if it has none.
+# Returns the staged form of an output; raises TypeError or ValueError if it has none.
 Pack = Callable[[Any], bytes]
 
 
@@ -36,7 +36,7 @@ class WrappedEncoder(WrappedStep, Encoder[Any]):
 def wrapped(inner: Any, pack: Pack) -> Any:
     """Return an encoder whose outputs are packed; without ``inner`` it packs events.
 
-    Anything that is no encoder is returned as it is: the build reports it.
+    Anything that is not an encoder is returned as it is: the build reports it.
     """
     if isinstance(inner, WrappedEncoder):  # a copy of a configuration
         inner = inner.inner

@@ -26,5 +26,5 @@ def failure_of(source: str, error: BaseException, event: str) -> UserCodeError:
 
 
 def after(position: Any) -> str:
-    """Return, in words, the event that a source was asked for: the one after a position."""
+    """Describe the event that a source was asked for: the one after a position."""
     return f"after position {repr(position)[:VALUE_CHARS]}"

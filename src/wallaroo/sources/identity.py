@@ -15,7 +15,7 @@ Facts = Mapping[str, str | int]
 
 
 def changed(known: Facts, present: Facts) -> str:
-    """Return, in words, the first fact that shows another log; empty if none does.
+    """Describe the first fact that shows another log; empty if none does.
 
     Facts that are unknown on one side are not compared.
 

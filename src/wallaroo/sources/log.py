@@ -76,7 +76,7 @@ class Head:
     """The present end of a log, and its state for people."""
 
     position: Position
-    is_ended: bool = False  # nothing will come any more
+    is_ended: bool = False  # no more events will come
     is_paused: bool = False  # the backlog is at its bound: nothing is taken in
     connections: int = 0
     error: str = ""  # the newest problem; empty if there is none
@@ -283,7 +283,7 @@ class SourceLog(ABC):
     def wakes(self) -> bool:
         """Return whether a process that fills the log wakes a run that waits (``spool.waking``).
 
-        A log that does not is polled now and then.
+        A log that does not is polled at intervals.
         """
         return False
 

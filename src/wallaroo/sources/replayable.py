@@ -86,11 +86,11 @@ class ReplayableSource(SourceConfig[Event]):
         return {}
 
     def warning(self) -> str:
-        """Return, in words, what people should know though the ends are known; empty if nothing."""
+        """Describe what people should know though the ends are known; empty if nothing."""
         return ""
 
     def is_ended(self) -> bool:
-        """Return whether no event will come any more; then a run ends when all are processed."""
+        """Return whether no more events will come; then a run ends when all are processed."""
         return False
 
     @property

@@ -45,7 +45,7 @@ class SpoolReader:
             yield from read_chunks(segment, low, high)
 
     def parts(self, low: int, high: int) -> Iterator[tuple[Segment, int, int]]:
-        """Yield a range's segments, each with its part.  Raises CheckpointError: it is gone."""
+        """Yield a range's segments, each with its part.  Raises CheckpointError if it is lost."""
         if low < high:
             yield from parts_of(self.folder, segments_of(self.folder), low, high)
 

@@ -61,7 +61,7 @@ class Recovered:
 
 class _Scanned(NamedTuple):
     position: Boundary  # the end of the whole chunks
-    is_torn: bool  # bytes follow that are no whole chunk
+    is_torn: bool  # bytes follow that are not a whole chunk
     resume: bytes | None  # that of the last one; None if there is none
     following: int  # the next connection's number
 

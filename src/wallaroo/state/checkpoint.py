@@ -184,7 +184,7 @@ def open_checkpoint(
     """Open (or begin) the checkpoint in ``root``, lock it, and own it from here on.
 
     ``up_to`` is for a rollback to that commit: newer ones may be damaged, and the rollback may have
-    been interrupted before.  With ``is_taking_over`` a run that holds the lock is no reason to
+    been interrupted before.  With ``is_taking_over`` a run that holds the lock is not a reason to
     refuse: it commits nothing from here on, and ends when it next asks.  With ``after`` nothing is
     changed unless the claim is the next one after that epoch: of several standbys, one begins.
     ``stored`` is the log of which the folder is a cache; with ``sync_s`` commits wait for no sync.

@@ -15,8 +15,7 @@ from typing import Protocol, cast
 from wallaroo.engine.blocks.keys import (
     Key,
     decode_key,
-    encode_key,
-    group_of,
+    locate,
 )
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.engine.stores.operator_state import OperatorState
@@ -155,8 +154,7 @@ class TaskState:
         if located is None:
             if len(self._located) >= LOCATED_MAX:
                 self._located.clear()
-            encoded = encode_key(key)
-            located = self._located[key] = group_of(encoded, self._key_groups), encoded
+            located = self._located[key] = locate(key, self._key_groups)
         return located
 
     def reader(self, step: str) -> StateReader:
@@ -288,3 +286,4 @@ class TaskState:
     def close(self) -> None:
         """End the view's read transactions."""
         self._view.close()
+        self._located = {}  # operators refer to it in cycles

@@ -54,7 +54,7 @@ class Context:
     def drop_state(self) -> None:
         """Remove the key's state, so that the key's next event meets a new state object.
 
-        Nothing of it is stored any more.  Changes to the old object after this call are lost.
+        Nothing of it stays stored.  Changes to the old object after this call are lost.
         """
         self._drop(self.key)
 

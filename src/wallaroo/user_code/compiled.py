@@ -16,6 +16,7 @@ _RETURNS = ("RETURN_VALUE", "RETURN_CONST")
 _GENERATES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _PARTS = ("LOAD_ATTR", "BINARY_SUBSCR")
+_LOCALS = ("STORE_FAST", "STORE_DEREF", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST")
 _CHANGING = {  # methods of list, dict, set and their like
     *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popleft"),
     *("remove", "setdefault", "sort", "update"),
@@ -91,24 +92,30 @@ def replaces_argument(function: Callable[..., Any], argument: int) -> str:
     """Return the name of a positional argument to which a function assigns a new object, else "".
 
     A part of the old object, as in ``state = state.total``, and a change in place, as in
-    ``state += [1]``, are not new.
+    ``state += [1]``, are not new; what a call returns that the old object has part in may not be.
 
     >>> def lost(event, state): state = state + [event]
     >>> def kept(event, state): state += [event]
-    >>> replaces_argument(lost, 1), replaces_argument(kept, 1)
-    ('state', '')
+    >>> def cast(event, state): state = typing.cast(Total, state)
+    >>> replaces_argument(lost, 1), replaces_argument(kept, 1), replaces_argument(cast, 1)
+    ('state', '', '')
     """
     code = _code_of(function)
     if code is None or code.co_argcount <= argument:
         return ""
     name = code.co_varnames[argument]
     instructions = list(dis.get_instructions(code))
+    has_part = False  # the old object, in the statement so far
     for before, after in itertools.pairwise(instructions):
-        stored = after.argval[0] if isinstance(after.argval, tuple) else after.argval
-        if not after.opname.startswith(("STORE_FAST", "STORE_DEREF")) or stored != name:
+        named = after.argval if isinstance(after.argval, tuple) else (after.argval,)
+        if after.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
+            has_part = has_part or name in named
+        if not after.opname.startswith("STORE_"):
             continue
         in_place = before.opname == "BINARY_OP" and before.argrepr.endswith("=")
-        if not in_place and before.opname not in _PARTS:
+        is_part = before.opname in _PARTS or (before.opname.startswith("CALL") and has_part)
+        has_part = False
+        if named[0] == name and not in_place and not is_part and after.opname in _LOCALS:
             return name
     return ""
 

@@ -33,7 +33,7 @@ MOVED = {
 
 
 def current_class(name: str) -> str:
-    """Return the name that a class has today, as ``module.qualified_name``.
+    """Return the present name of a class, as ``module.qualified_name``.
 
     >>> current_class("wallaroo.gathering.Waiting"), current_class("my_app.Total")
     ('wallaroo.steps.batching.Waiting', 'my_app.Total')
@@ -58,10 +58,10 @@ class _Finder(MetaPathFinder):
 
 
 class _Alias(Loader):
-    """A loader that puts a module of today in the place of its former name."""
+    """A loader that puts the present module in the place of its former name."""
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Let the import system create an empty module, which the one of today replaces."""
+        """Let the import system create an empty module, which the present one replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Import the module under its present name; the import system returns what is there."""

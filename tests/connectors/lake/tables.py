@@ -14,9 +14,17 @@ from wallaroo.sinks import DeltaSinkConfig, IcebergSinkConfig
 
 FORMATS = ("delta", "iceberg")
 NAME = "out.counts"
+URI = "catalog's uri"  # a file in a folder whose catalog is a server
 
 
 def options_of(folder: Path) -> dict[str, str]:
+    """The catalog of a folder: a server of the REST protocol if it has one, or an SQLite file."""
+    if (folder / URI).exists():
+        return {"type": "rest", "uri": (folder / URI).read_text()}
+    return sql_options_of(folder)
+
+
+def sql_options_of(folder: Path) -> dict[str, str]:
     """A catalog in an SQLite file, and its warehouse beside it."""
     return {
         "type": "sql",

@@ -107,7 +107,7 @@ def test_a_block_with_a_row_that_does_not_fit_is_written_row_by_row(
     form: str, tmp_path: Path
 ) -> None:
     config = sink(form, tmp_path, COLUMNS, skipping)
-    with pytest.raises(wallaroo.UserCodeError, match=r"column 'value': 2\.5 .*no whole number"):
+    with pytest.raises(wallaroo.UserCodeError, match=r"column 'value': 2\.5 .*not a whole number"):
         outputs_of(sink(form, tmp_path, COLUMNS), doubtful, [1, 2, 3])
     _, decoded = outputs_of(config, doubtful, [1, 2, 3])
     assert decoded == [{"key": "k", "value": 1}, {"key": "k", "value": 3}]

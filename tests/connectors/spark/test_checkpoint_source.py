@@ -98,7 +98,7 @@ def _is_last(key: str) -> bool:
         ({"step": "total"}, "Did you mean 'totals'?"),
         ({"table": "letters"}, "table 'letters' is unknown. Choose one of state, commits"),
         ({"stepp": "totals"}, "option 'stepp' is unknown. Did you mean 'step'?"),
-        ({"checkpoint": "/nowhere"}, "/nowhere is no checkpoint."),
+        ({"checkpoint": "/nowhere"}, "/nowhere is not a checkpoint."),
     ],
 )
 def test_wrong_options_are_a_sentence(

@@ -207,7 +207,7 @@ def test_a_folder_that_is_no_checkpoint_is_named(
     assert (
         main(["plan", str(write("plan_nowhere")), "--checkpoint", str(tmp_path / "nowhere")]) == 1
     )
-    assert "nowhere is no checkpoint" in capsys.readouterr().err
+    assert "nowhere is not a checkpoint" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()
 
 

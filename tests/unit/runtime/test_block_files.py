@@ -118,7 +118,7 @@ def test_a_run_whose_blocks_go_through_files_gives_the_same(
     blocks.mkdir()
     filed = []
 
-    def run(job: Any, level: int, index: int, records: list[Any]) -> Iterator[Any]:
+    def run(job: Any, level: int, index: int, records: list[Any], **_: float) -> Iterator[Any]:
         filed.extend(record for record in records if isinstance(record[1], Filed))
         given: list[Any] = records if level else STARTED_WITH
         yield from through_files(

@@ -245,7 +245,7 @@ def test_a_level_for_a_source_that_keeps_its_own_input_is_refused(
     tmp_path: Path, name: str
 ) -> None:
     run = new_run(tmp_path, checkpoint=tmp_path / "state", source_durability=((name, "disk"),))
-    with pytest.raises(PipelineError, match=f"'{name}' is no source whose input is stored here"):
+    with pytest.raises(PipelineError, match=f"'{name}' is not a source whose input is stored here"):
         run.start()
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import time
+import weakref
 from pathlib import Path
+from typing import ClassVar
 
 import wallaroo
 from tests.unit.runtime.applications import line, new_run, text
@@ -23,6 +25,20 @@ class Total:
 def count(value: str, total: Total) -> str:
     total.events += 1
     return f"{value} {total.events}"
+
+
+class Noted:
+    alive: ClassVar[weakref.WeakSet[Noted]] = weakref.WeakSet()
+    created: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        self.alive.add(self)
+        self.created.append(1)
+
+
+@wallaroo.state_computation("note", state=Noted)
+def note(value: str, noted: Noted) -> str:
+    return value
 
 
 @wallaroo.computation(name="slow")
@@ -83,3 +99,22 @@ def test_a_level_that_takes_long_does_not_collect_the_whole_process(tmp_path: Pa
         gc.callbacks.remove(note)
 
     assert 2 not in collected
+
+
+def test_states_of_a_batch_are_freed_without_a_collection(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("1\n2\n")
+    source = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(tmp_path / "in.txt"), text))
+    noted = source.key_by(lambda value: value).to(note)
+    sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", encoder=line)
+    application = wallaroo.build_application("note", noted.to_sink(sink))
+    gc.disable()
+    try:
+        run = Run(application, RunOptions(status_address=None), InProcessHost())
+        run.start()
+        assert run.wait(180)
+        still_alive = len(Noted.alive)
+    finally:
+        gc.enable()
+
+    assert Noted.created
+    assert still_alive == 0

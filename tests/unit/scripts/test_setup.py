@@ -128,7 +128,7 @@ def test_an_option_that_is_none_is_named(clone: Path) -> None:
     done = setup(clone, "--test")
     assert (done.returncode, done.stderr) == (
         1,
-        "error: --test is no option of scripts/setup\n",
+        "error: --test is not an option of scripts/setup\n",
     )
 
 

@@ -78,7 +78,7 @@ class Compatibility:
 def look(root: Path, plan: Plan) -> PlanFinding:
     """Compare the checkpoint's plan with this one; touch nothing.
 
-    Raises CheckpointError if ``root`` is no checkpoint, is of a newer version, or its plan is
+    Raises CheckpointError if ``root`` is not a checkpoint, is of a newer version, or its plan is
     damaged.
     """
     identity = CheckpointReader(root).id  # raises if it cannot be read

@@ -101,7 +101,7 @@ def _owners(encoded: bytes, sub: Sub, raw: bytes, kind: str) -> Iterator[tuple[b
 
 
 def rows_of(sub: Sub, raw: bytes) -> list[Any] | None:
-    """Return the rows of a piece, of all sides; None if the entry is no piece, or unreadable."""
+    """Return the rows of a piece, of all sides; None if the entry is not a piece, or unreadable."""
     if not isinstance(sub, bytes) or not is_slot(sub) or unpack_slot(sub).kind != PIECE:
         return None
     sides = load_safely(raw)

@@ -39,7 +39,7 @@ _STOP = b"."
 
 
 class Packed(bytes):
-    """Bytes that are no pickle: only the application that packed them can read them."""
+    """Bytes that are not a pickle: only the application that packed them can read them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def rename_step(root: Path, step: str, new: str) -> int:
 
     Raises CheckpointError, with nothing changed, if there is no such step or the name is in use.
     """
-    read_identity(root)  # a folder that is no checkpoint does not become one
+    read_identity(root)  # a folder that is not a checkpoint does not become one
     checkpoint = open_checkpoint(root, is_durable=True)
     try:
         return _renamed(checkpoint, CheckpointReader(root).at().commit, step, new)
@@ -109,7 +109,7 @@ def _require_names(
 
 
 def _remove(root: Path, step: str, choose: Choose, what: str) -> Removal:
-    read_identity(root)  # a folder that is no checkpoint does not become one
+    read_identity(root)  # a folder that is not a checkpoint does not become one
     checkpoint = open_checkpoint(root, is_durable=True)
     try:
         state = CheckpointReader(root).at()

@@ -50,7 +50,7 @@ def roll_back(root: Path, to: int, plan: Plan) -> tuple[int, ...]:
 
     Raises CheckpointError with the reason, and with nothing changed, if that is not possible.
     """
-    read_identity(root)  # a folder that is no checkpoint does not become one
+    read_identity(root)  # a folder that is not a checkpoint does not become one
     checkpoint = open_checkpoint(root, is_durable=True, up_to=to)
     try:
         return _rolled_back(checkpoint, to, plan)

@@ -17,7 +17,7 @@ import lmdb
 from wallaroo.state.views.entry_codec import checked
 
 HEADER_BYTES = 2 * 4096
-MARKS = b"\xff\xff"  # prefix of the keys that are no entries: state.view
+MARKS = b"\xff\xff"  # prefix of the keys that are not entries: state.view
 
 
 def read_shard(shard: Path) -> dict[str, int | str]:

@@ -54,9 +54,9 @@ def decode(content: bytes | None, place: str) -> Manifest:
     """Return the manifest in ``place``.  Raises CheckpointError: none, damaged or newer."""
     if content is None:
         raise CheckpointError(
-            f"{place} is no savepoint, or one that was not finished: it has no {SAVEPOINT}. Give "
-            f"the place that `wallaroo state save` was given; remove what it did not finish, and "
-            f"save again."
+            f"{place} is not a savepoint, or was not finished: it has no {SAVEPOINT}. Give the "
+            f"place that `wallaroo state save` was given; remove what it did not finish, and save "
+            f"again."
         )
     try:
         fields = json.loads(checked_json(content.decode(), SAVEPOINT))

@@ -87,7 +87,7 @@ def target_of(where: str) -> Target:
     folder = checkpoint_folder(where)
     record = run_of(folder)
     if record is None:
-        CheckpointReader(folder)  # raises if the folder is no checkpoint at all
+        CheckpointReader(folder)  # raises if the folder is not a checkpoint
         raise PeerError(
             f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint "
             f"{where}`."

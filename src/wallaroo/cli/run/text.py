@@ -486,7 +486,7 @@ def _killed_words(status: RunStatus) -> str:
 
 
 def _end_of(status: RunStatus) -> str:
-    """Return how the run ended, in words."""
+    """Describe how the run ended."""
     return (
         "finished (all input is processed)" if status.state is RunState.FINISHED else status.state
     )

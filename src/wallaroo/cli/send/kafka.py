@@ -18,7 +18,7 @@ from wallaroo.errors import PeerError
 POLL_EVERY = 1000  # records between two polls for delivery reports
 FULL_S = 0.1  # to wait if the client's queue is full
 LINGER_MS = 5
-PURGE_S = 1.0  # for the client to drop what cannot be sent any more
+PURGE_S = 1.0  # for the client to drop what can no longer be sent
 
 
 def partitions_of(client: Any, address: KafkaAddress, timeout_s: float) -> list[int]:

@@ -226,8 +226,9 @@ class Connections:
 def send(targets: Sequence[Address], blocks: Blocks, options: SendOptions = SendOptions()) -> Sent:
     """Send all messages, batch by batch to one target after the other.
 
-    Late batches are sent, never skipped.  Ctrl-C ends it early and is no error.  Raises PeerError
-    if a target is or becomes unavailable, or closes the connection because it refuses a message.
+    Late batches are sent, never skipped.  Ctrl-C ends it early and is not an error.  Raises
+    PeerError if a target is or becomes unavailable, or closes the connection because it refuses a
+    message.
     """
     with contextlib.ExitStack() as stack:
         sockets = [

@@ -86,7 +86,7 @@ def _print_commits(reader: CheckpointReader, limit: int) -> None:
 
 
 def _events(commit: Commit, before: Commit | None) -> str:
-    """Return this batch's events by source (totals if its predecessor is gone), or its edit."""
+    """Return this batch's events by source (totals if its predecessor was removed), or its edit."""
     if commit.edit:
         return f"({commit.edit})"
     known = before.offsets if before else {}

@@ -1,1 +1,1 @@
-"""The class-based API of 2017, a thin layer over today's."""
+"""The class-based API of 2017, a thin layer over the current one."""

@@ -1,4 +1,4 @@
-"""Decoders and encoders that are objects with methods, as today's steps.
+"""Decoders and encoders that are objects with methods, as current steps.
 
 Where it runs: driver, while an application is built.
 """
@@ -26,7 +26,7 @@ _FORMATS = {
 
 
 def with_name(config: Any, name: str) -> Any:
-    """Return a source configuration with a decoder of today, and a name if it has none."""
+    """Return a source configuration with a current decoder, and a name if it has none."""
     if not isinstance(config, SourceConfig):
         return config  # the checks report it
     changes: dict[str, Any] = {}
@@ -40,7 +40,7 @@ def with_name(config: Any, name: str) -> Any:
 
 
 def with_encoder(config: Any) -> Any:
-    """Return a sink configuration with an encoder of today."""
+    """Return a sink configuration with a current encoder."""
     if not isinstance(config, SinkConfig):
         return config
     encoder: Any = config.encoder

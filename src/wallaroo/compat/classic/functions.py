@@ -67,7 +67,7 @@ def _act(computation: Any) -> Act:
 
 
 def plain_key(key: Hashable) -> Key:
-    """Return a partition key as a key of today; any other object is named by its repr."""
+    """Return a partition key as a current key; any other object is named by its repr."""
     return key if isinstance(key, str | bytes | int) else repr(key)
 
 

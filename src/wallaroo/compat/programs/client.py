@@ -238,7 +238,7 @@ class AtLeastOnceSourceConnector:
         raise NotImplementedError
 
     def stream_closed(self, stream: Stream) -> None:
-        """Handle a stream that must not be sent any more."""
+        """Handle a stream that must no longer be sent."""
         raise NotImplementedError
 
     def stream_acked(self, stream: Stream) -> None:
@@ -368,7 +368,7 @@ class AtLeastOnceSourceConnector:
             if isinstance(answer, cwm.Error):
                 raise ConnectorError(answer.message)
             if not isinstance(answer, cwm.Ok):
-                raise ProtocolError(f"{answer} is no answer to HELLO.")
+                raise ProtocolError(f"{answer} is not an answer to HELLO.")
             link.socket.setblocking(False)
         except BaseException:
             link.close()

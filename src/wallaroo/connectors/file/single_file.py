@@ -280,7 +280,7 @@ class SingleFileCommitter(FileCommitter):
 
 
 def _end_at(sidecar: Sidecar, to: CommitId) -> End | None:
-    """Return the last end that is not after ``to``; None if it is not kept any more."""
+    """Return the last end that is not after ``to``; None if it is no longer kept."""
     return next((end for end in reversed(sidecar.ends) if end.batch <= to.batch), None)
 
 

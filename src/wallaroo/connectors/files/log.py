@@ -166,7 +166,7 @@ class FilesLog(SourceLog):
     def read(self, part: Range) -> Iterator[Records]:
         """Yield a range's records; wait for an object store that does not answer.
 
-        Raises CheckpointError if the file is gone, PeerError if it cannot be read.
+        Raises CheckpointError if the file was removed, PeerError if it cannot be read.
         """
         given = 0
         while True:

@@ -47,7 +47,7 @@ class Level:
 
 
 class Partitions:
-    """The levels of folders of some columns; raises ValueError, in words, if they cannot be."""
+    """The levels of folders of some columns; raises ValueError if they cannot be."""
 
     def __init__(self, partition_by: Sequence[str], columns: Mapping[str, Any]):
         self.levels = tuple(_level(one, columns) for one in partition_by)
@@ -62,7 +62,7 @@ class Partitions:
         self._timed = tuple(place for place, level in enumerate(self.levels) if level.form)
 
     def check_ends(self) -> None:
-        """Raise ValueError, in words, if the folders do not say where their time ends."""
+        """Raise ValueError if the folders do not say where their time ends."""
         units = {self.levels[place].name for place in self._timed}
         if "dt" in units:
             units |= {"year", "month", "day"}
@@ -104,7 +104,7 @@ def _end(start: datetime, unit: str) -> datetime:
 
 
 def _level(written: str, columns: Mapping[str, Any]) -> Level:
-    """Return a level as it is written; raise ValueError, in words, for what is none."""
+    """Return a level as it is written; raise ValueError for what is none."""
     found = TIME_OF.fullmatch(written)
     if found is None or written in columns:
         level = Level(written, written)

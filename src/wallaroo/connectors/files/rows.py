@@ -34,7 +34,7 @@ NO_MORE: Mapping[str, Callable[[Any], None]] = {}
 class RowPack:
     """The check of rows against columns, and their staged form.
 
-    ``more`` are checks of their own for some columns: they raise ValueError, in words.
+    ``more`` are checks of their own for some columns: they raise ValueError.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class RowPack:
         return ""
 
     def __call__(self, output: Any) -> bytes:
-        """Pack a row; raise ValueError, in words, if it does not fit the columns."""
+        """Pack a row; raise ValueError if it does not fit the columns."""
         values = self._values(output)
         self.check(values)
         return pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
 
     def check(self, values: tuple[Any, ...]) -> None:
-        """Raise ValueError, in words, if a row's values do not fit the columns."""
+        """Raise ValueError if a row's values do not fit the columns."""
         checks = self._checks or self._checked()
         for name, check, value in zip(self._names, checks, values, strict=True):
             try:
@@ -153,7 +153,7 @@ def _whole_number(bound: int, is_scalar: Callable[[Any], Any]) -> Callable[[Any]
         if type(value) is int and -bound <= value < bound:
             return None
         if isinstance(value, float) and not value.is_integer():
-            raise ValueError("it is no whole number")  # Arrow cuts the rest off
+            raise ValueError("it is not a whole number")  # Arrow cuts the rest off
         return is_scalar(value)
 
     return check

@@ -185,7 +185,7 @@ class Brokers:
     def _replace(self, inquiry: Inquiry) -> None:
         """Let the next query open another client.
 
-        Another thread may be in a call of this one, which ends when nothing refers to it any more.
+        Another thread may be in a call of this one, which ends when nothing refers to it.
         """
         if self._opened is inquiry:
             self._opened = None

@@ -160,7 +160,7 @@ def settings(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
 class Inquiry:
     """A client for queries of metadata and offsets.
 
-    It acts on behalf of a consumer group that it is no member of.  Every call waits for the
+    It acts on behalf of a consumer group that it is not a member of.  Every call waits for the
     brokers' answer and raises KafkaException if there is none.
     """
 

@@ -42,7 +42,7 @@ class OwnSessions:
         self._retries = RETRIES_MAX
 
     def end(self) -> None:
-        """Note that the session sends nothing any more."""
+        """Note that the session sends nothing more."""
         self._is_open = False
 
     def explain(self) -> bool:

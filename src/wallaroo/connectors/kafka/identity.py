@@ -45,7 +45,7 @@ class TopicLoss(NamedTuple):
     moved: Flat  # the offsets at which partitions continue
     gone: frozenset[int] = frozenset()  # the partitions that no longer exist
     is_certain: bool = False
-    is_harmless: bool = False  # everything that is gone was processed
+    is_harmless: bool = False  # everything that was removed was processed
     missed: int = 0  # unprocessed offsets that are gone, as far as known
 
 

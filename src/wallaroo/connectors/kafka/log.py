@@ -285,7 +285,7 @@ class KafkaLog(SourceLog):
         return self._subscription.on_data_loss == "skip"
 
     def committed(self, position: Position, released: Position | None) -> None:
-        """Publish the offsets to the consumer group, now and then, without awaiting an answer."""
+        """Publish the offsets to the consumer group, at intervals, without awaiting an answer."""
         now = time.monotonic()
         own = self._subscription
         if not (own.group and own.publishes) or now - self._published_at < PUBLISH_S:

@@ -71,7 +71,7 @@ def position_of(
 def readable(start: Place, end: Place) -> tuple[Flat, Flat]:
     """Return the offsets of two places, for topics that are the same in both.
 
-    Those of a topic that was created again are no continuation of the earlier one's.
+    Those of a topic that was created again do not continue the earlier one's.
 
     >>> readable({"t": {"0": 9, "id": "a"}, "u": {"0": 1}}, {"t": {"0": 99, "id": "b"},
     ...     "u": {"0": 4, "1": 2, "id": "c"}})

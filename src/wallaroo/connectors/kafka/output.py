@@ -40,7 +40,7 @@ def pack(output: Any) -> bytes:
     """Return the staged form of an encoder's result.
 
     That is a value, ``(value, key)``, ``(value, key, partition)`` as in Wallaroo, or a
-    `KafkaOutput`.  Raises TypeError, in words, for anything else.
+    `KafkaOutput`.  Raises TypeError for anything else.
 
     >>> unpack(memoryview(pack(("v", 7, 2))))
     (b'v', b'7', 2, ())

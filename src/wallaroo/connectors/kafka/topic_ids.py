@@ -86,7 +86,7 @@ class TopicIds:
     """A client that queries topics' ids; may be used by several threads."""
 
     def __init__(self, configuration: Mapping[str, Any], request_s: float):
-        """Create a client from another one's ``configuration``, without values that are no text."""
+        """Create a client from the texts of another one's ``configuration``."""
         self._request_ms = int(request_s * 1000)
         self._library = _Librdkafka()
         self._client = self._opened(configuration)

@@ -30,7 +30,7 @@ def columns_of(columns: Any) -> dict[str, pa.DataType]:
     """Return names and Arrow types of columns.
 
     ``columns`` is a dict of names and types (Arrow's names or a ``pyarrow.DataType``), a
-    ``pyarrow.Schema``, or a dataclass.  Raises ValueError, in words, for anything else.
+    ``pyarrow.Schema``, or a dataclass.  Raises ValueError for anything else.
     """
     if isinstance(columns, pa.Schema):
         return {field.name: field.type for field in columns}

@@ -34,7 +34,7 @@ class ChangePack(RowPack):
         return ChangePack, (self._columns, self._key)
 
     def __call__(self, output: Any) -> bytes:
-        """Pack a row or a `Delete`; raise ValueError, in words, if it does not fit."""
+        """Pack a row or a `Delete`; raise ValueError if it does not fit."""
         if not isinstance(output, Delete):
             row = self._values(output)
             self.check(row)
@@ -46,7 +46,7 @@ class ChangePack(RowPack):
         return pickle.dumps(list(row), pickle.HIGHEST_PROTOCOL)  # a list: no row
 
     def check(self, values: Values) -> None:
-        """Raise ValueError, in words, if values do not fit, or one of the key is None."""
+        """Raise ValueError if values do not fit, or one of the key is None."""
         super().check(values)
         if self._key:
             require_key(self._key, tuple([values[place] for place in self._key_places]))

@@ -11,7 +11,7 @@ answer to its transaction was lost, or another driver wrote it meanwhile.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -71,10 +71,17 @@ class TableSession(Session):
         return [batch.batch > recorded for batch, _ in batches]
 
 
-def check_columns(config: LakeSinkConfig, sink: str, place: str, table: pa.Schema) -> None:
+def check_columns(
+    config: LakeSinkConfig,
+    sink: str,
+    place: str,
+    table: pa.Schema,
+    computed: Collection[str] = (),
+) -> None:
     """Raise PeerError if a table cannot take the sink's columns.
 
-    A column that the table lacks is added if the sink may (``evolve``).
+    A column that the table lacks is added if the sink may (``evolve``).  ``computed`` are columns
+    of the table that have values even if no writer provides them.
     """
     lacking = [name for name in config.columns if name not in table.names]
     if lacking and not config.evolve:
@@ -83,6 +90,12 @@ def check_columns(config: LakeSinkConfig, sink: str, place: str, table: pa.Schem
             f"{', '.join(table.names)}. Add it there, correct columns=, or let the sink add "
             f"columns with evolve=True."
         )
+    for field in table:
+        if not (field.nullable or field.name in config.columns or field.name in computed):
+            raise PeerError(
+                f"Sink '{sink}': column '{field.name}' of {place} must not be null, and the sink "
+                f"does not write it. Add it to columns=, or let it be null there."
+            )
     for name, kind in config.columns.items():
         if name in lacking or _is_same(kind, table.field(name).type):
             continue
@@ -93,7 +106,7 @@ def check_columns(config: LakeSinkConfig, sink: str, place: str, table: pa.Schem
 
 
 def _is_same(ours: pa.DataType, theirs: pa.DataType) -> bool:
-    """Return whether a table stores a type as it is; sizes of offsets are no difference."""
+    """Return whether a table stores a type as it is; sizes of offsets do not count."""
     return ours == theirs or _plain(ours) == _plain(theirs)
 
 

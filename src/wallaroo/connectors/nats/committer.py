@@ -86,7 +86,7 @@ class StreamPublisher:
             self._changed.set()
 
     async def _refusal(self, message: Any) -> DeliveryError | None:
-        """Return why an answer is no confirmation; None if it is one."""
+        """Return why an answer is not a confirmation; None if it is one."""
         if not message.data:  # no responders
             return await self._unanswered(self._subjects.get(message.subject, ""))
         error = json.loads(message.data).get("error")

@@ -43,7 +43,7 @@ FULL_S = 0.02  # between two checks whether the inbox has room
 PULL_MESSAGES = 1000
 PULL_BYTES = 8 << 20
 PULL_S = 5.0  # until a request without messages is answered
-ANSWER_S_MAX = 15.0  # beyond that: the server, or the consumer, is gone
+ANSWER_S_MAX = 15.0  # beyond that: the server, or the consumer, is lost
 KEPT_S = 24 * 3600.0  # a message waits for its acknowledgement
 ALONE_S_MAX = 300.0  # how long an ephemeral consumer outlives its connection
 TOKEN_BYTES = 6
@@ -60,7 +60,7 @@ class StreamPosition(NamedTuple):
 
 
 class LostError(ConnectionError):
-    """The connection or the consumer cannot be used any more."""
+    """The connection or the consumer can no longer be used."""
 
 
 class Acknowledgements:

@@ -46,7 +46,7 @@ class KeyPack:
         object.__setattr__(self, "names", _fields_in(self.template))
 
     def __call__(self, output: Any) -> bytes:
-        """Pack a row or a `Delete`; raise TypeError or ValueError, in words, if it does not fit."""
+        """Pack a row or a `Delete`; raise TypeError or ValueError if it does not fit."""
         names = self.names
         if isinstance(output, Delete):
             values = output.values(names)
@@ -67,7 +67,7 @@ class KeyPack:
 
 
 def _fields_in(template: str) -> tuple[str, ...]:
-    """Return the fields that a key's text names; raise ValueError, in words, if there are none."""
+    """Return the fields that a key's text names; raise ValueError if there are none."""
     names = []
     for _, name, form, conversion in Formatter().parse(template):
         if name is not None and (form or conversion or not name.isidentifier()):

@@ -28,7 +28,7 @@ class PackedRowDecoder(WrappedStep, Decoder[Any]):
 def row_decoder_of(decoder: Any) -> Any:
     """Return a decoder of packed rows.
 
-    Anything that is no decoder is returned as it is: the build reports it.
+    Anything that is not a decoder is returned as it is: the build reports it.
     """
     is_other = not isinstance(decoder, Decoder) or isinstance(decoder, PackedRowDecoder)
     return decoder if is_other else PackedRowDecoder(decoder)

@@ -34,7 +34,7 @@ class ChangePack:
         object.__setattr__(self, "_places", places)
 
     def __call__(self, output: Any) -> bytes:
-        """Pack a row or a `Delete`; raise TypeError or ValueError, in words, if it does not fit."""
+        """Pack a row or a `Delete`; raise TypeError or ValueError if it does not fit."""
         if isinstance(output, Delete):
             values = output.values(self.key)
             require_key(self.key, values)

@@ -229,7 +229,7 @@ class Table(Session):
         return self._connection.execute(query.format(*marks, ledger=self._ledger), values)
 
     def _check_ledger(self, columns: Collection[str]) -> None:
-        """Raise PeerError if an existing table with these columns is no ledger."""
+        """Raise PeerError if an existing table with these columns is not a ledger."""
         missing = [name for name in LEDGER if name not in columns]
         if missing:
             raise PeerError(

@@ -34,7 +34,7 @@ class Outbox:
 
     progress: OutputProgress
     is_new: bool  # the record has to be created, or replaced
-    released: tuple[PendingBatch, ...]  # pending files that are not needed any more
+    released: tuple[PendingBatch, ...]  # pending files that are no longer needed
     pending: tuple[PendingBatch, ...]
     unlisted: tuple[PendingBatch, ...]  # output of the newest commits, without pending files
 

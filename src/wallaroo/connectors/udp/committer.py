@@ -34,7 +34,7 @@ class UDPSession(SlicedSession):
         except OSError:
             progress.failures += 1
             raise
-        # not connected, so that a receiver that does not listen yet is no error
+        # not connected, so that a receiver that does not listen yet is not an error
         self._socket = socket.socket(place[0], socket.SOCK_DGRAM)
         self._address: Any = place[-1]
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)

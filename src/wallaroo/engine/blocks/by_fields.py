@@ -181,7 +181,7 @@ def _conditions(cls: type[Any], names: Sequence[str]) -> Callable[[Any], bool]:
         own = inspect.getattr_static(cls, name, None)
         is_computed = hasattr(own, "__set__") and type(own) not in _STORED
         if is_computed or name.startswith("_"):  # msgspec passes over private fields
-            raise TypeError(f"{name} is no plain field")
+            raise TypeError(f"{name} is not a plain field")
         is_optional = get_origin(hints[name]) in (Union, UnionType)
         kinds = set(get_args(hints[name])) if is_optional else {hints[name]}
         (plain,) = kinds - {NoneType} if is_optional else kinds

@@ -156,7 +156,7 @@ def pack_keys(pieces: list[Keys]) -> Any:
 
 
 def _coded(pieces: list[Keys]) -> CodedKeys:
-    """Return all pieces as one, without the values that no row has any more."""
+    """Return all pieces as one, without the values that no row has now."""
     numbers: dict[Any, int] = {}
     parts = []
     for piece in pieces:

@@ -167,7 +167,8 @@ class Exchange:
 
     def finish(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for each bucket that is not empty."""
-        return self.drain(receipt_ms, 1)
+        yield from self.drain(receipt_ms, 1)
+        self.routes.clear()  # no events follow; operators refer to it in cycles
 
 
 def _drop_replaced(keys: list[Any], column: Column) -> int:

@@ -180,6 +180,7 @@ class PartialAggregation:
                         self._pack(put, key, accumulator)
                     keys.append(key if normal_key is None else normal_key)
         self.count = 0
+        self.by_key = None
         self.upper = self.lower - 1
 
     @property

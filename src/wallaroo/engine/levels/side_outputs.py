@@ -99,6 +99,17 @@ class SideOutputs:
             if step.keeps_entries:
                 self.stores[name] = _open_store(step, committed.open_entries, groups, packing)
 
+    def release(self) -> None:
+        """Let go of what the steps touched, which nothing needs once it is written.
+
+        Operators refer to one another in cycles: without this, a collection of garbage would have
+        to visit every object of the batch.
+        """
+        for state in self.states.values():
+            state.release()
+        for store in self.stores.values():
+            store.release()
+
     def due_ns(self) -> tuple[int, int]:
         """Return when the first remaining thing is due, in event and in processing time."""
         times: list[int] = []

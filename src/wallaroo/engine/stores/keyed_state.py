@@ -83,6 +83,11 @@ class KeyedState:
                 yield key, raw
         yield from self.removed()
 
+    def release(self) -> None:
+        """Let go of all states: the batch is over."""
+        self.live.clear()
+        self._stored.clear()
+
     def packed(self, key: Key, state: Any) -> bytes:
         """Return the bytes of a state.  Raises UserCodeError if it cannot be packed."""
         try:

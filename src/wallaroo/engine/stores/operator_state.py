@@ -52,3 +52,9 @@ class OperatorState:
         yield DUE, self.due.changes()
         yield DUE_PROCESSING, self.due_processing.changes()
         yield EXPIRY, self.expiry.changes()
+
+    def release(self) -> None:
+        """Let go of all entries: the batch is over."""
+        self.entries.release()
+        self.due.release()
+        self.due_processing.release()

@@ -229,6 +229,11 @@ class SortedState:
             elif raw is not None:
                 yield group, stored, None
 
+    def release(self) -> None:
+        """Let go of all entries: the batch is over."""
+        for touched in (self.live, self._stored, self._packed, self._touched):
+            touched.clear()
+
 
 class Due(NamedTuple):
     """An entry that is due at a time."""
@@ -324,6 +329,11 @@ class DueIndex:
                 yield self._group_of[stored], stored, value
             elif self._was_stored(stored):
                 yield self._group_of[stored], stored, None
+
+    def release(self) -> None:
+        """Let go of all rows: the batch is over."""
+        for touched in (self._rows, self._is_stored, self._group_of, self._added):
+            touched.clear()
 
     def _was_stored(self, stored: bytes) -> bool:
         """Return whether a commit has a row; look it up only if it is gone now."""

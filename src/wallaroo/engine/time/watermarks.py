@@ -58,7 +58,7 @@ class SourceMark:
     seen_ns: int = 0  # start of its silence
     # those that may still have events
     partitions: Mapping[str, PartitionMark] = field(default_factory=dict)
-    has_ended: bool = False  # it has no events any more: it holds nothing back
+    has_ended: bool = False  # it has no further events: it holds nothing back
 
     def to_json(self) -> list[Any]:
         """Return it as a commit stores it."""
@@ -88,7 +88,7 @@ class SourceMark:
         return replace(self, seen_ns=clock_ns - silence_ns(None), partitions=partitions)
 
     def without(self, ended: Collection[str], hold_ns: int = TIME_MAX) -> SourceMark:
-        """Return it without partitions that have ended: they hold nothing back any more.
+        """Return it without partitions that have ended: they no longer hold time back.
 
         ``hold_ns``: the watermark that it does not pass.
         """

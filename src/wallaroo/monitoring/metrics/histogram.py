@@ -80,7 +80,7 @@ class LatencyHistogram:
         >>> latencies.quantiles(1000)
         (500.0,)
         """
-        # rounded first: 999.9 is no binary fraction, and rounding up could reach the next value
+        # rounded first: 999.9 is not a binary fraction, and rounding up could reach the next value
         ranks = [max(1, ceil(round(q * self.count / 1000, 6))) for q in per_mille]
         values = dict.fromkeys(ranks, 0.0)
         pending = sorted(values, reverse=True)

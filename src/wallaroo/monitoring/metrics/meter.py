@@ -215,7 +215,7 @@ class RunMeter:
     ) -> None:
         """Note the reports of sources and sinks.
 
-        ``waiting_for`` is the cause of a wait of the whole run, in words.  Called many times a
+        ``waiting_for`` is the cause of a wait of the whole run.  Called many times a
         second, this also drives the history.
         """
         with self._lock:

@@ -65,7 +65,7 @@ class SourceStatus:
     # has none, or does not know
     lags: Mapping[str, int] = field(default_factory=dict)
     group: str = ""  # the consumer group under which the other system shows this reader
-    backfill: BackfillStatus | None = None  # None: it is no chain, or its first part is read
+    backfill: BackfillStatus | None = None  # None: not a chain, or its first part is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class WorkerStatus:
 class StandbyStatus:
     """A standby: the run that leads, and what it has of that run's commits."""
 
-    leader: str  # in words; empty: none is known
+    leader: str  # empty: none is known
     epoch: int  # the newest claim's; 0: nothing was begun yet
     lease_s: float  # since the leader's lease was seen to move, by this machine's clock
     after_s: float  # a lease that has not moved for so long is taken over
@@ -233,7 +233,7 @@ class RunStatus:
     sources: tuple[SourceStatus, ...]
     sinks: tuple[SinkLine, ...]
     latency: tuple[PipelineLatency, ...]
-    waiting_for: str  # the cause of a wait, in words; empty if there is none
+    waiting_for: str  # the cause of a wait; empty if there is none
     checkpoint: str
     is_durable: bool
     durability: str = ""  # what a commit waits for: memory, disk, store; empty: nothing is kept

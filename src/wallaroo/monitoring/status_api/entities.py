@@ -96,7 +96,7 @@ class EntityReader:
         if self._is_closed:  # close() may have read ``_child`` a moment too early
             child.process.kill()
         try:
-            child.give(wanted)  # a key is no argument: every user of the machine reads those
+            child.give(wanted)  # not an argument, which every user of the machine can read
             return self._understood(child, complaints)
         finally:
             self._child = None

@@ -96,7 +96,7 @@ class Figure:
 
 
 def notes(status: RunStatus) -> list[str]:
-    """Return, in words, a missed target, the counters for people, except those at 0, and warnings.
+    """Describe a missed target, the counters for people, except those at 0, and warnings.
 
     An example is ``Orders: 12 records were skipped because their place was lost``.
     """

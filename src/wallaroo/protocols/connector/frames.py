@@ -32,7 +32,7 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 
 class MalformedFrameError(ValueError):
-    """Bytes that are no frame of this protocol; the text is for the other side."""
+    """Bytes that are not a frame of this protocol; the text is for the other side."""
 
 
 class Reader:

@@ -73,7 +73,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A new message, for the host to store; an empty payload is no event, but its id counts."""
+    """A new message, for the host to store; an empty payload is not an event, but its id counts."""
 
     stream: int
     id: int

@@ -43,7 +43,7 @@ class BatchLoop:
         self._thread: threading.Thread | None = None
 
     def step(self) -> bool:
-        """Wait for the next batch and run it; return False if there is none any more.
+        """Wait for the next batch and run it; return False if there is no next one.
 
         The last commit counts then.  An error is kept for `poll`, and raised.
         """

@@ -203,7 +203,7 @@ class BatchProtocol:
         return True
 
     def close(self, seconds: float) -> None:
-        """Call no sink any more; a commit under way gets ``seconds`` to count."""
+        """Stop calling sinks; a commit under way gets ``seconds`` to count."""
         if self._under_way is not None:
             concurrent.futures.wait([self._under_way[1]], seconds)
         has_lock = self._releasing.acquire(timeout=seconds)
@@ -241,7 +241,7 @@ class BatchProtocol:
             committer.retain_from(self._housekeeping.oldest_after(commit))
 
     def _retain(self, commit: Commit) -> None:
-        """Note a commit that counts; drop what is not needed any more."""
+        """Note a commit that counts; drop what is no longer needed."""
         self._housekeeping.committed(commit)
         self._checkpoint.owner.require()
         # a retained commit keeps the input after it
@@ -267,7 +267,7 @@ class BatchProtocol:
     ) -> Commit:
         sinks = enumerate(self._plan.sinks)
         written = [snapshot for report in reports for snapshot in report.snapshots]
-        # a source that is not in the plan any more may return: it continues from its position
+        # a source that is no longer in the plan may return: it continues from its position
         known = self.last.offsets if self.last else {}
         return Commit(
             batch=batch,

@@ -118,7 +118,7 @@ class Housekeeping:
         return commit.batch % self._tuning.sweep_every == 0
 
     def committed(self, commit: Commit) -> None:
-        """Note a commit; sweep and scrub now and then."""
+        """Note a commit; sweep and scrub at intervals."""
         self._retained.append(commit)
         for _ in range(self._surplus(0)):
             self._retained.popleft()

@@ -11,7 +11,7 @@ from wallaroo.monitoring.metrics.status import StepLosses
 from wallaroo.steps.losses import DROPPED, Loss, Losses, add_losses
 
 LATE_SHARE = 0.1  # a larger share of a step's events is a mistake, not stragglers
-LATE_MIN = 10  # fewer are no pattern
+LATE_MIN = 10  # fewer show no pattern
 _YEAR_NS = 365 * 86_400 * 10**9
 _UNITS = ((86_400 * 10**9, "days"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"),
           (10**6, "ms"))  # fmt: skip

@@ -100,7 +100,7 @@ class WakeSocket:
             own.sendto(b"\0", self._address)
 
     def close(self) -> None:
-        """Close the socket; ``wait`` is not called any more."""
+        """Close the socket; ``wait`` is no longer called."""
         self._socket.close()
 
 
@@ -214,7 +214,7 @@ class Trigger:
 
     @property
     def waiting_for(self) -> str:
-        """Return, in words, the source that has not reported its end for long; empty if none."""
+        """Describe the source that has not reported its end for long; empty if none."""
         asked = self._asked
         if asked is None:
             return ""
@@ -230,7 +230,7 @@ class Trigger:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no batch is to begin any more."""
+        """Return whether no further batch is to begin."""
         return self._is_over.is_set()
 
     def end(self) -> None:

@@ -62,7 +62,7 @@ class Observer:
     def look(self, waiting_for: str = "") -> Observation:
         """Return the present status of sources and sinks, and pass it to the meter.
 
-        ``waiting_for``: what holds the whole run up, in words; empty if nothing.
+        ``waiting_for``: what holds the whole run up; empty if nothing.
         """
         ends = self._batches.ends
         heads = [log.head() for log in self._logs]

@@ -105,7 +105,7 @@ class RunSources:
                 Problem(
                     "--durability",
                     "",
-                    f"'{unknown[0]}' is no source whose input is stored here.",
+                    f"'{unknown[0]}' is not a source whose input is stored here.",
                     f"Sources that are: {listed}. Kafka, files and other logs keep their own.",
                 )
             )
@@ -129,7 +129,7 @@ class RunSources:
 
     @property
     def waiting_for(self) -> str:
-        """Return in words the source processes that show no sign of life; empty if none."""
+        """Describe the source processes that show no sign of life; empty if none."""
         return self._feeders.silent
 
     def poll(self) -> None:

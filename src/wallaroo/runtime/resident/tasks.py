@@ -113,7 +113,7 @@ class ResidentTasks:
     ) -> None:
         """Wait until all tasks have connected to the driver and to each other.
 
-        ``look`` raises if they cannot connect any more; ``replicas`` is the `Welcome`'s.
+        ``look`` raises if they can no longer connect; ``replicas`` is the `Welcome`'s.
         """
         addresses: dict[int, Address] = {}
         until = time.monotonic() + START_S
@@ -226,7 +226,7 @@ def _has_failed(reports: list[TaskReport]) -> bool:
 
 
 class Losses:
-    """The bound on lost tasks.  Repeated losses by one batch are no accident."""
+    """The bound on lost tasks.  A batch that loses tasks repeatedly is their cause."""
 
     def __init__(self, count_max: int, seconds: float):
         self._count_max = count_max

@@ -45,7 +45,7 @@ class RefreshedView:
 class Views:
     """The views of one task.
 
-    Now and then the first one is refreshed by a second, newer one.  ``make`` returns a state of the
+    At intervals the first one is refreshed by a second, newer one.  ``make`` returns a state of the
     task's key groups, ``read_log`` the history that brings it to a commit.  ``executor`` has one
     thread, which is reused: the start of a thread would hold up an epoch.
     """

@@ -340,7 +340,8 @@ class Task:
         return tuple(self._opened.snapshots())
 
     def close(self) -> None:
-        """Release the view."""
+        """Release the view, and what the level has touched."""
+        self._level.effects.release()
         if self._state is not None:
             self._state.close()
 

@@ -123,7 +123,7 @@ class SlicedSystem(ExternalSystem[Config]):
         return opened
 
     def retry_text(self, place: str, error: object, retries: int | None, pause_s: float) -> str:
-        """Return the failure and the next retry, in words; empty after the last of ``retries``."""
+        """Return the failure and the next retry; empty after the last of ``retries``."""
         failures = self._progress.failures
         if retries is not None and failures > retries:
             return ""

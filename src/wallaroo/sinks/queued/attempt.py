@@ -45,7 +45,7 @@ class Attempt:
         self._broken_off_at = None
 
     def end(self, session: Session | None = None) -> None:
-        """Note that nothing is called any more; ``session``, if any, stays open."""
+        """Note that nothing is called from now on; ``session``, if any, stays open."""
         self.session = session
         self._since = None
         self._broken_off_at = None

@@ -36,7 +36,7 @@ class GroupCommitter(QueuedCommitter):
         self._is_flushing = False
 
     def backlog(self) -> int:
-        """Return the bytes that are due; output that waits for more is no backlog."""
+        """Return the bytes that are due; output that waits for more is not a backlog."""
         pending = super().backlog()
         with self._state:
             return pending if self._is_due() else 0

@@ -72,7 +72,7 @@ class IteratorSource(SourceConfig[Event]):
 
     def _put(self, inbox: Inbox, events: Iterable[Any], number: int) -> None:
         frame = framer_of(self.decoder)
-        for number, event in enumerate(events, number + 1):  # noqa: B020  # it goes on counting
+        for number, event in enumerate(events, number + 1):  # noqa: B020  # it continues the count
             inbox.put(_pushed(frame, event, number))
 
     async def _put_async(self, inbox: Inbox, events: AsyncIterable[Any], number: int) -> None:

@@ -6,10 +6,10 @@ Where it runs: driver.  ``poll`` is called by the watch, many times a second; ba
 A host joins like this: Spark has an executor there; a task is sent to it (its Python starts,
 imports the application, sees the checkpoint); then its view is filled with the key groups it is
 going to own, while batches continue elsewhere; only then is it a member, and the next batch has a
-layout with it.  A host that is gone is no member from the next batch on.  With a local master there
-is nothing to place: ``layout`` is None.
+layout with it.  A host that has left is not a member from the next batch on.  With a local
+master there is nothing to place: ``layout`` is None.
 
-A host that cannot take part (no checkpoint, no library) is excluded, and probed again now and then.
+A host that cannot take part (no checkpoint, no library) is excluded, and probed again at intervals.
 Should Spark give it a task all the same, the batch is run again.
 """
 
@@ -261,7 +261,7 @@ class Cluster:
         return seen
 
     def failure_on_non_member(self, reports: Iterable[TaskReport]) -> str:
-        """Return the error of a task on a host that is no member, or ""."""
+        """Return the error of a task on a host that is not a member, or ""."""
         if self.is_local:
             return ""
         members = self._membership.workers
@@ -273,7 +273,7 @@ class Cluster:
         return next(failed, "")
 
     def ask_others(self) -> None:
-        """Let the hosts join that are no members yet, or exclude them.
+        """Let the hosts join that are not members yet, or exclude them.
 
         Spark gave one of them a task that failed there.  Anchors of tasks may have been put there
         too: layouts are replaced.
@@ -284,7 +284,7 @@ class Cluster:
             self._layouts.retire_all()
 
     def _others(self, seen: Mapping[str, ExecutorHost]) -> list[ExecutorHost]:
-        """Return the hosts that are no members and may be asked."""
+        """Return the hosts that are not members and may be asked."""
         return [
             host
             for name, host in seen.items()
@@ -307,7 +307,7 @@ class Cluster:
             try:
                 self._joined(seen, partial(self._prober.ask, seen))
             except Py4JError:
-                return  # the JVM has gone, which the run's own thread reports
+                return  # the JVM has ended, which the run's own thread reports
 
     def _joined(self, seen: ExecutorHost, answer: Callable[[], HostProbe]) -> WallarooError | None:
         """Let a host join; log and return why it cannot."""

@@ -78,7 +78,7 @@ ON_CLUSTERS = {
     # a task whose host is busy for a moment (a joining host's probe) waits rather than read its
     # state elsewhere
     "spark.locality.wait": "100ms",
-    # a host that is gone or silent: a batch hangs for seconds, not for minutes
+    # a host that is lost or silent: a batch hangs for seconds, not for minutes
     "spark.shuffle.io.retryWait": "1s",
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.connectionTimeout": "10s",

@@ -19,7 +19,7 @@ class ClusterWorker:
     cores: int
     memory: str
     pid: int
-    state: str  # "alive", "decommissioned", "unknown" (to the Master), "dead" (its process is gone)
+    state: str  # "alive", "decommissioned", "unknown" (to the Master), "dead" (no process)
     executors: tuple[Executor, ...]
 
 

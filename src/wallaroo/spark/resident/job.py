@@ -60,12 +60,12 @@ class ResidentJob:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no task is there any more."""
+        """Return whether all tasks have ended."""
         return not self._thread.is_alive()
 
     @property
     def error(self) -> BaseException | None:
-        """Return the error with which Spark ended the job, if it was no end of the tasks' own."""
+        """Return the error with which Spark ended the job; None if the tasks chose to end."""
         return self._error
 
     def cancel(self) -> None:

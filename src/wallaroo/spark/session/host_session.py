@@ -115,5 +115,5 @@ class HostSession:
 
 
 def _close(session: SparkSession) -> None:
-    with contextlib.suppress(*GONE):  # it has gone by itself
+    with contextlib.suppress(*GONE):  # it has ended already
         close_session(session)

@@ -113,7 +113,7 @@ class RangeServer:
         return host, listener.getsockname()[1]
 
     def run(self) -> None:
-        """Serve until the parent is gone or asks to stop."""
+        """Serve until the parent ends or asks to stop."""
         looked_at = time.monotonic()
         while not self._parent.is_stopping:
             self._parent.beat()

@@ -306,7 +306,7 @@ class CommitLog:
         self._storage.delete(self._line.name_of(batch))
 
     def uncounted(self, epoch: int) -> list[str]:
-        """Return the names of files that earlier epochs wrote and that are on no line any more."""
+        """Return the names of files that earlier epochs wrote and that are no longer on a line."""
         found = map(commit_file, self._storage.names(COMMITS))
         return [
             file.name

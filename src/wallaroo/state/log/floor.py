@@ -144,7 +144,7 @@ class FloorKeeper:
             self._state.notify_all()
 
     def close(self) -> None:
-        """End; then everything is on disk, and there is no note any more."""
+        """End; then everything is on disk, and the note is removed."""
         with self._state:
             self._is_over.set()
             self._state.notify_all()

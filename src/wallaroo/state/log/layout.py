@@ -21,7 +21,7 @@ SPOOL = "spool"
 OUTBOX = "outbox"
 VIEW = "view"
 PLAN = "plan.json"  # a file
-SAVEPOINT = "savepoint.json"  # the manifest of a savepoint, which is no checkpoint to run on
+SAVEPOINT = "savepoint.json"  # the manifest of a savepoint, which no run opens as its checkpoint
 ORIGIN = "origin.json"  # the savepoint that a checkpoint began from
 OWNERS = "owners"  # kept when a fresh start deletes everything else
 CRC = "crc32"  # the name, in such a file, of its own checksum; earlier versions wrote none
@@ -41,7 +41,8 @@ def read_identity(root: Path) -> str:
         identity = str(content["id"])
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(
-            f"{root} is no checkpoint. Give the folder that `wallaroo run --checkpoint` was given."
+            f"{root} is not a checkpoint. Give the folder that `wallaroo run --checkpoint` was "
+            f"given."
         ) from error
     except OSError as error:
         raise PeerError(

@@ -54,7 +54,7 @@ class Claim:
     def fence(self, line: Line) -> None:
         """Make ``line`` the one that counts, unless a newer claim has one; remove those before.
 
-        It has all that the runs before this one reported.  So they are not needed any more, also
+        It has all that the runs before this one reported.  So they are no longer needed, also
         if another run has claimed the checkpoint meanwhile.
         """
         fault_point("owner.line")

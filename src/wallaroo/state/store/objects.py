@@ -83,7 +83,7 @@ class CloudObjects:
         scheme, _, place = url.partition("://")
         if scheme not in SCHEMES or not place.strip("/"):
             raise PeerError(
-                f"checkpoint {url} is no place in an object store. Give s3://BUCKET/PATH, "
+                f"checkpoint {url} is not a place in an object store. Give s3://BUCKET/PATH, "
                 f"gs://BUCKET/PATH, az://CONTAINER/PATH, or a folder."
             )
         with optional_library(f"checkpoint {url}", "obstore"):

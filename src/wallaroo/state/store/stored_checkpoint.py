@@ -294,13 +294,13 @@ class StoredCheckpoint:
         self._images.appended(len(payload), self._apart)
 
     def housekeep(self, commits: Iterable[Commit]) -> None:
-        """Begin an image now and then; ``commits`` are those that the folder retains."""
+        """Begin an image if one is due; ``commits`` are those that the folder retains."""
         if self._images.is_due:
             retained = tuple(commits)
             self._images.begin(retained, self._apart)
 
     def require(self) -> None:
-        """Raise TakenOverError if another run owns the log; asked now and then."""
+        """Raise TakenOverError if another run owns the log; called at intervals."""
         if time.monotonic() - self._asked_s < self._owner_check_s:
             return
         self.ask()
@@ -336,7 +336,7 @@ def cached_url(root: Path) -> str:
 
 
 class _Images:
-    """The images of a run: begun now and then, stored by a thread, announced by the next commit."""
+    """The images of a run: begun at intervals, stored by a thread, announced by the next commit."""
 
     def __init__(self, log: StoreLog, root: Path, every: int):
         self._log = log

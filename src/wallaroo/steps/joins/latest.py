@@ -112,7 +112,7 @@ class LatestMachine(WaitingRows):
             self._stored.due.add(self._expires(newest), key, ROW)
 
     def _expires(self, newest: Row) -> int:
-        """Return the watermark at which no event can meet a row any more."""
+        """Return the watermark from which on no event can be joined with a row."""
         return AT_END if self._within is None else newest[0] + self._within + 1
 
 

@@ -99,7 +99,7 @@ class DedupeMachine:
         self._emit(key, event, time, self._now.watermark_ns)
 
     def advance(self, watermark: int) -> None:
-        """Forget values that no event can repeat any more."""
+        """Forget values that no event can repeat from now on."""
         self._live.load_due(OPEN, watermark)
         states = self._open
         kept_for = 2 * self._within

@@ -3,7 +3,7 @@
 Invariants:
 
 * An event's *place* is one nanosecond before its time, or the watermark of its partition before it
-  if that is later: then it is no older than that, or late.  So it does not depend on how input was
+  if that is later: then it is not older than that, or late.  So it does not depend on how input was
   cut.
 * Events are emitted in the order of their places; those of one place, in the order of key, time and
   content.  Each is emitted with its place as the watermark.  So for the steps after this one a

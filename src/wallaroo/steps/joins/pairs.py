@@ -299,7 +299,7 @@ class PairMachine:
     # -- the end of a batch
 
     def advance(self, watermark: int) -> None:
-        """Let go of events that none can meet any more, with the results that this decides."""
+        """Drop events that can have no further pairs, with the results that this decides."""
         self._passed = max(self._passed, watermark)
         gone: list[tuple[int, Any, int, Single]] = []
         for row in self._works.due.take(watermark):
@@ -331,7 +331,7 @@ class PairMachine:
             self._let_go(key, side, single)
 
     def _drop_run(self, key: Any, sub: bytes, end: int) -> None:
-        """Remove a stored run of which none can meet others any more."""
+        """Remove a stored run whose events can have no further pairs."""
         works = self._works
         if end >= self._passed:  # the span is longer than it was
             works.due.add(end + 1, key, sub)

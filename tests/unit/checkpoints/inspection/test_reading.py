@@ -180,7 +180,7 @@ def test_reading_takes_no_lock_and_writes_nothing(begin: Callable[..., Any]) -> 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (None, "is no checkpoint. Give the folder"),
+        (None, "is not a checkpoint. Give the folder"),
         ('{"version": 99, "id": "x"}', "has format version 99"),
         ("{", "is damaged. Restore it"),
         ("[]", "is damaged. Restore it"),

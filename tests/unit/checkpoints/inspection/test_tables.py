@@ -126,7 +126,7 @@ def test_what_cannot_be_answered_is_a_sentence(
 
 def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path, wallaroo: Command) -> None:
     code, _, err = wallaroo("sql", "select 1", "--checkpoint", tmp_path / "none")
-    assert (code, "is no checkpoint. Give the folder" in err) == (1, True)
+    assert (code, "is not a checkpoint. Give the folder" in err) == (1, True)
 
 
 def test_a_file_of_dead_letters_is_a_table(quotes: Any, rows: Callable[..., list[Any]]) -> None:

@@ -194,7 +194,7 @@ def test_a_checkpoint_that_is_not_in_use_says_so(book: Book, wallaroo: Command) 
 
 def test_a_folder_that_is_no_checkpoint_is_called_so(tmp_path: Path, wallaroo: Command) -> None:
     code, _, err = wallaroo("status", tmp_path)
-    assert (code, "is no checkpoint" in err) == (1, True)
+    assert (code, "is not a checkpoint" in err) == (1, True)
 
 
 def test_an_address_where_nothing_listens_is_reported(wallaroo: Command) -> None:

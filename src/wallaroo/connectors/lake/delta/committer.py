@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from wallaroo.connectors.lake.columns import schema_of
+from wallaroo.connectors.lake.delta.features import generated_columns, refusal_of
 from wallaroo.connectors.lake.delta.sink import DeltaSinkConfig
 from wallaroo.connectors.lake.rows import Changes
 from wallaroo.connectors.lake.table_session import WAYS_ON, TableSession, check_columns
@@ -35,6 +36,7 @@ DENIED = (
     "403 Forbidden",
     "401 Unauthorized",
 )
+NEVER = ("Unsupported table features", "Table features must be", "is append-only")
 PASSES_ON_DISK = ("No space left", "Disk quota", "Stale file handle")
 DELETED = "__wallaroo_deleted"
 
@@ -54,8 +56,12 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
         self.group_s = config.group_s
         try:
             table = DeltaTable(config.path, storage_options=dict(config.options))
-        except (DeltaError, OSError, ValueError):
-            return  # the session creates what is missing, and waits for what is unavailable
+        except TableNotFoundError:
+            return  # the session creates it
+        except self.errors as error:
+            if self.waiting_for(error):
+                return
+            raise self.permanent_error(error, None) from error
         _check(config, context, table)
 
     def connect(self, checkpoint: str) -> Session:
@@ -64,7 +70,7 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
     def waiting_for(self, error: Exception) -> str:
         words = _sentence(error)
         if isinstance(error, CommitFailedError):  # another writer was first: read, and try again
-            return f"{self.target} ({words})"
+            return "" if any(never in words for never in NEVER) else f"{self.target} ({words})"
         if not isinstance(error, OSError) and STORE not in words:
             return ""
         if "://" not in self.target:
@@ -152,8 +158,11 @@ class DeltaSession(TableSession):
 
 
 def _check(config: DeltaSinkConfig, context: CommitContext, table: DeltaTable) -> None:
+    place = f"the Delta table {config.target}"
+    if refusal := refusal_of(config, table):
+        raise PeerError(f"Sink '{context.sink}': {place} {refusal}")
     schema = pa.schema(table.schema().to_arrow())
-    check_columns(config, context.sink, f"the Delta table {config.target}", schema)
+    check_columns(config, context.sink, place, schema, generated_columns(table))
 
 
 def _halves(commit: str) -> tuple[int, int]:
@@ -174,6 +183,6 @@ def _quoted(name: str) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the words of a client's error without its drawing of causes."""
+    """Return the words of a client's error without its drawings of causes and of tables."""
     lines = (line.strip().strip("↳│ ").rstrip(",") for line in str(error).splitlines())
-    return " ".join(line for line in lines if line)[:400]
+    return " ".join(line for line in lines if line and not line.startswith("+-"))[:400]

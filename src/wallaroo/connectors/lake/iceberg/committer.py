@@ -16,15 +16,22 @@ import warnings
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from pyiceberg import __version__
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
     CommitFailedException,
+    CommitStateUnknownException,
     NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
     NoSuchTableError,
     ServerError,
+    ServiceUnavailableError,
     TableAlreadyExistsError,
+    TooManyRequestsError,
 )
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, Or, Reference
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.update import AssertCurrentSchemaId
 from pyiceberg.transforms import IdentityTransform, parse_transform
@@ -39,6 +46,10 @@ from wallaroo.sinks.queued.group_committer import GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
 
+FORMAT_VERSION_MAX = 2
+FILE_FORMAT = TableProperties.WRITE_FILE_FORMAT
+PARQUET = "parquet"
+LIBRARY = f"pyiceberg {__version__}"
 # a key that is new has no row to replace
 warnings.filterwarnings("ignore", message="Delete operation did not match any records")
 PASSES = (  # in lower case; clients of catalogs and stores have no class of their own for it
@@ -49,6 +60,14 @@ PASSES = (  # in lower case; clients of catalogs and stores have no class of the
     "the database system is",  # PostgreSQL: starting up, shutting down, in recovery mode
     "timed out",
     "timeout",
+)
+PASSING = (  # the next session reads what the table records, with a new token
+    AuthorizationExpiredError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
 )
 DENIED = ("authentication failed", "permission denied", "does not exist", "access denied")
 
@@ -69,8 +88,12 @@ class IcebergSystem(GroupSystem[IcebergSinkConfig]):
         self.group_s = config.group_s
         try:
             table = load_catalog(config.catalog, **config.options).load_table(config.table)
-        except Exception:  # noqa: BLE001  # the session creates what is missing, and names what fails
-            return
+        except (NoSuchNamespaceError, NoSuchTableError):
+            return  # the session creates it
+        except Exception as error:  # a catalog's client raises what it likes
+            if self.waiting_for(error):
+                return
+            raise self.permanent_error(error, None) from error
         _check(config, context, table)
 
     def connect(self, checkpoint: str) -> Session:
@@ -78,7 +101,7 @@ class IcebergSystem(GroupSystem[IcebergSinkConfig]):
 
     def waiting_for(self, error: Exception) -> str:
         text = str(error).lower()
-        passes = isinstance(error, CommitFailedException | ServerError) or (
+        passes = isinstance(error, PASSING) or (
             any(words in text for words in PASSES) and not any(words in text for words in DENIED)
         )
         return f"{self.target} ({_sentence(error)})" if passes else ""
@@ -127,21 +150,48 @@ class IcebergSession(TableSession):
         # or values of a column that was removed meanwhile would be lost
         known = {"current-schema-id": table.metadata.current_schema_id}
         transaction._apply((), (AssertCurrentSchemaId.model_validate(known),))
-        if self._config.evolve and set(self._config.columns) - set(table.schema().column_names):
+        present = set(table.schema().column_names)
+        lacking = {n: kind for n, kind in self._config.columns.items() if n not in present}
+        if self._config.evolve and lacking:
             with transaction.update_schema() as update:
-                update.union_by_name(schema_of(self._config.columns))
+                update.union_by_name(schema_of(lacking))  # all would take others' "required"
         summary = {"wallaroo.sink": self._context.sink, "wallaroo.commit": last.commit.id}
         if self._config.key:
             _remove(transaction, changes, tuple(self._config.key), summary)
         if len(changes.rows):
-            transaction.append(changes.rows, snapshot_properties=summary)
+            rows = _required(changes.rows, transaction.table_metadata.schema())
+            transaction.append(rows, snapshot_properties=summary)
         transaction.set_properties({self._property: json.dumps(last.commit.to_json())})
         self._table = transaction.commit_transaction()
 
 
 def _check(config: IcebergSinkConfig, context: CommitContext, table: Table) -> None:
     place = f"the Iceberg table {config.target}"
+    if table.format_version > FORMAT_VERSION_MAX:
+        raise PeerError(
+            f"Sink '{context.sink}': {place} is of version {table.format_version} of the format, "
+            f"which {LIBRARY} does not write. Let the sink create a table of its own, from which "
+            f"Spark copies the rows."
+        )
+    form = table.properties.get(FILE_FORMAT, PARQUET).lower()
+    if form != PARQUET:
+        raise PeerError(
+            f"Sink '{context.sink}': {place} wants new files in {form} ({FILE_FORMAT}), which "
+            f"{LIBRARY} does not write. Set that property of the table to {PARQUET}; its other "
+            f"files may stay."
+        )
     check_columns(config, context.sink, place, table.schema().as_arrow())
+
+
+def _required(rows: pa.Table, schema: Schema) -> pa.Table:
+    """Return rows whose schema states which columns the table wants without nulls.
+
+    Raises ValueError if there is a null in one of them.
+    """
+    fields = [
+        field.with_nullable(not schema.find_field(field.name).required) for field in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
 
 
 def _opened(catalog: Catalog, config: IcebergSinkConfig) -> Table:

@@ -203,7 +203,7 @@ class PostgresChanges(ReplayableSource[Any]):
         fault_point("postgres_changes.moved")
 
     def problem(self, place: int) -> str:
-        """Return, in words, why changes after a place cannot be read; empty if they can."""
+        """Describe why changes after a place cannot be read; empty if they can."""
         slot = self.slot
         if not self._facts or not place:
             return ""  # the server was not seen yet, or nothing was read
@@ -219,7 +219,7 @@ class PostgresChanges(ReplayableSource[Any]):
         return ""
 
     def warning(self) -> str:
-        """Return, in words, what will end badly if nothing is done; empty if all is well."""
+        """Describe what will end badly if nothing is done; empty if all is well."""
         slot = self.slot
         if slot is None or slot.status != "unreserved":
             return ""

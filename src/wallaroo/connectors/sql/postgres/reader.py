@@ -87,7 +87,7 @@ class PostgresTableSource(TableSource):
         return self._candidate is not None or super()._is_due(now)
 
     def warning(self) -> str:
-        """Return, in words, the transactions that have held up rows for long; empty if none has."""
+        """Describe the transactions that have held up rows for long; empty if none has."""
         candidate = self._candidate
         if candidate is None or time.monotonic() - candidate.since < self._held_up_s:
             return ""

@@ -24,7 +24,7 @@ INT_MAX = 2**63 - 1
 def packed(row: Any, columns: tuple[str, ...]) -> bytes:
     """Return the staged form of a row.
 
-    Raises TypeError or ValueError, in words, for anything but a row of these columns.
+    Raises TypeError or ValueError for anything but a row of these columns.
 
     >>> unpacked(memoryview(packed(("tea", True, [1]), ("item", "is_new", "sizes"))))
     ('tea', 1, '[1]')

@@ -64,7 +64,7 @@ def await_orphan(config: EgressConfig, local_port: int, pipe: Pipe) -> bool:
 
 
 def _wait(pipe: Pipe) -> bool:
-    """Wait a moment and answer pings; return False if the committer closed or is gone."""
+    """Wait a moment and answer pings; return False if the committer closed or ended."""
     select.select([0], [], [], LOCK_POLL_S)
     messages = pipe.receive()
     if any("ping" in message for message in messages):

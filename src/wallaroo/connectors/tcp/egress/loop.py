@@ -72,7 +72,7 @@ class Egress:
             self._take_over()
 
     def run(self) -> None:
-        """Work until the committer has closed or is gone, and the connection has ended."""
+        """Work until the committer has closed or ended, and the connection has ended."""
         self._settle()
         while self.machine.state is not State.DONE:
             for descriptor, events in self._poll():

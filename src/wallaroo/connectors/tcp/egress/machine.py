@@ -127,7 +127,7 @@ class EgressMachine:
         return []
 
     def close(self) -> None:
-        """Note that the committer asked for the end, or is gone."""
+        """Note that the committer asked for the end, or has ended."""
         self.committer = step(COMMITTER, self.committer, Event.CLOSE)
 
     def _accept(self, batch: PendingBatch, end: int) -> list[Action]:
@@ -215,7 +215,7 @@ class EgressMachine:
             return [Close(), *self._leave("ended")]
         if not is_draining and (is_resuming or acked is None):
             return self.lose("connection closed by the receiver", acked, now)
-        # Ending one side only is legal, and `nc` does it; if the receiver is gone, a send fails.
+        # Ending one side only is legal, and `nc` does it; if the receiver has ended, a send fails.
         self.receiver = ReceiverState.ENDED
         return []
 

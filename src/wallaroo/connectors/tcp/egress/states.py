@@ -32,7 +32,7 @@ class ReceiverState(Enum):
     """The states of the receiver's side; every connection starts with the first."""
 
     WRITING = auto()  # it may write
-    ENDED = auto()  # it will not write any more; it may still read
+    ENDED = auto()  # it will write no more; it may still read
 
 
 class Committer(Enum):
@@ -40,7 +40,7 @@ class Committer(Enum):
 
     LISTING = auto()  # it hands over what an earlier run left
     SUPPLYING = auto()  # all of that is handed over; new batches follow
-    CLOSED = auto()  # it asked for the end, or is gone
+    CLOSED = auto()  # it asked for the end, or has ended
 
 
 class Event(Enum):
@@ -57,7 +57,7 @@ class Event(Enum):
     END = auto()  # this side ends
     LEAVE = auto()  # the connection is closed, or broken
     START = auto()  # the committer has handed over what an earlier run left
-    CLOSE = auto()  # the committer asks for the end, or is gone
+    CLOSE = auto()  # the committer asks for the end, or has ended
     EXIT = auto()  # closed, and without a connection
 
 

@@ -20,7 +20,7 @@ export class Rates {
       at, started: status.started_at, batches: status.batches, steps, edges, workers, sinks,
       stages: details.stage_events, groups: details.group_events,
     });
-    // the window is at least two batches long, so that a long batch is no silence
+    // the window is at least two batches long, so that a long batch is not silence
     while (this.kept.length > 2 && at - this.kept[1].at > WINDOW_S
       && status.batches - this.kept[1].batches >= 2) this.kept.shift();
     if (this.kept.length > 600) this.kept.shift();

@@ -47,7 +47,7 @@ class Flip:
     damaged: bytes  # the byte after the flip, and those around it
 
     def undo(self) -> None:
-        """Flip the bit back, unless the file is gone or what is around the bit was rewritten."""
+        """Flip the bit back, unless the file was removed or rewritten around the bit."""
         try:
             with self.file.open("r+b") as file:
                 if _around(file.fileno(), self.byte, len(self.damaged)) == self.damaged:

@@ -129,7 +129,7 @@ class Result:
         return ", ".join([*named, *([f"other {others}"] if others else [])])
 
     def _places_lines(self) -> list[str]:
-        """Return a line per fault that is no signal, with the places it struck."""
+        """Return a line per fault that is not a signal, with the places it struck."""
         lines = []
         for fault in dict.fromkeys(fault for fault, _ in self.places):
             places = ", ".join(
