@@ -76,7 +76,11 @@ def _line_of(text: str) -> int:
             "extract",
             "TypeError: a key must be str, bytes, int, or a tuple of these, not float",
         ),
-        (b"list key", "extract", "TypeError: unhashable type: 'list'"),
+        (
+            b"list key",
+            "extract",
+            "TypeError: a key must be str, bytes, int, or a tuple of these, not list",
+        ),
         (
             b"number instead of bytes",
             "encode",

@@ -168,6 +168,36 @@ BEFORE_SPARK = (
         ("variable 'lock' is a _thread.lock", "put both it and the function, as a def, at the top"),
     ),
     Mistake(
+        "16",
+        "the class of a serde in place of its decoder",
+        framed("").replace('"in.txt"', '"in.txt", wallaroo.serdes.Json'),
+        ("source 'in' (APP:", "the class Json. Write Json(...).decoder."),
+    ),
+    Mistake(
+        "17",
+        "a defaultdict of a lambda in the state",
+        with_state(
+            "Total",
+            "state.counts[line] += 1",
+            "import collections\nclass Total:\n    def __init__(self):\n"
+            "        self.counts = collections.defaultdict(lambda: 0)",
+        ),
+        ("the default factory of attribute 'counts' is the function Total.__init__.<locals>",),
+    ),
+    Mistake(
+        "18",
+        "an aggregation that combines in place and returns nothing of it",
+        framed(
+            ".key_by(key).to(wallaroo.range_windows(wallaroo.seconds(5)).over(Lists))",
+            KEY + "class Lists(wallaroo.Aggregation):\n"
+            "    def initial_accumulator(self):\n        return []\n"
+            "    def update(self, event, accumulator):\n        accumulator.append(event)\n"
+            "    def combine(self, left, right):\n        return left.extend(right)\n"
+            "    def output(self, key, accumulator):\n        return accumulator\n",
+        ),
+        ("step 'Lists' (APP:", "combine() returned None for two empty accumulators", "Return the"),
+    ),
+    Mistake(
         "13",
         "windows whose slide is longer than they are",
         framed(

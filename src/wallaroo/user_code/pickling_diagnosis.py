@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,6 +73,8 @@ def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
         for value in thing.__defaults__ or ():
             yield "a default argument", value
     elif isinstance(thing, dict):
+        if isinstance(thing, defaultdict):
+            yield "the default factory", thing.default_factory
         for key, value in thing.items():
             yield f"entry {key!r}", value
     elif isinstance(thing, list | tuple | set | frozenset):

@@ -137,8 +137,9 @@ def _fix(thing: Any, wanted: str) -> str:
         return f"Give it a function: key_by(lambda event: event[{thing!r}])."
     if hasattr(thing, "over"):
         return "End the windows with over(YourAggregation)."
-    if isinstance(getattr(thing, wanted, None), Step):  # a serde
-        return f"Write {type(thing).__name__}(...).{wanted}."
+    of_serde = getattr(thing, wanted, None)
+    if isinstance(of_serde, Step) or (inspect.isclass(thing) and of_serde is not None):
+        return f"Write {kind.__name__}(...).{wanted}."
     article = "an" if wanted == "encoder" else "a"
     if callable(thing) and not inspect.isclass(thing):
         return _decorated(thing, wanted)

@@ -125,11 +125,23 @@ def _accumulator(
     for method, why, fix in RETURNED:
         if returns_nothing(getattr(aggregation, method)):
             yield used.problem(f"{name}.{method} never returns a value: {why}.", fix)
+            return
+    if _combines_to_none(aggregation):
+        what = f"{name}.combine() returned None for two empty accumulators."
+        yield used.problem(what, "Return the combined accumulator, left for example.")
     try:
         (serialize or pickle.dumps)(accumulator)
     except Exception as error:
         what = f"Its accumulator, a {type(accumulator).__name__}, cannot be stored: {error}."
         yield used.problem(what, "Keep only picklable values in it.")
+
+
+def _combines_to_none(aggregation: Any) -> bool:
+    try:
+        left = aggregation.initial_accumulator()
+        return aggregation.combine(left, aggregation.initial_accumulator()) is None
+    except Exception:  # it may need accumulators with events
+        return False
 
 
 def _is_inherited(aggregation: Any, method: str) -> bool:
