@@ -47,6 +47,7 @@ LONG = (
     KAFKA,
     "tests/faults/test_crash_points.py",
     "tests/e2e/test_cluster.py",
+    "tests/e2e/test_standby_cluster.py",
     "tests/stores/test_stored_runs.py",
     "tests/e2e/test_lakehouse.py",
     "tests/e2e/test_strangers.py",

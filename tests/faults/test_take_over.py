@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.owners import stand_by, start_two, stop_and_continue
+from tests.faults.owners import drivers_in, stand_by, start_two, stop_and_continue
 
 HOSTS = ["micro-batch", "resident"]  # commits in files of their own, and in segments
 STARTED = 2
@@ -35,4 +35,5 @@ def test_a_standby_continues_in_place_of_a_leader_that_is_killed_or_hangs(
     tmp_path: Path, host: str
 ) -> None:
     """One of two; each event leaves once, in order, and a stop in order ends all of them."""
-    stand_by(tmp_path, host, STOOD_BY)
+    with drivers_in(tmp_path, host) as drivers:
+        stand_by(drivers, STOOD_BY)

@@ -62,6 +62,13 @@ class Host(TaskRunner, Protocol):
         """Return the name by which workers reach this machine; known once the host is open."""
 
     @property
+    def allocation(self) -> str:
+        """Return the name of what a cluster gives this host; empty if that ends with the driver.
+
+        Known once the host is open.
+        """
+
+    @property
     def waiting_for(self) -> str:
         """Return what keeps all tasks from running; empty if nothing."""
 
@@ -72,10 +79,17 @@ class Host(TaskRunner, Protocol):
     def open(self, site: RunFolders, enter: Enter) -> None:
         """Start the processes that run tasks."""
 
-    def keep_warm(self, deployment: Deployment) -> None:
-        """Keep processes that run tasks alive, the application imported, before ``start``.
+    def request_workers(self, former: str) -> None:
+        """Have the cluster end what it gave ``former``, and give workers to this host.
 
-        Raises PeerError if they have gone.  Only for hosts whose tasks run on this machine.
+        ``former`` is the ``allocation`` of a run that was taken over; empty if none was.
+        """
+
+    def keep_warm(self, deployment: Deployment) -> None:
+        """Prepare to run tasks, before ``start``, beside a run that leads.
+
+        On this machine: keep the processes that run tasks alive, the application imported.  Raises
+        PeerError if they have gone.  On a cluster: leave all workers to the run that leads.
         """
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
@@ -122,6 +136,10 @@ class OnThisMachine:
         return "127.0.0.1"
 
     @property
+    def allocation(self) -> str:
+        return ""
+
+    @property
     def waiting_for(self) -> str:
         return ""
 
@@ -134,6 +152,9 @@ class OnThisMachine:
 
     def workers(self) -> tuple[WorkerStatus, ...]:
         return ()
+
+    def request_workers(self, former: str) -> None:
+        """Do nothing: no cluster gives anything."""
 
     def keep_warm(self, deployment: Deployment) -> None:
         """Do nothing: tasks run in this process."""

@@ -17,6 +17,12 @@ from wallaroo.runtime.batch.trigger import Trigger
 from wallaroo.runtime.host import Enter, RunFolders
 from wallaroo.runtime.tasks.busy_workers import describe_workers
 from wallaroo.runtime.tasks.job import Deployment, plan_of
+from wallaroo.spark.cluster.allocation import (
+    allocation_of,
+    end_workers,
+    request_workers,
+    yield_workers,
+)
 from wallaroo.spark.cluster.cluster import NO_WORKERS, Cluster, Placement
 from wallaroo.spark.session.host_session import HostSession
 from wallaroo.spark.session.shipping import ship
@@ -69,6 +75,10 @@ class SparkHost(Generic[SomeWork]):
         return self._session.reachable_as
 
     @property
+    def allocation(self) -> str:
+        return allocation_of(self._session.context)
+
+    @property
     def waiting_for(self) -> str:
         if self._work is not None and self._work.cluster.is_empty:
             return NO_WORKERS
@@ -92,8 +102,16 @@ class SparkHost(Generic[SomeWork]):
             enter("shipping the application to the workers")
             ship(self._session.context, self._options.module_paths, site.scratch)
 
+    def request_workers(self, former: str) -> None:
+        end_workers(self._session.context, former)
+        if self._options.standby_after_s is not None:
+            request_workers(self._session.context)
+
     def keep_warm(self, deployment: Deployment) -> None:
         context = self._session.context
+        if not self.is_local:
+            yield_workers(context)
+            return
         tasks = context.defaultParallelism
         try:
             rows = context.parallelize(range(tasks), tasks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,13 +17,16 @@ import pytest
 from tests.unit.runtime import applications
 from tests.unit.runtime.applications import new_run, until
 from wallaroo.cli.run.text import log_line
+from wallaroo.durable.ownership import VARIABLE
 from wallaroo.errors import CheckpointError, InUseError, PeerError
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.status_api.discovery import register, run_of
 from wallaroo.options import RunOptions
+from wallaroo.processes.table import marked
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.runtime.standby.following import Follower
+from wallaroo.runtime.standby.following import Follower, Repeated
+from wallaroo.runtime.standby.former_run import end_children
 from wallaroo.runtime.standby.leader_watch import LeaderWatch, Seen, Verdict
 from wallaroo.runtime.standby.waiting import Standby, Turn, owner_of
 from wallaroo.state.checkpoint import open_checkpoint
@@ -172,7 +176,7 @@ def test_of_two_standbys_one_takes_over_and_the_other_changes_nothing(tmp_path: 
 
 
 def follower_of(root: Path, view: Path | None, key_groups: int = 128) -> Follower:
-    return Follower(root, view, key_groups, warm=lambda: None)
+    return Follower(root, view, key_groups, Repeated(lambda: None, 1.0))
 
 
 class Log:
@@ -233,7 +237,7 @@ def test_a_standby_ends_with_what_ended_its_engine(tmp_path: Path) -> None:
     def warm() -> None:
         raise PeerError("Spark's JVM has gone")
 
-    follower = Follower(tmp_path, None, 128, warm)
+    follower = Follower(tmp_path, None, 128, Repeated(warm, 1.0))
     follower.start()
     until(lambda: follower.error is not None)
     standby = Standby(tmp_path, AFTER_S, RunMeter("app", 0.0), follower)
@@ -360,6 +364,30 @@ def test_a_standby_is_found_on_its_machine_and_not_in_the_checkpoint(tmp_path: P
 def test_options_that_no_standby_has_are_refused(options: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         RunOptions(**{"standby_after_s": 3.0, **options})  # type: ignore[arg-type]  # refused
+
+
+def test_stopped_children_of_a_run_that_was_taken_over_are_killed_and_no_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They cannot leave by themselves, and hold the locks of spools."""
+    claims = ("17:/state/owners/000000000001", "18:/state/owners/000000000002")
+    former, other = (
+        subprocess.Popen(
+            [sys.executable, "-S", "-c", "input()"],
+            stdin=subprocess.PIPE,
+            env={**os.environ, VARIABLE: claim},
+        )
+        for claim in claims
+    )
+    until(lambda: {each.pid for each in marked(f"{VARIABLE}={claims[0]}")} == {former.pid})
+    former.send_signal(signal.SIGSTOP)
+
+    end_children(claims[0], leave_s=0.0)
+
+    assert former.wait(10) == -signal.SIGKILL
+    assert f"hang, and are killed: {former.pid}" in caplog.text
+    assert other.poll() is None
+    other.communicate(b"")
 
 
 def test_a_turn_names_whom_it_replaces(tmp_path: Path) -> None:

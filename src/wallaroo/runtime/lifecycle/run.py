@@ -38,11 +38,12 @@ from wallaroo.runtime.lifecycle.start import (
     open_host,
     open_sources,
     open_state,
+    request_workers,
     standby_deployment,
 )
 from wallaroo.runtime.lifecycle.watch import Watch
 from wallaroo.runtime.recovery import describe
-from wallaroo.runtime.standby.following import Follower
+from wallaroo.runtime.standby.following import WARM_S, YIELD_S, Follower, Repeated
 from wallaroo.runtime.standby.waiting import Standby, Turn
 from wallaroo.state.log.lease import LeaseHolder
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
@@ -198,9 +199,8 @@ class Run(RunHandle):
         has_copy = spec.host.is_local and bool(self.plan.state_steps)
         view = spec.site.scratch / "view" if has_copy else None
         warm = partial(spec.host.keep_warm, standby_deployment(spec))
-        follower = Follower(
-            root, view, self.plan.key_groups, warm if spec.host.is_local else lambda: None
-        )
+        every_s = WARM_S if spec.host.is_local else YIELD_S
+        follower = Follower(root, view, self.plan.key_groups, Repeated(warm, every_s))
         stack.add(follower.close)
         follower.start()
         standby = Standby(root, after_s, spec.meter, follower)
@@ -213,6 +213,7 @@ class Run(RunHandle):
                 standby.refused(reason)
                 continue
             self._spec = replace(leading, view_root=follower.close())
+            request_workers(spec.host, opened)  # they start while sources and sinks are opened
             spec.meter.enter(RunState.STARTING)
             spec.meter.set_standby(None)
             return opened

@@ -34,6 +34,7 @@ from wallaroo.runtime.batch.commit_protocol import BatchProtocol
 from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.runtime.batch.pacing import Pacer
 from wallaroo.runtime.batch.rate_limit import RateLimit
+from wallaroo.runtime.host import Host
 from wallaroo.runtime.lifecycle.observer import Observer
 from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.shutdown_stack import ShutdownStack
@@ -41,6 +42,7 @@ from wallaroo.runtime.lifecycle.sinks import RunSinks, open_sinks
 from wallaroo.runtime.lifecycle.sources import RunSources
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.recovery import step_table, with_namespaces
+from wallaroo.runtime.standby.former_run import end_children
 from wallaroo.runtime.tasks.job import Deployment
 from wallaroo.runtime.tasks.replay import Replay
 from wallaroo.runtime.user_output.collector import Collector
@@ -50,7 +52,7 @@ from wallaroo.sources.log import Position, from_stored
 from wallaroo.spool.format import folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.layout import SPOOL
-from wallaroo.state.log.lease import LeaseHolder
+from wallaroo.state.log.lease import Lease, LeaseHolder, read_lease
 from wallaroo.state.log.owners import owner_words
 from wallaroo.state.replication.replicator import Replicator
 from wallaroo.state.store.objects import CloudObjects
@@ -69,6 +71,7 @@ class OpenedCheckpoint:
     compatibility: Compatibility
     sources: RunSources
     lease: LeaseHolder | None  # None: no standby polls a temporary or a stored checkpoint
+    taken_over: Lease | None = None  # the last one of the run that this one took over
 
     @property
     def plan(self) -> Plan:
@@ -112,6 +115,7 @@ def open_state(
     ``after``: as in `open_checkpoint`.
     """
     options = spec.options
+    _refuse_store(spec)
     if options.from_savepoint is not None:
         phases.enter("copying the savepoint")
         _begin_from_savepoint(spec, str(options.from_savepoint))
@@ -134,9 +138,12 @@ def open_state(
         stack.add(replicator.close)
         checkpoint = replace(checkpoint, elsewhere=replicator)
         spec.meter.set_replica(partial(_replica_status, replicator))
+    taken_over = read_lease(checkpoint.root) if options.is_taking_over else None
     lease = None
     if spec.is_durable and stored is None:
         lease = _held_lease(checkpoint, stack, replicator)
+    if taken_over is not None:
+        end_children(taken_over.claim)
     if replicator is not None:
         phases.enter("comparing the copy")
         replicator.begin(lambda: phases.is_stopping, phases.note)
@@ -154,7 +161,7 @@ def open_state(
     for note in compatibility.notes:
         _log.warning(note)
     spec.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))
-    return OpenedCheckpoint(checkpoint, compatibility, sources, lease)
+    return OpenedCheckpoint(checkpoint, compatibility, sources, lease, taken_over)
 
 
 def _begin_from_savepoint(spec: RunSpec, savepoint: str) -> None:
@@ -199,6 +206,17 @@ def _held_lease(
     return lease
 
 
+def _refuse_store(spec: RunSpec) -> None:
+    """Raise CheckpointError for a checkpoint in an object store, if workers are elsewhere."""
+    url = spec.options.store_url
+    if url and not spec.host.is_local:
+        raise CheckpointError(
+            f"checkpoint {url}: workers on other machines write into the checkpoint's folder, and "
+            f"an object store has none. Run on one machine (--master local[*]), or give a folder "
+            f"that all hosts see."
+        )
+
+
 def _stored(spec: RunSpec) -> StoredCheckpoint | None:
     """Return the log of a checkpoint in an object store, before anything is claimed.
 
@@ -207,12 +225,6 @@ def _stored(spec: RunSpec) -> StoredCheckpoint | None:
     url = spec.options.store_url
     if not url:
         return None
-    if not spec.host.is_local:
-        raise CheckpointError(
-            f"checkpoint {url}: workers on other machines write into the checkpoint's folder, and "
-            f"an object store has none. Run on one machine (--master local[*]), or give a folder "
-            f"that all hosts see."
-        )
     log = StoreLog(CloudObjects(url), owner_words())
     stored = StoredCheckpoint(log, spec.site.root, spec.options.tuning)
     if stored.look() and not spec.options.is_fresh:
@@ -250,11 +262,19 @@ def open_components(
     sinks = open_sinks(spec, opened.plan, opened.checkpoint, stack)
     if not spec.is_host_open:
         open_host(spec, phases, stack)
+        request_workers(spec.host, opened)
     deployment = _deployment(spec, opened, _user_output(spec, stack))
     setup = BatchSetup(opened.plan, deployment, opened.steps, opened.sources.logs, beginnings)
     components = _components(spec, opened, sinks, setup)
     stack.add(partial(components.batches.abandon, COMMIT_S))
     return components
+
+
+def request_workers(host: Host, opened: OpenedCheckpoint) -> None:
+    """Take over the workers, too; note which ones, for the next run that takes over."""
+    host.request_workers(opened.taken_over.allocation if opened.taken_over else "")
+    if opened.lease is not None:
+        opened.lease.note_allocation(host.allocation)
 
 
 def open_host(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> None:

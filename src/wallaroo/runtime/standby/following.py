@@ -30,20 +30,35 @@ from wallaroo.state.views.view import View
 
 FOLLOW_S = 0.2  # between two turns: commits of low latency are retained for longer
 WARM_S = 20.0  # Spark ends Python workers that were idle for a minute
+YIELD_S = 2.0  # a cluster's workers are needed by the run that leads
 _log = logging.getLogger("wallaroo.run")
+
+
+class Repeated:
+    """A call that is made again after ``every_s`` seconds."""
+
+    def __init__(self, call: Callable[[], None], every_s: float):
+        self._call = call
+        self._every_s = every_s
+        self._due_at = 0.0
+
+    def poll(self) -> None:
+        """Make the call if it is due."""
+        if time.monotonic() >= self._due_at:
+            self._call()
+            self._due_at = time.monotonic() + self._every_s
 
 
 class Follower:
     """A view of all key groups; ``view`` is None if there is no state to follow.
 
-    ``warm`` keeps the processes that will run tasks alive; what it raises ends the standby.
+    ``prepare`` prepares the host; what it raises ends the standby.
     """
 
-    def __init__(self, root: Path, view: Path | None, key_groups: int, warm: Callable[[], None]):
+    def __init__(self, root: Path, view: Path | None, key_groups: int, prepare: Repeated):
         self._storage = MappedStorage(str(root), is_durable=False)
         self._log = CommitLog(LocalStorage(str(root), is_durable=False))
-        self._warm = warm
-        self._warm_at = 0.0
+        self._prepare = prepare
         self._view = view
         self._key_groups = key_groups
         self._is_over = threading.Event()
@@ -84,9 +99,7 @@ class Follower:
     def _follow(self) -> None:
         try:
             while not self._is_over.is_set():
-                if time.monotonic() >= self._warm_at:
-                    self._warm()
-                    self._warm_at = time.monotonic() + WARM_S
+                self._prepare.poll()
                 self._try_turn()
                 self._is_over.wait(FOLLOW_S)
         except WallarooError as error:

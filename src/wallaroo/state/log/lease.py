@@ -29,7 +29,7 @@ from wallaroo.state.log.owners import Claim, owner_words
 
 LEASE = "lease.json"
 RENEW_S = 0.5
-_BYTES = 512  # always, so that a shorter text leaves nothing of a longer one
+_BYTES = 2048  # always, so that a shorter text leaves nothing of a longer one
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class Lease:
     pid: int = 0
     beat: int = 0  # another one in each renewal
     has_ended: bool = False  # in order: there is nothing to take over
+    claim: str = ""  # as its children have it in their environment
+    allocation: str = ""  # what a cluster gives it; as in `Host.allocation`
 
 
 def process_place() -> str:
@@ -73,7 +75,14 @@ class LeaseHolder:
         """``given_back`` is called once the lease says that the run has ended in order."""
         self._path = root / LEASE
         self._ownership = claim.ownership
-        self._lease = Lease(claim.epoch, owner_words(), process_place(), os.getpid())
+        self._lease = Lease(
+            claim.epoch,
+            owner_words(),
+            process_place(),
+            os.getpid(),
+            claim=claim.ownership.to_text(),
+        )
+        self._allocation = ""
         self._renew_s = renew_s
         self._given_back = given_back
         self._is_over = threading.Event()
@@ -83,6 +92,10 @@ class LeaseHolder:
         """Begin to renew."""
         self._write()
         self._thread.start()
+
+    def note_allocation(self, allocation: str) -> None:
+        """State in each renewal from now on what a cluster gives this run."""
+        self._allocation = allocation
 
     def close(self) -> None:
         """Renew no more."""
@@ -101,7 +114,8 @@ class LeaseHolder:
 
     def _write(self) -> None:
         """Write the lease; a disk that fails is reported by what the run needs of it."""
-        self._lease = replace(self._lease, beat=self._lease.beat + 1)
+        beat = self._lease.beat + 1
+        self._lease = replace(self._lease, beat=beat, allocation=self._allocation)
         text = json.dumps(asdict(self._lease)).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         with suppress(OSError, PeerError):
