@@ -207,12 +207,6 @@ def _stored(spec: RunSpec) -> StoredCheckpoint | None:
     url = spec.options.store_url
     if not url:
         return None
-    if not spec.host.is_local:
-        raise CheckpointError(
-            f"checkpoint {url}: workers on other machines write into the checkpoint's folder, and "
-            f"an object store has none. Run on one machine (--master local[*]), or give a folder "
-            f"that all hosts see."
-        )
     log = StoreLog(CloudObjects(url), owner_words())
     stored = StoredCheckpoint(log, spec.site.root, spec.options.tuning)
     if stored.look() and not spec.options.is_fresh:
@@ -287,6 +281,9 @@ def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput
         spec.is_synced,
         str(spec.site.stacks) if is_local else "",
     )
+    remote = opened.sources.remote_checkpoint()
+    if remote is not None:
+        deployment = replace(deployment, storage=remote, outbox_root="", is_durable=False)
     return replace(
         deployment,
         tuning=spec.options.tuning,
