@@ -49,6 +49,7 @@ LONG = (
     "tests/e2e/test_cluster.py",
     "tests/e2e/test_standby_cluster.py",
     "tests/stores/test_stored_runs.py",
+    "tests/stores/test_stored_cluster.py",
     "tests/e2e/test_lakehouse.py",
     "tests/e2e/test_strangers.py",
     "tests/e2e/test_quiet_deaths.py",

@@ -89,6 +89,8 @@ def test_other_machines_continue_exactly_once(
         assert run_to_end(tmp_path, place) is None
 
         assert output(tmp_path) == expected(file.events)
+    # no two machines name their views alike: on a cluster, they are on the same workers
+    assert len({path.name for path in tmp_path.glob("*/*/view/*")}) == 3
     # objects before the newest image are deleted, but no fence
     numbers = sorted(int(path.name) for path in (place.objects / "log").iterdir())
     assert 5 < len(numbers) < numbers[-1]

@@ -89,6 +89,7 @@ class Feeding:
     serve_on: str | None = None
     serve_port: int = 0
     serve_tls: TLS | None = None
+    serve_files: str = ""  # the checkpoint's folder, if that server serves its files, too
     handshake_s: float = HANDSHAKE_S  # for a sender of an acknowledged stream to name its stream
     hung_s: float = HUNG_S  # a process without a sign of life for so long is started again
     is_stopping: Callable[[], bool] = lambda: False  # ends the waiting for processes to be ready
@@ -139,7 +140,14 @@ class Feeders:
             if options.serve_on is not None:
                 secret = secrets.token_bytes(SECRET_BYTES).hex()
                 address = options.serve_on, options.serve_port
-                config = RangeConfig(str(spool_root), *address, secret, options.serve_tls)
+                config = RangeConfig(
+                    str(spool_root),
+                    *address,
+                    secret,
+                    options.serve_tls,
+                    checkpoint=options.serve_files,
+                    is_synced=options.is_durable,
+                )
                 self._ranges = (config, spool_root / "ranges.json")
                 self._start_ranges()
             listening = self._listening(sources, spool_root)

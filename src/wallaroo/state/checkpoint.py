@@ -420,12 +420,13 @@ def _filled(
     """Bring the folder to the newest commit of the object store; fence it as any other one.
 
     The store's commits are written as one segment, and the folder's own, which may lack some, count
-    no more.
+    no more.  New views have the number of this run among all that owned the log: those of a run on
+    another machine, which may be alive, are on the same workers.
     """
     has_views = stored.is_current and not is_replaced
     before = read_line(storage, below=claim.epoch) if has_views else Line()
     first = stored.commits[0].batch if stored.commits else 0
-    line = Line(((first, claim.epoch),), before.view if has_views else claim.epoch)
+    line = Line(((first, claim.epoch),), before.view if has_views else stored.epoch)
     try:
         stored.fill(storage)
         if stored.commits:

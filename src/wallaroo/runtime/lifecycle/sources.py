@@ -18,6 +18,8 @@ from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.tasks.replay import tuned
 from wallaroo.sources.interface import FedBy
 from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
+from wallaroo.spool.remote.link import Endpoint
+from wallaroo.spool.remote.storage import RemoteStorage
 
 # for the processes of a run that was taken over: they ask twice a second, and have to publish
 TAKE_OVER_S = 15.0
@@ -97,6 +99,7 @@ class RunSources:
                 ack_ports=dict(options.ack_ports),
                 serve_on=serve_on,
                 serve_tls=options.tls,
+                serve_files=str(self._spec.site.root) if options.store_url else "",
                 hung_s=options.hung_s,
                 is_stopping=is_stopping,
                 wake=str(self._spec.site.wake),
@@ -129,14 +132,29 @@ class RunSources:
 
     def logs_of_workers(self) -> tuple[SourceLog, ...]:
         """Return tasks' logs by source; other hosts read by the range server."""
-        if self._feeders.range_address is None:
+        server = self._server_of_workers()
+        if server is None:
             return self.logs
+        context = replace(self._context, server=server)
+        return tuple(config.open_log(context) for config in self._configs)
+
+    def remote_checkpoint(self) -> RemoteStorage | None:
+        """Return the checkpoint's files as tasks elsewhere read and add them.
+
+        None: tasks are here, or see the checkpoint's folder.
+        """
+        server = self._server_of_workers()
+        if server is None or not self._spec.options.store_url:
+            return None
+        return RemoteStorage(Endpoint(server.address, server.secret, server.certificate))
+
+    def _server_of_workers(self) -> RangeServer | None:
+        if self._feeders.range_address is None:
+            return None
         host, port = self._feeders.range_address
         if host == "0.0.0.0":
             host = self._spec.host.reachable_as
-        server = RangeServer((host, port), self._feeders.range_secret, self._certificate)
-        context = replace(self._context, server=server)
-        return tuple(config.open_log(context) for config in self._configs)
+        return RangeServer((host, port), self._feeders.range_secret, self._certificate)
 
     @property
     def waiting_for(self) -> str:

@@ -307,6 +307,9 @@ def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput
         spec.is_synced,
         str(spec.site.stacks) if is_local else "",
     )
+    remote = opened.sources.remote_checkpoint()
+    if remote is not None:
+        deployment = replace(deployment, storage=remote, outbox_root="", is_durable=False)
     return replace(
         deployment,
         tuning=spec.options.tuning,

@@ -29,7 +29,7 @@ from wallaroo.runtime.user_output.settings import UserOutput
 from wallaroo.sources.log import Range, SourceLog
 from wallaroo.state.log.commits import Commit
 from wallaroo.state.log.history import Version
-from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.log.storage import LocalStorage, Storage
 from wallaroo.state.views.view_folders import use_view
 from wallaroo.steps.kinds import Step
 from wallaroo.user_code.compact_pickles import pickled_by_values
@@ -80,8 +80,8 @@ class Deployment:
     module_paths: tuple[str, ...]  # put on sys.path before the plan is unpickled
     logs: CarriedLogs  # as workers read them
     view_root: str  # "": each host has a folder of its own
-    outbox_root: str
-    storage: LocalStorage
+    outbox_root: str  # "": staged output is handed to the storage
+    storage: Storage
     checkpoint_id: str
     is_durable: bool
     stacks: str = ""  # the folder for tasks' stacks on request; "": none

@@ -14,7 +14,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan
@@ -37,8 +36,8 @@ from wallaroo.runtime.tasks.job import (
     worker_name,
 )
 from wallaroo.runtime.tasks.level_driver import Fed, drain, feed_blocks
+from wallaroo.runtime.tasks.staging import StagedOutputs
 from wallaroo.runtime.user_output import worker as user_output
-from wallaroo.sinks.interface import SinkWriter, WriteContext
 from wallaroo.state.log.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.log.history import History
 from wallaroo.state.log.snapshots import due_groups
@@ -164,7 +163,7 @@ class Task:
         self._consumed: dict[int, str] = {}  # attempts whose blocks were read, by producer
         self.reports_before: tuple[TaskReport, ...] = ()
         self._counts = Counts()
-        self._writers: dict[int, SinkWriter] = {}
+        self._outputs = StagedOutputs(job.deployment, job.batch, index, job.tasks, self.attempt)
         self._tally = TaskTally(self._plan, job.batch, job.is_sampled)
         self._opened = self._open_state(level, open_state)
         self._observed: dict[int, Mapping[int, ObservedSource]] = {}
@@ -262,26 +261,9 @@ class Task:
     def _stage_outputs(self) -> None:
         for sink, outputs in self._level.effects.outputs.items():
             if outputs:
-                self._writer(sink).write(outputs)
+                self._outputs.write(sink, self._plan.sinks[sink], outputs)
                 self._counts.outputs[sink] = self._counts.outputs.get(sink, 0) + len(outputs)
                 outputs.clear()
-
-    def _writer(self, sink: int) -> SinkWriter:
-        if sink not in self._writers:
-            plan = self._plan.sinks[sink]
-            deployment = self._job.deployment
-            staging = Path(deployment.outbox_root, plan.name)
-            context = WriteContext(
-                plan.name,
-                self._job.batch,
-                self._index,
-                self.attempt,
-                staging,
-                deployment.is_durable,
-                deployment.tuning.inline_bytes(self._job.tasks),
-            )
-            self._writers[sink] = plan.config.writer(context)
-        return self._writers[sink]
 
     def report(self, busy_ms: float) -> TaskReport:
         """Finish staging; return the task's report."""
@@ -292,11 +274,7 @@ class Task:
             self._counts.notes["rebuilt_shards"] = float(state.rebuilt_shards)
         if deaths := take_idle_deaths():
             self._counts.notes[IDLE_DEATHS] = float(deaths)
-        tokens = {
-            sink: token
-            for sink, writer in self._writers.items()
-            if (token := writer.prepare()) is not None
-        }
+        tokens = self._outputs.prepare()
         effects = self._level.effects
         return TaskReport(
             level=self._level.number,
@@ -342,6 +320,7 @@ class Task:
     def close(self) -> None:
         """Release the view, and what the level has touched."""
         self._level.effects.release()
+        self._outputs.close()
         if self._state is not None:
             self._state.close()
 

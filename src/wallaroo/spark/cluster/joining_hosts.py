@@ -17,6 +17,7 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.runtime.tasks.job import BatchJob, Deployment, plan_of, worker_name
 from wallaroo.runtime.tasks.task import state_from_view, unexpected
 from wallaroo.state.log.layout import FORMAT
+from wallaroo.state.log.storage import LocalStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,9 @@ def executor_host(proc: Path = Path("/proc")) -> str:
 
 
 def _see_checkpoint(deployment: Deployment) -> None:
+    if not isinstance(deployment.storage, LocalStorage):
+        deployment.storage.read(FORMAT)
+        return
     file = Path(deployment.storage.root, FORMAT)
     try:
         identity = json.loads(file.read_text())["id"]

@@ -1,9 +1,10 @@
 """``python -m wallaroo.spool.remote.server CONFIG.json``: the server of spool ranges.
 
 Where it runs: range server, a process of its own on the driver's host; one thread for all
-connections.  It serves ranges of all spools under a root to the executors of other hosts.  It only
-reads: however slow or many its readers are, and whatever happens to it, the writers of the spools
-do not notice.  The protocol is in ``range_server.wire``.
+connections.  It serves ranges of all spools under a root to the executors of other hosts.  Spools
+it only reads: however slow or many its readers are, and whatever happens to it, the writers of the
+spools do not notice.  If the hosts share no folder, it also serves the files of the checkpoint
+(``remote.files``).  The protocol is in ``remote.wire``.
 
 Ranges go from file to socket within the kernel.  Each connection is a session
 (``session``); each time it is resumed it sends one slice, so that all readers make progress.
@@ -37,6 +38,7 @@ from wallaroo.processes.open_files import allow_many_files
 from wallaroo.spool.format import Segment, corrupt
 from wallaroo.spool.reader import SpoolReader, open_segment
 from wallaroo.spool.remote import wire
+from wallaroo.spool.remote.files import CheckpointFiles
 from wallaroo.spool.remote.session import AUTHENTICATION_S_MAX, ProtocolError, RangeSession, Waiting
 
 CONNECTIONS_MAX = 4096  # one per Python worker of the cluster, with room
@@ -61,6 +63,8 @@ class RangeConfig:
     connections_max: int = CONNECTIONS_MAX
     tick_s: float = TICK_S
     authentication_s: float = AUTHENTICATION_S_MAX
+    checkpoint: str = ""  # the folder whose files are served; empty: none
+    is_synced: bool = False  # whether files that are added to it survive a power cut
 
 
 def write_range_config(config: RangeConfig, path: Path) -> None:
@@ -81,6 +85,10 @@ class RangeServer:
 
     def __init__(self, config: RangeConfig, parent: Parent):
         self._root = Path(config.root)
+        is_served = bool(config.checkpoint)
+        self._files = (
+            CheckpointFiles(Path(config.checkpoint), config.is_synced) if is_served else None
+        )
         self._secret = bytes.fromhex(config.secret)
         self._parent = parent
         self._bind_to = (config.host, config.port)
@@ -89,8 +97,7 @@ class RangeServer:
         self._sessions: dict[int, RangeSession] = {}
         allow_many_files()
         self._budget = Budget(connections_max(config.connections_max, DESCRIPTORS))
-        self._tick_s = config.tick_s
-        self._authentication_s = config.authentication_s
+        self._config = config
         self._listener: socket.socket | None = None
         self._reported: set[str] = set()
         for fileno in parent.filenos:
@@ -117,10 +124,10 @@ class RangeServer:
         looked_at = time.monotonic()
         while not self._parent.is_stopping:
             self._parent.beat()
-            for key, _ in self._selector.select(self._tick_s):
+            for key, _ in self._selector.select(self._config.tick_s):
                 turn: Callable[[], object] = key.data
                 turn()
-            if time.monotonic() - looked_at > self._tick_s:
+            if time.monotonic() - looked_at > self._config.tick_s:
                 looked_at = time.monotonic()
                 self._budget.close_late(looked_at)
 
@@ -135,9 +142,9 @@ class RangeServer:
             return
         session = RangeSession(sock, f"{address[0]}:{address[1]}")
         close = partial(self._turn_away, session)
-        visitor = self._budget.enter(close, self._authentication_s)
+        visitor = self._budget.enter(close, self._config.authentication_s)
         if visitor is None and self._make_room():
-            visitor = self._budget.enter(close, self._authentication_s)
+            visitor = self._budget.enter(close, self._config.authentication_s)
         if visitor is None:
             sock.close()  # it tries again
             self._log_once(FULL, f"{self._budget.most} readers are busy; more have to wait")
@@ -215,11 +222,15 @@ class RangeServer:
             session.is_idle = True
             yield from session.receive(wire.REQUEST.size)
             session.is_idle = False
-            name_bytes, low, high = wire.REQUEST.unpack(session.received)
+            kind, name_bytes, low, high = wire.REQUEST.unpack(session.received)
             if not 0 < name_bytes <= wire.NAME_BYTES_MAX:
                 raise ProtocolError(f"it asked for a name of {name_bytes} bytes")
             yield from session.receive(name_bytes)
-            yield from self._serve(session, session.received.decode("utf-8", "replace"), low, high)
+            name = session.received.decode("utf-8", "replace")
+            if kind == wire.RANGE:
+                yield from self._serve(session, name, low, high)
+            else:
+                yield from self._serve_file(session, kind, name, high)
 
     def _authenticate(self, session: RangeSession) -> Waiting:
         challenge = secrets.token_bytes(CHALLENGE_BYTES)
@@ -258,6 +269,35 @@ class RangeServer:
                 yield from session.send_file(fd, segment.offset(first), segment.offset(last))
             finally:
                 os.close(fd)
+
+    def _serve_file(self, session: RangeSession, kind: int, name: str, size: int) -> Waiting:
+        """Answer a request for files of the checkpoint."""
+        files = self._files
+        if files is None or kind not in (wire.READ, wire.NAMES, wire.PUBLISH):
+            yield from session.answer(wire.REFUSED, b"it serves no files of a checkpoint")
+            raise ProtocolError(f"it asked for {name!r}, and no such files are served")
+        try:
+            if kind == wire.READ:
+                yield from self._serve_content(session, files.readable(name))
+            elif kind == wire.NAMES:
+                yield from session.answer(wire.OK, json.dumps(files.names(name)).encode())
+            else:
+                yield from files.receive(session, name, size)
+                yield from session.answer(wire.OK, b"")
+        except FileNotFoundError as error:
+            yield from session.answer(wire.ABSENT, str(error.filename).encode())
+        except PeerError as error:
+            _log(str(error))
+            yield from session.answer(wire.FULL, str(error).encode())
+        except ProtocolError as error:
+            yield from session.answer(wire.REFUSED, str(error).encode())
+            raise
+
+    def _serve_content(self, session: RangeSession, path: Path) -> Waiting:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            yield from session.send(wire.ANSWER.pack(wire.OK, size))
+            yield from session.send_file(file.fileno(), 0, size)
 
 
 def _checked_parts(folder: Path, low: int, high: int) -> list[Part]:

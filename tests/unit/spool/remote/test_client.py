@@ -22,7 +22,7 @@ from tests.unit.spool.remote.conftest import Impostor, Proxy, Served
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.spool import Boundary, SpoolWriter, write_tail
 from wallaroo.spool.format import CHUNK_HEADER
-from wallaroo.spool.remote import client as remote_module
+from wallaroo.spool.remote import link as remote_module
 from wallaroo.spool.remote.client import WINDOW_BYTES, RemoteSpool
 from wallaroo.spool.remote.wire import (
     ANSWER,
@@ -169,7 +169,7 @@ def test_a_wrong_secret_is_reported_at_once(served: Served) -> None:
             (SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32), ANSWER.pack(OK, 32) + b"p" * 32),
             "cannot prove that it knows",
         ),
-        ((SERVER_HELLO.pack(MAGIC, VERSION + 1, b"c" * 32),), "version 2, and not"),
+        ((SERVER_HELLO.pack(MAGIC, VERSION + 1, b"c" * 32),), "version 3, and not"),
         ((b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",), "it says b'HTTP/1.1'"),
         (
             (SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32), ANSWER.pack(OK, 1 << 60)),

@@ -30,6 +30,7 @@ from wallaroo.spool.remote.wire import (
     LOST,
     MAGIC,
     OK,
+    RANGE,
     REFUSED,
     REQUEST,
     SERVER_HELLO,
@@ -114,7 +115,7 @@ def proved_connection(address: tuple[str, int], secret: bytes = SECRET) -> socke
 
 
 def ask(sock: socket.socket, name: bytes, low: int = 0, high: int = 10) -> tuple[int, int]:
-    sock.sendall(REQUEST.pack(len(name), low, high) + name)
+    sock.sendall(REQUEST.pack(RANGE, len(name), low, high) + name)
     status, length = ANSWER.unpack(receive(sock, ANSWER.size))
     return status, length
 
@@ -352,7 +353,11 @@ def test_a_name_that_leads_out_of_the_root_is_refused(
 
 @pytest.mark.parametrize(
     "request_",
-    [REQUEST.pack(0, 0, 1), REQUEST.pack(256, 0, 1), REQUEST.pack(8, 5, 5) + b"In.spool"],
+    [
+        REQUEST.pack(RANGE, 0, 0, 1),
+        REQUEST.pack(RANGE, 1025, 0, 1),
+        REQUEST.pack(RANGE, 8, 5, 5) + b"In.spool",
+    ],
 )
 def test_a_request_that_cannot_be_is_refused(
     threaded: Callable[..., Thread], request_: bytes
