@@ -38,7 +38,8 @@ class Form(NamedTuple):
     ``accepts`` returns whether an object is its fields alone, each of its type; ``keep`` returns
     what ``pack`` accepts: the object as it is now.  ``pack`` raises for numbers beyond 64 bits and
     texts that are no UTF-8.  Objects of a frozen class that are accepted cannot change.  ``keep``
-    returns the object itself if ``keeps_itself``.
+    returns the object itself if ``keeps_itself``.  ``condition`` returns the expression that
+    ``accepts`` evaluates, for an object of a given name; None: there is none.
     """
 
     accepts: Callable[[Any], bool]
@@ -47,6 +48,7 @@ class Form(NamedTuple):
     unpack: Callable[[bytes], list[Any]]
     is_frozen: bool
     keeps_itself: bool
+    condition: Callable[[str], str] | None = None
 
 
 def cannot_change(value: Any) -> bool:
@@ -67,7 +69,12 @@ def shape_of(value: tuple[Any, ...]) -> tuple[Any, ...]:
     """
     shape = tuple(map(type, value))
     if tuple in shape:
-        return tuple(shape_of(each) if type(each) is tuple else type(each) for each in value)
+        return tuple(
+            [
+                shape_of(each) if cls is tuple else cls
+                for each, cls in zip(value, shape, strict=True)
+            ]
+        )
     return shape
 
 
@@ -143,28 +150,32 @@ def _typed(cls: type[Any], names: Sequence[str], *, is_frozen: bool) -> Form:
         return raw(encode(value))
 
     unpack = msgspec.msgpack.Decoder(list[cls]).decode  # type: ignore[valid-type]  # a class
-    accepts = _conditions(cls, names)
+    condition = _conditions(cls, names)
     own = (lambda value: value) if is_frozen else keep
-    return Form(accepts, own, encode, unpack, is_frozen, keeps_itself=is_frozen)
+    return Form(_function(condition), own, encode, unpack, is_frozen, is_frozen, condition)
 
 
 def _tuples(shape: tuple[Any, ...]) -> Form | None:
     """Return the form of tuples with frozen objects."""
-    checks: list[tuple[int, Callable[[Any], bool]]] = []
+    conditions: list[tuple[int, Callable[[str], str]]] = []
     for at, cls in enumerate(shape):
         if cls in PLAIN_OR_NONE:
             continue
-        form = None if not isinstance(cls, tuple) and _is_named_tuple(cls) else form_of(cls)
-        if form is None or not form.is_frozen:
+        form = form_of(cls)
+        if form is None or not form.is_frozen or form.condition is None:
             return None
-        checks.append((at, form.accepts))
+        conditions.append((at, form.condition))
 
-    def accepts(value: Any) -> bool:
-        return all(accept(value[at]) for at, accept in checks)
+    def condition(o: str) -> str:
+        parts = ["True"]
+        for at, of_part in conditions:
+            part = f"{o}_{at}"
+            parts += f"({part} := {o}[{at}]) is {part}", of_part(part)
+        return " and ".join(parts)
 
     encode = msgspec.msgpack.Encoder().encode
     decode = msgspec.msgpack.Decoder(list[_as_type(shape)]).decode  # type: ignore[misc]  # computed
-    return Form(accepts, lambda value: value, encode, decode, is_frozen=True, keeps_itself=True)
+    return Form(_function(condition), lambda value: value, encode, decode, True, True, condition)
 
 
 def _as_type(shape: tuple[Any, ...]) -> Any:
@@ -173,10 +184,10 @@ def _as_type(shape: tuple[Any, ...]) -> Any:
     return tuple[parts]  # type: ignore[valid-type]  # computed
 
 
-def _conditions(cls: type[Any], names: Sequence[str]) -> Callable[[Any], bool]:
-    """Return a function that checks the types of an object's fields, all in one expression."""
+def _conditions(cls: type[Any], names: Sequence[str]) -> Callable[[str], str]:
+    """Return a function from a name to the expression that checks an object's field types."""
     hints = get_type_hints(cls, include_extras=True)
-    parts = [f"len(o.__dict__) == {len(names)}"] if cls.__dictoffset__ else ["True"]
+    parts = [f"len(@.__dict__) == {len(names)}"] if cls.__dictoffset__ else ["True"]
     for name in names:
         own = inspect.getattr_static(cls, name, None)
         is_computed = hasattr(own, "__set__") and type(own) not in _STORED
@@ -185,9 +196,14 @@ def _conditions(cls: type[Any], names: Sequence[str]) -> Callable[[Any], bool]:
         is_optional = get_origin(hints[name]) in (Union, UnionType)
         kinds = set(get_args(hints[name])) if is_optional else {hints[name]}
         (plain,) = kinds - {NoneType} if is_optional else kinds
-        check = f"type(o.{name}) is {_NAMES[plain]}"
-        parts.append(f"(o.{name} is None or {check})" if NoneType in kinds else check)
-    made: Callable[[Any], bool] = eval(f"lambda o: {' and '.join(parts)}")
+        check = f"type(@.{name}) is {_NAMES[plain]}"
+        parts.append(f"(@.{name} is None or {check})" if NoneType in kinds else check)
+    condition = " and ".join(parts)
+    return lambda o: condition.replace("@", o)
+
+
+def _function(condition: Callable[[str], str]) -> Callable[[Any], bool]:
+    made: Callable[[Any], bool] = eval(f"lambda o: {condition('o')}")
     return made
 
 

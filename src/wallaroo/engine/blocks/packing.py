@@ -142,26 +142,16 @@ class PickleStream:
 class FieldsColumn:
     """Objects of one class that are packed by their fields; ``mark`` takes the place of each."""
 
-    __slots__ = ("_accepts", "_append", "_keep", "_pack", "is_lasting", "mark", "values")
+    __slots__ = ("_pack", "accepts", "append", "is_lasting", "keep", "mark", "values")
 
     def __init__(self, form: Form, number: int):
         self.values: list[Any] = []
         self.mark = [number]
-        self._append = self.values.append
-        self._accepts = form.accepts
-        self._keep = form.keep
+        self.append = self.values.append
+        self.accepts = form.accepts
+        self.keep = form.keep
         self._pack = form.pack
         self.is_lasting = form.keeps_itself
-
-    def put(self, value: Any) -> bool:
-        """Accept an object in its current state, if it is its fields alone; return whether."""
-        try:
-            if not self._accepts(value):
-                return False
-            self._append(self._keep(value))
-        except Exception:  # a field without a value, or a value that only pickle packs
-            return False
-        return True
 
     def take(self) -> Any:
         """Return the objects, packed if they can be; start over with nothing."""
@@ -197,9 +187,16 @@ class ValueColumn:
                 self.atoms.append(value)
                 return
         column = self._columns[cls] if cls in self._columns else self._open(cls)
-        if column is not None and column.put(value):
-            self.atoms.append(column.mark)
-            return
+        if column is not None:
+            try:
+                is_packed = column.accepts(value)
+                if is_packed:
+                    column.append(value if column.is_lasting else column.keep(value))
+            except Exception:  # a field without a value, or a value that only pickle packs
+                is_packed = False
+            if is_packed:
+                self.atoms.append(column.mark)
+                return
         self._add(value)
         self._streamed += 1
         self.atoms.append(None)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from wallaroo.engine.operators.fusing import fused
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.time.stage_time import lagged
 from wallaroo.steps.windows.aggregation import BoundAggregation, calls_of
@@ -78,9 +79,11 @@ def emit_at(site: Site, watermark_lag_ns: int = 0) -> Callable[[Any, Any, int, i
         event_ns = time.event_ns
         before_ns = time.watermark_ns
         time.event_ns = time_ns
-        time.watermark_ns = lagged(watermark_ns, watermark_lag_ns)
+        time.watermark_ns = (
+            lagged(watermark_ns, watermark_lag_ns) if watermark_lag_ns else watermark_ns
+        )
         emit(key, result)
         time.event_ns = event_ns
         time.watermark_ns = before_ns
 
-    return emit_result
+    return fused(emit_result)

@@ -71,7 +71,10 @@ class Single(Waiting):
     __slots__ = ("end", "is_changed", "is_gone", "is_new", "total")
 
     def __init__(self, order: Order, event: Any, has_met: bool, end: int, total: Any = None):
-        super().__init__(order, event, has_met)
+        self.order = order
+        self.time = order[0]
+        self.event = event
+        self.has_met = has_met
         self.end = end  # the last time of events that it meets; let go when the watermark is later
         self.total = total  # accumulator of the right events it met, if they are aggregated
         self.is_new = True

@@ -103,6 +103,7 @@ class PairMachine:
         self._until = None if spec.until is None else spec.until.function
         self._is_open = spec.is_open
         self._span = spec.ttl_ns if spec.is_open else spec.within_ns
+        self._meets_all = self._until is None and self._span is None
         self._alone = HOW[spec.how]
         self._are_single = [
             side in self._alone or (side == LEFT and self._until is not None)
@@ -182,6 +183,10 @@ class PairMachine:
     def _near(self, key: Any, known: _Key, side: int, time: int, end: int) -> list[Any]:
         """Return the other side's events that an event meets, in the order of time."""
         other = 1 - side
+        if self._meets_all:
+            if known.known_from[other] != NO_WATERMARK:
+                self._read(key, known, other, NO_WATERMARK)
+            return known.rows[other]
         low, high = self._reach(side, time, end)
         if low < known.known_from[other]:
             self._read(key, known, other, low)
@@ -208,18 +213,22 @@ class PairMachine:
         is_left = side == LEFT
         added.has_met = True
         are_single = self._are_single[1 - side]
-        result = self._result
+        combine = self._works.combine
+        emit = self._works.emit
         watermark = self._works.now.watermark_ns
         for other in near:
             if not other.has_met:
                 other.has_met = True
                 if are_single:
                     other.is_changed = True
-            at = time if time > other.time else other.time
-            if is_left:
-                result(key, event, other.event, at, watermark)
+            try:
+                output = combine(event, other.event) if is_left else combine(other.event, event)
+            except BaseException as error:
+                both = (event, other.event) if is_left else (other.event, event)
+                self._works.failed(both, error, key)
             else:
-                result(key, other.event, event, at, watermark)
+                if output is not None:
+                    emit(key, output, time if time > other.time else other.time, watermark)
 
     def _add_up(self, key: Any, added: Waiting, side: int, near: list[Any]) -> None:
         """Add right events to the accumulators of the left events that they meet."""
