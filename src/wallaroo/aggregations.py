@@ -332,6 +332,9 @@ class TopN(_Named, Generic[Event]):
     """
 
     def __init__(self, n: int, by: Of = None):
+        if not isinstance(n, int) or n < 1:
+            what = f"n is {n!r:.60}, not a positive number of events."
+            raise WallarooParameterError(Problem("TopN", user_place(), what, "Give 1 or more."))
         self.n = n
         self.by = _function(by, "by")
 

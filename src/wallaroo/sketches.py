@@ -3,7 +3,7 @@
 Where it runs: everywhere.  They are Apache DataSketches', of the package
 datasketches.
 
-Results are close, not exact, and may differ within that error by how events were cut into batches:
+Results are approximate, and may differ within their error if events are divided into other batches:
 sketches are combined per pane.
 """
 
@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from wallaroo.errors import install_command
+from wallaroo.errors import Problem, WallarooParameterError, install_command
 from wallaroo.steps.windows.aggregation import Aggregation
+from wallaroo.user_code.user_frames import user_place
 
 try:
     from datasketches import hll_sketch, hll_union, tdigest_double
@@ -25,9 +26,20 @@ except ImportError as missing:
 
 __all__ = ["Distinct", "Quantiles"]
 
+_PRECISIONS = range(4, 22)  # bounds of Apache DataSketches' HLL
+_SIZES = range(10, 1 << 16)  # bounds of its t-digest
+
 
 def _itself(event: Any) -> Any:
     return event
+
+
+def _check(sketch: str, option: str, value: int, allowed: range) -> None:
+    """Raise WallarooParameterError unless an option is an int within a range."""
+    if not isinstance(value, int) or value not in allowed:
+        what = f"{option} is {value!r:.60}, not an int from {allowed[0]} to {allowed[-1]}."
+        fix = f"Choose one, or omit {option}."
+        raise WallarooParameterError(Problem(sketch, user_place(), what, fix))
 
 
 class Kept:
@@ -55,11 +67,13 @@ def _kept_digest(content: bytes) -> Kept:
 class Distinct(Aggregation[Any, Kept, int]):
     """The approximate number of distinct values (HyperLogLog).
 
-    Values are str, int, float or bytes.  ``precision`` is the logarithm of the sketch's size: 12
-    takes 2 KiB and is off by 1.6 % or less in two cases of three; each step more doubles the size.
+    Values are str, int, float or bytes.  ``precision``, 4 to 21, is the logarithm of the sketch's
+    size: 12 takes 2 KiB, with an error of 1.6 % or less in two cases of three; each step doubles
+    the size.
     """
 
     def __init__(self, of: Callable[[Any], Any] | None = None, *, precision: int = 12):
+        _check("Distinct", "precision", precision, _PRECISIONS)
         self.of = of or _itself
         self.precision = precision
 
@@ -90,7 +104,8 @@ class Quantiles(Aggregation[Any, Kept, Mapping[float, float]]):
     The result is a dict by share, such as ``{0.5: 12.0, 0.99: 80.5}``: about the number that this
     share of all is at or below; None if there is no value.
 
-    Shares near 0 and 1 are the most exact.  ``size`` is how many centroids are kept, about.
+    Shares near 0 and 1 are the most exact.  ``size``, 10 to 65535, is the approximate number of
+    centroids that are kept.
     """
 
     def __init__(
@@ -101,7 +116,10 @@ class Quantiles(Aggregation[Any, Kept, Mapping[float, float]]):
         size: int = 200,
     ):
         if not all(0 <= share <= 1 for share in at):
-            raise ValueError(f"at={tuple(at)}: shares are between 0 and 1")
+            what = f"at is {tuple(at)}, and shares are between 0 and 1."
+            fix = "Write 0.99 for the 99th percentile."
+            raise WallarooParameterError(Problem("Quantiles", user_place(), what, fix))
+        _check("Quantiles", "size", size, _SIZES)
         self.of = of or _itself
         self.at = tuple(at)
         self.size = size

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, overload
 
+from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, exact_class, label_of
 from wallaroo.serdes.typed import plain, reader_of
 
@@ -113,5 +114,8 @@ class Csv(Serde[Event]):
         delimiter: str = ",",
         on_error: str = STOP,
     ):
+        if len(delimiter) != 1:
+            what = f"delimiter={delimiter!r} is not one character."
+            raise WallarooParameterError(Problem("Csv", "", what, "Give one, such as ';'."))
         codec = CsvCodec(kind, tuple(columns) if columns else None, delimiter)
         super().__init__(label_of("csv", kind), codec, on_error)

@@ -151,6 +151,12 @@ def test_what_is_no_function_is_refused_at_once(make: Callable[[], Any]) -> None
         make()
 
 
+@pytest.mark.parametrize("n", [0, -1, "a", 1.5])
+def test_a_top_of_no_events_is_refused_at_once(n: Any) -> None:
+    with pytest.raises(WallarooParameterError, match=r"not a positive number of events"):
+        TopN(n)
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations([3.0, 4.0, float("nan"), 1.0])))
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import wallaroo
 from tests.conformance.apps.sessions import SECOND, key_of, parse, time_of
 from tests.conformance.apps.shapes import build
 from tests.conformance.apps.steps import sink, source
+from wallaroo.errors import WallarooParameterError
 from wallaroo.sketches import Distinct, Quantiles
 from wallaroo.testing import run_local
 
@@ -49,8 +50,29 @@ def test_quantiles_are_found_about() -> None:
     assert both[0.5] == pytest.approx(5000, abs=250)
     assert both[0.99] == pytest.approx(9900, abs=50)
     assert quantiles.output("k", quantiles.initial_accumulator()) is None
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        Quantiles(at=(50,))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: Quantiles(at=(50,)), "between 0 and 1"),
+        (lambda: Quantiles(size=9), "size is 9, not an int from 10 to 65535"),
+        (lambda: Quantiles(size=65_536), "size is 65536"),
+        (lambda: Distinct(precision=3), "precision is 3, not an int from 4 to 21"),
+        (lambda: Distinct(precision=22), "precision is 22"),
+    ],
+)
+def test_a_parameter_outside_its_range_is_refused_at_once(make: Any, reason: str) -> None:
+    with pytest.raises(WallarooParameterError, match=reason):
+        make()
+
+
+@pytest.mark.parametrize(
+    "sketch",
+    [Distinct(precision=4), Distinct(precision=21), Quantiles(size=10), Quantiles(size=65_535)],
+)
+def test_the_ends_of_each_range_are_usable(sketch: Any) -> None:
+    assert sketch.output("k", filled(sketch, [1, 2, 3])) is not None
 
 
 @wallaroo.computation("as text")

@@ -184,6 +184,12 @@ def test_csv_writes_rows() -> None:
         Csv(Item).encoder.function(Item("a\nb"))
 
 
+@pytest.mark.parametrize("delimiter", ["", ";;"])
+def test_a_delimiter_that_is_not_one_character_is_refused(delimiter: str) -> None:
+    with pytest.raises(WallarooParameterError, match="is not one character"):
+        Csv(delimiter=delimiter)
+
+
 def test_json_has_no_form_for_infinity_and_objects() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         Json().encoder.function(float("inf"))
