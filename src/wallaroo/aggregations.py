@@ -29,10 +29,8 @@ import operator
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Generic, TypeVar
 
-from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.steps.windows.aggregation import Aggregation, Filtered, calls_of
+from wallaroo.steps.windows.aggregation import Aggregation, Filtered, calls_of, wrong_option
 from wallaroo.steps.windows.spec import Window
-from wallaroo.user_code.user_frames import user_place
 
 # fmt: off
 __all__ = [
@@ -57,7 +55,7 @@ def _function(given: Any, option: str = "of") -> Callable[[Any], Any]:
     if not callable(given):
         what = f"{option} is {given!r:.60}, not a function."
         fix = "Give it a function of one event, such as lambda event: event.price."
-        raise WallarooParameterError(Problem("an aggregation", user_place(), what, fix))
+        raise wrong_option("an aggregation", what, fix)
     function: Callable[[Any], Any] = given
     return function
 
@@ -334,7 +332,7 @@ class TopN(_Named, Generic[Event]):
     def __init__(self, n: int, by: Of = None):
         if not isinstance(n, int) or n < 1:
             what = f"n is {n!r:.60}, not a positive number of events."
-            raise WallarooParameterError(Problem("TopN", user_place(), what, "Give 1 or more."))
+            raise wrong_option("TopN", what, "Give 1 or more.")
         self.n = n
         self.by = _function(by, "by")
 

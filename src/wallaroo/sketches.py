@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from wallaroo.errors import Problem, WallarooParameterError, install_command
-from wallaroo.steps.windows.aggregation import Aggregation
-from wallaroo.user_code.user_frames import user_place
+from wallaroo.errors import install_command
+from wallaroo.steps.windows.aggregation import Aggregation, wrong_option
 
 try:
     from datasketches import hll_sketch, hll_union, tdigest_double
@@ -39,7 +38,7 @@ def _check(sketch: str, option: str, value: int, allowed: range) -> None:
     if not isinstance(value, int) or value not in allowed:
         what = f"{option} is {value!r:.60}, not an int from {allowed[0]} to {allowed[-1]}."
         fix = f"Choose one, or omit {option}."
-        raise WallarooParameterError(Problem(sketch, user_place(), what, fix))
+        raise wrong_option(sketch, what, fix)
 
 
 class Kept:
@@ -118,7 +117,7 @@ class Quantiles(Aggregation[Any, Kept, Mapping[float, float]]):
         if not all(0 <= share <= 1 for share in at):
             what = f"at is {tuple(at)}, and shares are between 0 and 1."
             fix = "Write 0.99 for the 99th percentile."
-            raise WallarooParameterError(Problem("Quantiles", user_place(), what, fix))
+            raise wrong_option("Quantiles", what, fix)
         _check("Quantiles", "size", size, _SIZES)
         self.of = of or _itself
         self.at = tuple(at)

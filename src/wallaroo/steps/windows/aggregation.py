@@ -21,6 +21,11 @@ OURS = "wallaroo."
 METHODS = {"initial_accumulator": 0, "update": 2, "combine": 2, "output": 2}
 
 
+def wrong_option(aggregation: str, what: str, fix: str) -> WallarooParameterError:
+    """Return the error for an option of an aggregation, with the user's line."""
+    return WallarooParameterError(Problem(aggregation, user_place(), what, fix))
+
+
 class Aggregation(Generic[In, Acc, Out]):
     """Base class of window aggregations: all four methods are the subclass's own.
 
@@ -81,7 +86,7 @@ class Aggregation(Generic[In, Acc, Out]):
         if not callable(given):
             what = f"where() was given {given!r:.60}, not a function."
             fix = "Give it a function of one event, such as lambda event: event.price > 9."
-            raise WallarooParameterError(Problem("an aggregation", user_place(), what, fix))
+            raise wrong_option("an aggregation", what, fix)
         return Filtered(self, predicate)
 
 
