@@ -3,8 +3,8 @@
     python -m benchmarks.pages.faults_page [--check]
 
 ``results/faults.jsonl`` has a line for each run of ``wallaroo verify``,
-``results/simulation.jsonl`` one for each of ``make simulate``.  Nothing in the tables is typed by
-hand.
+``results/simulation.jsonl`` one for each of ``make simulate``, ``results/owners.jsonl`` one for
+each of ``python -m tests.faults.owners --json``.  Nothing in the tables is typed by hand.
 
 Where it runs: a process of its own.
 """
@@ -17,10 +17,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
 VERIFIED, SIMULATED = RESULTS / "faults.jsonl", RESULTS / "simulation.jsonl"
+OWNED = RESULTS / "owners.jsonl"
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 KINDS = ("driver", "jvm", "worker", "daemon", "planner", "ingress", "egress")
@@ -43,7 +45,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; 1 where they differ")
     args = parser.parse_args()
     before = PAGE.read_text(encoding="utf-8")
-    after = with_figures(before, page(read(VERIFIED), read(SIMULATED)))
+    after = with_figures(before, page(read(VERIFIED), read(SIMULATED), read(OWNED)))
     if args.check:
         return int(before != after)
     PAGE.write_text(after, encoding="utf-8")
@@ -64,9 +66,32 @@ def with_figures(text: str, figures: str) -> str:
     return f"{head}{BEGIN}\n\n{figures}\n\n{END}{tail}"
 
 
-def page(verified: list[Run], simulated: list[Run]) -> str:
+def page(verified: list[Run], simulated: list[Run], owned: list[Run]) -> str:
     """Return all tables."""
-    return "\n\n".join([*_verified(verified), *_simulated(simulated)])
+    return "\n\n".join([*_verified(verified), *_simulated(simulated), *_owned(owned)])
+
+
+def _owned(runs: list[Run]) -> list[str]:
+    if not runs:
+        return []
+    rows = [
+        [run["host"], run["load"], fault, len(pauses), *_seconds(pauses)]
+        for run in runs
+        for fault, pauses in run["without output, ms"].items()
+    ]
+    return [
+        "Take-overs by a standby (`python -m tests.faults.owners --cluster`), after each of which "
+        "every event had left once; seconds from the fault to the next output, if some was to "
+        "come. The load is that before the campaign's own:",
+        _table(["host", "load", "leader", "times", "least, s", "median, s", "most, s"], rows),
+    ]
+
+
+def _seconds(pauses: list[int | None]) -> list[float | str]:
+    known = sorted(each / 1e3 for each in pauses if each is not None)
+    if not known:
+        return ["-"] * 3
+    return [round(each, 1) for each in (known[0], median(known), known[-1])]
 
 
 def _verified(runs: list[Run]) -> list[str]:
