@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.owners import KEYS, ClusterDrivers, Drivers, drivers_in, ending, wait_for
+from tests.stores.conftest import Place
 from wallaroo.cli.main import main
 from wallaroo.spark.local_cluster import LocalCluster
 
@@ -32,14 +31,14 @@ def process(drivers: Drivers, events: int, *options: str, saved: Path | None = N
     drivers.send(events - LAST).join()
     sending = drivers.send(events)
     if saved is not None:
-        save(Path(options[0].removeprefix("--checkpoint=")), saved)
+        save(options[0].removeprefix("--checkpoint="), saved)
     sending.join()
     wait_for(lambda: len(drivers.lines()) >= events, "all events")
     driver.terminate()
     drivers.require_end(driver, 0)
 
 
-def save(checkpoint: Path, saved: Path) -> None:
+def save(checkpoint: Path | str, saved: Path | str) -> None:
     assert main(["state", "save", str(checkpoint), str(saved)]) == 0
 
 
@@ -75,18 +74,17 @@ def test_an_application_moves_to_a_cluster_and_back_and_is_forked_from_there(
         assert 100 <= len(fork.lines()) <= 100 + LAST
 
 
-def test_a_checkpoint_in_a_store_is_refused_on_a_cluster_before_anything_is_begun(
-    tmp_path: Path, cluster: LocalCluster
+@pytest.mark.s3
+def test_an_application_moves_to_a_cluster_whose_checkpoint_is_in_a_store(
+    tmp_path: Path, place: Place, cluster: LocalCluster
 ) -> None:
-    """Not after the savepoint was copied to it."""
-    drivers = ClusterDrivers(tmp_path, HOST, cluster)
-    options = ("--checkpoint=s3://bucket/state", "--from-savepoint=s3://bucket/saved")
-    ran = subprocess.run(
-        [sys.executable, "-m", *drivers._command(*options)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert ran.returncode == 1
-    assert "an object store has none. Run on one machine" in ran.stderr
+    """From a savepoint in the store; another run continues there."""
+    with drivers_in(tmp_path, HOST) as drivers:
+        process(drivers, 100, f"--checkpoint={tmp_path / 'here'}")
+    save(tmp_path / "here", f"{place.url}-saved")
+
+    with ending(ClusterDrivers(tmp_path, HOST, cluster)) as drivers:
+        begun = f"--from-savepoint={place.url}-saved"
+        process(drivers, 400, f"--checkpoint={place.url}", begun)
+        process(drivers, 500, f"--checkpoint={place.url}")
+        drivers.require_exact(500)

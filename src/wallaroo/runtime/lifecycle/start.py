@@ -115,7 +115,6 @@ def open_state(
     ``after``: as in `open_checkpoint`.
     """
     options = spec.options
-    _refuse_store(spec)
     if options.from_savepoint is not None:
         phases.enter("copying the savepoint")
         _begin_from_savepoint(spec, str(options.from_savepoint))
@@ -204,17 +203,6 @@ def _held_lease(
     stack.add(lease.close)
     lease.start()
     return lease
-
-
-def _refuse_store(spec: RunSpec) -> None:
-    """Raise CheckpointError for a checkpoint in an object store, if workers are elsewhere."""
-    url = spec.options.store_url
-    if url and not spec.host.is_local:
-        raise CheckpointError(
-            f"checkpoint {url}: workers on other machines write into the checkpoint's folder, and "
-            f"an object store has none. Run on one machine (--master local[*]), or give a folder "
-            f"that all hosts see."
-        )
 
 
 def _stored(spec: RunSpec) -> StoredCheckpoint | None:
