@@ -31,6 +31,9 @@ PHRASES = re.compile(
     r"\b(?:is|are|was|were) away\b|\btried again\b|\bend(?:s|ed)? by itself\b|"
     r"(?<!there )(?<!There )\b(?:is|are) no (?!longer\b|more\b|other\b|such\b|\d)[a-z]"
 )
+# A clause as subject ("What rows lack is ..."): name the subject.  Questions and titles may be so.
+CLAUSE = re.compile(r"(?:^|[.;|] )\**What (?!to\b|next\b)[a-z]+ [a-z]+(?![^.|]*\?)")
+PAGES = re.compile(r"README\.md$|docs/(?!decisions/)")
 WRITTEN = ("src/", "docs/", "scripts/", "benchmarks/", "examples/", "README", "CHANGELOG")
 # Where they may be: texts of others, and this list.
 QUOTED = ("LICENSE", "examples/word_count/", "scripts/check_text.py", "tests/unit/scripts/")
@@ -83,6 +86,8 @@ def complaints(name: str, text: str) -> Iterator[str]:
             yield f"{name}:{number}: not a word of this project: {word.group()}"
         if not is_quoted and name.startswith(WRITTEN) and (phrase := PHRASES.search(line)):
             yield f"{name}:{number}: not how an engineer says it: {phrase.group()}"
+        if PAGES.match(name) and (clause := CLAUSE.search(line)):
+            yield f"{name}:{number}: a clause as subject: {clause.group()}"
         if not is_quoted and UNPUBLISHED.search(line):
             yield f"{name}:{number}: wallaroo-spark is in no registry that pip installs from"
         found = MACHINE_PATH.search(line)

@@ -131,7 +131,7 @@ def _verified(runs: list[Run]) -> list[str]:
         "Other faults (writes that fail or are torn, clocks that jump, bits flipped between two "
         "starts, networks that are cut, clusters that change):",
         _table(["host", *OF_DISKS, *OF_CLUSTERS], others),
-        "What came of all of these, by the receiver of TCP output. A plain receiver may get "
+        "The results of all of these, by the receiver of TCP output. A plain receiver may get "
         "outputs again where a connection broke; none may be lost:",
         _table(
             [

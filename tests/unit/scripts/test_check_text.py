@@ -32,6 +32,25 @@ def test_a_phrase_that_is_not_english_is_refused_in_what_users_read(line: str) -
     assert not list(check_text.complaints("tests/a.py", line))
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["What rows lack is not sent.", "It ends. What came out is read.", "| **What is lost** |"],
+)
+def test_a_clause_as_subject_is_refused_in_pages(line: str) -> None:
+    (complaint,) = check_text.complaints("docs/a.md", line)
+
+    assert "a clause as subject" in complaint
+    assert not list(check_text.complaints("docs/decisions/0001-a.md", line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["## What a step leaves out", "What to do", "What does it cost? Nothing.", "see what is"],
+)
+def test_questions_and_titles_may_begin_with_what(line: str) -> None:
+    assert not list(check_text.complaints("docs/a.md", line))
+
+
 @pytest.mark.parametrize("line", ["at the outlaws", "secure", "recommended", "tell", "skin"])
 def test_other_words_pass(line: str) -> None:
     assert not list(check_text.complaints("src/a.py", line))
