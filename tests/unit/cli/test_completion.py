@@ -30,7 +30,7 @@ def completed(line: str, script: str, folder: Path) -> list[str]:
     ("line", "offered"),
     [
         ("wallaroo ru", ["run"]),
-        ("wallaroo re", ["receive"]),
+        ("wallaroo re", ["receive", "replica"]),
         ("wallaroo run --chec", ["--checkpoint"]),
         ("wallaroo run --app", ["--app-log-level"]),
         ("wallaroo run wo", ["words.py"]),
