@@ -17,7 +17,7 @@ import wallaroo
 from tests.connectors.files.s3.server import SECRET
 from tests.stores.conftest import Place
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
-from tests.stores.stored_driver import application, expected, new_run
+from tests.stores.stored_driver import expected, new_run
 from tests.unit.runtime.applications import ROOT, Numbers, line, text
 from wallaroo.cli.doctor.command import examine_store
 from wallaroo.cli.main import main
@@ -292,24 +292,6 @@ def test_input_that_lies_on_another_machine_is_not_left_behind(
     assert errors[0] is None
     assert "source 'made' stores its input on the machine that received it" in str(errors[1])
     assert errors[2] is None
-
-
-class _Elsewhere(InProcessHost):
-    """A host whose tasks may run on other machines."""
-
-    is_local = False  # type: ignore[assignment]
-
-
-def test_a_run_on_a_cluster_is_refused(tmp_path: Path, place: Place) -> None:
-    """Workers write into the folder, which is on one machine."""
-    Input(tmp_path).grow(10)
-    options = RunOptions(checkpoint=place.url, status_address=None)
-    run = Run(application(tmp_path), options, _Elsewhere())
-    run.begin()
-    assert run.wait(60)
-
-    assert "give a folder that all hosts see" in str(run.exception)
-    assert not place.objects.exists()
 
 
 def test_a_cache_is_no_checkpoint_of_its_own(tmp_path: Path, place: Place) -> None:
