@@ -67,14 +67,12 @@ def _measure(run: Pair, args: argparse.Namespace, report: Report) -> None:
         began = time.monotonic()
         used = _used()
         saver = _saver(run.folder / "checkpoint", target)
-        seen = []
-        while saver.poll() is None:
-            seen += _watched(run, 1.0)
+        meanwhile += _watched_until(saver, run)
         times.append(time.monotonic() - began)
         costs.append(_used() - used)
         if saver.returncode:
             raise BenchmarkError(f"the saver ended with {saver.returncode}")
-        meanwhile += seen + _watched(run, METER_S)
+        meanwhile += _watched(run, METER_S)
         if damages := verify(target).damages:
             raise BenchmarkError(f"{target} is damaged: {damages}")
         report.notes.append(f"{target.name}: {_size(target):,} bytes")
@@ -104,15 +102,30 @@ def _size(folder: Path) -> int:
 
 
 def _watched(run: Pair, seconds: float) -> list[float]:
-    """The run's latest p99 once a second, in milliseconds."""
+    """Return the run's latest p99, asked once a second, in milliseconds."""
     seen = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(1.0)
-        status = run.status(run.leader)
-        if status:
-            seen.append(float(status["latency_newest_ms"]))
+        seen += _newest(run)
     return seen
+
+
+def _watched_until(saver: subprocess.Popen[bytes], run: Pair) -> list[float]:
+    """Return the same until a saver ends, without a pause after its end: that is measured."""
+    seen = []
+    while True:
+        try:
+            saver.wait(1.0)
+        except subprocess.TimeoutExpired:
+            seen += _newest(run)
+        else:
+            return seen
+
+
+def _newest(run: Pair) -> list[float]:
+    status = run.status(run.leader)
+    return [float(status["latency_newest_ms"])] if status else []
 
 
 class _Load:
