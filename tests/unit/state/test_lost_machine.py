@@ -157,5 +157,6 @@ def test_a_lost_machine_leaves_a_consistent_beginning(
     checkpoint = open_checkpoint(tmp_path / "state", is_durable=True)
     checkpoint.release()
     assert checkpoint.last is not None
-    assert checkpoint.last.batch > before.until
+    # a floor at the end of the input leaves nothing to commit after the fillers
+    assert checkpoint.last.batch >= before.until
     assert read_floor(tmp_path / "state") is None
