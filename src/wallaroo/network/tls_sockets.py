@@ -1,24 +1,32 @@
 """Sockets with and without TLS.
 
-Where it runs: ingress, range server and their clients; egress.  Addresses, contexts, and a server's
-TLS socket that never blocks.
+Where it runs: ingress, range server and their clients; egress; WebSocket source and sink.
+Addresses, contexts, a server's TLS socket that never blocks, and one that two threads use.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import select
 import socket
 import ssl
 import tempfile
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from wallaroo.errors import PeerError
 from wallaroo.network.tls import TLS, Pem
 
 Address = tuple[str, int]  # host and port
 RECORD_BYTES_MAX = 1 << 14  # plaintext in a TLS record (RFC 8446, 5.1)
+CLOSED_LOOK_MS = 1000  # between two checks that no other thread has closed the socket
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +200,77 @@ class TlsSocket:
         except ssl.SSLError as error:
             raise failed(error) from error
         self._is_handshake_done = True
+
+
+class SharedTlsSocket(ssl.SSLSocket):
+    """A TLS socket that one thread reads while another writes or closes it.
+
+    An `ssl.SSLSocket` does not allow that: an OpenSSL connection is not thread-safe, a read that
+    the system reports as possible waits if a record without content came (a session ticket of TLS
+    1.3), and ``close`` does not end that wait.
+
+    Here a lock is held for each call of OpenSSL, none of which blocks; waits are outside of it.
+    """
+
+    def __new__(cls, *arguments: Any, **options: Any) -> SharedTlsSocket:
+        sock = super().__new__(cls, *arguments, **options)
+        sock._lock = threading.Lock()  # `SSLSocket` has no constructor to extend
+        sock._seconds = None
+        return sock
+
+    _lock: threading.Lock
+    _seconds: float | None  # an operation's timeout; None: no bound
+
+    def settimeout(self, value: float | None) -> None:
+        self._seconds = value
+        is_listening = self.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        super().settimeout(value if is_listening else 0.0)
+
+    def gettimeout(self) -> float | None:
+        return self._seconds
+
+    def setblocking(self, flag: bool) -> None:
+        self.settimeout(None if flag else 0.0)
+
+    def do_handshake(self, block: bool = False) -> None:
+        self._repeat(super().do_handshake)
+
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:
+        return self._repeat(lambda: super(SharedTlsSocket, self).read(len, buffer))
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        return self._repeat(lambda: super(SharedTlsSocket, self).send(data, flags))
+
+    def close(self) -> None:
+        with self._lock:
+            with contextlib.suppress(OSError):  # unconnected, or closed already
+                socket.socket.shutdown(self, socket.SHUT_RDWR)  # it ends another thread's wait
+            super().close()
+
+    def _repeat(self, operation: Callable[[], Result]) -> Result:
+        until = None if self._seconds is None else time.monotonic() + self._seconds
+        while True:
+            with self._lock:
+                if self.fileno() < 0:
+                    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+                try:
+                    return operation()
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                    if self._seconds == 0.0:
+                        raise
+                    is_reading = isinstance(error, ssl.SSLWantReadError)
+                poll = select.poll()
+                poll.register(self, select.POLLIN if is_reading else select.POLLOUT)
+            left_ms = CLOSED_LOOK_MS if until is None else (until - time.monotonic()) * 1e3
+            if left_ms <= 0:
+                raise TimeoutError("the TLS connection timed out")
+            poll.poll(min(left_ms, CLOSED_LOOK_MS))
+
+
+def shared_by_threads(context: ssl.SSLContext) -> ssl.SSLContext:
+    """Have a context's sockets allow two threads; return it."""
+    context.sslsocket_class = SharedTlsSocket
+    return context
 
 
 Socket = socket.socket | TlsSocket

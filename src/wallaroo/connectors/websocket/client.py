@@ -21,8 +21,9 @@ from websockets.exceptions import (
 from websockets.sync.client import connect
 
 from wallaroo.network.client_errors import ClientErrors, sentence_of
+from wallaroo.network.tls_sockets import shared_by_threads
 
-TIMEOUT_S = 10.0
+OPEN_S_MAX = 10.0
 PING_S = 20.0  # so that no proxy closes the connection as idle
 _LASTING = (InvalidURI, InvalidUpgrade, NegotiationError, ssl.SSLCertVerificationError)
 _PASSING_STATUSES = (408, 425, 429)  # and 5xx
@@ -38,6 +39,7 @@ class Peer:
     headers: Mapping[str, str] = field(repr=False)
     max_size: int
     tls: ssl.SSLContext | None
+    open_s_max: float = OPEN_S_MAX
 
     @property
     def place(self) -> str:
@@ -48,11 +50,13 @@ class Peer:
 
 def connected(peer: Peer) -> AbstractContextManager[Any]:
     """Return a connection as a context manager.  Entering it may raise the client's errors."""
-    options: dict[str, Any] = {"ssl": peer.tls} if peer.tls is not None else {}
+    options: dict[str, Any] = {}
+    if peer.tls is not None or peer.url.startswith("wss:"):
+        options["ssl"] = shared_by_threads(peer.tls or ssl.create_default_context())
     connection: AbstractContextManager[Any] = connect(
         peer.url,
         additional_headers=dict(peer.headers),
-        open_timeout=TIMEOUT_S,
+        open_timeout=peer.open_s_max,
         close_timeout=1.0,
         ping_interval=PING_S,
         # answers are not read while the backlog is at its bound: `keep_alive` notices lost hosts

@@ -23,7 +23,7 @@ from websockets.sync.server import Server, ServerConnection, serve
 from wallaroo.connectors.websocket.server_source import WebSocketServerSourceConfig
 from wallaroo.network.connection_budget import Budget, Visitor, connections_max
 from wallaroo.network.listener_threads import Acceptor, listening
-from wallaroo.network.tls_sockets import server_context
+from wallaroo.network.tls_sockets import server_context, shared_by_threads
 from wallaroo.sources.feed import framed
 from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
 
@@ -120,7 +120,7 @@ class Clients:
 def follow(config: WebSocketServerSourceConfig[Any], inbox: Inbox, position: Any) -> None:
     """Serve for as long as the process lives.  Raises PeerError if it cannot listen."""
     clients = Clients(config, inbox)
-    context = server_context(config.tls) if config.tls is not None else None
+    context = shared_by_threads(server_context(config.tls)) if config.tls is not None else None
     with listening(config.name, (config.host, config.port), context) as listener:
         server = serve(
             clients.live,
