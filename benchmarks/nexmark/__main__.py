@@ -7,6 +7,9 @@ checkpoint, from JSON lines to JSON lines.
 The rows of every run are compared with those that DuckDB computes from the same file.  CPU time is
 that of all processes of the run, the broker's excluded, after its first three tenths.
 
+If Flink is installed (``scripts/setup-peers``) it takes turns, from files: 22 queries in SQL, four
+in PyFlink's DataStream API.  It throws its rows away; rows of few events are compared before.
+
 Where it runs: the benchmark's process; each run is a process of its own.
 """
 
@@ -22,10 +25,11 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from benchmarks import peers
 from benchmarks.engine.event_cost import Cost
 from benchmarks.lib import loads
 from benchmarks.lib.machine import Report, median, options, settings_of
-from benchmarks.nexmark import oracle
+from benchmarks.nexmark import flink, oracle
 from benchmarks.nexmark.generator import lines
 from benchmarks.nexmark.lines import lines_of
 from benchmarks.nexmark.process import ROWS, measured
@@ -34,6 +38,7 @@ from tests.connectors.kafka.broker import running_broker
 
 HOSTS = ("resident", "micro-batch")
 TOPIC, PARTITIONS = "nexmark", 2
+COMPARED = 10_000  # events for which Flink's rows are compared
 STATELESS = ("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22")
 STATELESS_US, STATEFUL_RATE = 3.5, 200_000.0
 WANTED_RATE = {"q16": 60_000.0}
@@ -51,6 +56,11 @@ def main() -> int:
         with events.open("wb") as file:
             file.writelines(lines(args.events))
         tables = oracle.opened(events)
+        split = folder / "split"
+        flinks = () if args.from_kafka or not args.flink else tuple(flink.APIS)
+        if flinks:
+            flink.split(events, args.events, split)
+            differing.update(_differing_in_flink(args.flink, folder / "compared"))
         with _source(args, folder, events) as source:
             for number in range(args.rounds):
                 for query in args.queries:
@@ -65,10 +75,50 @@ def main() -> int:
                             differing.add(f"{query} on {host}")
                         (place / ROWS).unlink()
                         _say(query, host, cost)
+                    for who in flinks:
+                        if query in flink.QUERIES[who]:
+                            cost = flink.measured(args.flink, who, query, args.events, split)
+                            costs.setdefault((query, who), []).append(cost)
+                            _say(query, who, cost)
     for query in args.queries:
-        _conclude(report, query, {host: costs[query, host] for host in args.hosts})
+        runs = (*args.hosts, *flinks)
+        _conclude(report, query, {who: costs[query, who] for who in runs if (query, who) in costs})
+    _compare(report, costs)
     report.notes.append(f"rows that differ from DuckDB's: {', '.join(sorted(differing)) or 'none'}")
     return report.finish(args.json) or int(bool(differing))
+
+
+def _differing_in_flink(python: str, folder: Path) -> Iterator[str]:
+    """Yield the queries whose rows differ in Flink, for a few events."""
+    folder.mkdir()
+    events = folder / "events.jsonl"
+    with events.open("wb") as file:
+        file.writelines(lines(COMPARED))
+    tables = oracle.opened(events)
+    flink.split(events, COMPARED, folder)
+    for who in flink.APIS:
+        for query, rows in flink.rows(python, who, folder):
+            if oracle.final(query, rows) != oracle.expected(tables, query):
+                yield f"{query} in {who}"
+
+
+def _compare(report: Report, costs: dict[tuple[str, str], list[Cost]]) -> None:
+    """Add what of Flink's rate the fastest of our hosts reaches."""
+    for who, wanted in ((flink.SQL, 1.0), (flink.STREAM, 10.0)):
+        ratios = []
+        for query in flink.QUERIES[who]:
+            if (query, who) not in costs:
+                continue
+            rates = {
+                each: median(cost.events_per_s for cost in costs[query, each])
+                for each in (*HOSTS, who)
+                if (query, each) in costs
+            }
+            ratios.append(max(rate for each, rate in rates.items() if each != who) / rates[who])
+            report.add(f"{query}: Wallaroo beside {who}", ratios[-1], "x", at_least=wanted)
+        if who == flink.SQL and ratios:
+            level = sum(ratio >= wanted for ratio in ratios)
+            report.add(f"queries at least as fast as in {who}", level, "", at_least=12)
 
 
 def _options() -> argparse.Namespace:
@@ -79,6 +129,7 @@ def _options() -> argparse.Namespace:
     add("--queries", nargs="+", choices=list(QUERIES), default=list(QUERIES), metavar="QUERY")
     add("--hosts", nargs="+", choices=HOSTS, default=HOSTS)
     add("--from-kafka", action="store_true", help="a topic in place of a file")
+    peers.add_options(parser, "flink")
     return parser.parse_args()
 
 
@@ -117,12 +168,14 @@ def _say(query: str, host: str, cost: Cost) -> None:
 
 def _conclude(report: Report, query: str, costs: dict[str, list[Cost]]) -> None:
     is_stateless = query in STATELESS
+    theirs = tuple(flink.APIS)
     rate_wanted = None if is_stateless else WANTED_RATE.get(query, STATEFUL_RATE)
     for host, found in costs.items():
         rate = median(cost.events_per_s for cost in found)
-        report.add(f"{query}, {host}: events/s", rate, "", at_least=rate_wanted)
+        wanted = None if host in theirs else rate_wanted
+        report.add(f"{query}, {host}: events/s", rate, "", at_least=wanted)
         spent_us = median(cost.total_us for cost in found)
-        us_wanted = STATELESS_US if is_stateless else None
+        us_wanted = STATELESS_US if is_stateless and host not in theirs else None
         report.add(f"{query}, {host}: CPU per event", spent_us, "us", at_most=us_wanted)
     report.add(f"{query}: lines of code", lines_of(query), "")
 

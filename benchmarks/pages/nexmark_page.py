@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.lib.machine import Figure, Machine, number
+from benchmarks.nexmark import flink
 
 BENCHMARKS = ("nexmark", "nexmark_kafka")  # in the order of the page
 CODE, CPU, RATE = "lines of code", "CPU per event", "events/s"
@@ -23,8 +24,9 @@ def markdown(reports: Iterable[tuple[str, dict[str, Any]]]) -> str:
 
 def _section(report: dict[str, Any]) -> str:
     settings = report["settings"]
-    hosts, place = settings["hosts"], "Kafka" if settings["from_kafka"] else "a file"
+    place = "Kafka" if settings["from_kafka"] else "a file"
     figures = {each["name"]: Figure(**each) for each in report["figures"]}
+    hosts = [*settings["hosts"], *(who for who in flink.APIS if _has(figures, who))]
     columns = [f"{host}: {what}" for host in hosts for what in ("us of CPU per event", RATE)]
     lines = [
         f"### {len(settings['queries'])} queries from {place}, {settings['events']:,} events",
@@ -36,10 +38,16 @@ def _section(report: dict[str, Any]) -> str:
     ]
     for query in settings["queries"]:
         names = [f"{query}, {host}: {what}" for host in hosts for what in (CPU, RATE)]
-        cells = [_cell(figures[name]) for name in (f"{query}: {CODE}", *names)]
+        cells = [_cell(figures.get(name)) for name in (f"{query}: {CODE}", *names)]
         lines.append(f"| {query} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *(f"* {note}" for note in report["notes"])])
 
 
-def _cell(figure: Figure) -> str:
+def _has(figures: dict[str, Figure], host: str) -> bool:
+    return any(f", {host}: " in name for name in figures)
+
+
+def _cell(figure: Figure | None) -> str:
+    if figure is None:
+        return ""
     return number(figure.value) + (" (missed)" if figure.verdict == "missed" else "")

@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]  # where peers are started, too
-TITLES = {"bytewax": "Bytewax", "quix": "Quix Streams"}
+TITLES = {"bytewax": "Bytewax", "quix": "Quix Streams", "flink": "Apache Flink"}
 
 
 def python(name: str, root: Path = ROOT) -> str | None:

@@ -1,0 +1,134 @@
+"""Queries of Nexmark in Flink, over the generator's lines of JSON in files.
+
+    PYTHON -m benchmarks.peers.flink_nexmark sql|stream time|rows FOLDER PARALLELISM QUERY...
+
+Where it runs: a Python of its own in which apache-flink is installed, started by
+``benchmarks.nexmark``.  For each query it prints one line of JSON: the seconds and the CPU seconds
+that events took, or the rows that remain at the end.
+
+``FOLDER`` has the folders ``few`` and ``all``, with a file for each task.  A query runs three times
+in one process: twice over ``few``, then over ``all``; the third run less the second is what the
+other events took, without start and warm-up.
+
+Flink gets what is in its favour: rows are thrown away (``blackhole``), state is on the JVM's heap,
+changes are handed on in batches of up to 2 s and distinct counts are split, as the suite has it.
+Like Wallaroo it checkpoints, once a second.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.table import StreamTableEnvironment
+
+from benchmarks.peers.flink_queries import QUERIES, TABLES
+from benchmarks.peers.flink_stream import rows_of
+
+OPTIONS = {
+    "execution.checkpointing.interval": "1s",
+    "table.exec.mini-batch.enabled": "true",
+    "table.exec.mini-batch.allow-latency": "2s",
+    "table.exec.mini-batch.size": "50000",
+    "table.optimizer.distinct-agg.split.enabled": "true",
+    "table.local-time-zone": "UTC",
+    "taskmanager.memory.network.max": "128m",
+}
+SIZES = ("few", "few", "all")
+
+
+def environment(folder: Path, size: str, parallelism: int) -> Any:
+    """Return a session whose tables are the files of one size."""
+    stream = StreamExecutionEnvironment.get_execution_environment()
+    stream.set_parallelism(parallelism)
+    tables = StreamTableEnvironment.create(stream)
+    for name, value in OPTIONS.items():
+        tables.get_config().set(name, value)
+    tables.get_config().set("execution.checkpointing.dir", (folder / "checkpoints").as_uri())
+    for statement in TABLES:
+        tables.execute_sql(statement.format(path=(folder / size).as_uri()))
+    return tables
+
+
+def run_sql(folder: Path, size: str, parallelism: int, query: str) -> None:
+    """Run a query of SQL, and throw its rows away."""
+    tables = environment(folder, size, parallelism)
+    result = tables.sql_query(QUERIES[query])
+    columns = ", ".join(
+        f"`c{at}` {kind.nullable()._j_data_type.toString()}"
+        for at, kind in enumerate(result.get_schema().get_field_data_types())
+    )
+    tables.execute_sql(f"CREATE TABLE nothing ({columns}) WITH ('connector' = 'blackhole')")
+    result.execute_insert("nothing").wait()
+
+
+def run_stream(folder: Path, size: str, parallelism: int, query: str) -> None:
+    """Run a query of the DataStream API, and throw its rows away."""
+    session, rows = rows_of(query, folder, size, parallelism)
+    rows.filter(lambda _: False).print()
+    session.execute(query)
+
+
+def timed(run: Callable[[Path, str, int, str], None], folder: Path, *job: Any) -> dict[str, float]:
+    """Run a query three times; return what the events beyond the few took."""
+    seconds = []
+    cpu = []
+    for size in SIZES:
+        began = time.perf_counter()
+        spent = cpu_s()
+        run(folder, size, *job)
+        seconds.append(time.perf_counter() - began)
+        cpu.append(cpu_s() - spent)
+    return {"seconds": seconds[2] - seconds[1], "cpu_s": cpu[2] - cpu[1]}
+
+
+def cpu_s() -> float:
+    """Return the processor time of this process and of all that it started."""
+    own = psutil.Process()
+    times = [each.cpu_times() for each in own.children(recursive=True)]
+    spent = sum(sum(each[:4]) for each in times)  # with that of processes that have ended
+    return spent + sum(own.cpu_times()[:2])
+
+
+def remaining(folder: Path, parallelism: int, query: str) -> Iterator[list[Any]]:
+    """Yield the rows of a query of SQL that were not taken back."""
+    counts: dict[str, int] = {}
+    result = environment(folder, "all", parallelism).sql_query(QUERIES[query]).execute()
+    with result.collect() as rows:
+        for row in rows:
+            text = json.dumps(list(row), default=float)
+            is_added = row.get_row_kind().name in ("INSERT", "UPDATE_AFTER")
+            counts[text] = counts.get(text, 0) + (1 if is_added else -1)
+    for text, count in counts.items():
+        yield from [json.loads(text)] * count
+
+
+def streamed(folder: Path, parallelism: int, query: str) -> Iterator[list[Any]]:
+    """Yield the rows of a query of the DataStream API."""
+    _, rows = rows_of(query, folder, "all", parallelism)
+    with rows.execute_and_collect() as texts:
+        yield from map(json.loads, texts)
+
+
+def main() -> None:
+    """Run the queries."""
+    api, kind, place, parallelism, *queries = sys.argv[1:]
+    folder = Path(place)
+    for query in queries:
+        job = (folder, int(parallelism), query)
+        if kind == "time":
+            run = run_sql if api == "sql" else run_stream
+            answer: Any = timed(run, *job)
+        else:
+            answer = list(remaining(*job) if api == "sql" else streamed(*job))
+        print(json.dumps([query, answer]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
