@@ -60,7 +60,8 @@ def main() -> int:
         flinks = () if args.from_kafka or not args.flink else tuple(flink.APIS)
         if flinks:
             flink.split(events, args.events, split)
-            differing.update(_differing_in_flink(args.flink, folder / "compared"))
+            if args.compare:
+                differing.update(_differing_in_flink(args.flink, folder / "compared"))
         with _source(args, folder, events) as source:
             for number in range(args.rounds):
                 for query in args.queries:
@@ -130,6 +131,7 @@ def _options() -> argparse.Namespace:
     add("--hosts", nargs="+", choices=HOSTS, default=HOSTS)
     add("--from-kafka", action="store_true", help="a topic in place of a file")
     peers.add_options(parser, "flink")
+    add("--no-compare", dest="compare", action="store_false", help="Flink's rows, for minutes")
     return parser.parse_args()
 
 

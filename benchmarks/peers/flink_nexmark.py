@@ -32,7 +32,6 @@ from benchmarks.peers.flink_queries import QUERIES, TABLES
 from benchmarks.peers.flink_stream import rows_of
 
 OPTIONS = {
-    "execution.checkpointing.interval": "1s",
     "table.exec.mini-batch.enabled": "true",
     "table.exec.mini-batch.allow-latency": "2s",
     "table.exec.mini-batch.size": "50000",
@@ -40,15 +39,16 @@ OPTIONS = {
     "table.local-time-zone": "UTC",
     "taskmanager.memory.network.max": "128m",
 }
+CHECKPOINTS = {"execution.checkpointing.interval": "1s"}
 SIZES = ("few", "few", "all")
 
 
-def environment(folder: Path, size: str, parallelism: int) -> Any:
+def environment(folder: Path, size: str, parallelism: int, options: dict[str, str]) -> Any:
     """Return a session whose tables are the files of one size."""
     stream = StreamExecutionEnvironment.get_execution_environment()
     stream.set_parallelism(parallelism)
     tables = StreamTableEnvironment.create(stream)
-    for name, value in OPTIONS.items():
+    for name, value in options.items():
         tables.get_config().set(name, value)
     tables.get_config().set("execution.checkpointing.dir", (folder / "checkpoints").as_uri())
     for statement in TABLES:
@@ -58,12 +58,11 @@ def environment(folder: Path, size: str, parallelism: int) -> Any:
 
 def run_sql(folder: Path, size: str, parallelism: int, query: str) -> None:
     """Run a query of SQL, and throw its rows away."""
-    tables = environment(folder, size, parallelism)
+    tables = environment(folder, size, parallelism, OPTIONS | CHECKPOINTS)
     result = tables.sql_query(QUERIES[query])
-    columns = ", ".join(
-        f"`c{at}` {kind.nullable()._j_data_type.toString()}"
-        for at, kind in enumerate(result.get_schema().get_field_data_types())
-    )
+    kinds = result._j_table.getResolvedSchema().getColumnDataTypes()
+    names = [kind.nullable().getLogicalType().asSerializableString() for kind in kinds]
+    columns = ", ".join(f"`c{at}` {name}" for at, name in enumerate(names))
     tables.execute_sql(f"CREATE TABLE nothing ({columns}) WITH ('connector' = 'blackhole')")
     result.execute_insert("nothing").wait()
 
@@ -99,7 +98,7 @@ def cpu_s() -> float:
 def remaining(folder: Path, parallelism: int, query: str) -> Iterator[list[Any]]:
     """Yield the rows of a query of SQL that were not taken back."""
     counts: dict[str, int] = {}
-    result = environment(folder, "all", parallelism).sql_query(QUERIES[query]).execute()
+    result = environment(folder, "all", parallelism, OPTIONS).sql_query(QUERIES[query]).execute()
     with result.collect() as rows:
         for row in rows:
             text = json.dumps(list(row), default=float)
