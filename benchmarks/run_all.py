@@ -59,6 +59,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "changes": (),
     "state_query": (),
     "nexmark": ("--hosts", "resident", "--events", "500000"),
+    "shufflebench": ("--records", "500000", "--hosts", "resident", "--kills", "2"),
     "nexmark_kafka": (
         *("--hosts", "resident", "--events", "300000"),
         *("--queries", "q0", "q2", "q22", "q3", "q5", "q8", "q9"),
@@ -113,6 +114,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "state_query": ("lake.state_query",),
     "nexmark": ("nexmark",),
     "nexmark_kafka": ("nexmark", "--from-kafka"),
+    "shufflebench": ("shufflebench",),
 }
 WAIT_S = 2.0  # between two benchmarks: the first one's processes are gone by then
 SECONDS_MAX = 2400.0

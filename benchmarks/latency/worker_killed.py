@@ -44,7 +44,7 @@ def main() -> int:
             asked(probe, words)
             healed_s = []
             for _ in range(args.kills):
-                killer = threading.Timer(KILL_S - LOOK_S, _kill)
+                killer = threading.Timer(KILL_S - LOOK_S, kill_worker)
                 killer.start()
                 healed_s.append(asked(probe, words)[-1] / 1e3)
                 killer.join()
@@ -62,7 +62,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _kill() -> None:
+def kill_worker() -> None:
     """Kill the busiest worker process."""
     before = cpu_of_workers()
     time.sleep(LOOK_S)

@@ -29,7 +29,7 @@ from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.table import StreamTableEnvironment
 
 from benchmarks.peers.flink_queries import QUERIES, TABLES
-from benchmarks.peers.flink_stream import rows_of
+from benchmarks.peers.flink_stream import CHECKPOINT_MS, rows_of
 
 OPTIONS = {
     "table.exec.mini-batch.enabled": "true",
@@ -39,7 +39,7 @@ OPTIONS = {
     "table.local-time-zone": "UTC",
     "taskmanager.memory.network.max": "128m",
 }
-CHECKPOINTS = {"execution.checkpointing.interval": "1s"}
+CHECKPOINTS = {"execution.checkpointing.interval": f"{CHECKPOINT_MS}ms"}
 SIZES = ("few", "few", "all")
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 import wallaroo
 from wallaroo.aggregations import Count
+from wallaroo.sources import KafkaRecord
 
 
 class Total:
@@ -27,6 +28,25 @@ def decode(payload: bytes) -> str:
 @wallaroo.decoder(header_length=2, length_fmt=">H")
 def decode_number(payload: bytes) -> int | None:
     return int(payload)
+
+
+@wallaroo.decoder
+def decode_record(record: KafkaRecord) -> int:
+    return record.offset
+
+
+@wallaroo.decoder(pure=True)
+def decode_key(record: KafkaRecord) -> bytes | None:
+    return record.key
+
+
+reveal_type(decode_record)  # T: Decoder[int]
+reveal_type(decode_key)  # T: Decoder[bytes]
+
+
+@wallaroo.decoder  # E: arg-type
+def decode_text(text: str) -> str:
+    return text
 
 
 @wallaroo.computation

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from wallaroo.api import decorated as classic
 from wallaroo.api.times import required_span
@@ -37,6 +37,9 @@ from wallaroo.steps.kinds import (
 )
 from wallaroo.steps.times import Span
 from wallaroo.user_code.user_frames import user_place
+
+if TYPE_CHECKING:
+    from wallaroo.connectors.kafka.record import KafkaRecord
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -164,8 +167,19 @@ def key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
     return decorated(KeyExtractor, name, on_error)
 
 
+class DecoderDecorator(Protocol):
+    """A decorator of functions of a payload, or of a record of a source with metadata."""
+
+    @overload
+    def __call__(self, function: Callable[[bytes], B | None], /) -> Decoder[B]: ...
+    @overload
+    def __call__(self, function: Callable[[KafkaRecord], B | None], /) -> Decoder[B]: ...
+
+
 @overload
 def decoder(header_length: Callable[[bytes], B | None], /) -> Decoder[B]: ...
+@overload
+def decoder(header_length: Callable[[KafkaRecord], B | None], /) -> Decoder[B]: ...
 @overload
 def decoder(
     header_length: int = 4,
@@ -175,7 +189,7 @@ def decoder(
     on_error: str = STOP,
     pure: bool = False,
     key_at: slice | Callable[[bytes], object] | None = None,
-) -> Callable[[Callable[[bytes], B | None]], Decoder[B]]: ...
+) -> DecoderDecorator: ...
 def decoder(
     header_length: Any = 4,
     length_fmt: str = ">I",

@@ -1,0 +1,1 @@
+"""ShuffleBench: records that a thousand consumers want, shuffled to their state."""
