@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ pytestmark = [
 START_S_MAX = 300.0
 STRANGERS = 60  # at each port
 MARKER = "marked-event"
+READ_S = 0.2  # for a worker to read the task that it was sent
 NO_SECRET = "Unknown challenge message"  # Spark's words
 APPLICATION = """
 import time
@@ -233,6 +234,20 @@ def test_a_killed_worker_is_a_line_in_the_log_in_the_status_and_a_metric(
     _is_reported(victim, kill, eventually)
 
 
+@contextmanager
+def _no_news(worker: psutil.Process, *, is_idle: bool) -> Iterator[None]:
+    """Suspend a worker, or the JVM that would send it a task, once what it sent has been read."""
+    suspended = worker.parent().parent() if is_idle else worker
+    suspended.suspend()
+    try:
+        if is_idle:
+            time.sleep(READ_S)
+        yield
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            suspended.resume()
+
+
 @pytest.mark.parametrize("is_idle", [True, False], ids=["idle", "at work"])
 def test_a_killed_worker_of_a_cluster_is_reported_whether_it_is_idle_or_at_work(
     victim: Victim, is_idle: bool, eventually: Callable[..., None]
@@ -249,17 +264,16 @@ def test_a_killed_worker_of_a_cluster_is_reported_whether_it_is_idle_or_at_work(
     )
 
     def kill() -> str:
-        """Kill a worker while it has a task, or none, as the files in its folder state."""
+        """Kill a worker that has a task, or none and none on its way to it."""
         end_s = time.monotonic() + START_S_MAX
         while time.monotonic() < end_s:
             for worker in _workers(victim):
-                with suppress(psutil.NoSuchProcess):
-                    worker.suspend()
+                with suppress(psutil.NoSuchProcess), _no_news(worker, is_idle=is_idle):
                     mark = Path(worker.cwd(), FOLDER, str(worker.pid))
-                    if mark.exists() == is_idle:
+                    has_none = mark.exists() and worker.status() == psutil.STATUS_SLEEPING
+                    if has_none if is_idle else not mark.exists():
                         worker.kill()
                         return line
-                    worker.resume()
             time.sleep(0.01)
         pytest.fail("no such worker in time")
 
