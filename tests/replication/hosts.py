@@ -35,6 +35,8 @@ class Hosts:
         self.copy = folder / "host-b" / "copy"
         *self.ports, self.replica_port = free_ports(3)
         self.port = self.ports[0]
+        self.reached_port = self.replica_port  # by the run
+        self.replica_options: tuple[str, ...] = ()
         self.acknowledged = 0
         self._processes: list[subprocess.Popen[bytes]] = []
         self._logs = 0
@@ -45,6 +47,7 @@ class Hosts:
         """Start the replica; return once it listens."""
         place = f"{HOST}:{self.replica_port}"
         command = ["-m", "wallaroo", "replica", str(folder or self.copy), "--listen", place]
+        command += self.replica_options
         process = self._started("replica", command, fault)
         self.until(lambda: "reached at" in self.log("replica"))
         return process
@@ -56,7 +59,7 @@ class Hosts:
         module = ["-m", "tests.replication.replicated_driver"]
         if checkpoint is None:
             key = self.copy / "replica.key"
-            options = (f"--replica={HOST}:{self.replica_port}", f"--key={key}", *options)
+            options = (f"--replica={HOST}:{self.reached_port}", f"--key={key}", *options)
         place = checkpoint or self.check
         return self._started(
             "run", [*module, str(self.folder), str(place), str(self.port), *options], fault

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
+import ssl
 import time
 
 import pytest
 
-from tests.replication.hosts import Hosts
+from tests.replication.hosts import HOST, WAIT_S, Hosts
+from tests.unit.ingress.test_tls import make_certificate
+from tests.unit.spool.remote.conftest import Proxy
+from wallaroo.network.tls_sockets import server_context
 
 EVENTS = 300
 TAKEN_OVER = 4
@@ -268,6 +273,50 @@ def test_a_replica_refuses_another_checkpoint(hosts: Hosts) -> None:
 
     assert other.wait(60) == 1
     assert "is the copy of another checkpoint" in hosts.log("run")
+
+
+@pytest.mark.parametrize("is_encrypted", [True, False])
+def test_who_listens_between_the_hosts_reads_nothing_if_the_replica_has_a_certificate(
+    hosts: Hosts, is_encrypted: bool
+) -> None:
+    """Without one, which only loopback allows, the names of the copy's files are to be read."""
+    if is_encrypted:
+        own = make_certificate(hosts.folder, "replica")
+        hosts.replica_options = f"--tls-cert={own.certificate}", f"--tls-key={own.key}"
+    replica = hosts.start_replica()
+    between = Proxy((HOST, hosts.replica_port))
+    hosts.reached_port = between.address[1]
+    run = hosts.start_run()
+    hosts.send(40)
+    hosts.await_output(40)
+
+    assert between.connections > 0
+    assert len(between.seen) > 1000
+    assert (b"commits/" in between.seen) == (not is_encrypted)
+
+    hosts.lose_first_host(run)
+    hosts.stop(replica)
+    between.close()
+    hosts.start_run(checkpoint=hosts.copy)
+    hosts.send(80)
+    hosts.await_output(80)
+
+
+def test_a_replica_with_another_certificate_than_the_keys_gets_nothing(hosts: Hosts) -> None:
+    """Whoever listens at the replica's address in its place has neither certificate nor secret."""
+    own = make_certificate(hosts.folder, "replica")
+    hosts.replica_options = f"--tls-cert={own.certificate}", f"--tls-key={own.key}"
+    hosts.stop(hosts.start_replica())
+    other = make_certificate(hosts.folder, "other")
+    with socket.create_server((HOST, hosts.replica_port)) as listener:
+        impostor = server_context(other).wrap_socket(listener, server_side=True)
+        impostor.settimeout(WAIT_S)
+        hosts.start_run()
+        with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+            impostor.accept()
+        hosts.until(lambda: "which confirms nothing" in hosts.log("run"))
+    assert hosts.acknowledged == 0
+    assert hosts.output() == []
 
 
 def test_a_stop_does_not_wait_for_a_copy_that_is_away(hosts: Hosts) -> None:

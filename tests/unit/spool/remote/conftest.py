@@ -100,6 +100,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = ("127.0.0.1", self._listener.getsockname()[1])
         self.connections = 0
+        self.seen = bytearray()  # what readers sent
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -113,7 +114,9 @@ class Proxy:
                 self.connections += 1
                 self._open += [client, server]
                 cut = self._cuts.pop(0) if self._cuts else self._cuts_all_at
-                threading.Thread(target=_pump, args=(client, server, NEVER), daemon=True).start()
+                threading.Thread(
+                    target=_pump, args=(client, server, NEVER, self.seen), daemon=True
+                ).start()
                 threading.Thread(target=_pump, args=(server, client, cut), daemon=True).start()
 
     def break_all(self) -> None:
@@ -128,9 +131,13 @@ class Proxy:
         self.break_all()
 
 
-def _pump(source: socket.socket, target: socket.socket, count: int) -> None:
+def _pump(
+    source: socket.socket, target: socket.socket, count: int, seen: bytearray | None = None
+) -> None:
     with contextlib.suppress(OSError):
         while count and (content := source.recv(min(65536, count))):
+            if seen is not None:
+                seen += content
             target.sendall(content)
             count -= len(content)
     _shut(source)
