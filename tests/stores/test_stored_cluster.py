@@ -6,7 +6,7 @@ folder.  Worker, then driver are killed; another driver continues with an empty 
 
 from __future__ import annotations
 
-import itertools
+import json
 import os
 import signal
 import subprocess
@@ -14,14 +14,16 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from tests.connectors.files.s3.server import KEY, SECRET
 from tests.stores.conftest import Place
 from wallaroo.spark.local_cluster import LocalCluster
-from wallaroo.spark.local_cluster.hosts import Loopback
+from wallaroo.spark.local_cluster.hosts import Loopback, free_ports
 
 Eventually = Callable[..., None]
 pytestmark = pytest.mark.s3
@@ -29,6 +31,8 @@ KEYS = 40
 FILE_EVENTS = 2 * KEYS  # in one file of input
 AHEAD_MAX = 400  # events that are there and not yet processed
 RUN_S_MAX = 500
+HOST = "127.0.0.1"
+HOSTS = {"resident": ("--replicas", "1"), "micro-batch": ()}
 
 # states and outputs are so large that a batch's travel as files, not within its commit
 APPLICATION = """
@@ -125,7 +129,7 @@ class Scene:
         self._host = host
         self._folder = Path(tempfile.mkdtemp(prefix=host, dir=here))
         self._output = self._folder / "out.txt"
-        self._runs = itertools.count()
+        (self._port,) = free_ports(1)
         name = place.url.rpartition("/")[2]
         self._inputs = place.objects.parent / f"in-{name}"
         self._inputs.mkdir(parents=True)
@@ -163,10 +167,17 @@ class Scene:
         }
         command = [sys.executable, "-m", "wallaroo", "run", str(self._folder / "stored_app.py")]
         command += ["--master", self._cluster.url, "--checkpoint", self._place.url, "--no-live"]
-        command += ["--host", self._host, "--batch-time", "0.3"]
+        command += ["--host", self._host, "--batch-time", "0.3", "--status", f"{HOST}:{self._port}"]
         command += ["--tasks", "2", "--conf", "spark.executor.memory=512m", *options]
         with (self._folder / f"{machine}.log").open("wb") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def has_copies(self) -> bool:
+        """Return whether each worker keeps a copy of another one's key groups."""
+        with suppress(OSError), urlopen(f"http://{HOST}:{self._port}/status") as answer:
+            workers = json.load(answer)["workers"]
+            return len(workers) > 1 and all(worker["replica_groups"] for worker in workers)
+        return False
 
     def grow(self) -> None:
         """Add a file to the input, unless there is enough to do."""
@@ -184,12 +195,16 @@ class Scene:
 
 
 @needs_mounts
-@pytest.mark.parametrize("host", ["resident", "micro-batch"])
+@pytest.mark.parametrize("host", HOSTS)
 def test_hosts_that_share_no_folder_lose_a_worker_and_their_driver(
     cluster: LocalCluster, here: Path, place: Place, eventually: Eventually, host: str
 ) -> None:
-    """The killed worker's groups continue elsewhere, the killed driver's run on an empty disk."""
+    """The killed worker's groups continue elsewhere, the killed driver's run on an empty disk.
+
+    Resident workers keep copies of each other's state, which they read from the store.
+    """
     scene = Scene(cluster, here, place, host)
+    options = HOSTS[host]
 
     def await_lines(count: int) -> None:
         def is_reached() -> bool:
@@ -200,9 +215,11 @@ def test_hosts_that_share_no_folder_lose_a_worker_and_their_driver(
         eventually(is_reached, f"{count} lines of output")
 
     machine = "first"
-    running = scene.start(machine)
+    running = scene.start(machine, *options)
     try:
         await_lines(600)
+        if options:
+            eventually(scene.has_copies, "copies")
         worker = cluster.add_worker()
         cluster.kill_worker(cluster.workers()[0])
         await_lines(len(scene.lines()) + 600)
@@ -211,7 +228,7 @@ def test_hosts_that_share_no_folder_lose_a_worker_and_their_driver(
 
         machine = "second"
         assert not scene.cache(machine).exists()
-        running = scene.start(machine, "--take-over")
+        running = scene.start(machine, "--take-over", *options)
         await_lines(len(scene.lines()) + 600)
         eventually(lambda: len(scene.lines()) >= scene.events, "all output")
         running.send_signal(signal.SIGTERM)
