@@ -36,7 +36,9 @@ FLAGS = [
 TESTS = Path(__file__).resolve().parent
 # What holds in every attempt, whatever the machine does meanwhile.  A test of anything else that
 # failed is tried once more; the report says which.
-GUARANTEES = {"conformance", "faults", "properties", "savepoints", "simulation"}
+GUARANTEES = {
+    *("conformance", "faults", "properties", "replication", "savepoints", "simulation", "stores")
+}
 POLL_S = 0.01
 LIMIT_S = 300.0
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.s3
 KEYS = 40
 FILE_EVENTS = 2 * KEYS  # in one file of input
 AHEAD_MAX = 400  # events that are there and not yet processed
+LINES = 600  # of output, between two faults
 RUN_S_MAX = 500
 HOST = "127.0.0.1"
 HOSTS = {"resident": ("--replicas", "1"), "micro-batch": ()}
@@ -173,7 +174,8 @@ class Scene:
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def has_copies(self) -> bool:
-        """Return whether each worker keeps a copy of another one's key groups."""
+        """Return whether each worker keeps a copy of another one's key groups: with new batches."""
+        self.grow()
         with suppress(OSError), urlopen(f"http://{HOST}:{self._port}/status") as answer:
             workers = json.load(answer)["workers"]
             return len(workers) > 1 and all(worker["replica_groups"] for worker in workers)
@@ -217,19 +219,19 @@ def test_hosts_that_share_no_folder_lose_a_worker_and_their_driver(
     machine = "first"
     running = scene.start(machine, *options)
     try:
-        await_lines(600)
+        await_lines(LINES)
         if options:
             eventually(scene.has_copies, "copies")
         worker = cluster.add_worker()
         cluster.kill_worker(cluster.workers()[0])
-        await_lines(len(scene.lines()) + 600)
+        await_lines(len(scene.lines()) + LINES)
         running.send_signal(signal.SIGKILL)
         running.wait()
 
         machine = "second"
         assert not scene.cache(machine).exists()
         running = scene.start(machine, "--take-over", *options)
-        await_lines(len(scene.lines()) + 600)
+        await_lines(len(scene.lines()) + LINES)
         eventually(lambda: len(scene.lines()) >= scene.events, "all output")
         running.send_signal(signal.SIGTERM)
         assert running.wait(RUN_S_MAX) == 0, scene.log(machine)
