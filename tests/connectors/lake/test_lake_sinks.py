@@ -580,3 +580,41 @@ def test_an_unknown_catalog_is_refused_when_the_sink_is_opened(tmp_path: Path) -
     words = f"Sink 's' cannot write to the Iceberg table {NAME}: 'none' is not a valid"
     with pytest.raises(PeerError, match=words):
         opened(config, tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        (
+            {"type": "sql", "uri": "postgresql+psycopg://me:hunter2@127.0.0.1:1/lake"},
+            "postgresql+psycopg://127.0.0.1:1/lake",
+        ),
+        ({"type": "rest", "uri": "http://me:hunter2@127.0.0.1:1"}, "http://127.0.0.1:1"),
+        ({"type": "hunter2", "credential-token": "hunter2"}, "default"),
+    ],
+    ids=["database", "server", "token"],
+)
+def test_secrets_of_a_catalog_are_not_noted_shown_or_reported(
+    tmp_path: Path, options: dict[str, str], address: str
+) -> None:
+    config = IcebergSinkConfig(NAME, KEYED, options=options)
+    assert config.address == address
+    assert "hunter2" not in repr(config) + config.label
+    system = IcebergSystem(
+        sink("iceberg", tmp_path, KEYED), CommitContext("s", tmp_path / "s", True)
+    )
+    object.__setattr__(system, "_config", config)
+    with pytest.raises(Exception) as raised:  # a client raises what it likes
+        system.connect(CHECKPOINT)
+    error = raised.value.with_traceback(None)
+    reported = system.waiting_for(error) or str(system.permanent_error(error, None))
+    assert "out.counts" in reported
+    assert "hunter2" not in reported
+
+
+def test_what_delta_reports_has_no_colours(tmp_path: Path) -> None:
+    system = DeltaSystem(sink("delta", tmp_path, KEYED), CommitContext("s", tmp_path, True))
+    error = DeltaError("Kernel error\n  \x1b[31m↳\x1b[0m no such bucket.")
+    assert "table: Kernel error no such bucket. Nothing is" in str(
+        system.permanent_error(error, None)
+    )

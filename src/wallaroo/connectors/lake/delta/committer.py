@@ -8,6 +8,7 @@ application id (``txn`` actions of its protocol), and two concurrent commits of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -41,6 +42,7 @@ DENIED = (
 )
 NEVER = ("Unsupported table features", "Table features must be", "is append-only")
 PASSES_ON_DISK = ("No space left", "Disk quota", "Stale file handle")
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
 DELETED = "__wallaroo_deleted"
 
 
@@ -205,5 +207,6 @@ def _quoted(name: str) -> str:
 
 def _sentence(error: Exception) -> str:
     """Return the words of a client's error without its drawings of causes and of tables."""
-    lines = (line.strip().strip("↳│ ").rstrip(",") for line in str(error).splitlines())
-    return " ".join(line for line in lines if line and not line.startswith("+-"))[:400]
+    text = COLORS.sub("", str(error))
+    lines = (line.strip().strip("↳│ ").rstrip(",") for line in text.splitlines())
+    return " ".join(line for line in lines if line and not line.startswith("+-"))[:400].rstrip(".")
