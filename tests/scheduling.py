@@ -20,6 +20,7 @@ SHARED = {
     "tests/e2e/test_examples.py": SPARK,
     "tests/e2e/test_latency_target.py": SPARK,
     "tests/e2e/test_own_source.py": SPARK,
+    "tests/e2e/test_queries_live.py": SPARK,
     "tests/unit/spark/test_host.py": SPARK,
     "tests/connectors/spark/test_spark_source.py": SPARK,
     "tests/connectors/spark/test_checkpoint_source.py": SPARK,

@@ -1,5 +1,6 @@
 """Changes per second of a PostgreSQL table, from its slot to a file, while nothing else is done by
-the server.  Plain PySpark has no source for them; beside it is what reading the slot costs alone.
+the server; beside it what reading the slot costs alone, and plain PySpark, which has no source for
+them: with one of its Python data sources (`plain_changes.py`), over a slot of the same changes.
 
     python -m benchmarks.lake.changes [--changes 1000000]
 
@@ -12,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.lake.plain_changes import PLUGIN, SLOT, plain
 from benchmarks.lib import loads
 from benchmarks.lib.machine import Report, options, settings_of
 from benchmarks.lib.watched import measured
@@ -20,7 +22,7 @@ from tests.connectors.postgres.server import Server, running_server
 APPLICATION = Path(__file__).with_name("application.py")
 ROWS_PER_TRANSACTION = 1000
 PEEK = (
-    "SELECT count(*) FROM pg_logical_slot_peek_binary_changes('wallaroo_changes', NULL, NULL, "
+    f"SELECT count(*) FROM pg_logical_slot_peek_binary_changes('{SLOT}', NULL, NULL, "
     "'proto_version', '1', 'publication_names', 'items')"
 )
 
@@ -46,14 +48,21 @@ def main() -> int:
             report.add(f"{host}: changes/s", cost.events_per_s, "")
             report.add(f"{host}: CPU per change, without the server's", cost.total_us, "us")
             report.add(f"{host}: the server alone, changes/s", args.changes / alone_s, "")
+        with running_server("wal_level=logical", "max_wal_size=4GB") as server:
+            _fill(server, args.changes, PLUGIN)
+            place = folder / "plain"
+            place.mkdir()
+            rate, spent_us = plain(place, server.dsn, args.changes)
+        report.add("plain PySpark: changes/s", rate, "")
+        report.add("plain PySpark: CPU per change, without the server's", spent_us, "us")
     return report.finish(args.json)
 
 
-def _fill(server: Server, changes: int) -> None:
+def _fill(server: Server, changes: int, plugin: str = "pgoutput") -> None:
     """Insert rows, in transactions, after the slot's place."""
     server.ask("CREATE TABLE items (id bigint PRIMARY KEY, name text, price float8)")
     server.ask("CREATE PUBLICATION items FOR TABLE items")
-    server.ask("SELECT pg_create_logical_replication_slot('wallaroo_changes', 'pgoutput')")
+    server.ask(f"SELECT pg_create_logical_replication_slot('{SLOT}', '{plugin}')")
     for first in range(0, changes, ROWS_PER_TRANSACTION):
         last = min(first + ROWS_PER_TRANSACTION, changes) - 1
         server.ask(

@@ -93,6 +93,17 @@ def last_left(staging: Path) -> CommitId | None:
         return None
 
 
+def last_left_to(staging: Path, target: str) -> CommitId | None:
+    """Return the same if it left for ``target``, and not for one that was written to before."""
+    left = last_left(staging)
+    try:
+        fields = json.loads((staging / TARGET).read_text(encoding="utf-8"))
+        is_ours = fields["target"] == target and left is not None and left.batch > fields["batch"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return left if is_ours else None
+
+
 def has_left(staging: Path, commit: CommitId) -> bool:
     """Return whether ``commit`` is the one that was noted last."""
     return last_left(staging) == commit

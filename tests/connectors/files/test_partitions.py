@@ -6,7 +6,9 @@ import gzip
 import json
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta, timezone
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -307,8 +309,10 @@ def row_of(event: dict[str, Any]) -> dict[str, Any]:
     return {"at": datetime.fromisoformat(event["at"]), "n": event["n"]}
 
 
-def application(folder: Path, *, is_timed: bool = True) -> wallaroo.Application:
-    source = FilesSourceConfig("in", str(folder / "in"), Json(dict).decoder)
+def application(
+    folder: Path, *, is_timed: bool = True, watch: bool = False
+) -> wallaroo.Application:
+    source = FilesSourceConfig("in", str(folder / "in"), Json(dict).decoder, watch=watch)
     events: Any = wallaroo.source("in", source)
     if is_timed:
         events = events.with_event_time(time_of)
@@ -316,6 +320,7 @@ def application(folder: Path, *, is_timed: bool = True) -> wallaroo.Application:
         str(folder / "out"),
         wallaroo.encoder(row_of),
         {"at": "timestamp[us]", "n": "int64"},
+        roll_s=0.01,
         partition_by=HOURS,
         mark_success=True,
     )
@@ -333,6 +338,61 @@ def test_an_application_marks_all_hours_at_the_end_of_its_input(tmp_path: Path) 
     assert marks(tmp_path) == [f"dt=2026-01-02/hour=0{hour}" for hour in range(4)]
     table = ds.dataset(str(tmp_path / "out"), partitioning="hive").to_table()
     assert sorted(table["n"].to_pylist()) == list(range(40))
+
+
+def test_an_hour_is_marked_once_the_watermark_has_passed_it_also_by_a_later_run(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    """Neither the end of a run nor a late row marks an hour, or takes a mark away."""
+    (tmp_path / "in").mkdir()
+    numbers = count()
+    hour = "dt=2026-01-02/hour=0{}"
+
+    def rows(of: int) -> int:
+        files = list((tmp_path / "out" / hour.format(of)).glob("part-*"))
+        return len(ds.dataset(files).to_table()) if files else 0
+
+    @contextmanager
+    def running() -> Iterator[None]:
+        options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
+        run = Run(application(tmp_path, watch=True), options, InProcessHost())
+        run.begin()
+        try:
+            yield
+        finally:
+            run.stop()
+            assert run.wait(120)
+        assert run.exception is None
+
+    def append(at: str) -> None:
+        name = f"{next(numbers)}.jsonl"
+        (tmp_path / name).write_text(json.dumps({"at": f"2026-01-02T{at}:00", "n": 0}) + "\n")
+        (tmp_path / name).rename(tmp_path / "in" / name)
+
+    with running():
+        append("00:10")
+        eventually(lambda: rows(0) == 1, "the row of the first hour")
+        append("00:59")
+        eventually(lambda: rows(0) == 2, "the next one")
+    assert marks(tmp_path) == []
+
+    with running():
+        append("01:05")
+        eventually(lambda: marks(tmp_path) == [hour.format(0)], "the mark of the first hour")
+        marked = (tmp_path / "out" / hour.format(0) / "_SUCCESS").stat().st_mtime_ns
+        append("00:30")  # late
+        eventually(lambda: rows(0) == 3, "the late row")
+        assert rows(1) == 1
+    assert marks(tmp_path) == [hour.format(0)]
+
+    with running():
+        append("00:31")  # late for a run that has seen no other row
+        eventually(lambda: rows(0) == 4, "the next late row")
+        assert marks(tmp_path) == [hour.format(0)]
+        append("02:00")
+        eventually(lambda: len(marks(tmp_path)) == 2, "the mark of the second hour")
+    assert marks(tmp_path) == [hour.format(0), hour.format(1)]
+    assert (tmp_path / "out" / hour.format(0) / "_SUCCESS").stat().st_mtime_ns == marked
 
 
 def half_hour(result: wallaroo.WindowResult[str, int]) -> dict[str, Any]:

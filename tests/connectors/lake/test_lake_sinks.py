@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import pickle
 import re
+import shutil
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tests.connectors.lake.child import COLUMNS, TASKS, rows_of
@@ -446,6 +448,72 @@ def test_the_identity_in_an_iceberg_table_outlives_its_snapshots(tmp_path: Path)
     assert session_of(config, tmp_path / "s").last() == commit_of(0)
 
 
+def test_the_identity_in_a_delta_table_outlives_its_old_files_and_log(tmp_path: Path) -> None:
+    """What its owner does: checkpoints, a log that is cleaned up, and vacuum."""
+    config = sink("delta", tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)])
+    table = DeltaTable(tmp_path / "table")
+    append("delta", tmp_path, pa.table({"key": ["other"], "value": [1]}))
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    table.optimize.compact()
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    log = tmp_path / "table" / "_delta_log"
+    assert not any('"txn"' in file.read_text() for file in log.glob("*.json"))
+    assert session_of(config, tmp_path / "s").last() == commit_of(0)
+    assert rows("delta", tmp_path) == [("a", 1), ("other", 1)]
+
+
+def remove_record(form: str, folder: Path) -> None:
+    """Remove the record of what is in a table; a Delta table has it in its log only."""
+    if form == "delta":
+        shutil.rmtree(folder / "table")
+        return
+    with catalog_of(folder).load_table(NAME).transaction() as transaction:
+        transaction.remove_properties(f"wallaroo.{CHECKPOINT}.s")
+
+
+@form
+def test_a_table_that_lost_its_record_is_refused_while_output_waits(
+    form: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    config = sink(form, tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)])
+    remove_record(form, tmp_path)
+    put(config, tmp_path / "s", last=0)  # nothing waits: nothing can come twice
+    tokens = tokens_of(config, tmp_path / "s", 1, ("b", 2))
+    committer = config.committer("s", tmp_path / "s", True)
+    committer.recover(history_to(1), tokens)
+    words = error_of(committer, eventually)
+    assert re.match(r"Sink 's': .* no longer records commit 0, whose output has left: ", words)
+    assert "Restore the table; or let the sink write to another one" in words
+    assert ("b", 2) not in rows(form, tmp_path)
+
+    (tmp_path / "other").mkdir()
+    elsewhere = sink(form, tmp_path / "other", KEYED)
+    if form == "iceberg":
+        elsewhere = replace(elsewhere, table="out.others")
+    committer = elsewhere.committer("s", tmp_path / "s", True)
+    committer.recover(history_to(1), tokens)
+    committer.close(DRAIN_S)
+    assert committer.status().outputs == 1
+
+
+@pytest.mark.parametrize("there", ["rows.parquet", "metadata/v1.metadata.json"])
+def test_a_folder_of_other_files_is_refused_when_the_sink_is_opened(
+    tmp_path: Path, there: str
+) -> None:
+    """Files of a writer who knows no log would be hidden, and vacuum would delete them."""
+    file = tmp_path / "table" / there
+    file.parent.mkdir(parents=True)
+    file.write_text("another writer's")
+    words = rf"Sink 's': .* {tmp_path}/table holds other files \({there.split('/')[0]}\).*"
+    with pytest.raises(PeerError, match=words):
+        opened(sink("delta", tmp_path, KEYED), tmp_path / "s")
+    assert not (tmp_path / "table" / "_delta_log").exists()
+
+
 def test_a_path_that_is_no_folder_is_refused_when_the_sink_is_opened(tmp_path: Path) -> None:
     (tmp_path / "table").write_text("in the way")
     words = f"Sink 's' cannot write to the Delta table {tmp_path}/table: .*Nothing is lost"
@@ -512,3 +580,41 @@ def test_an_unknown_catalog_is_refused_when_the_sink_is_opened(tmp_path: Path) -
     words = f"Sink 's' cannot write to the Iceberg table {NAME}: 'none' is not a valid"
     with pytest.raises(PeerError, match=words):
         opened(config, tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        (
+            {"type": "sql", "uri": "postgresql+psycopg://me:hunter2@127.0.0.1:1/lake"},
+            "postgresql+psycopg://127.0.0.1:1/lake",
+        ),
+        ({"type": "rest", "uri": "http://me:hunter2@127.0.0.1:1"}, "http://127.0.0.1:1"),
+        ({"type": "hunter2", "credential-token": "hunter2"}, "default"),
+    ],
+    ids=["database", "server", "token"],
+)
+def test_secrets_of_a_catalog_are_not_noted_shown_or_reported(
+    tmp_path: Path, options: dict[str, str], address: str
+) -> None:
+    config = IcebergSinkConfig(NAME, KEYED, options=options)
+    assert config.address == address
+    assert "hunter2" not in repr(config) + config.label
+    system = IcebergSystem(
+        sink("iceberg", tmp_path, KEYED), CommitContext("s", tmp_path / "s", True)
+    )
+    object.__setattr__(system, "_config", config)
+    with pytest.raises(Exception) as raised:  # a client raises what it likes
+        system.connect(CHECKPOINT)
+    error = raised.value.with_traceback(None)
+    reported = system.waiting_for(error) or str(system.permanent_error(error, None))
+    assert "out.counts" in reported
+    assert "hunter2" not in reported
+
+
+def test_what_delta_reports_has_no_colours(tmp_path: Path) -> None:
+    system = DeltaSystem(sink("delta", tmp_path, KEYED), CommitContext("s", tmp_path, True))
+    error = DeltaError("Kernel error\n  \x1b[31m↳\x1b[0m no such bucket.")
+    assert "table: Kernel error no such bucket. Nothing is" in str(
+        system.permanent_error(error, None)
+    )

@@ -58,6 +58,10 @@ REFUSED = {
         Form(writes("clustering", "domainMetadata")),
         HAS.format("clustering, domainMetadata"),
     ),
+    "writers that are forgotten": (
+        Form(versions(1, 2), {"delta.setTransactionRetentionDuration": "interval 7 days"}),
+        r"forgets writers \(delta.setTransactionRetentionDuration=interval 7 days\).* unset that",
+    ),
     "times in commits": (Form(writes("inCommitTimestamp")), HAS.format("inCommitTimestamp")),
     "types that widen": (Form(reads("typeWidening")), HAS.format("typeWidening")),
     "Iceberg's readers": (Form(writes("icebergCompatV1")), HAS.format("icebergCompatV1")),

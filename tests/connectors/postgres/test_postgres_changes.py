@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -463,6 +464,62 @@ def test_a_slot_that_the_server_gave_up_ends_the_run(table: Table) -> None:
     finally:
         table.ask("ALTER SYSTEM RESET max_slot_wal_keep_size")
         table.ask("SELECT pg_reload_conf()")
+
+
+may_pass = threading.Event()
+
+
+@wallaroo.encoder
+def as_held_line(change: Change[dict[str, Any]]) -> str:
+    assert may_pass.wait(180)
+    return f"{change.op} {change.row['id']}\n"
+
+
+def test_a_slot_that_lags_is_reported_and_a_lost_one_ends_the_run_and_the_next_at_its_start(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    settings = ("wal_level=logical", "max_slot_wal_keep_size=1MB", "checkpoint_timeout=1d")
+    options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
+    with running_server(*settings) as server:
+        table = Table(server, "orders")
+        table.ask("CREATE TABLE orders (id int PRIMARY KEY, item text)")
+        table.ask("CREATE PUBLICATION orders FOR TABLE orders")
+        changes = wallaroo.source("changes", table.config())
+        sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", as_held_line)
+        application = wallaroo.build_application("copy", changes.to_sink(sink))
+        state = "SELECT wal_status FROM pg_replication_slots"
+
+        may_pass.set()
+        run = Run(application, options, InProcessHost(2))
+        run.begin()
+        eventually(lambda: bool(table.ask(state)), "the slot is there", 60)
+        table.ask("INSERT INTO orders VALUES (1)")
+        eventually(lambda: run.status().events_done == 1, "the first change", 60)
+        assert "slot" not in run.status().waiting_for
+        may_pass.clear()
+        table.ask("INSERT INTO orders VALUES (2)")
+        for _ in range(4):  # each begins another segment of the log, of 16 MB
+            table.ask("SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000))")
+            table.ask("SELECT pg_switch_wal()")
+        words = "slot 'orders' is about to be lost: "
+        eventually(lambda: words in run.status().waiting_for, "the status warns", 60)
+        assert "are kept for it, more than max_slot_wal_keep_size" in run.status().waiting_for
+        large = 40 << 20
+        eventually(lambda: run.status().sources[0].backlog_bytes > large, "the lag is shown", 60)
+        assert run.status().sources[0].lags["0"] > 0
+
+        table.ask("CHECKPOINT")
+        assert table.ask(state) == [("lost",)]
+        may_pass.set()
+        assert run.wait(180)
+        lost = "slot is lost: the server has removed changes that were not read. Begin again with"
+        assert lost in str(run.exception)
+
+        again = Run(application, options, InProcessHost(2))
+        again.begin()
+        assert again.wait(180)
+        assert lost in str(again.exception)
+        assert (tmp_path / "out.txt").read_text() in ("insert 1\n", "insert 1\ninsert 2\n")
 
 
 def test_what_is_missing_is_named_before_the_first_run(table: Table, server: Server) -> None:

@@ -280,6 +280,31 @@ def test_what_cannot_be_read_ends_the_source_with_a_sentence(
     assert "java" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("reader", "words"),
+    [
+        (lambda spark: spark.read.json("/nowhere?user=me&password=hunter2"), "password=[*]"),
+        (lambda spark: spark.read.parquet("wasb://me:hunter2@place/path"), "."),
+        (
+            lambda spark: (
+                spark.readStream.format("no such").option("fs.s3a.secret.key", "hunter2").load()
+            ),
+            "no such",
+        ),
+        (lambda spark: spark.sql("select * from hunter2"), r"`[*]{3}`"),
+    ],
+    ids=["parameter", "user", "option", "setting"],
+)
+def test_secrets_are_in_no_error(
+    tmp_path: Path, spark_session: Any, reader: Any, words: str
+) -> None:
+    conf = {"spark.hadoop.fs.s3a.secret.key": "hunter2"} if words == r"`[*]{3}`" else {}
+    fed = Fed(SparkSourceConfig("s", reader, conf=conf), tmp_path / "feed")
+    with pytest.raises(PeerError, match=words) as raised:
+        fed.run()
+    assert "hunter2" not in str(raised.value)
+
+
 def test_a_column_that_changes_is_named_and_waited_for(tmp_path: Path, spark_session: Any) -> None:
     """A file of another type stops the stream, not the rows before it; corrected, it is read."""
     rows = tmp_path / "t"

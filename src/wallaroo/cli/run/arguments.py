@@ -69,6 +69,14 @@ def _add_spark(add: Callable[..., Any]) -> None:
         metavar="KEY=VALUE",
         help="a setting of Spark; may be repeated",
     )
+    add(
+        "--packages",
+        metavar="COORDINATES",
+        help=(
+            "jars that Spark, and the Sparks of sources, fetch and load, as spark-submit does: "
+            "GROUP:ARTIFACT:VERSION, with commas between several"
+        ),
+    )
 
 
 def checkpoint_place(text: str) -> Path | str:

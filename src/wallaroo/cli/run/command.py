@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +40,7 @@ from wallaroo.processes import console
 from wallaroo.processes.log_entry import Entry, Form, as_json, dated, of_record, plain
 from wallaroo.runner import launch
 
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"  # variable: options of spark-submit
 POLL_S = 0.5  # between two updates of the table and checks for signals
 STARTING_POLL_S = 0.1  # while the run starts: phases are timed by polling
 PHASE_SHOWN_S = 0.5  # shorter phases are not worth a line
@@ -77,6 +80,8 @@ def run_with(start: Start, arguments: argparse.Namespace) -> int:
     options, application_args = parse(arguments)
     console.use_form(_form(options))
     _check_summary(options.summary)
+    if options.packages is not None:
+        _load_packages(options.packages)
     application = load_application(options.app, application_args)
     if options.until_now:
         check_until_now(application)
@@ -106,6 +111,12 @@ def execute(
     finally:
         if handle.exception is not None:
             raise handle.exception  # rather than an error about the summary
+
+
+def _load_packages(coordinates: str) -> None:
+    """Let every JVM that this process and its feeders start load packages, as PySpark reads it."""
+    rest = os.environ.get(SUBMIT_ARGUMENTS, "pyspark-shell")
+    os.environ[SUBMIT_ARGUMENTS] = f"--packages {shlex.quote(coordinates)} {rest}"
 
 
 def _form(options: argparse.Namespace) -> Form:

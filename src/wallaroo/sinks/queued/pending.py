@@ -26,6 +26,8 @@ from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.staging import WAYS_ON, StagedToken, disk_errors, remove_staged
 
+PENDING = "pending"  # the folder in an outbox
+LISTED = "[0-9]*.json"
 FORMAT = 2  # format 1 named batches by number only
 
 
@@ -112,7 +114,7 @@ class PendingList:
 
     def __init__(self, staging: Path, is_durable: bool):
         self._staging = staging
-        self._folder = staging / "pending"
+        self._folder = staging / PENDING
         self._is_durable = is_durable
         self.writer = ""  # the run's epoch, once it is known: another run may list the same batch
         make_private(self._folder, is_durable=is_durable)
@@ -150,7 +152,12 @@ class PendingList:
 
     def numbers(self) -> list[int]:
         """Return the numbers of all pending batches in order."""
-        return sorted(int(path.stem) for path in self._folder.glob("[0-9]*.json"))
+        return sorted(int(path.stem) for path in self._folder.glob(LISTED))
+
+    @staticmethod
+    def has_any(staging: Path) -> bool:
+        """Return whether an outbox lists a batch."""
+        return any((staging / PENDING).glob(LISTED))
 
     def read(self, batch: int) -> PendingBatch:
         """Read one pending batch.  Raises CheckpointError if its file is damaged."""

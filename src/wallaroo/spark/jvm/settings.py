@@ -10,6 +10,7 @@ import re
 import sys
 from pathlib import Path
 
+from wallaroo.connectors.spark.redaction import SECRETS
 from wallaroo.processes.package import PACKAGE_ROOT
 from wallaroo.spark.jvm.cds_archive import options_to_use
 from wallaroo.spark.local_cluster.secrets import AUTHENTICATED, secret_of, settings_with
@@ -96,8 +97,6 @@ TO_STDERR = "-XX:+DisplayVMOutputToStderr"
 COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 # Spark's own default on clusters; on local masters it would give up at the first lost worker
 TASK_ATTEMPTS = 4
-# Spark's own pattern of settings that it does not show
-SECRETS = re.compile(r"(?i)secret|password|token|access[.]?key")
 # The longest folder of Unix sockets: a name has 42 characters, an address 107.
 SOCKET_FOLDER_LENGTH_MAX = 64
 # ours -> Spark's

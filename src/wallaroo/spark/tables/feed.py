@@ -30,6 +30,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from wallaroo.connectors.spark.redaction import redacted
 from wallaroo.connectors.spark.source import SparkSourceConfig
 from wallaroo.connectors.spark.staging import StagedBatch, sync_file
 from wallaroo.durable.folders import make_private
@@ -179,7 +180,7 @@ class SparkFeed:
             if is_jvm_gone():  # also if it seemed to be the user's reader that failed
                 self._begin_again()
             if not isinstance(error, WallarooError):
-                error = self._error(f"Spark cannot read: {_sentence(error)}")
+                error = self._error(f"Spark cannot read: {self._sentence(error)}")
             self._fail(error)
 
     def _begin_again(self) -> None:
@@ -224,7 +225,7 @@ class SparkFeed:
             frame = reader(session)
         except (PySparkException, Py4JError) as error:
             raise self._error(
-                f"Spark cannot do what its reader asks for: {_sentence(error)}"
+                f"Spark cannot do what its reader asks for: {self._sentence(error)}"
             ) from None
         except Exception as error:  # noqa: BLE001  # the boundary to the user's reader
             raise failure_of(self._config.name, error, "none: its reader was called") from None
@@ -243,7 +244,7 @@ class SparkFeed:
                 if self._failure is not None or not self._is_reading or is_jvm_gone():
                     raise
                 # that of a batch is known: Spark names a callback that raised
-                self._problem = self._problem or _problem_of(error)
+                self._problem = self._problem or self._problem_of(error)
             threading.Event().wait(RETRY_S)
             frame = self._frame(session)
 
@@ -272,7 +273,7 @@ class SparkFeed:
             self._fail(error)
             raise
         except Exception as error:
-            self._problem = _problem_of(error)
+            self._problem = self._problem_of(error)
             raise
 
     def _adopt(self, query: str) -> None:
@@ -309,15 +310,14 @@ class SparkFeed:
     def _error(self, what: str) -> PeerError:
         return PeerError(f"Source '{self._config.name}': {what}.")
 
+    def _problem_of(self, error: Exception) -> str:
+        return f"Spark cannot read: {self._sentence(error)}; retrying"
 
-def _problem_of(error: Exception) -> str:
-    return f"Spark cannot read: {_sentence(error)}; retrying"
-
-
-def _sentence(error: Exception) -> str:
-    """Return the first line of what Spark reports, without the JVM's stack."""
-    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
-    return text.strip().split("\n")[0].rstrip(". ")[:500] or type(error).__name__
+    def _sentence(self, error: Exception) -> str:
+        """Return the first line of what Spark reports, without the JVM's stack and secrets."""
+        text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+        line = redacted(text.strip().split("\n")[0], self._config.conf)
+        return line.rstrip(". ")[:500] or type(error).__name__
 
 
 def open_feed(config: SparkSourceConfig[Any], resume: bytes) -> SparkFeed:

@@ -8,12 +8,15 @@ application id (``txn`` actions of its protocol), and two concurrent commits of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileSelector, PyFileSystem
 
 from wallaroo.connectors.lake.columns import schema_of
 from wallaroo.connectors.lake.delta.features import generated_columns, refusal_of
@@ -26,6 +29,7 @@ from wallaroo.sinks.queued.group_committer import GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
 
+LOG = "_delta_log"
 HALF = 64  # bits of a commit's id in one version, which is a number of 64 bits with a sign
 STORE = "Error performing "  # a request, in the words of errors that are not of class OSError
 DENIED = (
@@ -38,6 +42,7 @@ DENIED = (
 )
 NEVER = ("Unsupported table features", "Table features must be", "is append-only")
 PASSES_ON_DISK = ("No space left", "Disk quota", "Stale file handle")
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
 DELETED = "__wallaroo_deleted"
 
 
@@ -57,7 +62,8 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
         try:
             table = DeltaTable(config.path, storage_options=dict(config.options))
         except TableNotFoundError:
-            return  # the session creates it
+            _check_place(config, context)  # the session creates it
+            return
         except self.errors as error:
             if self.waiting_for(error):
                 return
@@ -157,6 +163,23 @@ class DeltaSession(TableSession):
         )
 
 
+def _check_place(config: DeltaSinkConfig, context: CommitContext) -> None:
+    """Raise PeerError if the place of a new table holds files, which its log would hide."""
+    try:
+        handler = DeltaStorageHandler(config.path, dict(config.options))
+        files = PyFileSystem(handler).get_file_info(FileSelector("", allow_not_found=True))
+    except DeltaSystem.errors:  # there is no folder, or the session will name what is wrong
+        return
+    names = {file.base_name for file in files}
+    others = sorted(name for name in names if not name.startswith((".", "_")))
+    if others and LOG not in names:
+        raise PeerError(
+            f"Sink '{context.sink}': there is no Delta table, and {config.target} holds other "
+            f"files ({', '.join(others[:3])}). Give it a folder of its own, or make a table of "
+            f"what is there as its owner (CONVERT TO DELTA)."
+        )
+
+
 def _check(config: DeltaSinkConfig, context: CommitContext, table: DeltaTable) -> None:
     place = f"the Delta table {config.target}"
     if refusal := refusal_of(config, table):
@@ -184,5 +207,6 @@ def _quoted(name: str) -> str:
 
 def _sentence(error: Exception) -> str:
     """Return the words of a client's error without its drawings of causes and of tables."""
-    lines = (line.strip().strip("↳│ ").rstrip(",") for line in str(error).splitlines())
-    return " ".join(line for line in lines if line and not line.startswith("+-"))[:400]
+    text = COLORS.sub("", str(error))
+    lines = (line.strip().strip("↳│ ").rstrip(",") for line in text.splitlines())
+    return " ".join(line for line in lines if line and not line.startswith("+-"))[:400].rstrip(".")

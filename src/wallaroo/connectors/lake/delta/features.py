@@ -35,6 +35,7 @@ WRITTEN = frozenset(
 )
 LIBRARY = f"deltalake {__version__}"
 COPY = "let the sink create a table of its own, from which Spark copies the rows"
+RETENTION = "delta.setTransactionRetentionDuration"
 EXPRESSION = "delta.generationExpression"
 
 
@@ -75,6 +76,11 @@ def _unwritten(
             f"maps its columns to other names (delta.columnMapping.mode={mode}), under which "
             f"{LIBRARY} would write nulls. As its owner, set the mode to 'none' (ALTER TABLE … SET "
             f"TBLPROPERTIES), which writes its files again; or {COPY}."
+        )
+    if retained := settings.get(RETENTION):
+        yield (
+            f"forgets writers ({RETENTION}={retained}), and with them which output it has. As its "
+            f"owner, unset that property (ALTER TABLE … UNSET TBLPROPERTIES); or {COPY}."
         )
     if config.key and (settings.get("delta.appendOnly") or "").lower() == "true":
         yield (

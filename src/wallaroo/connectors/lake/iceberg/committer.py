@@ -40,6 +40,7 @@ from wallaroo.connectors.lake.columns import schema_of
 from wallaroo.connectors.lake.iceberg.sink import PARTITION, IcebergSinkConfig
 from wallaroo.connectors.lake.rows import Changes
 from wallaroo.connectors.lake.table_session import WAYS_ON, TableSession, check_columns
+from wallaroo.connectors.spark.redaction import redacted
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.sinks.queued.group_committer import GroupSystem
@@ -104,16 +105,21 @@ class IcebergSystem(GroupSystem[IcebergSinkConfig]):
         passes = isinstance(error, PASSING) or (
             any(words in text for words in PASSES) and not any(words in text for words in DENIED)
         )
-        return f"{self.target} ({_sentence(error)})" if passes else ""
+        return f"{self.target} ({self._sentence(error)})" if passes else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         if isinstance(error, WallarooError):
             return error
         return PeerError(
             f"Sink '{self._context.sink}' cannot write to the Iceberg table {self.target}: "
-            f"{_sentence(error)}. Nothing is lost: committed rows wait in {self._context.staging}. "
-            f"Correct the table, the catalog or its options, then run again."
+            f"{self._sentence(error)}. Nothing is lost: committed rows wait in "
+            f"{self._context.staging}. Correct the table, the catalog or its options, then run "
+            f"again."
         )
+
+    def _sentence(self, error: Exception) -> str:
+        words = redacted(" ".join(str(error).split()), self._config.options)
+        return words[:400].rstrip(".") or type(error).__name__
 
 
 class IcebergSession(TableSession):
@@ -245,7 +251,3 @@ def _all(conditions: list[BooleanExpression]) -> BooleanExpression:
 
 def _equal(name: str, value: Any) -> BooleanExpression:
     return EqualTo(term=Reference(name), value=value)
-
-
-def _sentence(error: Exception) -> str:
-    return " ".join(str(error).split())[:400] or type(error).__name__

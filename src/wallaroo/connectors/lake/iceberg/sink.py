@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connectors.lake.sink_config import GROUP_BYTES, GROUP_S, LakeSinkConfig
+from wallaroo.sinks.addresses import without_secrets
 from wallaroo.steps.kinds import Encoder
 
 PARTITION = re.compile(
@@ -81,4 +82,4 @@ class IcebergSinkConfig(LakeSinkConfig):
 
     @property
     def address(self) -> str:
-        return str(self.options.get("uri", self.catalog))
+        return without_secrets(str(self.options.get("uri", self.catalog)))
