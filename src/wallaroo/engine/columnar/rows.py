@@ -118,6 +118,21 @@ def batch_of_table(table: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
+def column_of(rows: Rows, name: str) -> Any:
+    """Return a column as an array of numpy or Arrow.  Raises ValueError if there is none."""
+    if isinstance(rows, np.ndarray):
+        columns: Any = rows.dtype.names or ()
+        found = _native(rows[name]) if name in columns else None
+    else:
+        batch = as_arrow(rows)
+        columns = batch.schema.names
+        found = batch.column(name) if columns.count(name) == 1 else None
+    if found is None:
+        known = ", ".join(map(repr, columns)) or "without names"
+        raise ValueError(f"rows have no column {name!r}; their columns are {known}")
+    return found
+
+
 def columns_of(rows: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
     """Return an array's columns by name, in the machine's byte order."""
     if rows.dtype.names is None:
