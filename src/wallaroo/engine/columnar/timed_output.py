@@ -40,9 +40,7 @@ from wallaroo.vectorized.steps import BatchKeyExtractor
 _SPANS_MAX_NS = 1 << 60  # the arithmetic of windows stays within 64 bits
 
 
-def timed_output(
-    plan: Plan, stage: Stage, exchange: Any, time: StageTime, policy: Policy
-) -> Emit:
+def timed_output(plan: Plan, stage: Stage, exchange: Any, time: StageTime, policy: Policy) -> Emit:
     """Return the closure that takes rows with times out of the stage, by their keys."""
     leave = stage.exit
     assert isinstance(leave, ToExchange)
@@ -123,8 +121,10 @@ class _AddingUp:
 
     def _panes(self, times: RowTimes) -> list[Array]:
         """Return what ``Panes`` tells panes by, for each row."""
-        grid = self._grid
-        watermarks = np.maximum(times.watermarks, -TIME_LIMIT_NS)  # nothing is late for an older one
+        grid: Any = self._grid  # its arithmetic is that of arrays, too
+        watermarks = np.maximum(
+            times.watermarks, -TIME_LIMIT_NS
+        )  # nothing is late for an older one
         last = grid.last(times.times)
         oldest = grid.oldest(watermarks)
         panes = [last, np.maximum(grid.first(times.times), oldest), oldest]
