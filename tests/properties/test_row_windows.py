@@ -155,8 +155,10 @@ moments = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 30), numbers,
 
 
 def rows_of(moments: list[tuple[Any, ...]]) -> list[Row]:
-    return [dict(zip("k n at v x".split(), (k, n, *rest), strict=True)) for n, (k, *rest) in
-            enumerate(moments)]
+    return [
+        dict(zip(["k", "n", "at", "v", "x"], (k, n, *rest), strict=True))
+        for n, (k, *rest) in enumerate(moments)
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -177,3 +179,124 @@ def test_rows_have_the_results_of_events(
     expected = run(application(kind, None), rows_of(moments), [], 1, partitions)
 
     assert run(by_row, rows_of(moments), cuts, tasks, partitions) == expected
+
+
+def windows_of(time: int, passed: int, size: int, slide: int, delay: int) -> list[int]:
+    """The starts of the windows that a row counts in: those of its time that have not fired."""
+    delay = -(-delay // slide) * slide
+    first = (time - size) // slide + 1
+    starts = range(first * slide, time + 1, slide)
+    return [start for start in starts if start + size + delay > passed]
+
+
+def expected_of(rows: list[Row], size: int, slide: int, delay: int) -> tuple[list[str], int]:
+    """Results as docs/windows.md describes them, for one partition; and how many rows are late."""
+    found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    late = 0
+    passed = -math.inf
+    for row in rows:
+        starts = windows_of(row["at"], passed, size, slide, delay)  # type: ignore[arg-type]  # or infinite
+        late += not starts
+        for start in starts:
+            found[row["k"], start].append(row)
+        passed = max(passed, row["at"] - DELAY)
+    results = [
+        repr((key, start, "final", sum(row["v"] for row in some)))
+        for (key, start), some in found.items()
+    ]
+    return sorted(results), late
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("tumbling", (5, 5, 0)), ("sliding", (7, 3, 4))])
+@settings(max_examples=40, deadline=None)
+@given(moments, st.lists(st.integers(0, 12), max_size=5), st.integers(1, 3))
+def test_results_are_those_that_the_documentation_describes(
+    kind: str,
+    shape: tuple[int, int, int],
+    moments: list[tuple[Any, ...]],
+    cuts: list[int],
+    tasks: int,
+) -> None:
+    rows = rows_of(moments)
+    expected, late = expected_of(rows, *shape)
+
+    results, errors, dropped = run(application(kind, "arrow", "sum"), rows, cuts, tasks)
+
+    assert results == expected
+    assert not errors
+    assert dropped.get("windows", {}).get("late", 0) == late
+
+
+def test_many_rows_are_what_pandas_groups() -> None:
+    drawn = np.random.default_rng(24)
+    count = 20_000
+    frame = pd.DataFrame(
+        {
+            "k": drawn.choice(list("abcdefgh"), count),
+            "n": np.arange(count),
+            "at": np.sort(drawn.integers(0, 500, count)),  # in order: nothing is late
+            "v": drawn.integers(-(10**9), 10**9, count),
+            "x": drawn.integers(-1000, 1000, count) / 4,
+        }
+    )
+    grouped = frame.groupby(["k", frame["at"] // 5 * 5])
+    expected = sorted(
+        repr((key, int(start), "final", int(total)))
+        for (key, start), total in grouped["v"].sum().items()
+    )
+
+    results, *_ = run(
+        application("tumbling", "arrow", "sum"), frame.to_dict("records"), [7_000, 6_000], 2
+    )
+
+    assert results == expected
+
+
+sums = st.one_of(st.none(), st.integers(-9, 9))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 20), sums, st.just(0.5))),
+    st.lists(st.integers(0, 12), max_size=3),
+)
+def test_a_row_without_a_value_fails_as_its_event_does(
+    moments: list[tuple[Any, ...]], cuts: list[int]
+) -> None:
+    """In one task: what is added up before the shuffle may fail before it is known to be late."""
+    rows = rows_of(moments)
+    expected = run(application("tumbling", None, "sum"), rows, [])
+    assert sum(expected[1].values()) <= sum(row["v"] is None for row in rows)
+
+    assert run(application("tumbling", "arrow", "sum"), rows, cuts) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            st.integers(0, 9),
+            st.just(0),
+            st.sampled_from([None, math.nan, 0.0, -0.0, 1.5]),
+        )
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_the_least_of_a_batch_is_that_of_its_events_whatever_they_are(
+    moments: list[tuple[Any, ...]],
+) -> None:
+    rows = rows_of(moments)
+    expected = run(application("tumbling", None, "least"), rows, [])
+    assert run(application("tumbling", "arrow", "least"), rows, []) == expected
+
+
+def test_an_aggregation_that_needs_events_gets_the_rows_as_events() -> None:
+    built = application("tumbling", "arrow", "all")
+    assert not adds_up(built)
+    rows = rows_of([("a", 1, 0, 0.5), ("b", 2, 0, 0.5), ("a", 3, 0, 0.5), ("a", 12, 0, 0.5)])
+    results, *_ = run(built, rows, [3], 2)
+    assert results == [
+        repr(("a", 0, "final", [0, 2])),
+        repr(("a", 10, "final", [3])),
+        repr(("b", 0, "final", [1])),
+    ]
