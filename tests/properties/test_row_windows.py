@@ -137,7 +137,7 @@ def run(
     """All results, the rows that failed, by step, and what the steps left out."""
     running = LocalApplication(built, tasks=tasks)
     for row in rows:
-        running.send("in", json.dumps(row).encode(), partition=str(row["n"] % partitions))
+        running.send("in", json.dumps(row).encode(), partition=str(row["n"] // 20 % partitions))
     for cut in cuts:
         running.attempt(cut)  # a crash before the commit
         running.batch(cut)
@@ -300,3 +300,22 @@ def test_an_aggregation_that_needs_events_gets_the_rows_as_events() -> None:
         repr(("a", 10, "final", [3])),
         repr(("b", 0, "final", [1])),
     ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", SPECS)
+def test_long_runs_of_rows_have_the_results_of_events(kind: str, seed: int) -> None:
+    """Rows out of order, so that many are late, or are in some of their windows only."""
+    drawn = np.random.default_rng(seed)
+    at = np.arange(400) // 4 + drawn.integers(0, 30, 400)
+    rows = rows_of(
+        [
+            (str(drawn.choice(list("abc"))), int(time), int(drawn.integers(-9, 9)), 0.25)
+            for time in at
+        ]
+    )
+    expected = run(application(kind, None), rows, [], 1, 2)
+    assert kind == "one by one" or expected[2]["windows"]["late"] > 10
+
+    for cuts, tasks in (([], 1), ([150, 1, 90], 3)):
+        assert run(application(kind, "arrow"), rows, cuts, tasks, 2) == expected

@@ -141,10 +141,7 @@ class _AddingUp:
         last, first, _, *round_ = panes
         pane, pane_begins = numbered([last, first, *round_])
         at, begins = numbered([pane, codes])
-        try:
-            own = accumulators(fold, at, len(begins), lambda name: column_of(rows, name))
-        except (TypeError, ValueError, OverflowError):
-            own = None  # row by row, errors name the rows
+        own = accumulators(fold, at, len(begins), lambda name: _column(rows, name))
         if own is None:
             return False
         keys = self._coder.keys
@@ -164,3 +161,11 @@ class _AddingUp:
                 self._absorb,
             )
         return True
+
+
+def _column(rows: Rows, name: str) -> Any:
+    """Return a column; None if there is none, as errors name the rows that are added one by one."""
+    try:
+        return column_of(rows, name)
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -48,7 +48,7 @@ def numbered(columns: Sequence[Array]) -> tuple[Array, Array]:
     return at, _firsts(at, len(present), np.arange(count))
 
 
-Column = Callable[[str], Any]  # a column of rows, by its name
+Column = Callable[[str], Any]  # a column of rows, by its name, or None
 
 
 def accumulators(fold: Fold, at: Array, groups: int, column: Column) -> list[Any] | None:
@@ -79,6 +79,8 @@ def accumulators(fold: Fold, at: Array, groups: int, column: Column) -> list[Any
 
 def _plain(column: Any) -> Array | None:
     """Return a column of numbers without gaps as an array; None of anything else."""
+    if column is None:
+        return None
     if not isinstance(column, np.ndarray):
         kind = column.type
         is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
