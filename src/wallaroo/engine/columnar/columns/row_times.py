@@ -80,7 +80,7 @@ class TimesOfColumn(NamedTuple):
         value = self.values[at].tolist() * self.unit_ns
         try:
             return no_time(as_nanoseconds(value), value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             return error
 
 
@@ -88,7 +88,8 @@ def times_of(column: Any, earliest_ns: int) -> TimesOfColumn:
     """Return the times of a column.  Raises TypeError or ValueError if it has none."""
     values, unit_ns, is_missing = _numbers(column)
     if values.dtype.kind == "f":
-        scaled = values.astype(np.float64) * 1e9
+        with np.errstate(over="ignore"):
+            scaled = values.astype(np.float64) * 1e9
         is_wrong = is_missing | ~(np.abs(scaled) <= TIME_LIMIT_NS)
         times = np.rint(np.where(is_wrong, 0, scaled)).astype(np.int64)
     else:
