@@ -243,13 +243,14 @@ class Pipeline(Generic[T]):
         if idle_after is not None:
             idle_ns = required_span(title, place, "idle_after", idle_after)
         ahead_ns = required_span(title, place, "max_ahead", max_ahead)
-        given: Any = extractor
-        is_column = isinstance(given, str) and given != ""
-        if given is not None and not callable(given) and not is_column:
-            what = f"The extractor is {given!r}, not a function."
+        is_column = isinstance(extractor, str) and extractor != ""
+        if extractor is not None and not callable(extractor) and not is_column:
+            what = f"The extractor is {extractor!r}, not a function."
             fix = "Give it a function of one event that returns the event's time."
             raise WallarooParameterError(Problem(title, place, what, fix))
-        function = receipt_time if given is None else TimeColumn(given) if is_column else given
+        function: Any = receipt_time if extractor is None else extractor
+        if isinstance(extractor, str):
+            function = TimeColumn(extractor)
         name = f"event time at {PurePath(place).name}"
         earliest_ns = -TIME_LIMIT_NS if allow_before_1980 else EARLIEST_NS
         kind = ColumnTime[Any] if is_column else EventTime[Any]

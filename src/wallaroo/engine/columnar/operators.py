@@ -139,18 +139,18 @@ def column_time(step: ColumnTime[Any], site: Site) -> Operator:
             raise type(error)(f"{title}: {error}") from None
 
     def process(keys: Keys | None, rows: Rows) -> None:
-        found = calls(keys, rows, call)
-        if found is None:
+        column_times = calls(keys, rows, call)
+        if column_times is None:
             return
-        for at in np.flatnonzero(found.is_wrong).tolist():
-            error = ValueError(f"{title}: {found.error(at)}")
+        for at in np.flatnonzero(column_times.is_wrong).tolist():
+            error = ValueError(f"{title}: {column_times.error(at)}")
             site.failed(_event(rows, at), error, None)
-        is_ahead = ~found.is_wrong & (found.times > latest(time))
+        is_ahead = ~column_times.is_wrong & (column_times.times > latest(time))
         for at in np.flatnonzero(is_ahead).tolist():
-            ahead_ns = int(found.times[at]) - time.receipt_ns
+            ahead_ns = int(column_times.times[at]) - time.receipt_ns
             rejected(_event(rows, at), ahead_of_receipt(ahead_ns, step.max_ahead_ns), None)
-        times = found.times
-        is_left_out = found.is_wrong | is_ahead
+        times = column_times.times
+        is_left_out = column_times.is_wrong | is_ahead
         if is_left_out.any():
             kept = np.flatnonzero(~is_left_out)
             times = times[kept]

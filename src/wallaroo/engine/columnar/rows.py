@@ -121,16 +121,16 @@ def batch_of_table(table: Any) -> pa.RecordBatch:
 def column_of(rows: Rows, name: str) -> Any:
     """Return a column as an array of numpy or Arrow.  Raises ValueError if there is none."""
     if isinstance(rows, np.ndarray):
-        columns: Any = rows.dtype.names or ()
-        found = _native(rows[name]) if name in columns else None
+        names: Any = rows.dtype.names or ()
+        column = _native(rows[name]) if name in names else None
     else:
         batch = as_arrow(rows)
-        columns = batch.schema.names
-        found = batch.column(name) if columns.count(name) == 1 else None
-    if found is None:
-        known = ", ".join(map(repr, columns)) or "without names"
+        names = batch.schema.names
+        column = batch.column(name) if names.count(name) == 1 else None
+    if column is None:
+        known = ", ".join(map(repr, names)) or "without names"
         raise ValueError(f"rows have no column {name!r}; their columns are {known}")
-    return found
+    return column
 
 
 def columns_of(rows: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:

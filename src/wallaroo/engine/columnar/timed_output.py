@@ -120,7 +120,7 @@ class _AddingUp:
             self._add_row(None, event)
 
     def _panes(self, times: RowTimes) -> list[Array]:
-        """Return what ``Panes`` tells panes by, for each row."""
+        """Return the numbers that distinguish panes, for each row."""
         grid: Any = self._grid  # its arithmetic is that of arrays, too
         watermarks = np.maximum(
             times.watermarks, -TIME_LIMIT_NS
@@ -141,13 +141,13 @@ class _AddingUp:
         last, first, _, *round_ = panes
         pane, pane_begins = numbered([last, first, *round_])
         at, begins = numbered([pane, codes])
-        own = accumulators(fold, at, len(begins), lambda name: _column(rows, name))
-        if own is None:
+        sums = accumulators(fold, at, len(begins), lambda name: _column(rows, name))
+        if sums is None:
             return False
         keys = self._coder.keys
         by_pane: list[list[tuple[Any, Any]]] = [[] for _ in pane_begins]
         owners = pane[begins].tolist()
-        for owner, code, accumulator in zip(owners, codes[begins].tolist(), own, strict=True):
+        for owner, code, accumulator in zip(owners, codes[begins].tolist(), sums, strict=True):
             by_pane[owner].append((keys[code], accumulator))
         counts = np.bincount(pane).tolist()
         event_ns = times.times[pane_begins].tolist()

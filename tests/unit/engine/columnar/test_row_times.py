@@ -94,7 +94,7 @@ def test_a_column_of_any_type_has_the_same_times(column: Any) -> None:
         (pa.array([10**12, NOW_NS // 10**9], pa.timestamp("s", tz="UTC")), "is not a time"),
     ],
 )
-def test_a_row_whose_value_is_no_time_is_told_apart(column: Any, why: str) -> None:
+def test_a_row_whose_value_is_no_time_is_found(column: Any, why: str) -> None:
     found = times_of(column, EARLIEST_NS)
 
     assert found.is_wrong.tolist() == [True, False]

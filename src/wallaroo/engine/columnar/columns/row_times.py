@@ -62,7 +62,7 @@ def observed(time: StageTime, times: Array, delay_ns: int) -> RowTimes:
 
 
 class TimesOfColumn(NamedTuple):
-    """Times in nanoseconds, and the rows whose value is no time.
+    """Times in nanoseconds, and the rows that have none.
 
     A value is ``values`` times ``unit_ns``; seconds, if they are floats.
     """
@@ -74,7 +74,7 @@ class TimesOfColumn(NamedTuple):
     unit_ns: int
 
     def error(self, at: int) -> Exception:
-        """Return the error for a row whose value is no time."""
+        """Return the error for a row that has none."""
         if self.is_missing[at]:
             return ValueError("it has no time")
         value = self.values[at].tolist() * self.unit_ns
@@ -108,7 +108,8 @@ def _numbers(column: Any) -> tuple[Array, int, Array]:
         if column.dtype.kind == "M":
             unit, count = np.datetime_data(column.dtype)
             if unit not in _UNITS_NS:  # days or hours
-                unit, count = "s", 1
+                unit = "s"
+                count = 1
             values = column.astype(f"M8[{count}{unit}]").view(np.int64)
             unit_ns = _UNITS_NS[unit] * count
     else:
