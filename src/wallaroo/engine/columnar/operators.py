@@ -136,7 +136,7 @@ def column_time(step: ColumnTime[Any], site: Site) -> Operator:
         try:
             return times_of(column, step.earliest_ns)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{title}: {error}") from None
+            raise ValueError(f"{title}: {error}") from None
 
     def process(keys: Keys | None, rows: Rows) -> None:
         column_times = calls(keys, rows, call)
