@@ -2,9 +2,9 @@
 
 Where it runs: everywhere.
 
-The argument ``of`` of an aggregation is a function from an event to the value that counts; without
-it the event itself is the value.  All can be combined, so they work with sliding windows and
-sessions.
+The argument ``of`` of an aggregation is a function from an event to the value that counts, or the
+name of a column of rows; without it the event itself is the value.  All can be combined, so they
+work with sliding windows and sessions.
 
 >>> from wallaroo.aggregations import Count, Mean, combine_of
 >>> both = combine_of(n=Count(), mean=Mean())
@@ -29,7 +29,18 @@ import operator
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Generic, TypeVar
 
-from wallaroo.steps.windows.aggregation import Aggregation, Filtered, calls_of, wrong_option
+from wallaroo.steps.windows.aggregation import (
+    COMBINED,
+    COUNT,
+    GREATEST,
+    LEAST,
+    MEAN,
+    SUM,
+    Aggregation,
+    Filtered,
+    calls_of,
+    wrong_option,
+)
 from wallaroo.steps.windows.spec import Window
 
 # fmt: off
@@ -42,6 +53,7 @@ __all__ = [
 Event = TypeVar("Event")
 Value = TypeVar("Value")
 Of = Callable[[Any], Any] | None
+OfOrColumn = Callable[[Any], Any] | str | None
 
 
 def _itself(event: Any) -> Any:
@@ -68,8 +80,9 @@ class _Named(Aggregation[Any, Any, Any]):
 
 
 class _OfValue(_Named):
-    def __init__(self, of: Of = None):
-        self.of = _function(of)
+    def __init__(self, of: OfOrColumn = None):
+        self.column = of if isinstance(of, str) else None
+        self.of = _function(of if self.column is None else operator.itemgetter(self.column))
 
 
 class _OfOne(_OfValue):
@@ -86,6 +99,7 @@ class Count(_Named):
     """The number of events."""
 
     adds_up_exactly = True
+    _fold = COUNT
 
     def initial_accumulator(self) -> int:
         return 0
@@ -113,6 +127,8 @@ class CountIf(Count):
 class Sum(_OfValue):
     """The sum of values; 0 if there is none."""
 
+    _fold = SUM
+
     def initial_accumulator(self) -> Any:
         return 0
 
@@ -128,6 +144,8 @@ class Sum(_OfValue):
 
 class Mean(_OfValue):
     """The arithmetic mean; None, which emits nothing, if there is no value."""
+
+    _fold = MEAN
 
     def initial_accumulator(self) -> list[Any]:
         return [0, 0]
@@ -147,6 +165,7 @@ class Min(_OfOne):
     """The smallest value; None if there is none.  NaN counts only if there is nothing else."""
 
     adds_up_exactly = True
+    _fold = LEAST
 
     def update(self, event: Any, least: list[Any], /) -> None:
         value = self.of(event)
@@ -165,6 +184,7 @@ class Max(_OfOne):
     """The greatest value; None if there is none.  NaN counts only if there is nothing else."""
 
     adds_up_exactly = True
+    _fold = GREATEST
 
     def update(self, event: Any, greatest: list[Any], /) -> None:
         value = self.of(event)
@@ -287,7 +307,7 @@ class Variance(_OfValue):
     the last digits even if the mean is large.
     """
 
-    def __init__(self, of: Of = None, sample: bool = False):
+    def __init__(self, of: OfOrColumn = None, sample: bool = False):
         super().__init__(of)
         self.sample = sample
 
@@ -384,6 +404,8 @@ def _selective(part: Any, update: Callable[..., Any]) -> tuple[Of, Callable[...,
 
 class CombineOf(Aggregation[Any, list[Any], Any]):
     """Several aggregations over the same windows; see ``combine_of``."""
+
+    _fold = COMBINED
 
     def __init__(self, parts: dict[str, Any]):
         self.parts = parts

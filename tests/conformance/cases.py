@@ -630,6 +630,12 @@ CASES = (
     dropped_state_case(is_multi=True),
     _blocks(),
     _blocks_and_events(),
+    Case(
+        "windows of rows",
+        blocks.summed,
+        {"in": TIMED_LINES},
+        ordered_per_key(out=blocks.in_summed(TIMED_LINES)),
+    ),
     _branches(),
     *(detector_case(depth) for depth in (1, 2, 3)),
 )

@@ -105,6 +105,7 @@ SAMPLE = (
     "join in windows with late events",
     "multi partition detector, depth 3",
     "blocks and events",
+    "windows of rows",
     "branches",
     "test_every_failed_event_is_one_dead_letter",
     "test_state_that_cannot_be_stored",

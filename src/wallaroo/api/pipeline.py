@@ -70,6 +70,7 @@ from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.times import EARLIEST_NS, TIME_LIMIT_NS, Span, span_ns
 from wallaroo.steps.windows.late import is_late, late_event, no_late_events
 from wallaroo.user_code.user_frames import user_place
+from wallaroo.vectorized.steps import ColumnTime, TimeColumn
 
 if TYPE_CHECKING:
     from wallaroo.steps.windows.aggregation import Aggregation
@@ -209,7 +210,7 @@ class Pipeline(Generic[T]):
 
     def with_event_time(
         self,
-        extractor: Callable[[T], datetime | float] | None = None,
+        extractor: Callable[[T], datetime | float] | str | None = None,
         *,
         delay: Span = 0,
         idle_after: Span | None = None,
@@ -220,7 +221,9 @@ class Pipeline(Generic[T]):
         """Set every event's time to the result of ``extractor``.
 
         It returns an aware datetime, seconds as float, or nanoseconds as int; without an extractor,
-        an event's time is that of its receipt.  This step precedes the first ``key_by``.
+        an event's time is that of its receipt.  The name of a column in place of a function sets
+        the times of rows, directly behind a vectorized decoder and vectorized steps.  This step
+        precedes the first ``key_by``.
 
         The watermark of a source is the newest time so far less ``delay``: events may be out of
         order by as much without being late.  A source without events for ``idle_after`` holds
@@ -240,15 +243,18 @@ class Pipeline(Generic[T]):
         if idle_after is not None:
             idle_ns = required_span(title, place, "idle_after", idle_after)
         ahead_ns = required_span(title, place, "max_ahead", max_ahead)
-        given: Any = extractor
-        if given is not None and not callable(given):
-            what = f"The extractor is {given!r}, not a function."
+        is_column = isinstance(extractor, str) and extractor != ""
+        if extractor is not None and not callable(extractor) and not is_column:
+            what = f"The extractor is {extractor!r}, not a function."
             fix = "Give it a function of one event that returns the event's time."
             raise WallarooParameterError(Problem(title, place, what, fix))
-        function = receipt_time if extractor is None else extractor
+        function: Any = receipt_time if extractor is None else extractor
+        if isinstance(extractor, str):
+            function = TimeColumn(extractor)
         name = f"event time at {PurePath(place).name}"
         earliest_ns = -TIME_LIMIT_NS if allow_before_1980 else EARLIEST_NS
-        step = EventTime[Any](function, name, on_error, delay_ns, idle_ns, ahead_ns, earliest_ns)
+        kind = ColumnTime[Any] if is_column else EventTime[Any]
+        step = kind(function, name, on_error, delay_ns, idle_ns, ahead_ns, earliest_ns)
         return type(self)(StepNode(self._node, step, place))
 
     def collect(self) -> KeyedPipeline[str, T]:

@@ -270,7 +270,7 @@ class EventTime(Step, Generic[In]):
         It is for events that their source should not have sent: they end no run.
         """
         name, on_error, *rest = self.options()
-        return EventTime(self.function, name, SKIP if on_error == STOP else on_error, *rest)
+        return type(self)(self.function, name, SKIP if on_error == STOP else on_error, *rest)
 
     def options(self) -> tuple[Any, ...]:
         return (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +20,7 @@ from wallaroo.steps.kinds import (
     Computation,
     Decoder,
     Encoder,
+    EventTime,
     KeyExtractor,
     StateComputation,
 )
@@ -176,6 +178,28 @@ class BatchKeyExtractor(KeyExtractor[In, K], Generic[In, K]):
     def __init__(self, function: Callable[..., Any], name: str | None = None, on_error: str = STOP):
         super().__init__(function, name, on_error)
         self.form = form_of(function)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeColumn:
+    """A function from a row, as an event, to the value of its column of times."""
+
+    column: str
+
+    def __call__(self, row: Any) -> Any:
+        return row[self.column]
+
+
+class ColumnTime(EventTime[In], Generic[In]):
+    """Assignment of times to rows: those of a column, which its function names."""
+
+    takes_blocks = True
+
+    @property
+    def column(self) -> str:
+        """Return the column's name."""
+        assert isinstance(self.function, TimeColumn)
+        return self.function.column
 
 
 class BatchDecoder(Decoder[Out], Generic[Out]):

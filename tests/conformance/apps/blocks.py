@@ -4,6 +4,7 @@ and lengths of words with the sum of what came with them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import wallaroo
+from tests.conformance.apps.windowed import LATE_S, RANGE_S, SLIDE_S
+from wallaroo.aggregations import Count, Max, Sum, combine_of
 from wallaroo.api.application import Application
 from wallaroo.vectorized.grouping import running_count, running_sum
 
@@ -104,3 +107,70 @@ def mixed(inputs: Path, outputs: Path) -> Application:
         .to_sink(_sink(outputs, encode_sums))
     )
     return wallaroo.build_application("blocks and events", pipeline)
+
+
+@wallaroo.batch_computation
+def columns(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of ``key second number``."""
+    parts = [line.split() for line in rows["line"].to_pylist()]
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([key for key, _, _ in parts]),
+            "at": pa.array([int(second) for _, second, _ in parts]).cast(
+                pa.timestamp("s", tz="UTC")
+            ),
+            "number": pa.array([int(number) for _, _, number in parts]),
+        }
+    )
+
+
+@wallaroo.batch_computation("kept")
+def kept(rows: pa.RecordBatch) -> Any:
+    """Rows with their times: those of even numbers."""
+    at = np.flatnonzero(rows["number"].to_numpy() % 2 == 0)
+    return rows.take(pa.array(at)), at
+
+
+@wallaroo.batch_key_extractor
+def by_key(rows: pa.RecordBatch) -> pa.Array:
+    return rows["key"]
+
+
+@wallaroo.encoder
+def encode_window(result: Any) -> str:
+    found = result.value
+    start = result.window.start // 10**9
+    return f"{result.key} {start} {found['n']} {found['total']} {found['most']}"
+
+
+def summed(inputs: Path, outputs: Path) -> Application:
+    """Windows of rows."""
+    config = wallaroo.FileSourceConfig("in", inputs / "in.txt", decode_lines)
+    windows = wallaroo.range_windows(wallaroo.seconds(RANGE_S)).with_slide(
+        wallaroo.seconds(SLIDE_S)
+    )
+    summary = combine_of(n=Count(), total=Sum("number"), most=Max("number"))
+    pipeline = (
+        wallaroo.source("in", config)
+        .to(columns)
+        .with_event_time("at", allow_before_1980=True, delay=wallaroo.seconds(LATE_S))
+        .to(kept)
+        .key_by(by_key)
+        .to(windows.over(summary, with_window=True))
+        .to_sink(_sink(outputs, encode_window))
+    )
+    return wallaroo.build_application("windows of rows", pipeline)
+
+
+def in_summed(lines: list[str]) -> list[str]:
+    found: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for line in lines:
+        key, at, number = line.split()
+        last = int(at) // SLIDE_S * SLIDE_S
+        for start in range(last - RANGE_S + SLIDE_S, last + 1, SLIDE_S):
+            if int(number) % 2 == 0:
+                found[start, key].append(int(number))
+    return [
+        f"{key} {start} {len(some)} {sum(some)} {max(some)}"
+        for (start, key), some in sorted(found.items())
+    ]

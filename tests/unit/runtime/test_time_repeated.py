@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.apps import sessions, windowed
+from tests.conformance.apps import blocks, sessions, windowed
 from tests.conformance.cases import TIMED_LINES, per_key
 from wallaroo.instrumentation.tuning import Pace, Tuning
 from wallaroo.options import RunOptions
@@ -59,6 +59,7 @@ CASES: dict[str, tuple[Any, Callable[[], list[str]]]] = {
     ),
     "sliding windows": (windowed.sliding, lambda: windowed.in_sliding(TIMED_LINES)),
     "windows added up": (windowed.pre_aggregated, lambda: windowed.in_sliding(TIMED_LINES)),
+    "windows of rows": (blocks.summed, lambda: blocks.in_summed(TIMED_LINES)),
     "join": (windowed.joined, lambda: windowed.in_joined(LEFTS, RIGHTS)),
     "join in windows": (windowed.joined_in_windows, late_and_pairs),
     "as-of join": (windowed.latest, lambda: windowed.in_latest(LEFTS, RIGHTS)),

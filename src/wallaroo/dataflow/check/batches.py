@@ -15,10 +15,10 @@ from wallaroo.dataflow.graph.nodes import (
     SourceNode,
     StepNode,
 )
-from wallaroo.dataflow.graph.walk import walk
+from wallaroo.dataflow.graph.walk import upstreams, walk
 from wallaroo.errors import Problem
 from wallaroo.steps.kinds import Step
-from wallaroo.vectorized.steps import BatchDecoder, BatchStateComputation, Form
+from wallaroo.vectorized.steps import BatchDecoder, BatchStateComputation, ColumnTime, Form
 
 FORMS = "numpy.ndarray, pyarrow.RecordBatch, pandas.DataFrame, polars.DataFrame or list"
 
@@ -26,7 +26,7 @@ FORMS = "numpy.ndarray, pyarrow.RecordBatch, pandas.DataFrame, polars.DataFrame 
 def rows_have_a_form(subject: Subject) -> Iterator[Problem]:
     """Require an annotated form of rows, of an installed library, in vectorized functions."""
     for used in used_steps(subject):
-        if not used.step.takes_blocks or isinstance(used.step, BatchDecoder):
+        if not used.step.takes_blocks or isinstance(used.step, BatchDecoder | ColumnTime):
             continue
         form: Form | None = getattr(used.step, "form", None)
         if form is None:
@@ -65,25 +65,43 @@ def _refused(layout: Any, initial: Any) -> Exception | None:
 
 
 def times_are_known(subject: Subject) -> Iterator[Problem]:
-    """Reject vectorized steps among timed ones: blocks do not carry the times of their rows."""
+    """Reject vectorized steps among timed ones, unless a column has the times of their rows."""
     steps = [node for node in subject.of(StepNode) if isinstance(node.step, Step)]
     timed = [node for node in steps if node.step.uses_time or node.step.keeps_entries]
     if not timed:
         return
     for node in (node for node in subject.nodes if _takes_blocks(node)):
-        if isinstance(node, StepNode) and (
-            _comes_first(subject, node) or _comes_last(subject, node)
-        ):
+        comes_first = _comes_first(subject, node)
+        if isinstance(node, StepNode) and isinstance(node.step, ColumnTime):
+            if not comes_first:
+                what = f"It names a column, {node.step.column!r}, and events come to it."
+                fix = (
+                    "Put it directly behind a vectorized decoder and vectorized steps; or give it "
+                    f"a function: with_event_time(lambda event: event[{node.step.column!r}])."
+                )
+                yield problem_at(node, what, fix)
+            continue
+        if isinstance(node, StepNode) and (comes_first or _comes_last(subject, node)):
+            continue
+        if isinstance(node, KeyByNode) and comes_first and _have_times(node):
             continue
         what = (
-            f"It is a vectorized step among steps for which time matters ({title_of(timed[0])}): "
-            f"blocks do not carry the times of their rows in this version."
+            f"It is a vectorized step among steps for which time matters ({title_of(timed[0])}), "
+            f"and blocks carry no times here."
         )
         fix = (
             "Such steps may come first, directly behind a vectorized decoder, or last, after all "
-            "shuffles; between them, use per-event steps and key extractors."
+            "shuffles; between them, use per-event steps and key extractors. A vectorized key "
+            'extractor may follow with_event_time("column").'
         )
         yield problem_at(node, what, fix)
+
+
+def _have_times(node: Node) -> bool:
+    """Return whether a column sets the times of all rows that come to a node."""
+    if isinstance(node, StepNode) and isinstance(node.step, ColumnTime):
+        return True
+    return not isinstance(node, SourceNode) and all(map(_have_times, upstreams(node)))
 
 
 def _takes_blocks(node: Node) -> bool:

@@ -136,18 +136,23 @@ def add_up_before_shuffles(sketch: Sketch) -> Sketch:
     """Add events up where they are read, if windows right after a shuffle allow it.
 
     Their aggregation must allow it.  A shuffle then carries an accumulator per key and pane, not
-    events.
+    events.  With vectorized steps, only rows are added up: those with a vectorized key extractor.
     """
     plan = sketch.plan
-    if plan.has_blocks:
-        return sketch
 
     def changed(stage: Stage) -> Stage:
         leave = stage.exit
         if not isinstance(leave, ToExchange) or leave.keeps_key or leave.side is not None:
             return stage
         first = next(iter(plan.stages[leave.stage].steps), None)
-        if not isinstance(first, WindowStep) or not first.adds_up:
+        if not isinstance(first, WindowStep):
+            return stage
+        if plan.has_blocks:
+            takes_rows = leave.extractor is not None and leave.extractor.takes_blocks
+            may_add_up = takes_rows and first.adds_up_rows
+        else:
+            may_add_up = first.adds_up
+        if not may_add_up:
             return stage
         return replace(stage, exit=replace(leave, pre_aggregated=first))
 

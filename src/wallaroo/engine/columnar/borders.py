@@ -93,7 +93,7 @@ def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
     if isinstance(stage.entry, BranchEntry):
         return False  # events: each branch creates blocks of its own
     if plan.has_time:
-        return False  # only events have times
+        return False  # a shuffle carries the times of events only
     if stage.steps:
         return stage.steps[0].takes_blocks
     return bool(wanted)
@@ -105,7 +105,7 @@ def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
     if isinstance(leave, ToExchange):
         if leave.extractor is not None:
             return leave.extractor.takes_blocks
-        return False if plan.has_time else None  # only events have times
+        return False if plan.has_time else None  # see above
     if isinstance(leave, ToBranches):
         return False
     encoders = [plan.sinks[sink].encoder for sink in leave.sinks]

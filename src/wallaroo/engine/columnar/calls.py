@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from wallaroo.engine.columnar.columns.row_times import RowTimes
 from wallaroo.engine.columnar.keys import (
     Array,
     CodedKeys,
@@ -163,6 +164,11 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
         return (None if keys is None else keys.take(of)), rows
     if keys is None or got == count:
         return keys, rows
+    if isinstance(keys, RowTimes):
+        raise ValueError(
+            f"it returned {got} rows for {count}, so it is not known which time each has; return "
+            "(rows, indexes): for each row the index of the row it was made of"
+        )
     if isinstance(keys, CodedKeys) and len(keys.values) == 1:
         return CodedKeys(keys.values, np.zeros(got, np.intp)), rows
     why = (

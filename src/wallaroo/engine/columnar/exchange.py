@@ -68,7 +68,7 @@ class ColumnExchange:
         self._sequence = 0
 
     def turn(self, partition: str) -> None:
-        """Do nothing: rows carry no times, and no partitions."""
+        """Do nothing: rows that travel carry no times, and no partitions."""
 
     def put(self, keys: Keys, rows: Rows) -> None:
         """Accept rows with their keys, or raise TypeError or ValueError and accept none."""

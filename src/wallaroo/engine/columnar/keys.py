@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from wallaroo.engine.blocks.keys import Key, normalize_key
-from wallaroo.engine.columnar.word_table import WordTable, words_of
+from wallaroo.engine.columnar.columns.word_table import WordTable, words_of
 from wallaroo.steps.keys import WANTED
 from wallaroo.vectorized.row_error import RowError
 

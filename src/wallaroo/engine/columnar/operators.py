@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from wallaroo.engine.columnar.borders import Collect, Explode
 from wallaroo.engine.columnar.calls import (
     Calls,
@@ -17,19 +19,29 @@ from wallaroo.engine.columnar.calls import (
     missing,
     returned,
 )
+from wallaroo.engine.columnar.columns.row_times import (
+    RowTimes,
+    TimesOfColumn,
+    latest,
+    observed,
+    times_of,
+)
 from wallaroo.engine.columnar.keys import Keys, keys_of_list
 from wallaroo.engine.columnar.rows import (
     Rows,
+    column_of,
     count_of,
     events_of,
     part_of,
+    take,
 )
 from wallaroo.engine.columnar.state_table import StateTable
 from wallaroo.engine.failures.error_context import blame
+from wallaroo.engine.operators.event_time import ahead_of_receipt
 from wallaroo.engine.operators.interface import Build, Emit, Operator, Site
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import Loss
-from wallaroo.vectorized.steps import BatchComputation, BatchStateComputation
+from wallaroo.vectorized.steps import BatchComputation, BatchStateComputation, ColumnTime
 
 # results of ``setup`` in this process
 _resources: WeakKeyDictionary[Step, Any] = WeakKeyDictionary()
@@ -111,6 +123,48 @@ def state_computation(step: BatchStateComputation[Any, Any, Any], site: Site) ->
     return Operator(process)
 
 
+def column_time(step: ColumnTime[Any], site: Site) -> Operator:
+    """Set the times of rows; refuse and reject those that ``EventTime`` would."""
+    emit = site.emit
+    time = site.time
+    rejected = site.rejected or site.failed
+    calls = Calls(step, site.failed)
+    title = f"column {step.column!r}"
+
+    def call(keys: Keys | None, rows: Rows) -> TimesOfColumn:
+        column = column_of(rows, step.column)
+        try:
+            return times_of(column, step.earliest_ns)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{title}: {error}") from None
+
+    def process(keys: Keys | None, rows: Rows) -> None:
+        column_times = calls(keys, rows, call)
+        if column_times is None:
+            return
+        for at in np.flatnonzero(column_times.is_wrong).tolist():
+            error = ValueError(f"{title}: {column_times.error(at)}")
+            site.failed(_event(rows, at), error, None)
+        is_ahead = ~column_times.is_wrong & (column_times.times > latest(time))
+        for at in np.flatnonzero(is_ahead).tolist():
+            ahead_ns = int(column_times.times[at]) - time.receipt_ns
+            rejected(_event(rows, at), ahead_of_receipt(ahead_ns, step.max_ahead_ns), None)
+        times = column_times.times
+        is_left_out = column_times.is_wrong | is_ahead
+        if is_left_out.any():
+            kept = np.flatnonzero(~is_left_out)
+            times = times[kept]
+            rows = take(rows, kept)
+        if len(times):
+            emit(observed(time, times, step.delay_ns), rows)
+
+    return Operator(process)
+
+
+def _event(rows: Rows, at: int) -> Any:
+    return next(iter(events_of(part_of(rows, at, at + 1))))
+
+
 def explode(step: Explode, site: Site) -> Operator:
     """Emit each row of a block as an event."""
     return Operator(exploding(site.emit))
@@ -122,6 +176,10 @@ def exploding(emit: Emit) -> Emit:
     def process(keys: Keys | None, rows: Rows) -> None:
         if keys is None:
             for event in events_of(rows):
+                emit(None, event)
+            return
+        if isinstance(keys, RowTimes):
+            for event in keys.passing(events_of(rows)):
                 emit(None, event)
             return
         for key, event in zip(keys.tolist(), events_of(rows), strict=True):
@@ -158,6 +216,7 @@ def collect(step: Collect, site: Site) -> Operator:
 OPERATORS: dict[type[Step], Build] = {
     BatchComputation: computation,
     BatchStateComputation: state_computation,
+    ColumnTime: column_time,
     Explode: explode,
     Collect: collect,
 }

@@ -118,6 +118,21 @@ def batch_of_table(table: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
+def column_of(rows: Rows, name: str) -> Any:
+    """Return a column as an array of numpy or Arrow.  Raises ValueError if there is none."""
+    if isinstance(rows, np.ndarray):
+        names: Any = rows.dtype.names or ()
+        column = _native(rows[name]) if name in names else None
+    else:
+        batch = as_arrow(rows)
+        names = batch.schema.names
+        column = batch.column(name) if names.count(name) == 1 else None
+    if column is None:
+        known = ", ".join(map(repr, names)) or "without names"
+        raise ValueError(f"rows have no column {name!r}; their columns are {known}")
+    return column
+
+
 def columns_of(rows: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
     """Return an array's columns by name, in the machine's byte order."""
     if rows.dtype.names is None:

@@ -26,6 +26,7 @@ from wallaroo.engine.columnar.readers import (
     payloads_to_blocks,
 )
 from wallaroo.engine.columnar.state_table import StateTable
+from wallaroo.engine.columnar.timed_output import timed_output
 from wallaroo.engine.operators.interface import Emit, Operator, Site
 from wallaroo.engine.stages.event_stages import EventStageBuilder, source_of
 from wallaroo.engine.stages.readers import Keyed, Payloads
@@ -51,7 +52,7 @@ def builder_of(site: LevelSite, stage: Stage, time: StageTime) -> StageBuilder:
 
 def _accepts_rows(plan: Plan, stage: Stage) -> bool:
     """Return whether a stage leaves rows to this one."""
-    return any(
+    return not plan.has_time and any(
         flow_of(plan, other).ends_with_blocks
         for other in plan.stages
         if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id
@@ -70,7 +71,7 @@ class RowStageBuilder(EventStageBuilder):
 
     def open_exchange(self, leave: ToExchange) -> Any:
         """Open the exchange that the stage leaves through."""
-        if not self._flow.ends_with_blocks:
+        if not self._flow.ends_with_blocks or self.site.plan.has_time:
             return super().open_exchange(leave)
         site = self.site
         return ColumnExchange(leave.stage, self.stage.id, site.task, site.owners, site.packing)
@@ -96,6 +97,8 @@ class RowStageBuilder(EventStageBuilder):
         if not self._flow.ends_with_blocks:
             return super().output(branches)
         site = self.site
+        if site.plan.has_time and isinstance(self.stage.exit, ToExchange):
+            return timed_output(site.plan, self.stage, self.exchange, self.time, self.policy)
         return block_output(site.plan, self.stage, self.exchange, site.outputs, self.policy)
 
     def payload_reader(

@@ -17,7 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from wallaroo.dataflow.plan.model import COLLECT_KEY
@@ -29,7 +29,6 @@ from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.time.partition_times import PreAggregated
 from wallaroo.engine.time.stage_time import StageTime
-from wallaroo.steps.kinds import KeyExtractor
 from wallaroo.steps.losses import Cell, CellOf, Loss, uncounted
 from wallaroo.steps.windows.aggregation import calls_of
 from wallaroo.steps.windows.entries import Slot
@@ -159,6 +158,28 @@ class PartialAggregation:
         slot, self.lower, self.upper, self.floor, self.ceiling = pane
         self.by_key = self._waiting.of(self._partition, slot).by_key
 
+    def add(
+        self,
+        event_ns: int,
+        watermark_ns: int,
+        accumulators: Iterable[tuple[Key, Any]],
+        events: int,
+        absorb: Callable[[Any, Any], Any],
+    ) -> None:
+        """Add accumulators of events of one pane, the first of which has this time."""
+        self._time.event_ns = event_ns
+        self._time.watermark_ns = watermark_ns
+        self.enter()
+        by_key = self.by_key
+        assert by_key is not None  # late events have no accumulators
+        for key, accumulator in accumulators:
+            if key in by_key:
+                by_key[key] = absorb(by_key[key], accumulator)
+            else:
+                by_key[key] = accumulator
+                self.count += 1
+        self.events[0] += events
+
     def send(self, at_least: int = 1) -> None:
         """Move at least ``at_least`` accumulators into the exchange's buckets, or do nothing."""
         if self.count < at_least:
@@ -228,7 +249,7 @@ class PartialAggregationExchange(NamedTuple):
 
 
 def emit_partial_aggregates(
-    extractor: KeyExtractor[Any, Any] | None,
+    extract: Callable[[Any], Any],
     step: WindowStep[Any, Any],
     aggregation: PartialAggregation,
     time: StageTime,
@@ -236,7 +257,6 @@ def emit_partial_aggregates(
     failed: OnError,
 ) -> Emit:
     """Extract the key and add the event to its accumulator."""
-    extract = _collected if extractor is None else extractor.function
     calls = calls_of(step.aggregation)
     initial = calls.initial
     update = calls.update
@@ -276,5 +296,6 @@ def emit_partial_aggregates(
     return process
 
 
-def _collected(event: Any) -> Key:
+def collected(event: Any) -> Key:
+    """Return the key of all events of ``collect()``."""
     return COLLECT_KEY

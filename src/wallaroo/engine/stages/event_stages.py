@@ -35,6 +35,7 @@ from wallaroo.engine.exchange.outputs import (
 from wallaroo.engine.exchange.partial_aggregation import (
     PartialAggregation,
     PartialAggregationExchange,
+    collected,
     emit_partial_aggregates,
 )
 from wallaroo.engine.failures.policies import OnError, noting_unpicklable
@@ -208,7 +209,7 @@ class EventStageBuilder:
             key_failed = self.policy(leave.extractor or leave.pre_aggregated)
             failed = self.policy(leave.pre_aggregated)
             return emit_partial_aggregates(
-                leave.extractor,
+                collected if leave.extractor is None else leave.extractor.function,
                 leave.pre_aggregated,
                 exchange.aggregation,
                 self.time,

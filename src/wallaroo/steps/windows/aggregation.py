@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps.windows.spec import Window
@@ -88,6 +88,39 @@ class Aggregation(Generic[In, Acc, Out]):
             fix = "Give it a function of one event, such as lambda event: event.price > 9."
             raise wrong_option("an aggregation", what, fix)
         return Filtered(self, predicate)
+
+
+class Fold(NamedTuple):
+    """The kind of an aggregation whose accumulators can be computed from columns.
+
+    ``parts`` are those of several that are computed at once.
+    """
+
+    kind: str
+    column: str | None = None
+    parts: tuple[Fold, ...] = ()
+
+
+COUNT = "count"  # accumulators: an int
+SUM = "sum"  # a number
+MEAN = "mean"  # [count, sum]
+LEAST = "least"  # [the value], as of all kinds below
+GREATEST = "greatest"
+COMBINED = "combined"  # a list of the parts' accumulators
+
+
+def fold_of(aggregation: Any) -> Fold | None:
+    """Return the fold that a class declares as ``_fold``; None if there is none.
+
+    A subclass does not inherit it: its methods may be its own.
+    """
+    kind = vars(type(aggregation)).get("_fold")
+    if kind == COMBINED:
+        parts = tuple(map(fold_of, aggregation.parts.values()))
+        known = tuple(part for part in parts if part is not None)
+        return Fold(kind, None, known) if len(known) == len(parts) else None
+    column = getattr(aggregation, "column", None)
+    return Fold(kind, column) if kind == COUNT or (kind and column is not None) else None
 
 
 Output = Callable[[Any, Any, Window], Any]

@@ -7,6 +7,7 @@ import pickle
 from typing import Any, Generic, TypeVar
 
 from wallaroo.steps.kinds import STOP, Step
+from wallaroo.steps.windows.aggregation import fold_of
 from wallaroo.steps.windows.grid import Grid
 from wallaroo.steps.windows.panes import may_add_up
 from wallaroo.steps.windows.spec import RangeWindowSpec, SessionWindowSpec, WindowSpec
@@ -52,7 +53,9 @@ class WindowStep(Step, Generic[In, Out]):
         self.watermark_lag_ns = _delay_of(spec)
         # whether events may be added up before the shuffle
         is_exact = getattr(self.aggregation, "adds_up_exactly", False)
-        self.adds_up = is_exact and may_add_up(spec) and not gives_late
+        may_be_added_up = may_add_up(spec) and not gives_late
+        self.adds_up = is_exact and may_be_added_up
+        self.adds_up_rows = may_be_added_up and (is_exact or fold_of(self.aggregation) is not None)
         super().__init__(_called_by_windows, name or _name_of(self.aggregation), on_error)
         self.arity = 2
         self.__module__ = self.state_class.__module__

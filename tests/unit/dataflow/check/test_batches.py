@@ -12,6 +12,7 @@ from wallaroo.errors import PipelineError
 
 Array = np.ndarray[Any, Any]
 LAYOUT = wallaroo.fixed_layout([("symbol", "S4"), ("size", "i4")])
+SINK = wallaroo.StdoutSinkConfig()
 
 
 @wallaroo.batch_key_extractor
@@ -177,3 +178,34 @@ def test_steps_belong_where_they_do() -> None:
 def test_decorators_say_what_is_wrong_with_their_arguments(make: Any, what: str) -> None:
     with pytest.raises(PipelineError, match=what):
         make()
+
+
+def test_a_key_extractor_of_rows_may_follow_a_column_of_times() -> None:
+    left: Any = wallaroo.source("left", wallaroo.TCPSourceConfig("a", "localhost", 0, LAYOUT))
+    right: Any = wallaroo.source("right", wallaroo.TCPSourceConfig("b", "localhost", 0, LAYOUT))
+    left = left.with_event_time("at")
+    right = right.with_event_time("at")
+    keyed: Any = left.merge(right).key_by(symbols)
+
+    assert wallaroo.build_application("app", keyed.to(windows()).to_sink(SINK)).plan.has_blocks
+
+
+def test_each_source_of_rows_needs_a_column_of_times() -> None:
+    left: Any = wallaroo.source("left", wallaroo.TCPSourceConfig("a", "localhost", 0, LAYOUT))
+    right: Any = wallaroo.source("right", wallaroo.TCPSourceConfig("b", "localhost", 0, LAYOUT))
+    keyed = left.with_event_time("at").merge(right).key_by(symbols)
+
+    with pytest.raises(PipelineError, match=r'may follow with_event_time\("column"\)'):
+        wallaroo.build_application("app", keyed.to(windows()).to_sink(SINK))
+
+
+def test_a_column_of_times_needs_rows() -> None:
+    source: Any = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "localhost", 0, LAYOUT))
+    timed = source.to(same).with_event_time("at").key_by(symbol_of).to(windows())
+
+    with pytest.raises(PipelineError) as caught:
+        wallaroo.build_application("app", timed.to_sink(SINK))
+
+    assert "It names a column, 'at', and events come to it." in str(caught.value)
+    assert "with_event_time(lambda event: event['at'])" in str(caught.value)
+    assert "test_batches.py" in str(caught.value)

@@ -21,10 +21,10 @@ from wallaroo.engine.blocks.keys import (
     tasks_by_group,
 )
 from wallaroo.engine.blocks.packing import PICKLED
+from wallaroo.engine.columnar.columns.word_table import words_of
 from wallaroo.engine.columnar.exchange import ColumnExchange
 from wallaroo.engine.columnar.keys import Coder, PlainKeys, keys_of_column
 from wallaroo.engine.columnar.packing import unpacker
-from wallaroo.engine.columnar.word_table import words_of
 from wallaroo.vectorized.row_error import RowError
 
 GROUPS = 128

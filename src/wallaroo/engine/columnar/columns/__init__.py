@@ -1,0 +1,1 @@
+"""Work on whole columns: times, groups, and accumulators of rows."""

@@ -1,0 +1,171 @@
+"""Exit of rows with times from a stage, to an exchange.
+
+Where it runs: pure (in workers).  Rows are added up to an accumulator per key and pane if windows
+come after the exchange that allow it (``PartialAggregation``); other rows leave it as events.
+
+Invariant: what leaves is what the per-event path would put into the exchange for these rows: late
+rows are dropped and counted, and an accumulator has the time of the first row of its pane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
+from wallaroo.engine.columnar.calls import Calls, given_as
+from wallaroo.engine.columnar.columns.groups import accumulators, numbered
+from wallaroo.engine.columnar.columns.row_times import RowTimes
+from wallaroo.engine.columnar.keys import Array, Coder, Keys, keys_of_column
+from wallaroo.engine.columnar.rows import Rows, column_of, count_of, events_of, take
+from wallaroo.engine.exchange.outputs import emit_with_key
+from wallaroo.engine.exchange.partial_aggregation import (
+    PartialAggregation,
+    emit_partial_aggregates,
+)
+from wallaroo.engine.failures.policies import noting_unpicklable
+from wallaroo.engine.operators.interface import Emit
+from wallaroo.engine.stages.event_stages import producer_of
+from wallaroo.engine.stages.stage_builder import Policy
+from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.steps.times import TIME_LIMIT_NS
+from wallaroo.steps.windows.aggregation import Fold, calls_of, fold_of
+from wallaroo.steps.windows.grid import Grid
+from wallaroo.steps.windows.spec import RangeWindowSpec
+from wallaroo.steps.windows.step import WindowStep
+from wallaroo.vectorized.steps import BatchKeyExtractor
+
+_SPANS_MAX_NS = 1 << 60  # the arithmetic of windows stays within 64 bits
+
+
+def timed_output(plan: Plan, stage: Stage, exchange: Any, time: StageTime, policy: Policy) -> Emit:
+    """Return the closure that takes rows with times out of the stage, by their keys."""
+    leave = stage.exit
+    assert isinstance(leave, ToExchange)
+    extractor = leave.extractor
+    assert isinstance(extractor, BatchKeyExtractor)  # all others accept events
+    extract = extractor.function
+    form = extractor.form
+    calls = Calls(extractor, policy(extractor))
+    if leave.pre_aggregated is not None:
+        put = _AddingUp(leave.pre_aggregated, exchange.aggregation, time, policy).put
+    else:
+        put = _as_events(exchange, noting_unpicklable(policy(producer_of(plan, stage))))
+
+    def call(times: Any, rows: Rows) -> tuple[RowTimes, Keys, Rows]:
+        return times, keys_of_column(extract(given_as(form, rows)), count_of(rows)), rows
+
+    def process(times: Any, rows: Rows) -> None:
+        keyed = calls(times, rows, call)
+        if keyed is not None:
+            put(*keyed)
+
+    return process
+
+
+def _as_events(exchange: Any, not_packed: Any) -> Any:
+    emit = emit_with_key(exchange, not_packed)
+
+    def put(times: RowTimes, keys: Keys, rows: Rows) -> None:
+        events = times.passing(events_of(rows))
+        for key, event in zip(keys.tolist(), events, strict=True):
+            emit(key, event)
+
+    return put
+
+
+class _AddingUp:
+    """Rows on their way into accumulators: by column, or one by one."""
+
+    def __init__(
+        self,
+        step: WindowStep[Any, Any],
+        aggregation: PartialAggregation,
+        time: StageTime,
+        policy: Policy,
+    ):
+        self._aggregation = aggregation
+        self._absorb = calls_of(step.aggregation).absorb
+        self._fold = fold_of(step.aggregation)
+        assert isinstance(step.spec, RangeWindowSpec)  # ``may_add_up``
+        self._grid = Grid.of(step.spec)
+        self._early_ns = step.spec.early_ns
+        spans = (self._grid.range, self._grid.slide, self._grid.delay, self._early_ns or 0)
+        self._is_short = max(spans) < _SPANS_MAX_NS
+        self._coder = Coder()
+        self._time = time
+        self._keys: Iterator[Any] = iter(())
+        failed = policy(step)
+        self._add_row = emit_partial_aggregates(
+            lambda event: next(self._keys), step, aggregation, time, failed, failed
+        )
+
+    def put(self, times: RowTimes, keys: Keys, rows: Rows) -> None:
+        """Add rows to the accumulators of their keys and panes."""
+        if self._fold is not None and self._is_short:
+            panes = self._panes(times)
+            is_late = panes[0] < panes[2]
+            kept = np.flatnonzero(~is_late)
+            timely = rows if len(kept) == len(times) else take(rows, kept)
+            codes = self._coder.codes(keys.take(kept))
+            columns = [column[kept] for column in panes]
+            if self._add(self._fold, times.take(kept), codes, columns, timely):
+                for _ in times.take(np.flatnonzero(is_late)).passing(range(len(times) - len(kept))):
+                    self._aggregation.drop()
+                return
+        self._keys = iter(keys.tolist())
+        for event in times.passing(events_of(rows)):
+            self._add_row(None, event)
+
+    def _panes(self, times: RowTimes) -> list[Array]:
+        """Return the numbers that distinguish panes, for each row."""
+        grid: Any = self._grid  # its arithmetic is that of arrays, too
+        watermarks = np.maximum(
+            times.watermarks, -TIME_LIMIT_NS
+        )  # nothing is late for an older one
+        last = grid.last(times.times)
+        oldest = grid.oldest(watermarks)
+        panes = [last, np.maximum(grid.first(times.times), oldest), oldest]
+        if self._early_ns is not None:
+            panes.append(np.maximum(watermarks, grid.start(last)) // self._early_ns)
+        return panes
+
+    def _add(
+        self, fold: Fold, times: RowTimes, codes: Array, panes: list[Array], rows: Rows
+    ) -> bool:
+        """Add rows that are not late; return False, and add none, if they cannot be by column."""
+        if not len(codes):
+            return True
+        last, first, _, *round_ = panes
+        pane, pane_begins = numbered([last, first, *round_])
+        at, begins = numbered([pane, codes])
+        sums = accumulators(fold, at, len(begins), lambda name: _column(rows, name))
+        if sums is None:
+            return False
+        keys = self._coder.keys
+        by_pane: list[list[tuple[Any, Any]]] = [[] for _ in pane_begins]
+        owners = pane[begins].tolist()
+        for owner, code, accumulator in zip(owners, codes[begins].tolist(), sums, strict=True):
+            by_pane[owner].append((keys[code], accumulator))
+        counts = np.bincount(pane).tolist()
+        event_ns = times.times[pane_begins].tolist()
+        watermark_ns = times.watermarks[pane_begins].tolist()
+        for number in np.argsort(pane_begins).tolist():
+            self._aggregation.add(
+                event_ns[number],
+                watermark_ns[number],
+                by_pane[number],
+                counts[number],
+                self._absorb,
+            )
+        return True
+
+
+def _column(rows: Rows, name: str) -> Any:
+    """Return a column; None if there is none, as errors name the rows that are added one by one."""
+    try:
+        return column_of(rows, name)
+    except (TypeError, ValueError, OverflowError):
+        return None
