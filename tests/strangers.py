@@ -22,6 +22,7 @@ import psutil
 
 STRANGER = 65534
 ANSWER_S_MAX = 20.0  # for a port to answer or to close
+QUIET_S = 5.0  # without an answer from any port: there will be none
 BYTES_MAX = 1 << 20
 RPC_RESPONSE, CHUNK, STREAM = 4, 1, 7  # answers that hold what was asked for
 
@@ -142,7 +143,10 @@ def said_to(ports: Iterable[Listening]) -> list[tuple[int, str, str, str]]:
             answers[port, name] = b""
     until = time.monotonic() + ANSWER_S_MAX
     while waiting and time.monotonic() < until:
-        for connection in select.select(list(waiting), (), (), 0.5)[0]:
+        answering = select.select(list(waiting), (), (), QUIET_S)[0]
+        if not answering:
+            break
+        for connection in answering:
             data = b""
             with contextlib.suppress(OSError):
                 data = connection.recv(65536)

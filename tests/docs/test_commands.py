@@ -67,6 +67,7 @@ WORDS = (
     "wallaroo run word_count.py --checkpoint counts --in Lines@127.0.0.1:7010 --out 127.0.0.1:7002"
 )
 SEND = "wallaroo send --to 127.0.0.1:7010 --file bill_of_rights.txt"
+COMMITS = re.compile(r"(?<= )(40|42)\b")  # as pages name them
 LIVE = ("status.md", "tuning.md", "runbook.md")  # pages about an application that runs
 
 
@@ -277,8 +278,6 @@ def test_the_commands_of_a_page_run(
     with reading(folder, page) as reader:
         if page.name in LIVE:
             follow(reader, WORDS, eventually)
-        numbers = reader.commits()
+        numbers = reader.commits() if any(map(COMMITS.search, every)) else {}
         for command in every:
-            for written, retained in numbers.items():
-                command = re.sub(rf"(?<= ){written}\b", retained, command)
-            follow(reader, command, eventually)
+            follow(reader, COMMITS.sub(lambda number: numbers[number[0]], command), eventually)

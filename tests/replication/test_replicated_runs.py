@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tests.replication.hosts import HOST, WAIT_S, Hosts
+from tests.sampling import sampled
 from tests.unit.ingress.test_tls import make_certificate
 from tests.unit.spool.remote.conftest import Proxy
 from wallaroo.network.tls_sockets import server_context
@@ -33,16 +34,17 @@ def test_a_lost_host_loses_nothing(hosts: Hosts) -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        "replicator.compare:1",
-        "replicator.line:1",
-        "replicator.whole:1",
-        "replicator.append:6",
-        "replicator.appended:6",
-        "replicator.sweep:2",
-        "commit.before:6",
-        "commit.after:6",
-    ],
+    sampled(
+        [
+            "replicator.compare:1",
+            "replicator.line:1",
+            "replicator.whole:1",
+            "replicator.append:6",
+            "replicator.sweep:2",
+            "commit.after:6",
+        ],
+        ["replicator.appended:6", "commit.before:6"],
+    ),
 )
 def test_a_driver_that_is_killed_at_any_point_continues(hosts: Hosts, fault: str) -> None:
     """First on its own host, where the copy catches up, then, that host lost, on the copy."""
@@ -59,7 +61,10 @@ def test_a_driver_that_is_killed_at_any_point_continues(hosts: Hosts, fault: str
 
 
 @pytest.mark.parametrize(
-    "fault", ["commit.before:6", "replicator.append:6", "replicator.appended:6", "commit.after:6"]
+    "fault",
+    sampled(
+        ["replicator.appended:6", "commit.before:6"], ["replicator.append:6", "commit.after:6"]
+    ),
 )
 def test_the_copy_continues_from_any_point_of_a_commit(hosts: Hosts, fault: str) -> None:
     """The folder of the killed driver may hold a commit that the copy lacks: nothing of it left."""
@@ -88,16 +93,17 @@ def test_an_ingress_that_is_killed_acknowledges_what_the_copy_has(hosts: Hosts, 
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        "owner.adopt:1",
-        "replica.answer:3",
-        "replica.answer:40",
-        "replica.written:20",
-        "replica.rename:2",
-        "replica.rename:8",
-        "replica.append:12",
-        "replica.delete:3",
-    ],
+    sampled(
+        [
+            "owner.adopt:1",
+            "replica.answer:40",
+            "replica.written:20",
+            "replica.rename:8",
+            "replica.append:12",
+            "replica.delete:3",
+        ],
+        ["replica.answer:3", "replica.rename:2"],
+    ),
 )
 def test_a_replica_that_is_killed_at_any_point_catches_up(hosts: Hosts, fault: str) -> None:
     """Nothing is acknowledged meanwhile; afterwards the copy has all, and a run on it continues."""

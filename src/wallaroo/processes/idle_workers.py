@@ -6,7 +6,9 @@ Spark replaces such a worker without a line in any log.  So a worker that waits 
 file with its process id beside those of the same executor.  It removes the file when a task begins,
 and when it ends because Spark no longer needs it.  The file of a process that is gone is therefore
 that of one that was killed; the next task there removes it and reports the death.  A worker that
-is killed during a task has no file: Spark's scheduler reports it (`killed_workers`).
+is killed during a task has no file: Spark's scheduler reports it (`killed_workers`).  One that is
+killed when Spark has sent it a task that it has not begun has a file, too, and may be reported
+twice: to count one death too many is better than to miss one.
 """
 
 from __future__ import annotations
