@@ -309,7 +309,7 @@ def test_who_listens_between_the_hosts_reads_nothing_if_the_replica_has_a_certif
 
 
 def test_a_replica_with_another_certificate_than_the_keys_gets_nothing(hosts: Hosts) -> None:
-    """Whoever listens at the replica's address in its place has neither certificate nor secret."""
+    """What listens at the replica's address in its place has neither certificate nor secret."""
     own = make_certificate(hosts.folder, "replica")
     hosts.replica_options = f"--tls-cert={own.certificate}", f"--tls-key={own.key}"
     hosts.stop(hosts.start_replica())
