@@ -101,6 +101,13 @@ def made_again_without_it(client: Any, entries: int) -> None:
     add(client, 6, 5 + entries, "again")
 
 
+def made_again_around_it(client: Any) -> None:
+    """As many entries as before, and none of the id that was read last."""
+    made_again(client, 4)
+    client.xadd("in", {"value": '"again"'}, id="4-5")
+    add(client, 6, 7, "again")
+
+
 def flushed(client: Any) -> None:
     client.flushall()
 
@@ -130,6 +137,7 @@ REPLACED = [
         "2,500 entries were ever added, fewer than were read and wait",
         id="ids go on for long",
     ),
+    pytest.param(made_again_around_it, "entry is not there and was not deleted", id="around it"),
     pytest.param(made_again_by_the_server, "fewer than were read and wait", id="later ids"),
     pytest.param(flushed, "it is gone", id="flushed"),
     pytest.param(restored, "its last id is 3-0", id="restored"),
