@@ -290,6 +290,7 @@ def test_what_retention_removes_is_skipped_with_its_number(
     assert everything(kafka, continued, kafka.advance(continued, 100)) == numbers(6, 10)
     assert "begins at offset 6 now; the 6 offsets from 0 on were not processed" in caplog.text
     assert "6 offsets are skipped" in caplog.text
+    eventually(lambda: kafka.head().counts == {SKIPPED: 6}, "the head counts them")
 
 
 def test_a_topic_made_again_is_noticed_by_its_shorter_end_before_anything_of_it_is_read(

@@ -95,6 +95,19 @@ def made_again(client: Any, entries: int) -> None:
     add(client, 1, entries, "again")
 
 
+def made_again_without_it(client: Any, entries: int) -> None:
+    """As by a producer that goes on with its ids: the entry that was read last is not there."""
+    client.delete("in")
+    add(client, 6, 5 + entries, "again")
+
+
+def made_again_around_it(client: Any) -> None:
+    """As many entries as before, and none of the id that was read last."""
+    made_again(client, 4)
+    client.xadd("in", {"value": '"again"'}, id="4-5")
+    add(client, 6, 7, "again")
+
+
 def flushed(client: Any) -> None:
     client.flushall()
 
@@ -116,6 +129,15 @@ def restored(client: Any) -> None:
 REPLACED = [
     pytest.param(lambda client: made_again(client, 3), "its last id is 3-0", id="fewer"),
     pytest.param(lambda client: made_again(client, 8), "that entry is another one", id="more"),
+    pytest.param(
+        lambda client: made_again_without_it(client, 8), "8 entries were ever added", id="ids go on"
+    ),
+    pytest.param(
+        lambda client: made_again_without_it(client, 2500),
+        "2,500 entries were ever added, fewer than were read and wait",
+        id="ids go on for long",
+    ),
+    pytest.param(made_again_around_it, "entry is not there and was not deleted", id="around it"),
     pytest.param(made_again_by_the_server, "fewer than were read and wait", id="later ids"),
     pytest.param(flushed, "it is gone", id="flushed"),
     pytest.param(restored, "its last id is 3-0", id="restored"),
@@ -139,19 +161,42 @@ def test_another_stream_is_refused_while_it_is_read_and_at_the_start(
     assert len(reading.values) == 5
 
 
-@pytest.mark.parametrize("entries", [3, 8])
+@pytest.mark.parametrize(
+    ("replace", "first", "last"),
+    [(made_again, 1, 3), (made_again, 1, 8), (made_again_without_it, 6, 2505)],
+)
 def test_another_stream_is_read_from_its_start_where_loss_may_be_skipped(
-    server: RedisServer, client: Any, eventually: Eventually, entries: int
+    server: RedisServer,
+    client: Any,
+    eventually: Eventually,
+    replace: Callable[[Any, int], None],
+    first: int,
+    last: int,
 ) -> None:
     reading = of_five(server, client, eventually, on_data_loss="skip")
-    made_again(client, entries)
-    eventually(lambda: len(reading.read()) == 5 + entries, "the new entries")
-    assert reading.values[5:] == [f"again{number}" for number in range(1, entries + 1)]
+    replace(client, last - first + 1)
+    new = [f"again{number}" for number in range(first, last + 1)]
+    eventually(lambda: len(reading.read()) == 5 + len(new), "the new entries")
+    assert reading.values[5:] == new
     (problem,) = reading.problems
     assert problem.endswith("it is read from its start")
     reading.look()
     Reading(server, reading.resume).look()
     assert len(reading.problems) == 1
+
+
+def test_what_a_new_stream_lost_is_counted_though_its_ids_go_on(
+    server: RedisServer, client: Any, eventually: Eventually
+) -> None:
+    """20 entries were added and 5 read, so 11 are missing beside the 4 that wait."""
+    reading = of_five(server, client, eventually)
+    made_again_without_it(client, 20)
+    client.xtrim("in", maxlen=4, approximate=False)
+    with pytest.raises(PeerError, match="has lost 11 entries after 5-0 before they were read"):
+        reading.look()
+    skipping = Reading(server, reading.resume, on_data_loss="skip")
+    eventually(lambda: len(skipping.read()) == 4, "what is left")
+    assert skipping.skipped == 11
 
 
 def trimmed(client: Any) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyspark import SparkContext
 
@@ -26,6 +30,15 @@ PROGRAM = f"""\
 printf '%s\\n' "$@" > "${CONNECTION}.words"
 mv "${CONNECTION}.words" "${CONNECTION}"
 read end
+"""
+
+DRIVER = """
+import signal
+from wallaroo.options import RunOptions
+from wallaroo.spark.jvm.jvm_process import begin_jvm
+
+print(begin_jvm("App", RunOptions(master="local[2]")).process.pid, flush=True)
+signal.pause()
 """
 
 
@@ -99,6 +112,34 @@ def test_no_signal_to_this_process_group_reaches_it(
     assert begun.process.stdin is not None
     begun.process.stdin.close()
     assert begun.process.wait(60) >= 0  # by its own end
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing ends it so early")
+def test_one_that_does_not_watch_its_stdin_yet_ends_with_a_driver_that_is_killed(
+    home: Path, eventually: Eventually
+) -> None:
+    """As a JVM does not in the first second of its start."""
+    (home / "spark" / "bin" / "spark-submit").write_text("#!/bin/sh\nexec sleep 600\n")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(home)},
+    )
+    assert driver.stdout is not None
+    jvm = psutil.Process(int(driver.stdout.readline()))
+    driver.kill()
+    driver.communicate()
+    try:
+        eventually(lambda: has_ended(jvm), "the JVM has ended")
+    finally:
+        with contextlib.suppress(psutil.Error):
+            jvm.kill()
+
+
+def has_ended(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 def test_pyspark_finds_it_where_it_looks_for_its_own(

@@ -128,14 +128,16 @@ class EntryPosition:
             return StreamLoss("that entry is another one")
         if self.digest and not seen.digest and not self._may_be_removed(seen):
             return StreamLoss("that entry is not there and was not deleted")
-        if moved.read is None or seen.added is None:
+        if self.read is None or moved.read is None or seen.added is None:
             return None
         unread = seen.unread(moved.after)
-        lost = seen.added - moved.read - (unread or 0)
-        if lost < 0:
+        # while more waits than was read just now, the number is known only from before the read
+        most = max(self.read + (seen.unread(self.after) or 0), moved.read + (unread or 0))
+        if most > seen.added:
             return StreamLoss(
                 f"{seen.added:,} entries were ever added, fewer than were read and wait"
             )
+        lost = seen.added - moved.read - (unread or 0)
         return StreamLoss(f"{lost:,} entries", lost) if lost and unread is not None else None
 
     def _may_be_removed(self, seen: StreamSnapshot) -> bool:

@@ -82,12 +82,12 @@ def test_an_event_counts_in_early_results_from_the_first_multiple_after_its_slid
     for number in (12, 14, 17):
         machine.put("a", number, number)
 
-    shown = [each.value for at in (15, 18, 20) for each in machine.advance(at)]
+    shown = [(at, *each.value) for at in (15, 18, 20) for each in machine.advance(at)]
 
-    assert [numbers for end, numbers in shown if end == 20] == [
-        (12, 14),
-        (12, 14, 17),
-        (12, 14, 17),
+    assert [(at, numbers) for at, end, numbers in shown if end == 20] == [
+        (15, (12, 14)),
+        (18, (12, 14, 17)),
+        (20, (12, 14, 17)),
     ]
 
 
@@ -99,3 +99,15 @@ def test_panes_are_combined_in_the_order_of_their_times_and_a_panes_events_as_th
     results = dict(each.value for each in machine.advance(40))
 
     assert results[40] == (2, 4, 1, 3)
+
+
+def test_what_came_after_an_early_result_comes_after_what_it_has_shown() -> None:
+    """Also in a result of the window's end that no early one precedes, though its time is older."""
+    machine = WindowMachine(RangeWindowSpec(range_ns=25, slide_ns=25, early_ns=10), Numbers())
+    machine.put("a", 1, 12)
+    shown = [each.value for each in machine.advance(20)]
+    machine.put("a", 2, 3)
+
+    shown += [each.value for each in machine.advance(25)]
+
+    assert shown == [(1,), (1, 2)]
