@@ -160,6 +160,29 @@ def test_a_transaction_that_the_broker_has_ended_for_its_age_is_sent_again(
     assert sink.arrived(broker) == sink.expected
 
 
+def test_a_session_whose_call_never_returns_is_replaced_and_its_batch_leaves_once(
+    broker: Broker, fault: Fault, tmp_path: Path, eventually: Eventually
+) -> None:
+    """As in librdkafka, ignoring its timeout; it returns when the next session has begun."""
+    sink = Sink(broker, "t", tmp_path)
+    returned = threading.Event()
+    hanging = [returned]
+
+    def hang(point: str) -> None:
+        if point == "kafka.ledger" and hanging:
+            hanging.pop().wait()
+
+    fault.pass_point = hang  # type: ignore[method-assign]
+    sink.commit()
+    eventually(lambda: is_sent(sink), "the next session has sent the batch", seconds=120)
+    returned.set()
+    sink.commit()
+
+    eventually(lambda: is_sent(sink), "everything has left", seconds=120)
+    sink.committer.close(DRAIN_S)
+    assert sink.arrived(broker) == sink.expected
+
+
 def fence(broker: Broker, sink: Sink) -> None:
     """Do what a late request of a session does: begin a session of the same id."""
     group = ImpatientSystem(sink.config, sink.context).group(commit_of(0).checkpoint)
