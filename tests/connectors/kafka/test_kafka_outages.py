@@ -163,7 +163,7 @@ def test_a_transaction_that_the_broker_has_ended_for_its_age_is_sent_again(
 def test_a_session_whose_call_never_returns_is_replaced_and_its_batch_leaves_once(
     broker: Broker, fault: Fault, tmp_path: Path, eventually: Eventually
 ) -> None:
-    """Such as a call that ignores its timeout; it returns when the next session has begun."""
+    """As in librdkafka, ignoring its timeout; it returns when the next session has begun."""
     sink = Sink(broker, "t", tmp_path)
     returned = threading.Event()
     hanging = [returned]
