@@ -21,10 +21,12 @@ from wallaroo.processes.environment import python_environment
 
 Eventually = Callable[..., None]
 WATCH = """
+import signal
 import sys
 from tests.unit.cli.test_top import Application
 from wallaroo.cli import top
 from wallaroo.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test in the background ignores it
 top.only_one = lambda command: Application(looks=1 << 30)
 sys.exit(main(["top", "--every", "0.05"]))
 """
