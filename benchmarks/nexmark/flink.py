@@ -44,6 +44,8 @@ def split(events: Path, count: int, folder: Path) -> None:
 def measured(python: str, who: str, query: str, events: int, folder: Path) -> Cost:
     """Return what a query costs per event after the first ones.  Raises BenchmarkError."""
     ((_, took),) = _answers(python, who, "time", folder, [query])
+    if took["seconds"] <= 0:
+        raise BenchmarkError(f"{who} was not slower with all events; ask for more with --events.")
     count = events - int(events * WARM_UP)
     return Cost.of_run(count, took["seconds"], {}, {who: took["cpu_s"]})
 
