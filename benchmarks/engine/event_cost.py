@@ -80,12 +80,14 @@ class Cost:
     ) -> Cost:
         """Return the cost per event, without the receiver's.
 
-        Raises BenchmarkError if the run counted no events.
+        Raises BenchmarkError if the run counted no events, or they took no time.
         """
         if events <= 0:
             raise BenchmarkError(
                 "the run counted no events after its warm-up; ask for more with --events."
             )
+        if seconds <= 0:
+            raise BenchmarkError("the events took no time that can be seen; ask for more of them.")
         spent_s = {kind: after_s[kind] - before_s.get(kind, 0.0) for kind in after_s}
         spent_s.pop(OTHER, None)
         return cls(events / seconds, {kind: s / events * 1e6 for kind, s in spent_s.items()})

@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import wallaroo
 from benchmarks import peers
 from benchmarks.engine.market_spread import FILE_SYSTEM
+from benchmarks.kafka import topics
 from benchmarks.kafka.throughput import cpu
 from benchmarks.lib import loads, runs
 from benchmarks.lib.machine import BenchmarkError, Report, cores, median, options, settings_of
@@ -165,9 +165,6 @@ def fill(broker: Broker, application: str, size: str, count: int) -> Topic:
     """Produce records: lines in turns, orders and quotes by symbol."""
     name = f"{application.lower().replace(' ', '-')}-{size}"
     broker.create(name, PARTITIONS)
-    producer: Any = Producer(
-        {"bootstrap.servers": broker.address, "linger.ms": 50, "batch.num.messages": 10_000}
-    )
     functions = functions_of(application)
     values = _lines() if application == WORD_COUNT else _market()
     counts = [len(list(functions.events_of(value))) for value in values]
@@ -175,16 +172,11 @@ def fill(broker: Broker, application: str, size: str, count: int) -> Topic:
         None if application == WORD_COUNT else functions.key_of(next(iter(functions.events_of(v))))
         for v in values
     ]
-    for number in range(count):
-        at = number % len(values)
-        while True:
-            try:
-                place = {"key": keys[at]} if keys[at] else {"partition": number % PARTITIONS}
-                producer.produce(name, values[at], **place)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert producer.flush(120) == 0
+    records = (
+        {"value": values[at], **({"key": keys[at]} if keys[at] else {"partition": partition})}
+        for at, partition in ((n % len(values), n % PARTITIONS) for n in range(count))
+    )
+    topics.fill(broker.address, name, records)
     events = sum(counts) * (count // len(values)) + sum(counts[: count % len(values)])
     return Topic(application, name, count, events)
 
@@ -251,14 +243,8 @@ def application_on(topic: Topic, brokers: str, port: int) -> Any:
 
 def peer(python: str, module: str, broker: Broker, topic: Topic) -> Took:
     """One run of a peer in its own Python."""
-    command = [python, "-m", f"benchmarks.peers.{module}", topic.application, broker.address]
-    command += [topic.name, str(topic.records), str(topic.events)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PEER_S_MAX, check=False, cwd=loads.ROOT
-    )
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        raise BenchmarkError(f"{module} ended with {done.returncode}: {done.stderr[-2000:]}")
+    arguments = topic.application, broker.address, topic.name, topic.records, topic.events
+    lines = peers.printed(python, module, *map(str, arguments), seconds=PEER_S_MAX)
     return Took(**json.loads(lines[-1]))
 
 

@@ -16,9 +16,10 @@ import threading
 import time
 
 import numpy
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from counting import EVENT  # type: ignore[import-not-found]  # found by loads.prepare()
 
+from benchmarks.kafka.topics import committed
 from benchmarks.lib.probe import ANSWER, KEYS, Answers, paced, summary
 
 FLUSH_S = 30.0
@@ -30,16 +31,7 @@ class Reader(threading.Thread):
     def __init__(self, brokers: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
         self.found = Answers()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": brokers,
-                "group.id": "probe",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 100,
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        self._consumer = committed(brokers, topic, partitions)
 
     def run(self) -> None:
         """Take what comes."""

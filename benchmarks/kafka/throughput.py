@@ -18,10 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import wallaroo
+from benchmarks.kafka.topics import fill
 from benchmarks.lib import loads, runs
 from benchmarks.lib.machine import Report, median, options, settings_of
 from tests.connectors.kafka.broker import Broker, running_broker
@@ -64,17 +64,11 @@ def main() -> int:
 def fill_topic(broker: Broker, lines: list[bytes], count: int) -> None:
     """Produce lines, partition by partition in turns."""
     broker.create(TOPIC, PARTITIONS)
-    producer = Producer(
-        {"bootstrap.servers": broker.address, "linger.ms": 50, "batch.num.messages": 10_000}
+    records = (
+        {"value": lines[number % len(lines)], "partition": number % PARTITIONS}
+        for number in range(count)
     )
-    for number in range(count):
-        while True:
-            try:
-                producer.produce(TOPIC, lines[number % len(lines)], partition=number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert producer.flush(120) == 0
+    fill(broker.address, TOPIC, records)
 
 
 Make = Callable[[int, SparkSession], Any]  # out port -> a run whose input is there

@@ -21,12 +21,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from confluent_kafka import Producer
 
 from benchmarks import peers
 from benchmarks.engine.event_cost import Cost
+from benchmarks.kafka.topics import fill
 from benchmarks.lib import loads
 from benchmarks.lib.machine import Report, median, options, settings_of
 from benchmarks.nexmark import flink, oracle
@@ -143,19 +141,12 @@ def _source(args: argparse.Namespace, folder: Path, events: Path) -> Iterator[Se
         return
     with running_broker(folder / "broker") as broker:
         broker.create(TOPIC, PARTITIONS)
-        producer: Any = Producer(
-            {"bootstrap.servers": broker.address, "linger.ms": 50, "batch.num.messages": 10_000}
-        )
         with events.open("rb") as file:
-            for number, line in enumerate(file):
-                produced = {"value": line.rstrip(b"\n"), "partition": number % PARTITIONS}
-                while True:
-                    try:
-                        producer.produce(TOPIC, **produced)
-                        break
-                    except BufferError:
-                        producer.poll(0.1)
-        assert producer.flush(120) == 0
+            records = (
+                {"value": line.rstrip(b"\n"), "partition": number % PARTITIONS}
+                for number, line in enumerate(file)
+            )
+            fill(broker.address, TOPIC, records)
         yield ("--events", TOPIC, "--brokers", broker.address)
 
 
@@ -170,14 +161,14 @@ def _say(query: str, host: str, cost: Cost) -> None:
 
 def _conclude(report: Report, query: str, costs: dict[str, list[Cost]]) -> None:
     is_stateless = query in STATELESS
-    theirs = tuple(flink.APIS)
     rate_wanted = None if is_stateless else WANTED_RATE.get(query, STATEFUL_RATE)
     for host, found in costs.items():
         rate = median(cost.events_per_s for cost in found)
-        wanted = None if host in theirs else rate_wanted
+        is_ours = host in HOSTS
+        wanted = rate_wanted if is_ours else None
         report.add(f"{query}, {host}: events/s", rate, "", at_least=wanted)
         spent_us = median(cost.total_us for cost in found)
-        us_wanted = STATELESS_US if is_stateless and host not in theirs else None
+        us_wanted = STATELESS_US if is_stateless and is_ours else None
         report.add(f"{query}, {host}: CPU per event", spent_us, "us", at_most=us_wanted)
     report.add(f"{query}: lines of code", lines_of(query), "")
 

@@ -6,16 +6,14 @@ Where it runs: the benchmark's process, which starts ``peers.flink_nexmark`` in 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks import peers
 from benchmarks.engine.event_cost import Cost
-from benchmarks.lib.loads import ROOT
-from benchmarks.lib.machine import BenchmarkError, cores
+from benchmarks.lib.machine import cores
 from benchmarks.lib.watched import WARM_UP
 
 SQL, STREAM = "Flink SQL", "PyFlink DataStream"
@@ -44,8 +42,6 @@ def split(events: Path, count: int, folder: Path) -> None:
 def measured(python: str, who: str, query: str, events: int, folder: Path) -> Cost:
     """Return what a query costs per event after the first ones.  Raises BenchmarkError."""
     ((_, took),) = _answers(python, who, "time", folder, [query])
-    if took["seconds"] <= 0:
-        raise BenchmarkError(f"{who} was not slower with all events; ask for more with --events.")
     count = events - int(events * WARM_UP)
     return Cost.of_run(count, took["seconds"], {}, {who: took["cpu_s"]})
 
@@ -59,21 +55,8 @@ def rows(python: str, who: str, folder: Path) -> Iterator[tuple[str, list[list[A
 def _answers(
     python: str, who: str, kind: str, folder: Path, queries: list[str]
 ) -> Iterator[tuple[str, Any]]:
-    command = [python, "-m", "benchmarks.peers.flink_nexmark", APIS[who], kind, str(folder)]
-    command += [str(cores()), *queries]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=RUN_S_MAX,
-        check=False,
-        cwd=ROOT,
-        env=environment,
-    )
-    if done.returncode:
-        raise BenchmarkError(f"{who} ended with {done.returncode}: {done.stderr[-2000:]}")
-    for line in done.stdout.splitlines():
+    arguments = APIS[who], kind, str(folder), str(cores()), *queries
+    for line in peers.printed(python, "flink_nexmark", *arguments, seconds=RUN_S_MAX):
         if line.startswith('["q'):
             query, answer = json.loads(line)
             yield query, answer

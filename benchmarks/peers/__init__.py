@@ -9,7 +9,11 @@ Where it runs: benchmarks, which start the programs beside this file.
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 from pathlib import Path
+
+from benchmarks.lib.machine import BenchmarkError
 
 ROOT = Path(__file__).resolve().parents[2]  # where peers are started, too
 TITLES = {"bytewax": "Bytewax", "quix": "Quix Streams", "flink": "Apache Flink"}
@@ -33,3 +37,22 @@ def add_options(parser: argparse.ArgumentParser, *names: str, root: Path = ROOT)
             help=f"of an environment that has {TITLES[name]}; without one it takes no part "
             "(default: what scripts/setup-peers made)",
         )
+
+
+def printed(python: str, program: str, *arguments: str, seconds: float) -> list[str]:
+    """Run a program of this folder in a peer's Python; return the lines it prints.
+
+    Raises BenchmarkError if it fails, or prints nothing, and TimeoutExpired.
+    """
+    done = subprocess.run(
+        [python, "-m", f"benchmarks.peers.{program}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))},
+    )
+    if done.returncode or not done.stdout:
+        raise BenchmarkError(f"{program} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout.splitlines()

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-from confluent_kafka import Consumer, Producer, TopicPartition
 from numpy.typing import NDArray
 
 from benchmarks import peers
 from benchmarks.engine.event_cost import Cost
+from benchmarks.kafka.topics import committed, fill
 from benchmarks.latency.outside import latency_of, line_of, numbers_in, probe_process
 from benchmarks.latency.worker_killed import LOOK_S, kill_worker
 from benchmarks.lib import loads, runs, watched
@@ -96,38 +96,21 @@ def _throughput(report: Report, args: argparse.Namespace, broker: Broker, folder
 def _fill(broker: Broker, count: int) -> Counter[int]:
     """Fill a topic; return how many outputs each consumer must send."""
     broker.create(FULL, PARTITIONS)
-    producer: Any = Producer(
-        {"bootstrap.servers": broker.address, "linger.ms": 50, "batch.num.messages": 10_000}
-    )
     pool = records()
-    had: Counter[int] = Counter()
+    numbers = [number % POOL for number in range(count)]
+    fill(
+        broker.address,
+        FULL,
+        ({"value": pool[at], "partition": n % PARTITIONS} for n, at in enumerate(numbers)),
+    )
     consumers = [wanted_by(record) for record in pool]
-    for number in range(count):
-        at = number % POOL
-        had.update(consumers[at])
-        while True:
-            try:
-                producer.produce(FULL, pool[at], partition=number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if producer.flush(120):
-        raise BenchmarkError("the broker did not accept all records within 120 s.")
+    had = Counter(consumer for at in numbers for consumer in consumers[at])
     return Counter({consumer: n // PER_OUTPUT for consumer, n in had.items() if n >= PER_OUTPUT})
 
 
 def _outputs(broker: Broker, topic: str) -> Counter[int]:
     """Return how many outputs of each consumer are committed in a topic."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.address,
-            "group.id": "reader",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    consumer = committed(broker.address, topic, PARTITIONS, **{"enable.partition.eof": True})
     found: Counter[int] = Counter()
     ends = 0
     until = time.monotonic() + READ_S

@@ -18,8 +18,9 @@ from pathlib import Path
 from random import Random
 
 import numpy
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
+from benchmarks.kafka.topics import committed
 from benchmarks.lib.probe import paced
 from benchmarks.shufflebench.application import STATE
 from benchmarks.shufflebench.rules import RECORD_BYTES
@@ -36,16 +37,7 @@ class Reader(threading.Thread):
         super().__init__(daemon=True)
         self.times: list[tuple[int, int]] = []
         self.last_s = time.monotonic()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": brokers,
-                "group.id": "probe",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 100,
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        self._consumer = committed(brokers, topic, partitions)
 
     def run(self) -> None:
         """Note when outputs come."""
