@@ -1,4 +1,4 @@
-"""Texts of Spark without the secrets that options, settings and URLs hold.
+"""Texts of other systems without the secrets that settings, parameters and URLs hold.
 
 Where it runs: driver and feeder processes; pure.
 """

@@ -6,11 +6,25 @@ Where it runs: every process that starts such a child.
 from __future__ import annotations
 
 import os
+import shlex
 
 from wallaroo.processes.package import PACKAGE_ROOT
+
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"  # variable: what PySpark passes to spark-submit
 
 
 def python_environment(**changes: str) -> dict[str, str]:
     """Return this process's environment, in which Python finds this very package first."""
     path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT.parent), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path, **changes}
+
+
+def submit_arguments() -> str:
+    """Return the options that every JVM of PySpark is started with."""
+    return os.environ.get(SUBMIT_ARGUMENTS, "pyspark-shell")
+
+
+def load_packages(coordinates: str) -> None:
+    """Let every JVM that this process and its children start load packages, as spark-submit."""
+    packages = f"--packages {shlex.quote(coordinates)}"
+    os.environ[SUBMIT_ARGUMENTS] = f"{packages} {submit_arguments()}"

@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -37,10 +35,10 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.monitoring.metrics.status import RunState, RunStatus
 from wallaroo.options import RunHandle
 from wallaroo.processes import console
+from wallaroo.processes.environment import load_packages
 from wallaroo.processes.log_entry import Entry, Form, as_json, dated, of_record, plain
 from wallaroo.runner import launch
 
-SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"  # variable: options of spark-submit
 POLL_S = 0.5  # between two updates of the table and checks for signals
 STARTING_POLL_S = 0.1  # while the run starts: phases are timed by polling
 PHASE_SHOWN_S = 0.5  # shorter phases are not worth a line
@@ -81,7 +79,7 @@ def run_with(start: Start, arguments: argparse.Namespace) -> int:
     console.use_form(_form(options))
     _check_summary(options.summary)
     if options.packages is not None:
-        _load_packages(options.packages)
+        load_packages(options.packages)
     application = load_application(options.app, application_args)
     if options.until_now:
         check_until_now(application)
@@ -111,12 +109,6 @@ def execute(
     finally:
         if handle.exception is not None:
             raise handle.exception  # rather than an error about the summary
-
-
-def _load_packages(coordinates: str) -> None:
-    """Let every JVM that this process and its feeders start load packages, as PySpark reads it."""
-    rest = os.environ.get(SUBMIT_ARGUMENTS, "pyspark-shell")
-    os.environ[SUBMIT_ARGUMENTS] = f"--packages {shlex.quote(coordinates)} {rest}"
 
 
 def _form(options: argparse.Namespace) -> Form:

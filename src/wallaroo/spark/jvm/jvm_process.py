@@ -22,6 +22,7 @@ from typing import Any
 
 from wallaroo.durable.scratch import Scratch, make_scratch
 from wallaroo.options import RunOptions
+from wallaroo.processes.environment import submit_arguments
 from wallaroo.processes.orphans import ending_with_this_process, from_lasting_thread
 from wallaroo.spark.jvm.settings import prepare_environment, public, settings_of
 from wallaroo.spark.jvm.stderr import filtered_stderr
@@ -66,7 +67,7 @@ def begin_jvm(application: str, options: RunOptions) -> JvmProcess | None:
     command = [str(program)]
     for name, value in public(settings).items():
         command += ["--conf", f"{name}={value}"]
-    command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    command += shlex.split(submit_arguments())
     environment = {
         **os.environ,
         "SPARK_CONNECT_MODE": "0",

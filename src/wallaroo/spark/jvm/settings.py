@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from wallaroo.connectors.spark.redaction import SECRETS
+from wallaroo.network.redaction import SECRETS
 from wallaroo.processes.package import PACKAGE_ROOT
 from wallaroo.spark.jvm.cds_archive import options_to_use
 from wallaroo.spark.local_cluster.secrets import AUTHENTICATED, secret_of, settings_with

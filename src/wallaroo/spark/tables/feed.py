@@ -30,12 +30,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from wallaroo.connectors.spark.redaction import redacted
 from wallaroo.connectors.spark.source import SparkSourceConfig
 from wallaroo.connectors.spark.staging import StagedBatch, sync_file
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.scratch import make_scratch
 from wallaroo.errors import PeerError, WallarooError
+from wallaroo.network.redaction import redacted
 from wallaroo.sources.failures import failure_of
 from wallaroo.sources.feed import FrameRun
 from wallaroo.spark.jvm.jvm import Jvm, is_jvm_gone

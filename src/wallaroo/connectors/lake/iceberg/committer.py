@@ -40,9 +40,9 @@ from wallaroo.connectors.lake.columns import schema_of
 from wallaroo.connectors.lake.iceberg.sink import PARTITION, IcebergSinkConfig
 from wallaroo.connectors.lake.rows import Changes
 from wallaroo.connectors.lake.table_session import WAYS_ON, TableSession, check_columns
-from wallaroo.connectors.spark.redaction import redacted
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.network.redaction import redacted
 from wallaroo.sinks.queued.group_committer import GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
