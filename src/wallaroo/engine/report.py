@@ -37,6 +37,7 @@ class TaskReport:
     samples: tuple[Sample, ...] = ()  # some of them
     losses: Losses = field(default_factory=dict)  # events that left without a result
     worker: str = ""  # the worker on which the task ran
+    idle_deaths: tuple[str, ...] = ()  # processes there that were killed between two tasks
     # source -> observations of its partitions; empty without event time
     observed: dict[int, ObservedSource] = field(default_factory=dict)
     # due time of the first remaining timer or window, in event and in processing time

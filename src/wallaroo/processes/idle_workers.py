@@ -5,16 +5,18 @@ Where it runs: workers of clusters, whose parent is Spark's own daemon.
 Spark replaces such a worker without a line in any log.  So a worker that waits for a task keeps a
 file with its process id beside those of the same executor.  It removes the file when a task begins,
 and when it ends because Spark no longer needs it.  The file of a process that is gone is therefore
-that of one that was killed; the next task there removes it and reports the death.  A worker that
-is killed during a task has no file: Spark's scheduler reports it (`killed_workers`).  One that is
-killed when Spark has sent it a task that it has not begun has a file, too, and may be reported
-twice: to count one death too many is better than to miss one.
+that of one that was killed.  It stays: each later task there reports it by its name, so that the
+driver reads of the death although an attempt fails, and counts it once.  A worker that is killed
+during a task has no file: Spark's scheduler reports it (`killed_workers`).  One that is killed
+when Spark has sent it a task that it has not begun has a file, too, and may be reported twice: to
+count one death too many is better than to miss one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,17 +25,17 @@ from typing import Any
 
 SPARKS_DAEMON = "pyspark.daemon"
 FOLDER = "wallaroo-idle"  # in the executor's folder, to which Spark has fetched the application
-_folder: Path | None = None  # none on this machine, whose daemon notices all deaths
+_mark: Path | None = None  # none on this machine, whose daemon notices all deaths
 
 
 def report_idle_deaths() -> None:
     """Arrange that this worker's death is reported, if its parent is Spark's own daemon."""
-    global _folder
+    global _mark
     main = sys.modules["__main__"]
     program = getattr(main, "__spec__", None)
-    if _folder is not None or program is None or program.name != SPARKS_DAEMON:
+    if _mark is not None or program is None or program.name != SPARKS_DAEMON:
         return
-    _folder = Path.cwd() / FOLDER
+    _mark = Path.cwd() / FOLDER / f"{os.getpid()}-{secrets.token_hex(4)}"
     vars(main)["os"] = SimpleNamespace(**{**vars(os), "_exit": _leave})
 
 
@@ -42,23 +44,23 @@ def as_task(work: Callable[..., Iterable[Any]], index: int, rows: Iterable[Any])
 
     A task that fails or is cancelled ends its worker, on Spark's request.
     """
-    _unmark(os.getpid())
+    _unmark()
     yield from work(index, rows)
-    if _folder is not None:
+    if _mark is not None:
         with contextlib.suppress(OSError):
-            _folder.mkdir(exist_ok=True)
-            (_folder / str(os.getpid())).touch()
+            _mark.parent.mkdir(exist_ok=True)
+            _mark.touch()
 
 
-def take_idle_deaths() -> int:
-    """Return how many workers of this executor were killed while idle, each once."""
-    if _folder is None:
-        return 0
+def idle_deaths() -> tuple[str, ...]:
+    """Return names of this executor's workers that were killed while idle, as of its start."""
+    if _mark is None:
+        return ()
     try:
-        names = os.listdir(_folder)
+        names = os.listdir(_mark.parent)
     except OSError:
-        return 0
-    return sum(_is_gone(int(name)) and _unmark(int(name)) for name in names)
+        return ()
+    return tuple(name for name in names if _is_gone(int(name.partition("-")[0])))
 
 
 def _is_gone(pid: int) -> bool:
@@ -71,17 +73,12 @@ def _is_gone(pid: int) -> bool:
     return False
 
 
-def _unmark(pid: int) -> bool:
-    """Remove a worker's file; return whether it was there."""
-    if _folder is None:
-        return False
-    try:
-        (_folder / str(pid)).unlink()
-    except OSError:
-        return False
-    return True
+def _unmark() -> None:
+    if _mark is not None:
+        with contextlib.suppress(OSError):
+            _mark.unlink()
 
 
 def _leave(code: int) -> None:
-    _unmark(os.getpid())
+    _unmark()
     os._exit(code)

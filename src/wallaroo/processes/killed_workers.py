@@ -6,7 +6,7 @@ On this machine Spark's daemon, the workers' parent, writes a line about each ki
 stderr, which the driver reads.  A worker that the daemon kills itself, because Spark no longer
 needs it, is not counted, nor are those that end with the daemon.  On a cluster, whose daemons are
 Spark's own, the driver reads of it in the log of Spark's scheduler, without process and signal,
-and of one that had no task in the next report from its host (`idle_workers`).
+and of one that had no task in later reports from its host (`idle_workers`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -24,6 +24,7 @@ LINE = b"wallaroo worker killed: process %d by signal %d\n"
 _LINE = re.compile(rb"wallaroo worker killed: process (\d+) by signal (\d+)$")
 _log = logging.getLogger("wallaroo.run")
 _killed: list[int | str] = []  # processes, or hosts of a cluster, from all runs of this driver
+_idle: set[str] = set()  # names of those that had no task; each is reported many times
 
 
 class Deaths:
@@ -96,10 +97,11 @@ def note_loss(host: str) -> None:
     _killed.append(host)
 
 
-def note_idle_deaths(worker: str, count: int) -> None:
+def note_idle_deaths(worker: str, names: Iterable[str]) -> None:
     """Log and count processes of a cluster's worker that were killed between two tasks."""
-    for _ in range(count):
+    for name in set(names) - _idle:
         _log.warning("an idle worker process on %s was killed; another one takes its place", worker)
+        _idle.add(name)
         _killed.append(worker)
 
 

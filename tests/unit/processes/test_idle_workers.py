@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from wallaroo.processes.environment import python_environment
+from wallaroo.processes.killed_workers import killed, note_idle_deaths
 
 # forks as Spark's daemon does, whose module is the program's
 DAEMON = """
 import os, signal, sys
 from types import SimpleNamespace
-from wallaroo.processes.idle_workers import as_task, report_idle_deaths, take_idle_deaths
+from wallaroo.processes.idle_workers import as_task, report_idle_deaths, idle_deaths
 
 main = sys.modules["__main__"]
 main.__spec__ = SimpleNamespace(name="pyspark.daemon")
@@ -48,7 +52,8 @@ def remaining(ready):
     os.write(ready, b".")
     os.close(ready)
     signal.sigwait([signal.SIGUSR1])
-    print(take_idle_deaths(), take_idle_deaths(), flush=True)
+    first, again = idle_deaths(), idle_deaths()
+    print([name.partition("-")[0] == str(idle) for name in first], again == first, flush=True)
     main.os._exit(0)
 
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -60,8 +65,18 @@ for one in idle, busy, gone:
     os.waitpid(one, 0)
 os.kill(last, signal.SIGUSR1)
 os.waitpid(last, 0)
-print(sorted(os.listdir("wallaroo-idle")))
+print(len(os.listdir("wallaroo-idle")))
 """
+
+
+def test_a_death_that_several_reports_name_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = secrets.token_hex(8), secrets.token_hex(8)
+    before = killed()
+    for names in (first,), (first,), (), (first, second), (second,):
+        note_idle_deaths("host-1", names)
+    line = "an idle worker process on host-1 was killed; another one takes its place"
+    assert [record.getMessage() for record in caplog.records] == [line, line]
+    assert killed() - before == 2
 
 
 def test_of_workers_that_end_those_count_that_were_killed_while_idle(tmp_path: Path) -> None:
@@ -72,4 +87,4 @@ def test_of_workers_that_end_those_count_that_were_killed_while_idle(tmp_path: P
         cwd=tmp_path,
         env=python_environment(),
     )
-    assert (ran.stdout, ran.stderr) == ("1 0\n[]\n", "")
+    assert (ran.stdout, ran.stderr) == ("[True] True\n1\n", "")

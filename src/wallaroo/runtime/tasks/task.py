@@ -27,7 +27,7 @@ from wallaroo.engine.time.partition_times import Observed, ObservedSource
 from wallaroo.errors import UserCodeError, WallarooError
 from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.monitoring.metrics.task_tally import TaskTally
-from wallaroo.processes.idle_workers import take_idle_deaths
+from wallaroo.processes.idle_workers import idle_deaths
 from wallaroo.processes.orphans import end_if_forked
 from wallaroo.runtime.tasks.job import (
     BatchJob,
@@ -46,7 +46,6 @@ from wallaroo.state.views.view_updates import CatchUp
 
 Record = tuple[int, Block | Marker | None]
 RunLevel = Callable[..., Iterator[Any]]  # job, level, index, records
-IDLE_DEATHS = "idle_workers_killed"  # the note of how many there were on the task's host
 COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
 
 
@@ -272,8 +271,6 @@ class Task:
         snapshots = self._snapshots()
         if state is not None and state.rebuilt_shards:
             self._counts.notes["rebuilt_shards"] = float(state.rebuilt_shards)
-        if deaths := take_idle_deaths():
-            self._counts.notes[IDLE_DEATHS] = float(deaths)
         tokens = self._outputs.prepare()
         effects = self._level.effects
         return TaskReport(
@@ -293,6 +290,7 @@ class Task:
             samples=tuple(effects.failures.samples),
             losses=effects.losses,
             worker=worker_name(),
+            idle_deaths=idle_deaths(),
             observed=self._level.observed if self._level.number == 0 else {},
             due_ns=effects.due_ns() if effects.stores else None,
             stage_events=self._tally.stage_events,

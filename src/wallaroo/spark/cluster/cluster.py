@@ -34,7 +34,6 @@ from wallaroo.processes.killed_workers import note_idle_deaths
 from wallaroo.runtime.placement import Member, Replicas, replicas, spread, tasks_for
 from wallaroo.runtime.rebalance import Move
 from wallaroo.runtime.tasks.job import BatchJob, Deployment, worker_name
-from wallaroo.runtime.tasks.task import IDLE_DEATHS
 from wallaroo.spark.cluster.excluded_hosts import ExcludedHosts
 from wallaroo.spark.cluster.executors import ExecutorHost, executors_of
 from wallaroo.spark.cluster.joining_hosts import HostProbe, WarmUpResult, warm
@@ -169,7 +168,7 @@ class Cluster:
         """Note a batch's hosts; describe what moved once a change of the cluster is over."""
         reports = list(reports)
         for report in reports:
-            note_idle_deaths(report.worker, int(report.notes.get(IDLE_DEATHS, 0)))
+            note_idle_deaths(report.worker, report.idle_deaths)
         with self._lock:
             workers = self._membership.ran(job, reports)
             layout = self._layouts.get(job.tasks)
