@@ -14,8 +14,7 @@ setup-tests:
 	@scripts/setup --tests
 
 test:  ## Check everything: style, types, import direction, doctests, tests
-	@scripts/setup --tests --archive-later
-	@scripts/setup-test-servers
+	@scripts/setup-test-servers & servers=$$!; scripts/setup --tests --archive-later && wait $$servers
 	@scripts/check
 
 long: setup-tests  ## Crash everywhere, try other examples, and run all of the conformance suite on every host: what "make test" samples

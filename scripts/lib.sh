@@ -13,7 +13,7 @@ apt_install() {
     say "Installing $* with apt"
     [ -n "${APT_UPDATED:-}" ] || apt-get update -qq >/dev/null || say "warning: apt-get update failed; trying with the lists that are there"
     APT_UPDATED=yes
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null </dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -qq -y --no-install-recommends "$@" >/dev/null </dev/null
 }
 
 find_python() {  # the first Python that is new enough; prints its path
