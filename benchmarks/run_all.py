@@ -68,6 +68,7 @@ SHORT: dict[str, tuple[str, ...]] = {
 TEN_MINUTES = ("--hosts", "low", "--rounds", "1", "--seconds", "600")
 FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ()) | {
     "latency_outside": SHORT["latency_outside"],
+    "beyond_memory": (),
     "latency_ten_minutes": (*TEN_MINUTES, "--rates", "100,5000"),
     "latency_ten_minutes_100000": (*TEN_MINUTES, "--rates", "100000"),
 }
@@ -90,6 +91,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "metrics_cost": ("engine.metrics_cost",),
     "codecs": ("engine.codecs",),
     "state_size": ("state.state_size",),
+    "beyond_memory": ("state.beyond_memory",),
     "take_over": ("state.take_over",),
     "durability": ("state.durability",),
     "savepoint": ("state.savepoint",),

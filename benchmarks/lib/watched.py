@@ -51,7 +51,7 @@ def measured(
     with open(folder / LOG, "wb") as log:
         run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
-        looks = _followed(run, port, events)
+        looks = followed(run, port, events)
         if run.poll() is None:
             run.terminate()  # in order
         code = run.wait(RUN_S_MAX)
@@ -68,15 +68,17 @@ def measured(
     return Cost.of_run(end.events - begin.events, end.at_s - begin.at_s, begin.cpu_s, end.cpu_s)
 
 
-def _followed(run: subprocess.Popen[bytes], port: int, events: int) -> list[Look]:
+def followed(
+    run: subprocess.Popen[bytes], port: int, events: int, seconds_max: float = RUN_S_MAX
+) -> list[Look]:
     """Return a look for each step that the run made, the last one when all events were done."""
     looks: list[Look] = []
     times = CpuTimes(run.pid)  # at the last look the workers may have ended
     done = 0
-    deadline = time.monotonic() + RUN_S_MAX
+    deadline = time.monotonic() + seconds_max
     while done < events and run.poll() is None:
         if time.monotonic() > deadline:
-            raise BenchmarkError(f"{done} of {events} events within {RUN_S_MAX:g} s.")
+            raise BenchmarkError(f"{done} of {events} events within {seconds_max:g} s.")
         time.sleep(LOOK_S)
         cpu_s = times.by_kind()
         with suppress(OSError, ValueError):  # it does not answer yet, or any more
