@@ -106,13 +106,15 @@ def trailing_parser(command: str, app: str, add_options: AddOptions) -> argparse
 
 
 def split_args(
-    own: argparse.ArgumentParser, arguments: argparse.Namespace
+    own: argparse.ArgumentParser,
+    arguments: argparse.Namespace,
+    other: argparse.ArgumentParser | None = None,
 ) -> tuple[argparse.Namespace, list[str]]:
     """Split the arguments after APP into the command's options and the application's.
 
     The application's are unchanged and in order.  With --help among the arguments, print the
-    options of both and exit.  Raises PipelineError if an option resembles one of the command's and
-    the application does not know it.
+    options of both and exit.  Raises PipelineError if an option resembles one of the command's, or
+    is one of the ``other`` command's, and the application does not know it.
     """
     rest = list(arguments.rest)
     cut = rest.index("--") if "--" in rest else len(rest)
@@ -124,36 +126,50 @@ def split_args(
         print(own.format_help())
         print(application_help(arguments.app))
         own.exit()
-    refuse_misspelled(application_args, own, arguments.app)
+    refuse_misspelled(application_args, own, arguments.app, other)
     return options, application_args + rest[cut + 1 :]
 
 
-def refuse_misspelled(words: Sequence[str], own: argparse.ArgumentParser, app: str) -> None:
-    """Raise PipelineError for an option that is nearly one of the command's own.
+def refuse_misspelled(
+    words: Sequence[str],
+    own: argparse.ArgumentParser,
+    app: str,
+    other: argparse.ArgumentParser | None = None,
+) -> None:
+    """Raise PipelineError for an option that is nearly the command's own, or another command's.
 
     An application's own option is never refused: its name occurs in the application's source, or
     the user puts it after '--'.
     """
-    options = [word for word in re.findall(r"--[\w-]+", own.format_usage()) if word != "--help"]
+    options = _long_options(own)
+    elsewhere = [] if other is None else _long_options(other)
     source: str | None = None
     for word in words:
         option = word.partition("=")[0]
         if not option.startswith("--") or option == "--":
             continue
         near = difflib.get_close_matches(option, options, 1, NEAR_ENOUGH)
-        if not near:
+        if other is not None and option in elsewhere:
+            what = f"This is an option of `{_command(other)}`, which `{_command(own)}` lacks."
+        elif near:
+            what = f"Neither wallaroo nor {app} has this option. Did you mean {near[0]}?"
+        else:
             continue
         if source is None:
             source = source_of(app)
         if source and option not in source:
-            raise PipelineError(
-                Problem(
-                    option,
-                    "",
-                    f"Neither wallaroo nor {app} has this option. Did you mean {near[0]}?",
-                    f"If it is the application's, write it after '--': {app} -- {word}",
-                )
-            )
+            fix = f"If it is the application's, write it after '--': {app} -- {word}"
+            raise PipelineError(Problem(option, "", what, fix))
+
+
+def _long_options(parser: argparse.ArgumentParser) -> list[str]:
+    options = re.findall(r"--[\w-]+", parser.format_usage())
+    return [option for option in options if option != "--help"]
+
+
+def _command(parser: argparse.ArgumentParser) -> str:
+    """Return a command of the form ``wallaroo COMMAND``."""
+    return " ".join(parser.prog.split()[:2])
 
 
 def source_of(app: str) -> str:

@@ -26,7 +26,12 @@ from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.dev.feeders import ThreadFeeders
 from wallaroo.cli.dev.trial import trial
-from wallaroo.cli.run.arguments import UNTIL_NOW, check_until_now, status_address
+from wallaroo.cli.run.arguments import (
+    UNTIL_NOW,
+    add_options,
+    check_until_now,
+    status_address,
+)
 from wallaroo.errors import WallarooError
 from wallaroo.options import RunHandle, RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -68,7 +73,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def dev_command(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C, or until the input ends with --once."""
-    options, args = split_args(trailing_parser("dev", arguments.app, _add_options), arguments)
+    own = trailing_parser("dev", arguments.app, _add_options)
+    options, args = split_args(own, arguments, trailing_parser("run", arguments.app, add_options))
     sys.dont_write_bytecode = True  # two saves within a second would count as one
     watch = FileWatch(Path(options.app))
     try:

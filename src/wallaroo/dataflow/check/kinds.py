@@ -148,11 +148,13 @@ def _fix(thing: Any, wanted: str) -> str:
 
 def _decorated(function: Any, wanted: str) -> str:
     name = name_of(function)
+    is_lambda = name == "<lambda>"
     if wanted == "computation":  # map and to differ only in that
-        is_lambda = name == "<lambda>"
         return (
             "Write .map(lambda ...) in place of .to(lambda ...)."
             if is_lambda
             else f"Put @wallaroo.{wanted} on its definition, or write .map({name})."
         )
+    if is_lambda:
+        return f"Write wallaroo.{wanted}(lambda ...)."
     return f"Put @wallaroo.{wanted} on its definition."

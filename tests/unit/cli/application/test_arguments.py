@@ -52,6 +52,13 @@ def test_a_misspelled_option_is_refused_with_the_one_meant(
     assert "task" not in said.out  # the application was not even set up
 
 
+def test_an_option_of_run_is_refused_by_dev(app: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dev", "--once", app, "--checkpoint", "kept"]) == 2
+    said = capsys.readouterr()
+    assert "an option of `wallaroo run`, which `wallaroo dev` lacks" in said.err
+    assert "task" not in said.out
+
+
 @pytest.mark.parametrize(
     "words",
     [

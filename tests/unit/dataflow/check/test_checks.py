@@ -237,6 +237,12 @@ def test_a_bare_function_as_decoder_is_reported() -> None:
     assert "@wallaroo.decoder" in problem.fix
 
 
+def test_a_lambda_as_encoder_is_reported_with_what_to_write() -> None:
+    wrong: Any = lambda text: text.encode()  # noqa: E731  # that is the point
+    found = problems(tcp("in").to_sink(wallaroo.StdoutSinkConfig(wrong)))
+    assert found[0].fix == "Write wallaroo.encoder(lambda ...)."
+
+
 def test_a_bare_function_as_encoder_is_reported() -> None:
     wrong: Any = bare
     problem = only(tcp("in").to_sink(wallaroo.StdoutSinkConfig(wrong)))
