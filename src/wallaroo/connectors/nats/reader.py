@@ -254,22 +254,22 @@ class StreamReader:
         metadata = message.metadata
         sequence = metadata.sequence.stream
         stored_at = str(metadata.timestamp)
-        known = self._position
-        if sequence == known.sequence and known.stored_at not in ("", stored_at):
+        position = self._position
+        if sequence == position.sequence and position.stored_at not in ("", stored_at):
             raise self._another(
                 f"was set back since it was read: message {sequence} is another one, stored at "
                 f"{stored_at}"
             )
         if is_kept:
             self._acknowledgements.add(sequence, message.reply)
-        if sequence <= known.sequence:
+        if sequence <= position.sequence:
             if not metadata.num_pending:
                 self._inbox.reach_present()
             return
         if self._shows_loss and sequence > self._next_sequence():
             stream = await self._jetstream.stream_info(self._config.stream)
             self._look_for_loss(min(sequence, stream.state.first_seq))
-        self._position = StreamPosition(known.created, sequence, stored_at)
+        self._position = StreamPosition(position.created, sequence, stored_at)
         self._read_to = sequence
         stored = partial(self._acknowledgements.store, sequence) if is_kept else None
         pushed = Pushed(self._frame(message, sequence), self._position, stored, self._skipped)
