@@ -121,7 +121,7 @@ class Quiet:
                 parent = process.parent()
                 if parent is None or SPARKS_DAEMON not in parent.cmdline():
                     continue
-                if Path(process.cwd(), FOLDER, str(process.pid)).exists() == is_idle:
+                if any(Path(process.cwd(), FOLDER).glob(f"{process.pid}-*")) == is_idle:
                     return process
         return None
 

@@ -6,7 +6,8 @@ Where it runs: driver.
 is on disk, in durable mode, before anything is written there.  An outbox of a checkpoint with
 output and without this file is not the one that the output went through: it is refused.
 ``left.json`` is written whenever output has left, and not synced: after a power cut it may be older
-than the truth, never newer.
+than the truth, never newer.  It names the ledger that the system keeps together with the output, if
+it keeps one: a ledger that lacks the commit is an older copy, and so is the output.
 """
 
 from __future__ import annotations
@@ -79,9 +80,9 @@ def begin_target(
     write_whole(staging / TARGET, content, is_durable=is_durable, points="outbox.target")
 
 
-def note_left(staging: Path, commit: CommitId, writer: str) -> None:
+def note_left(staging: Path, commit: CommitId, writer: str, ledger: str = "") -> None:
     """Remember that all output up to ``commit`` has left; ``writer`` is the run's epoch."""
-    content = json.dumps(commit.to_json()).encode()
+    content = json.dumps({**commit.to_json(), "ledger": ledger}).encode()
     write_whole(staging / LEFT, content, is_durable=False, points="outbox.left", writer=writer)
 
 
@@ -102,6 +103,16 @@ def last_left_to(staging: Path, target: str) -> CommitId | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return left if is_ours else None
+
+
+def last_entered(staging: Path, ledger: str) -> CommitId | None:
+    """Return the same if it was entered into a ledger of this name."""
+    left = last_left(staging)
+    try:
+        fields = json.loads((staging / LEFT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return left if fields.get("ledger") == ledger else None
 
 
 def has_left(staging: Path, commit: CommitId) -> bool:

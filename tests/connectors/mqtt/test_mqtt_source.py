@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,38 @@ class TestOnABroker:
             eventually(lambda: came(320), "the messages that came in between", 60)
             again.stop()
             assert again.wait(180)
+
+    def test_a_broker_that_has_lost_the_session_is_reported_in_a_run_and_by_the_next_one(
+        self, tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What waited in the session is lost: nothing else shows it."""
+
+        def restart_without_sessions() -> None:
+            broker.stop()
+            (tmp_path / "mosquitto.db").unlink()
+            broker.start()
+
+        with running_mosquitto(tmp_path) as broker:
+            feed: Any = source(broker.port).open_feed(b"")
+            log = tmp_path / "log"
+            subscribed = "wallaroo-messages 1 in/+"
+            eventually(lambda: feed.next_run() and subscribed in log.read_text(), "subscribed", 60)
+            publish(broker.port, 0, 1)
+            eventually(lambda: feed.next_run().events, "a message", 60)
+            assert "session" not in caplog.text
+            words = "source 'messages': MQTT broker .* has lost the session of client"
+            restart_without_sessions()
+            eventually(lambda: feed.next_run() and re.search(words, caplog.text), "a line", 60)
+            publish(broker.port, 1, 2)
+            eventually(lambda: (run := feed.next_run()).events and run, "a message", 60)
+            resume = feed.next_run().resume
+            caplog.clear()
+            restart_without_sessions()
+            later: Any = MQTTSourceConfig(
+                "messages", "in/+", "127.0.0.1", Json(str).decoder, broker.port, client_id="other"
+            ).open_feed(resume)
+            lost = f"{words} 'other'"  # the feed before still runs
+            eventually(lambda: later.next_run() and re.search(lost, caplog.text), "a line", 60)
 
     def test_a_client_that_is_not_allowed_ends_the_run(self, tmp_path: Path) -> None:
         with running_mosquitto(tmp_path, is_open=False) as broker:

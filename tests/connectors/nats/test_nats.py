@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -235,6 +236,33 @@ class TestOnAServer:
         with pytest.raises(PeerError, match=r"was deleted and created again|stream not found"):
             list(iter(reading.read, None))
         assert reading.came == [b"1"]
+
+    def test_an_older_copy_of_a_stream_that_has_grown_ends_the_run(
+        self, server: NATSServer, stream: str, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        """Its last number is higher, but the message that was read last is another one."""
+        server.create(stream)
+        server.put(f"{stream}.in", b"1")
+        data = server.folder / "jetstream"
+        server.stop()
+        shutil.copytree(data, tmp_path / "copy")
+        server.start()
+        server.put(f"{stream}.in", b"2", b"3")
+        reading = Reading(source(stream, server.url))
+        eventually(lambda: len(reading.read()) == 3, "all messages", 60)
+        again = Reading(source(stream, server.url), reading.resume)
+        server.put(f"{stream}.in", b"4")
+        eventually(lambda: again.read() == [b"4"], "the next message", 60)
+
+        server.stop()
+        shutil.rmtree(data)
+        shutil.copytree(tmp_path / "copy", data)
+        server.start()
+        server.put(f"{stream}.in", *(b"new %d" % number for number in range(2, 9)))
+        later = source(stream, server.url).open_feed(again.resume)
+        words = "was set back since it was read: message 4 is another one"
+        with pytest.raises(PeerError, match=words):
+            list(iter(later.next_run, None))
 
     @pytest.mark.parametrize("retained", ["purged", "limited"])
     def test_messages_removed_while_nothing_reads_are_refused_or_skipped_with_their_number(

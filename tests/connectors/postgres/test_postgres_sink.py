@@ -4,8 +4,10 @@ and whenever.
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ from tests.connectors.postgres.child import (
 )
 from tests.connectors.postgres.server import Server, running_server
 from tests.forks import Forks
+from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.connectors.sql.target_table import Table
 from wallaroo.durable.commit_id import CommitHistory, CommitId
@@ -351,6 +354,29 @@ def test_a_checkpoint_that_was_set_back_is_refused(place: Place) -> None:
     ):
         again.close(DRAIN_SECONDS)
     assert place.rows() == expected(2)
+
+
+def test_a_server_that_returns_without_rows_that_had_left_ends_the_run(
+    place: Place, tmp_path: Path, eventually: Eventually
+) -> None:
+    """It was restored from an older copy while the run went on."""
+    committer = place.opened()
+    committer.commit(commit_of(0), place.staged(0))
+    eventually(lambda: place.rows() == expected(1), "the first batch leaves")
+    cluster = place.server.folder / "cluster"
+    place.server.stop()
+    subprocess.run(["cp", "-a", cluster, tmp_path / "copy"], check=True)
+    place.server.start()
+    committer.commit(commit_of(1), place.staged(1))
+    eventually(lambda: not committer.backlog(), "the second batch leaves")
+    place.server.stop()
+    shutil.rmtree(cluster)
+    subprocess.run(["cp", "-a", tmp_path / "copy", cluster], check=True)
+    place.server.start()
+    committer.commit(commit_of(2), place.staged(2))
+    words = f"output up to batch 1 has left, and {place.ledger} at .* only up to batch 0"
+    assert re.search(words, error_of(committer, eventually))
+    assert place.rows() == expected(1)
 
 
 def test_a_batch_whose_number_was_used_before_a_rollback_is_refused(place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -160,6 +161,30 @@ class TestOnAServer:
         behind = config.committer("s", tmp_path / "older", True)
         behind.recover(history_to(-1), [])
         assert isinstance(_broken(behind, eventually), CheckpointError)
+
+    def test_a_server_that_returns_without_output_that_had_left_ends_the_run(
+        self, server: RedisServer, client: Any, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        """As after a fail-over to a replica that lagged behind, in mid-run and at the start."""
+        putting = Putting(server, tmp_path / "outbox")
+        putting.commit(0, "a")
+        eventually(lambda: entries(client) == ["a"], "the first batch leaves")
+        server.kill()
+        shutil.copytree(server.folder / "appendonlydir", tmp_path / "copy")
+        server.start()
+        putting.commit(1, "b")
+        eventually(lambda: entries(client) == ["a", "b"], "the second batch leaves")
+        eventually(lambda: not putting.committer.backlog(), "the sink knows")
+        server.kill()
+        shutil.rmtree(server.folder / "appendonlydir")
+        shutil.copytree(tmp_path / "copy", server.folder / "appendonlydir")
+        server.start()
+        putting.commit(2, "c")
+        words = "output up to batch 1 has left, and wallaroo:ledger .* records only up to batch 0"
+        assert re.search(words, str(_broken(putting.committer, eventually)))
+        putting.restart(2)
+        assert re.search(words, str(_broken(putting.committer, eventually)))
+        assert entries(client) == ["a"]
 
     @pytest.mark.parametrize("point", ["redis.exec:2", "redis.executed:2", "redis.exec:3"])
     def test_a_driver_that_dies_around_a_transaction_puts_each_output_once(

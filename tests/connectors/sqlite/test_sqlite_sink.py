@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -129,6 +130,31 @@ def test_output_of_a_checkpoint_that_was_rolled_back_is_refused(
     behind = opened(config, tmp_path / "older")
     assert "rolled back or is an older copy" in error_of(behind, eventually)
     assert rows(path) == [("a", 1)]
+
+
+def test_an_older_copy_of_the_database_is_refused(
+    path: Path, tmp_path: Path, eventually: Eventually
+) -> None:
+    """Rows that had left would be missing; another ledger continues without them."""
+    config = sink(path)
+    committer = opened(config, tmp_path / "s")
+    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 0)))
+    committer.close(DRAIN_S)
+    copy = path.read_bytes()
+    committer = opened(config, tmp_path / "s", 0)
+    committer.commit(commit_of(1), tokens_of(config, tmp_path / "s", 1, ("a", 1)))
+    committer.close(DRAIN_S)
+    path.write_bytes(copy)
+
+    words = "output up to batch 1 has left, and wallaroo_ledger .* records only up to batch 0"
+    assert re.search(words, error_of(opened(config, tmp_path / "s", 1), eventually))
+    assert rows(path) == [("a", 0)]
+
+    config = sink(path, ledger="another")
+    committer = opened(config, tmp_path / "s", 1)
+    committer.commit(commit_of(2), tokens_of(config, tmp_path / "s", 2, ("a", 2)))
+    committer.close(DRAIN_S)
+    assert rows(path) == [("a", 0), ("a", 2)]
 
 
 @pytest.mark.parametrize(

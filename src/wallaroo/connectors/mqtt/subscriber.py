@@ -2,12 +2,16 @@
 
 Where it runs: feeder processes.  It imports paho-mqtt, which is optional.
 
+A broker that has lost the session (one without persistence that restarted, another one under the
+address) has lost the messages that waited in it: it is reported, as their number is not known.
+
 The broker sends a bounded number of messages ahead of acknowledgements (MQTT's inflight messages),
 so that what waits is bounded and the client's thread never blocks.
 """
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 
@@ -21,16 +25,20 @@ from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
 
 KEEP_ALIVE_S = 30
 RETRY_S_MAX = 5
+SUBSCRIBED = "subscribed"  # the position of a source that has got messages
+_log = logging.getLogger(__name__)
 
 
 class Subscriber:
     """One client; its callbacks run in the thread of ``run``."""
 
-    def __init__(self, config: MQTTSourceConfig[Any], inbox: Inbox):
+    def __init__(self, config: MQTTSourceConfig[Any], inbox: Inbox, has_session: bool):
+        """Create a client; ``has_session``: the broker has a session of it, with what waits."""
         self._config = config
         self._client_id = config.client_id or f"wallaroo-{config.name}"
         self._place = f"MQTT broker {config.host}:{config.port}"
         self._inbox = inbox
+        self._has_session = has_session
         self._refusal: PeerError | None = None
         self._client: Any = Client(
             CallbackAPIVersion.VERSION2,
@@ -57,10 +65,16 @@ class Subscriber:
         if self._refusal is not None:
             raise self._refusal
 
-    def _on_connect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+    def _on_connect(self, _: Any, __: Any, flags: Any, reason: Any, ____: Any) -> None:
         if reason.is_failure:
             self._refuse(f"the client '{self._client_id}': {reason}")
             return
+        if self._has_session and not flags.session_present and self._config.qos:
+            _log.warning(
+                "source '%s': %s has lost the session of client '%s': messages that it had not "
+                "delivered, or that came since, are missing",
+                *(self._config.name, self._place, self._client_id),
+            )
         self._inbox.problem = ""
         self._inbox.is_away = False
         self._client.subscribe(self._config.topic, self._config.qos)
@@ -68,10 +82,12 @@ class Subscriber:
     def _on_subscribe(self, _: Any, __: Any, ___: Any, reasons: list[Any], ____: Any) -> None:
         if reasons[0].is_failure:
             self._refuse(f"the topic '{self._config.topic}': {reasons[0]}")
+        else:
+            self._has_session = True
 
     def _on_message(self, _: Any, __: Any, message: Any) -> None:
         stored = partial(self._client.ack, message.mid, message.qos) if message.qos else None
-        self._inbox.put(Pushed(framed(message.payload), None, stored))
+        self._inbox.put(Pushed(framed(message.payload), SUBSCRIBED, stored))
 
     def _on_lost(self, *_: Any) -> None:
         self._inbox.problem = f"{self._place} is unavailable"
@@ -87,4 +103,8 @@ class Subscriber:
 
 def open_feed(config: MQTTSourceConfig[Any], resume: bytes) -> InboxFeed:
     """Return the feed of the source."""
-    return InboxFeed(config.name, lambda inbox, _: Subscriber(config, inbox).run(), resume)
+
+    def follow(inbox: Inbox, position: Any) -> None:
+        Subscriber(config, inbox, position is not None).run()
+
+    return InboxFeed(config.name, follow, resume)

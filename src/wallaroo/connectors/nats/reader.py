@@ -10,6 +10,9 @@ The invariants:
 * In a stream whose numbers have no gaps of their own, a number that is missing after the last one
   read, and below those that the stream holds, was lost: it is counted or refused, never passed
   over.
+* The message that was read last is delivered once more by the next consumer, unless it was removed.
+  If the stream stored it at another time, it is another one: the stream is an older copy that has
+  grown since, or a server took over that had lost messages, and the stream is refused.
 * A stream that keeps messages for its consumers is never without one of ours after the first
   connection (``interest``), or keeps them without (``workqueue``, which allows one at a time).
 """
@@ -53,10 +56,11 @@ TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's bytes d
 
 
 class StreamPosition(NamedTuple):
-    """The place after a message: its number and the stream's creation time."""
+    """The place after a message: its number, its time, and the stream's creation time."""
 
     created: str
     sequence: int
+    stored_at: str = ""  # when the stream stored the message; empty: unknown
 
 
 class LostError(ConnectionError):
@@ -145,9 +149,11 @@ class StreamReader:
         self._begin(stream, is_kept=is_kept)
         self._acknowledgements.forget()
         if not is_kept:
+            assert self._position is not None
+            first = self._position.sequence if self._position.stored_at else self._next_sequence()
             config = ConsumerConfig(
                 deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-                opt_start_seq=self._next_sequence(),
+                opt_start_seq=first,
                 ack_policy=AckPolicy.NONE,
                 inactive_threshold=ALONE_S_MAX,
                 mem_storage=True,
@@ -228,7 +234,7 @@ class StreamReader:
                 f"with on_data_loss='skip'."
             )
         _log.warning("source '%s': %s: continued without them", config.name, what)
-        self._position = self._position._replace(sequence=first - 1)
+        self._position = self._position._replace(sequence=first - 1, stored_at="")
         self._skipped += lost
 
     def _another(self, what: str) -> PeerError:
@@ -245,22 +251,32 @@ class StreamReader:
 
     async def _take(self, message: Any, *, is_kept: bool) -> None:
         assert self._position is not None
-        sequence = message.metadata.sequence.stream
+        metadata = message.metadata
+        sequence = metadata.sequence.stream
+        stored_at = str(metadata.timestamp)
+        position = self._position
+        if sequence == position.sequence and position.stored_at not in ("", stored_at):
+            raise self._another(
+                f"was set back since it was read: message {sequence} is another one, stored at "
+                f"{stored_at}"
+            )
         if is_kept:
             self._acknowledgements.add(sequence, message.reply)
-        if sequence <= self._position.sequence:
+        if sequence <= position.sequence:
+            if not metadata.num_pending:
+                self._inbox.reach_present()
             return
         if self._shows_loss and sequence > self._next_sequence():
             stream = await self._jetstream.stream_info(self._config.stream)
             self._look_for_loss(min(sequence, stream.state.first_seq))
-        self._position = StreamPosition(self._position.created, sequence)
+        self._position = StreamPosition(position.created, sequence, stored_at)
         self._read_to = sequence
         stored = partial(self._acknowledgements.store, sequence) if is_kept else None
         pushed = Pushed(self._frame(message, sequence), self._position, stored, self._skipped)
         self._skipped = 0
         while not self._inbox.try_put(pushed):
             await asyncio.sleep(FULL_S)
-        if sequence >= (self._newest or 0) or not message.metadata.num_pending:
+        if sequence >= (self._newest or 0) or not metadata.num_pending:
             self._inbox.reach_present()
 
     def _frame(self, message: Any, sequence: int) -> bytes:

@@ -132,6 +132,7 @@ class RedisSystem(ExternalSystem[RedisSinkConfig]):
     def __init__(self, config: RedisSinkConfig, context: CommitContext):
         """Raise PeerError for an address that cannot be read."""
         super().__init__(config, context)
+        self.ledger = f"{config.ledger} at {config.address}"
         with readable_address(f"Sink '{context.sink}'"):
             connected(config.url).close()
 

@@ -19,16 +19,18 @@ from wallaroo.durable.ownership import Ownership
 from wallaroo.durable.whole_file import remove_unfinished
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import Staged, read_staged, remove_orphans
-from wallaroo.sinks.target_record import LEFT, has_left, note_left
+from wallaroo.sinks.target_record import LEFT, has_left, last_entered, note_left
 
 
 class WaitingBatches:
     """The batches that wait in one outbox."""
 
-    def __init__(self, staging: Path, is_durable: bool):
+    def __init__(self, staging: Path, is_durable: bool, ledger: str = ""):
+        """Open an outbox; ``ledger``: the system's, see `ExternalSystem.ledger`."""
         make_private(staging, is_durable=is_durable)
         self.staging = staging
         self.is_durable = is_durable
+        self._ledger = ledger
         self._list = PendingList(staging, is_durable)
         self._batches: dict[int, PendingBatch] = {}  # by number
         self._writer = ""  # the run's epoch
@@ -86,9 +88,13 @@ class WaitingBatches:
 
     def remove(self, last: CommitId) -> None:
         """Forget the batches up to a commit: their output has left."""
-        note_left(self.staging, last, self._writer)
+        note_left(self.staging, last, self._writer, self._ledger)
         for number in sorted(number for number in self._batches if number <= last.batch):
             self._list.remove(self._batches.pop(number))
+
+    def last_entered(self) -> CommitId | None:
+        """Return the last commit that the system's ledger must have, if any is known."""
+        return last_entered(self.staging, self._ledger) if self._ledger else None
 
     def parts(self, batch: PendingBatch) -> Iterator[Staged]:
         """Read a batch's staged output."""

@@ -15,7 +15,9 @@ The invariants:
   there.
 * What the system and the pending list remember they remember by commit.  A commit there that is not
   in the checkpoint's history means that the checkpoint was rolled back or is an older copy: output
-  cannot be taken back, so the run is refused.
+  cannot be taken back, so the run is refused.  So it is if the system's ledger lacks a commit whose
+  output has left: the system was restored from an older copy, or a replica that lagged behind took
+  over.
 * Nothing is written once another run has taken the checkpoint over: it is asked before each
   transaction.  A pause after the question is the system's to fence, as after a crash.
 * What is transient (the system is unavailable, restarting, full) is retried without end.  What is
@@ -70,7 +72,7 @@ class QueuedCommitter(SinkCommitter):
         self._points = points
         self._state = threading.Condition()
         # until the system confirmed
-        self._waiting = WaitingBatches(context.staging, context.is_durable)
+        self._waiting = WaitingBatches(context.staging, context.is_durable, system.ledger)
         self._history = CommitHistory("")  # up to the last commit that this committer knows of
         self._in_hand: PendingBatch | None = None
         self._broken: WallarooError | None = None
@@ -303,6 +305,9 @@ class QueuedCommitter(SinkCommitter):
             history = self._history
             if not history.contains(last):
                 raise self._set_back(last, history)
+            left = self._waiting.last_entered()
+            if left is not None and history.contains(left) and last.batch < left.batch:
+                raise self._older_copy(last, left)
             self._status.waiting_for = ""
         self._rest(session)
 
@@ -347,6 +352,15 @@ class QueuedCommitter(SinkCommitter):
             self._broken = error
             self._status.waiting_for = str(error)
             self._state.notify_all()
+
+    def _older_copy(self, last: CommitId, left: CommitId) -> CheckpointError:
+        known = f"only up to batch {last.batch}" if last.exists else "none"
+        return CheckpointError(
+            f"Sink '{self._sink}': output up to batch {left.batch} has left, and "
+            f"{self._system.ledger} records {known} of this checkpoint: {self._system.target} is "
+            f"an older copy, or was replaced, and what lies between would be missing. Restore the "
+            f"newer one; or name another ledger=, and the sink continues with what comes."
+        )
 
     def _set_back(self, found: CommitId, history: CommitHistory) -> CheckpointError:
         return CheckpointError(

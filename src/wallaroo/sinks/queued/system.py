@@ -99,6 +99,9 @@ class ExternalSystem(ABC, Generic[Config]):
     # whether output is there once even if an older session's call, which hangs now, ends later:
     # a new session fences the older ones, or the system compares commits in each transaction
     is_fencing: bool = False
+    # the name of the record of commits that the system keeps together with the output; empty if it
+    # keeps none, or if entries vanish while the output stays
+    ledger: str = ""
 
     def __init__(self, config: Config, context: CommitContext):
         """Keep both; a subclass raises PeerError for what cannot be read in the configuration."""

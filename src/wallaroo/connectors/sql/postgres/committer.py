@@ -25,6 +25,7 @@ class PostgresSystem(ExternalSystem[PostgresSinkConfig]):
     def __init__(self, config: PostgresSinkConfig, context: CommitContext):
         """Raise PeerError for a dsn that cannot be read."""
         super().__init__(config, context)
+        self.ledger = f"{config.ledger} at {config.address}"
         complete_dsn(config.dsn)
 
     def connect(self, checkpoint: str) -> Session:

@@ -24,6 +24,7 @@ class SQLiteSystem(ExternalSystem[SQLiteSinkConfig]):
     def __init__(self, config: SQLiteSinkConfig, context: CommitContext):
         """Raise PeerError if the file does not exist."""
         super().__init__(config, context)
+        self.ledger = f"{config.ledger} at {config.address}"
         self._path = Path(config.path).absolute()
         if not self._path.exists():
             raise PeerError(
