@@ -248,8 +248,11 @@ def keys_meant(text: str) -> list[Key]:
 
 def answer(question: Question) -> tuple[Any, bool]:
     """Return the body of an answer, and whether the limit cut it."""
-    root, query, limit = Path(question.root), question.query, question.limit
-    steps, wanted = question.steps, question.wanted
+    root = Path(question.root)
+    query = question.query
+    limit = question.limit
+    steps = question.steps
+    wanted = question.wanted
     if query == OBJECT:
         step = wanted["step"] or next(iter(steps), "")
         if not CommitLog(LocalStorage(str(root), False)).batches():
