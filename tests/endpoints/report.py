@@ -95,7 +95,8 @@ def page() -> str:
     """Return the page as it should be."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table(results())}\n\n{END}{after}"
+    found = results()
+    return f"{before}{BEGIN}\n\n{table(found)}\n\n{readings(found)}\n\n{END}{after}"
 
 
 def table(found: list[Result]) -> str:
@@ -110,6 +111,22 @@ def table(found: list[Result]) -> str:
     if len(rows) > 1:
         lines.append(_row("all", found))
     return "\n".join(lines)
+
+
+def readings(found: list[Result]) -> str:
+    """Sum up the trials whose tables were read while they were written."""
+    read = [result for result in found if result.readings]
+    faults: Counter[str] = Counter()
+    for result in read:
+        faults.update(result.faults)
+    kills = sum(count for kind, count in faults.items() if kind.endswith(" killed"))
+    amiss = sum(each.lost + each.duplicated + each.out_of_order + each.wrong for each in read)
+    return (
+        f"In {len(read)} of these trials tables and folders were read while they were written: "
+        f"{sum(result.readings for result in read):,} readings, during {faults.total():,} faults, "
+        f"{kills:,} of them kills, and one at the end of each, found {amiss:,} rows that were "
+        f"missing, doubled, out of order or wrong."
+    )
 
 
 def _row(name: str, found: list[Result]) -> str:

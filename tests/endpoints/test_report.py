@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.endpoints.report import PAGE, Result, page, results, table
+from tests.endpoints.report import PAGE, Result, page, readings, results, table
 
 RESULT = Result(
     ends="kafka-file",
@@ -40,6 +40,15 @@ def test_results_of_a_pair_of_ends_are_one_row() -> None:
         "| tcp, tcp | 7 | worker killed 7 | 1,000 | 0 | 0 | 0 | 0 |",
         "| all | 16 | worker held 3, worker killed 13 | 4,000 | 0 | 0 | 0 | 0 |",
     ]
+
+
+def test_readings_of_tables_are_summed_up_with_the_kills_meanwhile() -> None:
+    watched = replace(RESULT, readings=1500, faults={"worker killed": 2, "S3 server held": 3})
+    assert readings([RESULT, watched, replace(watched, lost=1)]) == (
+        "In 2 of these trials tables and folders were read while they were written: 3,000 "
+        "readings, during 10 faults, 4 of them kills, and one at the end of each, found 1 rows "
+        "that were missing, doubled, out of order or wrong."
+    )
 
 
 def test_a_loss_or_an_end_without_a_cause_is_not_clean() -> None:

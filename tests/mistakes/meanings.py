@@ -356,9 +356,9 @@ BEFORE_SPARK = (
     ),
     Mistake(
         "40b",
-        "a name in place of a key's function",
-        framed(".key_by('user')"),
-        ("key_by() was given a str", "Give it a function: key_by(lambda event: event['user'])."),
+        "an empty name in place of a key's function",
+        framed(".key_by('')"),
+        ("key_by() was given a str",),
     ),
     Mistake(
         "23c",

@@ -70,7 +70,7 @@ from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.times import EARLIEST_NS, TIME_LIMIT_NS, Span, span_ns
 from wallaroo.steps.windows.late import is_late, late_event, no_late_events
 from wallaroo.user_code.user_frames import user_place
-from wallaroo.vectorized.steps import ColumnTime, TimeColumn
+from wallaroo.vectorized.steps import BatchDecoder, BatchKeyExtractor, Column, ColumnTime
 
 if TYPE_CHECKING:
     from wallaroo.steps.windows.aggregation import Aggregation
@@ -139,16 +139,22 @@ class Pipeline(Generic[T]):
     def key_by(
         self: Pipeline[Event], key_extractor: Callable[[Event], KeyU]
     ) -> KeyedPipeline[KeyU, Event]: ...
+    @overload
+    def key_by(self: Pipeline[Event], key_extractor: str) -> KeyedPipeline[Any, Event]: ...
     def key_by(self, key_extractor: Any) -> KeyedPipeline[Any, Any]:
         """Assign a key to every event: a str, bytes, int, or a tuple of these.
 
         The key is the result of a key extractor, or of a plain function of one event:
-        ``key_by(lambda bid: (bid.bidder, bid.auction))``.  State steps after it keep one state per
-        key, and events of one key keep their order.
+        ``key_by(lambda bid: (bid.bidder, bid.auction))``, or what the column, item or attribute of
+        a name has: ``key_by("customer")``.  State steps after it keep one state per key, and events
+        of one key keep their order.
         """
         place = user_place()
         extractor = key_extractor
-        if callable(extractor) and not isinstance(extractor, Step) and not isclass(extractor):
+        if isinstance(extractor, str) and extractor:
+            kind = BatchKeyExtractor if _has_rows(self._node) else KeyExtractor
+            extractor = kind(Column(extractor), extractor).used(place)
+        elif callable(extractor) and not isinstance(extractor, Step) and not isclass(extractor):
             extractor = KeyExtractor(extractor, _name_of("key_by", extractor, None, place))
         return KeyedPipeline(KeyByNode(self._node, extractor, place))
 
@@ -221,9 +227,9 @@ class Pipeline(Generic[T]):
         """Set every event's time to the result of ``extractor``.
 
         It returns an aware datetime, seconds as float, or nanoseconds as int; without an extractor,
-        an event's time is that of its receipt.  The name of a column in place of a function sets
-        the times of rows, directly behind a vectorized decoder and vectorized steps.  This step
-        precedes the first ``key_by``.
+        an event's time is that of its receipt.  The name of a column, item or attribute may stand
+        in place of a function; it sets the times of rows directly behind a vectorized decoder and
+        vectorized steps.  This step precedes the first ``key_by``.
 
         The watermark of a source is the newest time so far less ``delay``: events may be out of
         order by as much without being late.  A source without events for ``idle_after`` holds
@@ -243,17 +249,17 @@ class Pipeline(Generic[T]):
         if idle_after is not None:
             idle_ns = required_span(title, place, "idle_after", idle_after)
         ahead_ns = required_span(title, place, "max_ahead", max_ahead)
-        is_column = isinstance(extractor, str) and extractor != ""
-        if extractor is not None and not callable(extractor) and not is_column:
+        is_name = isinstance(extractor, str) and extractor != ""
+        if extractor is not None and not callable(extractor) and not is_name:
             what = f"The extractor is {extractor!r}, not a function."
             fix = "Give it a function of one event that returns the event's time."
             raise WallarooParameterError(Problem(title, place, what, fix))
         function: Any = receipt_time if extractor is None else extractor
         if isinstance(extractor, str):
-            function = TimeColumn(extractor)
+            function = Column(extractor)
         name = f"event time at {PurePath(place).name}"
         earliest_ns = -TIME_LIMIT_NS if allow_before_1980 else EARLIEST_NS
-        kind = ColumnTime[Any] if is_column else EventTime[Any]
+        kind = ColumnTime[Any] if is_name and _has_rows(self._node) else EventTime[Any]
         step = kind(function, name, on_error, delay_ns, idle_ns, ahead_ns, earliest_ns)
         return type(self)(StepNode(self._node, step, place))
 
@@ -692,6 +698,16 @@ def _step(
         return StepNode(pipeline.node, function, place)
     name = _name_of(kind.kind, function, name, place)
     return StepNode(pipeline.node, kind(function, name, on_error), place)
+
+
+def _has_rows(node: Node) -> bool:
+    """Return whether blocks of rows come from a node, not events."""
+    if isinstance(node, MergeNode):
+        return _has_rows(node.left) and _has_rows(node.right)
+    if isinstance(node, SourceNode):
+        return isinstance(getattr(node.config, "decoder", None), BatchDecoder)
+    own = getattr(node, "step", None) or getattr(node, "extractor", None)
+    return isinstance(own, Step) and own.takes_blocks
 
 
 def _name_of(kind: str, function: Any, name: str | None, place: str) -> str | None:

@@ -1,4 +1,4 @@
-"""``python -m wallaroo.ingress CONFIG.json``: the process of all TCP sources.
+"""``python -m wallaroo.ingress``: the process of all TCP sources.
 
 Where it runs: ingress.
 """
@@ -6,19 +6,18 @@ Where it runs: ingress.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-from wallaroo.ingress.config import read_config
+from wallaroo.ingress.config import IngressConfig
 from wallaroo.ingress.server import Ingress
-from wallaroo.processes.child import Parent, end_of, say
+from wallaroo.processes.child import Parent, configuration, end_of, say
 
 
-def main(path: str) -> int:
+def main() -> int:
     """Listen, report it, and read until a stop is requested; return the exit code."""
     parent = Parent.of_process()
 
     def work() -> None:
-        ingress = Ingress(read_config(Path(path)), parent)
+        ingress = Ingress(configuration(IngressConfig), parent)
         addresses, acked = ingress.listen()
         say("ACKS", acked)
         say("READY", addresses)
@@ -28,4 +27,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

@@ -1,18 +1,13 @@
-"""The ingress's configuration, a JSON file from the driver.
+"""The ingress's configuration, which the driver passes to it.
 
 Where it runs: driver and ingress.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-
-import msgspec
+from dataclasses import dataclass
 
 from wallaroo.durable.levels import Durability
-from wallaroo.durable.whole_file import write_whole
 from wallaroo.network.replica import Replica
 from wallaroo.network.tls import TLS
 from wallaroo.protocols.framing import Framing
@@ -48,14 +43,3 @@ class IngressConfig:
     checkpoint: str = ""  # the id of the checkpoint that the spools belong to
     handshake_s: float = HANDSHAKE_S
     replica: Replica | None = None  # keeps the spools' copies
-
-
-def write_config(config: IngressConfig, path: Path) -> None:
-    """Write a configuration for ``python -m wallaroo.ingress``."""
-    content = json.dumps(asdict(config), indent=1).encode()
-    write_whole(path, content, is_durable=False, points="ingress.config")
-
-
-def read_config(path: Path) -> IngressConfig:
-    """Read the file that ``write_config`` wrote."""
-    return msgspec.json.decode(path.read_bytes(), type=IngressConfig)

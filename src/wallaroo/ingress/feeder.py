@@ -1,4 +1,4 @@
-"""``python -m wallaroo.ingress.feeder CONFIG.json``: the process of one source's feed.
+"""``python -m wallaroo.ingress.feeder``: the process of one source's feed.
 
 Where it runs: feeder.  It appends runs of frames with the position to resume from, publishes each,
 and waits while the backlog is at its bound.
@@ -7,24 +7,20 @@ and waits while the backlog is at its bound.
 from __future__ import annotations
 
 import base64
-import json
 import os
 import pickle
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError, UserCodeError
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX
 from wallaroo.ingress.listener import SILENT_S
 from wallaroo.network.replica import Replica
-from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, fail, say
+from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, configuration, fail, say
 from wallaroo.processes.open_files import allow_many_files
 from wallaroo.sources.feed import Feed, FrameRun, StagingFeed
 from wallaroo.sources.interface import SourceConfig
@@ -54,12 +50,6 @@ class FeederConfig:
     until_now: bool = False  # end once what the source held at the beginning is read
     awaits_commits: bool = False  # the other system is answered once its events are committed
     replica: Replica | None = None  # keeps the spool's copy
-
-
-def write_feeder_config(config: FeederConfig, path: Path) -> None:
-    """Write a configuration for ``python -m wallaroo.ingress.feeder``."""
-    content = json.dumps(asdict(config), indent=1).encode()
-    write_whole(path, content, is_durable=False, points="feeder.config")
 
 
 class Feeder:
@@ -225,23 +215,23 @@ def _leave_with_parent(parent: Parent) -> None:
     os._exit(0)
 
 
-def _load(path: str) -> tuple[FeederConfig, SourceConfig]:
-    config = msgspec.json.decode(Path(path).read_bytes(), type=FeederConfig)
+def _load() -> tuple[FeederConfig, SourceConfig]:
+    config = configuration(FeederConfig)
     sys.path[:0] = [entry for entry in config.sys_path if entry not in sys.path]
     try:
         return config, pickle.loads(base64.b64decode(config.source))
     except Exception as error:  # noqa: BLE001  # importing the user's module runs the user's code
         raise UserCodeError(
-            config.name, path, "none yet", f"{type(error).__name__}: {error}"
+            config.name, "", "none yet", f"{type(error).__name__}: {error}"
         ) from None
 
 
-def main(path: str) -> int:
+def main() -> int:
     """Feed until the feed ends or a stop is requested; return the exit code."""
     parent = Parent.of_process()
     allow_many_files()
     try:
-        config, source = _load(path)
+        config, source = _load()
         feeder = Feeder(config, source, parent)
         threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
         say("READY", {})
@@ -259,4 +249,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

@@ -34,9 +34,8 @@ from wallaroo.ingress.config import (
     HANDSHAKE_S,
     IngressConfig,
     IngressSource,
-    write_config,
 )
-from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
+from wallaroo.ingress.feeder import FeederConfig
 from wallaroo.instrumentation.tuning import HUNG_S
 from wallaroo.network.replica import Replica
 from wallaroo.network.tls import TLS
@@ -45,7 +44,7 @@ from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
 from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.listening import Listening
 from wallaroo.spool import folder_of
-from wallaroo.spool.remote.server import RangeConfig, write_range_config
+from wallaroo.spool.remote.server import RangeConfig
 from wallaroo.spool.remote.wire import SECRET_BYTES
 from wallaroo.spool.waking import VARIABLE as WAKE
 from wallaroo.user_code.references import pickle_by_name
@@ -118,8 +117,8 @@ class Feeders:
 
     def __init__(self) -> None:
         self._children: list[Child] = []
-        self._ingress: tuple[IngressConfig, Path] | None = None
-        self._ranges: tuple[RangeConfig, Path] | None = None
+        self._ingress: IngressConfig | None = None
+        self._ranges: RangeConfig | None = None
         self._options = FEEDING
         self.addresses: dict[str, Address] = {}
         self.ack_addresses: dict[str, Address] = {}
@@ -136,11 +135,13 @@ class Feeders:
         """
         self._options = options
         make_private(spool_root, is_durable=options.is_durable)
+        for old in spool_root.glob("*.json"):  # earlier versions left secrets in them
+            old.unlink()
         try:
             if options.serve_on is not None:
                 secret = secrets.token_bytes(SECRET_BYTES).hex()
                 address = options.serve_on, options.serve_port
-                config = RangeConfig(
+                self._ranges = RangeConfig(
                     str(spool_root),
                     *address,
                     secret,
@@ -148,20 +149,16 @@ class Feeders:
                     checkpoint=options.serve_files,
                     is_synced=options.is_durable,
                 )
-                self._ranges = (config, spool_root / "ranges.json")
                 self._start_ranges()
             listening = self._listening(sources, spool_root)
             if listening:
-                self._ingress = (
-                    IngressConfig(
-                        listening,
-                        options.is_durable,
-                        options.backlog_bytes_max,
-                        options.checkpoint,
-                        options.handshake_s,
-                        options.replica,
-                    ),
-                    spool_root / "ingress.json",
+                self._ingress = IngressConfig(
+                    listening,
+                    options.is_durable,
+                    options.backlog_bytes_max,
+                    options.checkpoint,
+                    options.handshake_s,
+                    options.replica,
                 )
                 self._start_ingress()
             self._start_feeders(
@@ -193,11 +190,10 @@ class Feeders:
         options = self._options
         started = []
         for source in sources:
-            folder = folder_of(spool_root, source.name)
             config = FeederConfig(
                 source.name,
                 _pickled(source),
-                str(folder),
+                str(folder_of(spool_root, source.name)),
                 tuple(options.sys_path),
                 is_durable=options.is_synced(source.name),
                 backlog_bytes_max=options.backlog_bytes_max,
@@ -206,10 +202,9 @@ class Feeders:
                 awaits_commits=options.awaits_commits(source.name),
                 replica=options.replica,
             )
-            write_feeder_config(config, folder.with_suffix(".json"))
-            started.append(self._spawn(source.name, [FEEDER, str(folder.with_suffix(".json"))]))
+            started.append(self._spawn(source.name, FEEDER, config))
         for child in started:
-            self._start_one(child.name, child.command, child)
+            self._ready(child)
 
     def poll(self) -> None:
         """Start killed processes again, on the same ports; raise any other one's error."""
@@ -264,17 +259,14 @@ class Feeders:
     @property
     def range_secret(self) -> bytes:
         """Return the secret of ranges' readers, "" if none are served; do not log it."""
-        return bytes.fromhex(self._ranges[0].secret) if self._ranges else b""
+        return bytes.fromhex(self._ranges.secret) if self._ranges else b""
 
-    def _start_one(
-        self, name: str, command: list[str], started: Child | None = None
-    ) -> dict[str, Any]:
-        """Start a process, or use a started one; return the content of its READY message.
+    def _ready(self, child: Child) -> dict[str, Any]:
+        """Wait until a process is ready; return the content of its READY message.
 
-        Wait until it is ready; start it again if it is killed meanwhile, or if what it needs may
-        still be held by a run that was taken over.
+        Start it again if it is killed meanwhile, or if what it needs may still be held by a run
+        that was taken over.
         """
-        child = started or self._spawn(name, command)
         tries = START_TRIES
         until = time.monotonic() + self._options.patience_s
         while True:
@@ -287,15 +279,17 @@ class Feeders:
             except PeerError:
                 if self._options.is_stopping() or time.monotonic() > until:
                     raise
-            self._children.remove(child)
-            child.release()
-            child = self._spawn(name, command)
+            child = self._again(child)
+
+    def _again(self, child: Child) -> Child:
+        """Return a process in the place of one that has ended."""
+        self._children.remove(child)
+        child.release()
+        return self._spawn(child.name, child.module, child.configuration)
 
     def _start_ingress(self) -> None:
         assert self._ingress is not None
-        config, path = self._ingress
-        write_config(config, path)
-        said = self._start_one("ingress", [INGRESS, str(path)])
+        said = self._ready(self._spawn("ingress", INGRESS, self._ingress))
         self.addresses = {name: (host, port) for name, (host, port) in said.items()}
         pinned = tuple(
             replace(
@@ -305,29 +299,24 @@ class Feeders:
                 if source.name in self.ack_addresses
                 else None,
             )
-            for source in config.sources
+            for source in self._ingress.sources
         )
-        self._ingress = (replace(config, sources=pinned), path)
+        self._ingress = replace(self._ingress, sources=pinned)
 
     def _start_ranges(self) -> None:
         assert self._ranges is not None
-        config, path = self._ranges
-        write_range_config(config, path)
-        try:
-            host, port = self._start_one("range server", [RANGES, str(path)])["address"]
-        finally:
-            path.unlink(missing_ok=True)  # the secret is on the disk no longer than necessary
+        host, port = self._ready(self._spawn("range server", RANGES, self._ranges))["address"]
         self.range_address = (host, port)
-        self._ranges = (replace(config, port=port), path)
+        self._ranges = replace(self._ranges, port=port)
 
     def _restart(self, child: Child, code: int) -> None:
         self._options.log(f"{child.name} {how_it_ended(code)}; starting it again")
-        self._children.remove(child)
-        child.release()
         start = {INGRESS: self._start_ingress, RANGES: self._start_ranges}.get(child.module)
         if start is None:
-            self._start_one(child.name, child.command)
+            self._ready(self._again(child))
             return
+        self._children.remove(child)
+        child.release()
         until = time.monotonic() + PORT_TRIES_S
         while True:
             try:
@@ -338,10 +327,10 @@ class Feeders:
                 if time.monotonic() > until:
                     raise
 
-    def _spawn(self, name: str, arguments: list[str]) -> Child:
+    def _spawn(self, name: str, module: str, configuration: object) -> Child:
         environment = {WAKE: self._options.wake, OWNER: self._options.owner.to_text()}
         environment = {name: value for name, value in environment.items() if value}
-        child = Child(name, arguments, self._options.log, environment)
+        child = Child(name, [module], self._options.log, environment, configuration)
         self._children.append(child)
         return child
 

@@ -12,6 +12,8 @@ The invariants:
   passes on unchanged.
 * A run that was taken over is as good as gone, and its children end as if it had: what they hold
   (ports, the lock of a spool) the next run needs.
+* What the process is to do is in a file without a name, whose descriptor is in ``CONFIGURATION``:
+  it may hold secrets, so it is on no disk and no command line.
 * A byte on the descriptor in ``HEARTBEAT`` reports that the process is alive; the process never
   waits for the parent to read it.
 """
@@ -25,7 +27,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from wallaroo.durable.ownership import UNOWNED, VARIABLE, Ownership
 from wallaroo.errors import CheckpointError, WallarooError
@@ -34,7 +38,9 @@ from wallaroo.errors import CheckpointError, WallarooError
 EXIT_PEER = 2
 EXIT_USER = 3
 HEARTBEAT = "WALLAROO_HEARTBEAT"  # in the environment: a descriptor
+CONFIGURATION = "WALLAROO_CONFIGURATION"  # the same
 BEAT_S = 0.5  # between two bytes
+Form = TypeVar("Form")
 
 
 def say(word: str, content: Any) -> None:
@@ -58,6 +64,12 @@ def end_of(name: str, work: Callable[[], None]) -> int:
         fail("peer", f"the {name} failed: {error}")
         return EXIT_PEER
     return 0
+
+
+def configuration(form: type[Form]) -> Form:
+    """Return what the parent passed to this process."""
+    with os.fdopen(int(os.environ.pop(CONFIGURATION)), "rb") as file:
+        return msgspec.json.decode(file.read(), type=form)
 
 
 class Parent:

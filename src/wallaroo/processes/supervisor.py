@@ -18,13 +18,16 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
-from wallaroo.processes.child import HEARTBEAT
+import msgspec
+
+from wallaroo.processes.child import CONFIGURATION, HEARTBEAT
 from wallaroo.processes.environment import python_environment
 
 WORDS = ("READY", "ACKS", "ERROR")
@@ -36,7 +39,10 @@ Log = Callable[[str], None]
 
 
 class Child:
-    """A child process: ``python -m`` with ``command``; ``environment`` is added to ours."""
+    """A child process: ``python -m`` with ``command``; ``environment`` is added to ours.
+
+    ``configuration`` is a value of JSON, or a dataclass of them, which may hold secrets.
+    """
 
     def __init__(
         self,
@@ -44,16 +50,19 @@ class Child:
         command: Sequence[str],
         log: Log,
         environment: Mapping[str, str] = MappingProxyType({}),
+        configuration: object = None,
     ):
         self.name = name
         self.command = list(command)
+        self.configuration = configuration
         self.is_done = False  # whether it has ended as expected
         self.lines: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._heartbeat, beats = os.pipe()
         os.set_blocking(self._heartbeat, False)
         os.set_blocking(beats, False)
         try:
-            self.process = _started(self.command, beats, environment)
+            with _unnamed(msgspec.json.encode(configuration)) as file:
+                self.process = _started(self.command, beats, file.fileno(), environment)
         finally:
             os.close(beats)
         self._alive_at = time.monotonic()
@@ -73,12 +82,6 @@ class Child:
             while os.read(self._heartbeat, 4096):
                 self._alive_at = time.monotonic()
         return time.monotonic() - self._alive_at
-
-    def give(self, line: str) -> None:
-        """Write a line to the child's stdin; do nothing if the child has ended."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            print(line, file=self.process.stdin, flush=True)
 
     def last_line(self, seconds: float = LAST_WORD_S) -> tuple[str, Any]:
         """Return an ended process's error report, or ``END`` if it sent none.
@@ -132,17 +135,29 @@ def how_it_ended(code: int) -> str:
     return f"was killed ({signal.Signals(-code).name})" if code < 0 else "ended"
 
 
+def _unnamed(content: bytes) -> IO[bytes]:
+    """Return a file without a name, to be read from its beginning."""
+    if sys.platform == "linux":
+        file: IO[bytes] = os.fdopen(os.memfd_create("configuration"), "w+b")
+    else:
+        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+    file.write(content)
+    file.seek(0)
+    return file
+
+
 def _started(
-    command: Sequence[str], beats: int, environment: Mapping[str, str]
+    command: Sequence[str], beats: int, configuration: int, environment: Mapping[str, str]
 ) -> subprocess.Popen[str]:
+    descriptors = {HEARTBEAT: str(beats), CONFIGURATION: str(configuration)}
     return subprocess.Popen(
         [sys.executable, "-m", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=python_environment(**environment, **{HEARTBEAT: str(beats)}),
-        pass_fds=(beats,),
+        env=python_environment(**environment, **descriptors),
+        pass_fds=(beats, configuration),
         start_new_session=True,
     )
 

@@ -181,13 +181,16 @@ class BatchKeyExtractor(KeyExtractor[In, K], Generic[In, K]):
 
 
 @dataclass(frozen=True, slots=True)
-class TimeColumn:
-    """A function from a row, as an event, to the value of its column of times."""
+class Column:
+    """A function from rows, or one as a dict or an object, to a column by its name."""
 
     column: str
 
     def __call__(self, row: Any) -> Any:
-        return row[self.column]
+        try:
+            return row[self.column]
+        except TypeError:
+            return getattr(row, self.column)
 
 
 class ColumnTime(EventTime[In], Generic[In]):
@@ -198,7 +201,7 @@ class ColumnTime(EventTime[In], Generic[In]):
     @property
     def column(self) -> str:
         """Return the column's name."""
-        assert isinstance(self.function, TimeColumn)
+        assert isinstance(self.function, Column)
         return self.function.column
 
 

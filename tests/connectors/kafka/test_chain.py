@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,13 +24,17 @@ from confluent_kafka import Producer
 
 import wallaroo
 from tests.connectors.kafka.broker import Broker
+from tests.unit.monitoring.dashboard.pages import assert_nothing_is_cut, serious_problems
 from tests.unit.sources.own import copying
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.cli.application.targets import target_of
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.sources import FilesSourceConfig
+from wallaroo.sources.chain import chain
+from wallaroo.spark.local_cluster.hosts import free_ports
 
 pytestmark = pytest.mark.kafka
 Eventually = Callable[..., None]
@@ -73,7 +78,7 @@ def produce(broker: Broker, topic: str, names: list[str], ms: int, partitions: i
 
 
 def run(folder: Path, config: Any, **options: Any) -> Run:
-    chosen = RunOptions(checkpoint=folder / "state", status_address=None, **options)
+    chosen = RunOptions(**{"checkpoint": folder / "state", "status_address": None, **options})
     made = Run(copying(config, folder / "out.txt"), chosen, InProcessHost(2))
     made.begin()
     return made
@@ -125,6 +130,50 @@ def test_the_boundary_stays_if_a_run_ends_before_it(
     assert made.wait(WAIT_S)
     assert made.exception is None
     assert sorted(copied(tmp_path)) == sorted(OLD + LATER + EARLIER)
+
+
+def test_dashboard_and_status_show_how_far_the_first_part_is_and_when_it_ends(
+    broker: Broker,
+    topic: str,
+    tmp_path: Path,
+    chromium: Any,
+    axe: str,
+    save_screen: Callable[..., None],
+    wallaroo: Callable[..., tuple[int, str, str]],
+) -> None:
+    """From the first events on until the border, wide and on a phone."""
+    produce(broker, topic, LATER, BORDER_MS)
+    (port,) = free_ports(1)
+    status = f"127.0.0.1:{port}"
+    config = chain(lines(tmp_path), kafka(broker, topic, until_now=False), at=AT)
+    made = run(tmp_path, config, rate_limit=10.0, status_address=("127.0.0.1", port))
+    context = chromium.new_context(viewport={"width": 1280, "height": 860}, reduced_motion="reduce")
+    try:
+        page = context.new_page()
+        page.set_default_timeout(WAIT_S * 1000)
+        page.goto(target_of(status).link)
+        badge = page.locator(".badge", has_text="backfill")
+        shown = re.compile(r"^backfill: \d+ %, (\d+ min )?\d+ s left$")
+        badge.filter(has_text=shown).wait_for()
+        save_screen(page, "backfill", is_whole=True)
+        region = badge.locator("xpath=ancestor::div[contains(@class, 'scroll')]")
+        assert region.evaluate("region => region.scrollWidth <= region.clientWidth")
+        assert serious_problems(page, axe) == []
+        assert_nothing_is_cut(page)
+        page.set_viewport_size({"width": 390, "height": 844})
+        save_screen(page, "backfill-phone", is_whole=True)
+        assert_nothing_is_cut(page)
+        code, said, _ = wallaroo("status", status)
+        assert code == 0
+        assert re.search(r"backfill \d+ %, (\d+ min )?[\d.]+ s left", said)
+        badge.wait_for(state="detached")
+        assert border_of(tmp_path)
+        assert "backfill" not in wallaroo("status", status)[1]
+    finally:
+        context.close()
+        made.stop()
+        assert made.wait(WAIT_S)
+    assert sorted(copied(tmp_path)) == sorted(OLD + LATER)
 
 
 @pytest.mark.parametrize("on_data_loss", ["stop", "skip"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import signal
 from collections.abc import Callable
 from contextlib import closing
@@ -16,6 +18,7 @@ from tests.connectors.kafka.broker import Broker, running_broker
 from tests.connectors.kafka.child import (
     DRAIN_SECONDS,
     TASKS,
+    changes_of,
     outputs_of,
     stage,
 )
@@ -79,10 +82,10 @@ class Place:
         records: list[Any] = committed_records(self.broker, self.topic, isolation)
         return [record.value().decode() for record in records]
 
-    def run_child(self, fault: str = "", together: int = 1) -> int:
+    def run_child(self, fault: str = "", together: int = 1, *key: str) -> int:
         arguments = (self.broker.address, self.topic, self.delivery, self.folder, BATCHES, together)
         assert self.child is not None
-        return self.child.run(*arguments, WALLAROO_FAULT=fault)[0]
+        return self.child.run(*arguments, *key, WALLAROO_FAULT=fault)[0]
 
 
 @pytest.fixture
@@ -343,6 +346,34 @@ def test_rows_and_tombstones_are_written_under_their_keys(
         b"raw",
     ]
     assert len(found) == 5
+
+
+@pytest.mark.parametrize("fault", ["kafka.produced:2", "kafka.committed:2", "commit.after:3"])
+def test_rows_and_tombstones_of_a_compacted_topic_come_once_though_driver_and_broker_are_killed(
+    tmp_path: Path, child_of: Callable[..., Forks], fault: str
+) -> None:
+    """A reader of the topic's present state finds the rows that were not deleted."""
+    with running_broker(tmp_path / "broker") as broker:
+        broker.create("rows", 3, cleanup_policy="compact")
+        folder = tmp_path / "outbox"
+        folder.mkdir()
+        place = Place(broker, "rows", folder, child=child_of("tests.connectors.kafka.child"))
+        assert place.run_child(fault, 1, "id") == -signal.SIGKILL, "the point was never passed"
+        broker.kill()
+        broker.start()
+        assert place.run_child("", 1, "id") == 0
+        records: list[Any] = committed_records(broker, "rows")
+    came: dict[bytes, list[Any]] = {}
+    for record in records:
+        came.setdefault(record.key(), []).append(record.value())
+    due: dict[bytes, list[Any]] = {}
+    for batch, task in itertools.product(range(BATCHES), range(TASKS)):
+        for change in changes_of(batch, task):
+            row = change.key if isinstance(change, Delete) else change
+            value = None if change is not row else json.dumps(row, separators=(",", ":")).encode()
+            due.setdefault(row["id"].encode(), []).append(value)
+    assert came == due
+    assert {values[-1] is None for values in came.values()} == {True, False}
 
 
 @pytest.mark.parametrize(

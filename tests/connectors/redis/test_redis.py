@@ -18,7 +18,7 @@ import redis
 
 import wallaroo
 from tests.connectors.file.files import staged
-from tests.connectors.redis.child import BATCHES
+from tests.connectors.redis.child import BATCHES, ROWS, change_of
 from tests.connectors.redis.server import RedisServer, running_redis
 from tests.unit.serdes.orders import Item
 from tests.unit.sinks.identities import commit_of, history_to
@@ -197,6 +197,35 @@ class TestOnAServer:
         subprocess.run(command, cwd=ROOT, check=True)
         got = [fields[b"value"].decode() for _, fields in client.xrange("out")]
         assert got == [f"{batch} {n}" for batch, size in enumerate(BATCHES) for n in range(size)]
+
+    @pytest.mark.parametrize("point", ["redis.exec:2", "redis.executed:2", "redis.executed:3"])
+    def test_rows_and_deletions_are_put_once_though_driver_and_server_are_killed(
+        self, server: RedisServer, client: Any, tmp_path: Path, point: str
+    ) -> None:
+        """Each of them is one DEL, with or without the row that comes after it."""
+        module = "tests.connectors.redis.child"
+        command = [sys.executable, "-m", module, str(tmp_path), server.url, "row:{id}"]
+        client.config_resetstat()
+        dying = subprocess.run(command, cwd=ROOT, env={**os.environ, "WALLAROO_FAULT": point})
+        assert dying.returncode == -signal.SIGKILL, "the point was not passed"
+        put = client.info("commandstats")["cmdstat_del"]["calls"]
+        assert 0 < put < sum(BATCHES)
+        server.kill()
+        server.start()
+        subprocess.run(command, cwd=ROOT, check=True)
+        put += client.info("commandstats")["cmdstat_del"]["calls"]
+        assert put == sum(BATCHES)
+        due: dict[bytes, dict[bytes, bytes]] = {}
+        for batch, size in enumerate(BATCHES):
+            for change in (change_of(batch, number) for number in range(size)):
+                row = change.key if isinstance(change, Delete) else change
+                key = f"row:{row['id']}".encode()
+                due.pop(key, None)
+                if change is row:
+                    due[key] = {name.encode(): str(value).encode() for name, value in row.items()}
+        assert due
+        assert len(due) < ROWS
+        assert {key: client.hgetall(key) for key in client.keys("row:*")} == due
 
     def test_a_source_whose_key_has_another_type_is_refused_with_its_name(
         self, server: RedisServer, client: Any

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import wallaroo
-from tests.unit.sources.own import copying
-from wallaroo.options import RunOptions
-from wallaroo.runtime.in_process import InProcessHost
-from wallaroo.runtime.lifecycle.run import Run
+from tests.connectors.spark.copies import copy_to_end
 from wallaroo.sources import SparkSourceConfig
 
 JARS = Path(__file__).resolve().parents[3] / ".servers" / "spark-kafka"
@@ -46,10 +43,4 @@ def source(brokers: str, topic: str, form: str) -> SparkSourceConfig[str]:
 
 def main(brokers: str, topic: str, folder: str, form: str) -> None:
     """Run until what there is now is read."""
-    root = Path(folder)
-    options = RunOptions(checkpoint=root / "state", status_address=None)
-    run = Run(copying(source(brokers, topic, form), root / "out.txt"), options, InProcessHost(2))
-    run.begin()
-    assert run.wait(240)
-    if run.exception is not None:
-        raise run.exception
+    copy_to_end(source(brokers, topic, form), Path(folder))

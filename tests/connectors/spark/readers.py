@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from tests.connectors.lake.tables import NAME, catalog_of
 
 
 def lines_of(folder: str) -> Callable[[Any], Any]:
@@ -19,3 +22,14 @@ def lines_of(folder: str) -> Callable[[Any], Any]:
 def table_of(folder: str) -> Callable[[Any], Any]:
     """All of a folder's Parquet files."""
     return lambda spark: spark.read.parquet(folder)
+
+
+def iceberg_files_of(folder: str) -> Callable[[Any], Any]:
+    """The files of an Iceberg table's present snapshot, as docs/connectors/spark.md reads them."""
+
+    def read(spark: Any) -> Any:
+        tasks = list(catalog_of(Path(folder)).load_table(NAME).scan().plan_files())
+        assert not any(task.delete_files for task in tasks), "rows were deleted: compact the table"
+        return spark.read.parquet(*(task.file.file_path for task in tasks))
+
+    return read

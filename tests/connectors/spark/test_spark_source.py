@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import wallaroo
-from tests.connectors.spark.readers import lines_of, table_of
+from tests.connectors.lake.tables import NAME, catalog_of
+from tests.connectors.spark.readers import iceberg_files_of, lines_of, table_of
 from tests.feeders import kill_feeders
 from tests.unit.ingress.conftest import Running
 from tests.unit.serdes.orders import Item
@@ -189,6 +190,19 @@ def test_a_table_is_read_once_and_the_source_ends(tmp_path: Path, spark_session:
     fed.again()
     assert fed.run()
     assert fed.ids == list(range(2500))
+
+
+def test_an_iceberg_table_is_read_by_its_files(tmp_path: Path, spark_session: Any) -> None:
+    rows = pa.table({"id": range(10), "name": ["x"] * 10})
+    catalog = catalog_of(tmp_path)
+    catalog.create_namespace_if_not_exists("out")
+    table = catalog.create_table(NAME, schema=rows.schema)
+    table.append(rows)
+    table.append(rows)
+    table.overwrite(rows.slice(5))  # earlier files stay in the folder
+    fed = Fed(SparkSourceConfig("s", iceberg_files_of(str(tmp_path))), tmp_path / "feed")
+    assert fed.run()
+    assert fed.ids == [5, 6, 7, 8, 9]
 
 
 def test_a_table_is_not_taken_as_read_while_spark_stages_its_rows(

@@ -21,8 +21,8 @@ class Murdered(Feeders):
         super().__init__()
         self.kills, self.starts = kills, 0
 
-    def _spawn(self, name: str, arguments: list[str]) -> Child:
-        child = super()._spawn(name, arguments)
+    def _spawn(self, name: str, module: str, configuration: object) -> Child:
+        child = super()._spawn(name, module, configuration)
         self.starts += 1
         if self.starts <= self.kills:
             os.kill(child.process.pid, signal.SIGKILL)

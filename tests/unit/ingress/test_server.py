@@ -9,7 +9,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -18,8 +17,11 @@ import pytest
 from tests.unit.ingress.conftest import Running, same, tcp, wait_until
 from wallaroo.connectors.tcp.source import TCPSourceConfig
 from wallaroo.errors import PeerError
+from wallaroo.experimental import SourceConnectorConfig
 from wallaroo.ingress.acks import COUNT, hello
+from wallaroo.ingress.config import IngressConfig, IngressSource
 from wallaroo.ingress.process import Feeders, Feeding
+from wallaroo.processes.supervisor import Child
 from wallaroo.protocols.framing import Framing, frame, line_framing
 from wallaroo.spool import write_tail
 from wallaroo.steps.kinds import Decoder
@@ -226,26 +228,30 @@ def test_a_killed_ingress_is_started_again_on_the_same_port_and_published_events
 
 
 def test_it_leaves_when_its_parent_is_gone(running: Running, tmp_path: Path) -> None:
-    running.start(tcp())
-    command = [sys.executable, "-m", "wallaroo.ingress", str(tmp_path / "other.json")]
-    text = (
-        (tmp_path / "ingress.json")
-        .read_text()
-        .replace(str(tmp_path / "In.spool"), str(tmp_path / "Other.spool"))
-    )
-    (tmp_path / "other.json").write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
+    source = IngressSource("In", "127.0.0.1", 0, str(tmp_path / "In.spool"), Framing())
+    config = IngressConfig((source,))
+    child = Child("ingress", ["wallaroo.ingress"], running.log.append, configuration=config)
+    process = child.process
     assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ACKS {}\n"
-    assert process.stdout.readline().startswith('READY {"In": ["127.0.0.1", ')
+    assert child.lines.get() == ("ACKS", {})
+    word, addresses = child.lines.get()
+    assert (word, addresses["In"][0]) == ("READY", "127.0.0.1")
     process.terminate()  # the driver's process group is asked to stop: the driver is to decide
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.3)
     process.stdin.close()
     assert process.wait(180) == 0
-    process.stdout.close()
+    child.release()
+
+
+def test_no_configuration_is_in_a_file(running: Running) -> None:
+    """Cookies, passwords and the secrets of a replica and of ranges are in configurations."""
+    (running.root / "In.json").write_text("an earlier version's")
+    fields = {"port": 0, "cookie": "tacos", "max_credits": 10, "refill_credits": 3}
+    connector = SourceConnectorConfig("Program", None, same, **fields)  # type: ignore[arg-type]
+    running.start(tcp(), connector, serve_on="127.0.0.1")
+    written = [path for path in running.root.rglob("*") if path.is_file()]
+    assert [path for path in written if path.suffix == ".json"] == []
+    secrets = b"tacos", running.feeders.range_secret.hex().encode()
+    assert [path for path in written if any(each in path.read_bytes() for each in secrets)] == []

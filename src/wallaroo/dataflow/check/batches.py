@@ -18,7 +18,7 @@ from wallaroo.dataflow.graph.nodes import (
 from wallaroo.dataflow.graph.walk import upstreams, walk
 from wallaroo.errors import Problem
 from wallaroo.steps.kinds import Step
-from wallaroo.vectorized.steps import BatchDecoder, BatchStateComputation, ColumnTime, Form
+from wallaroo.vectorized.steps import BatchDecoder, BatchStateComputation, Column, ColumnTime, Form
 
 FORMS = "numpy.ndarray, pyarrow.RecordBatch, pandas.DataFrame, polars.DataFrame or list"
 
@@ -26,7 +26,9 @@ FORMS = "numpy.ndarray, pyarrow.RecordBatch, pandas.DataFrame, polars.DataFrame 
 def rows_have_a_form(subject: Subject) -> Iterator[Problem]:
     """Require an annotated form of rows, of an installed library, in vectorized functions."""
     for used in used_steps(subject):
-        if not used.step.takes_blocks or isinstance(used.step, BatchDecoder | ColumnTime):
+        if not used.step.takes_blocks or isinstance(used.step, BatchDecoder):
+            continue
+        if isinstance(used.step.function, Column):
             continue
         form: Form | None = getattr(used.step, "form", None)
         if form is None:

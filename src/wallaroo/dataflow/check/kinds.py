@@ -133,8 +133,6 @@ def _fix(thing: Any, wanted: str) -> str:
         return (
             f"An aggregation goes into windows: wallaroo.range_windows(span).over({kind.__name__})."
         )
-    if isinstance(thing, str) and wanted == "key_extractor":
-        return f"Give it a function: key_by(lambda event: event[{thing!r}])."
     if hasattr(thing, "over"):
         return "End the windows with over(YourAggregation)."
     of_serde = getattr(thing, wanted, None)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from wallaroo.engine.columnar.calls import Calls, given_as
-from wallaroo.engine.columnar.keys import keys_of_column
+from wallaroo.engine.columnar.calls import Calls, keys_by
 from wallaroo.engine.columnar.operators import computation
 from wallaroo.engine.columnar.outputs import encoded
 from wallaroo.engine.columnar.readers import payloads_to_blocks
-from wallaroo.engine.columnar.rows import count_of
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.operators.interface import Emit, Site
 from wallaroo.engine.time.stage_time import StageTime
@@ -41,9 +39,10 @@ def process_of(step: Step, outputs: list[Any], failed: OnError) -> Emit:
 
 def _keys(step: BatchKeyExtractor[Any, Any], outputs: list[Any], failed: OnError) -> Emit:
     calls = Calls(step, failed)
+    keys_of = keys_by(step)
 
     def call(before: Any, rows: Any) -> list[Any]:
-        return keys_of_column(step.function(given_as(step.form, rows)), count_of(rows)).tolist()
+        return keys_of(rows).tolist()
 
     def process(keys: Any, rows: Any) -> None:
         outputs.append(calls(keys, rows, call))

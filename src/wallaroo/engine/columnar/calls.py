@@ -14,12 +14,14 @@ from wallaroo.engine.columnar.keys import (
     CodedKeys,
     Keys,
     LostKeys,
+    keys_of_column,
 )
 from wallaroo.engine.columnar.rows import (
     Rows,
     as_arrow,
     as_form,
     batch_of_table,
+    column_of,
     count_of,
     events_of,
     form_of_rows,
@@ -30,7 +32,7 @@ from wallaroo.engine.failures.policies import OnError
 from wallaroo.errors import UserCodeError
 from wallaroo.steps.kinds import STOP, Step
 from wallaroo.vectorized.row_error import RowError
-from wallaroo.vectorized.steps import Form
+from wallaroo.vectorized.steps import BatchKeyExtractor, Column, Form
 
 SHOWN_MAX = 1  # rows of a block in an error
 
@@ -135,6 +137,16 @@ def indexes(given: Any, count: int) -> Array:
 def given_as(form: Form | None, rows: Rows) -> Rows:
     """Return rows in the form that a function wants, or as they are if it declares none."""
     return rows if form is None else as_form(rows, form)
+
+
+def keys_by(extractor: BatchKeyExtractor[Any, Any]) -> Callable[[Rows], Keys]:
+    """Return the function that makes the keys of rows."""
+    extract = extractor.function
+    form = extractor.form
+    if isinstance(extract, Column):
+        name = extract.column
+        return lambda rows: keys_of_column(column_of(rows, name), count_of(rows))
+    return lambda rows: keys_of_column(extract(given_as(form, rows)), count_of(rows))
 
 
 def missing(done: Given | None, count: int) -> int:

@@ -19,9 +19,9 @@ from wallaroo.dataflow.plan.model import (
     ToExchange,
     ToSinks,
 )
-from wallaroo.engine.columnar.calls import Calls, given_as
+from wallaroo.engine.columnar.calls import Calls, given_as, keys_by
 from wallaroo.engine.columnar.exchange import ColumnExchange
-from wallaroo.engine.columnar.keys import Keys, keys_of_column, same_key
+from wallaroo.engine.columnar.keys import Keys, same_key
 from wallaroo.engine.columnar.operators import exploding
 from wallaroo.engine.columnar.packing import layout_of, packed_rows
 from wallaroo.engine.columnar.rows import Rows, as_arrow, count_of, form_of_rows
@@ -73,12 +73,11 @@ def _putting(exchange: ColumnExchange, producer: Step, failed: OnError) -> Emit:
 
 
 def _by_key(extractor: BatchKeyExtractor[Any, Any], put: Emit, failed: OnError) -> Emit:
-    extract = extractor.function
-    form = extractor.form
+    keys_of = keys_by(extractor)
     calls = Calls(extractor, failed)
 
     def call(before: Keys | None, rows: Rows) -> tuple[Keys, Rows]:
-        return keys_of_column(extract(given_as(form, rows)), count_of(rows)), rows
+        return keys_of(rows), rows
 
     def process(before: Any, rows: Rows) -> None:
         done = calls(before, rows, call)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
-from wallaroo.engine.columnar.calls import Calls, given_as
+from wallaroo.engine.columnar.calls import Calls, keys_by
 from wallaroo.engine.columnar.columns.groups import accumulators, numbered
 from wallaroo.engine.columnar.columns.row_times import RowTimes
-from wallaroo.engine.columnar.keys import Array, Coder, Keys, keys_of_column
-from wallaroo.engine.columnar.rows import Rows, column_of, count_of, events_of, take
+from wallaroo.engine.columnar.keys import Array, Coder, Keys
+from wallaroo.engine.columnar.rows import Rows, column_of, events_of, take
 from wallaroo.engine.exchange.outputs import emit_with_key
 from wallaroo.engine.exchange.partial_aggregation import (
     PartialAggregation,
@@ -46,8 +46,7 @@ def timed_output(plan: Plan, stage: Stage, exchange: Any, time: StageTime, polic
     assert isinstance(leave, ToExchange)
     extractor = leave.extractor
     assert isinstance(extractor, BatchKeyExtractor)  # all others accept events
-    extract = extractor.function
-    form = extractor.form
+    keys_of = keys_by(extractor)
     calls = Calls(extractor, policy(extractor))
     if leave.pre_aggregated is not None:
         put = _AddingUp(leave.pre_aggregated, exchange.aggregation, time, policy).put
@@ -55,7 +54,7 @@ def timed_output(plan: Plan, stage: Stage, exchange: Any, time: StageTime, polic
         put = _as_events(exchange, noting_unpicklable(policy(producer_of(plan, stage))))
 
     def call(times: Any, rows: Rows) -> tuple[RowTimes, Keys, Rows]:
-        return times, keys_of_column(extract(given_as(form, rows)), count_of(rows)), rows
+        return times, keys_of(rows), rows
 
     def process(times: Any, rows: Rows) -> None:
         keyed = calls(times, rows, call)

@@ -28,7 +28,7 @@ from wallaroo.checkpoints.inspection.values import DecodedValue
 from wallaroo.engine.blocks.keys import Key, decode_key, normalize_key
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.monitoring.status_api.queries import KEYS, OBJECT, SEARCH
-from wallaroo.processes.child import end_of, say
+from wallaroo.processes.child import configuration, end_of, say
 from wallaroo.processes.open_files import allow_many_files
 from wallaroo.processes.supervisor import BODY, END, Child
 from wallaroo.state.log.commits import CommitLog
@@ -50,6 +50,17 @@ class Entities:
     is_truncated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query, as the process that reads gets it."""
+
+    root: str
+    query: str
+    limit: int
+    steps: tuple[str, ...]
+    wanted: dict[str, str]
+
+
 class EntityReader:
     """The reader of a checkpoint on request, in a process of its own.
 
@@ -59,7 +70,7 @@ class EntityReader:
     def __init__(self, root: Path, steps: Sequence[str], read_s: float = READ_S_MAX):
         self._root = root
         self._read_s = read_s
-        self._steps = list(steps)
+        self._steps = tuple(steps)
         self._turn = threading.Lock()
         self._child: Child | None = None
         self._is_closed = False
@@ -76,9 +87,9 @@ class EntityReader:
         if not self._turn.acquire(timeout=self._read_s):
             raise PeerError(BUSY)
         try:
-            steps = json.dumps(self._steps)
-            more = json.dumps(dict(wanted or {}))
-            return self._read([str(self._root), query, str(limit), steps], more)
+            return self._read(
+                Question(str(self._root), query, limit, self._steps, dict(wanted or {}))
+            )
         finally:
             self._turn.release()
 
@@ -89,14 +100,15 @@ class EntityReader:
         if child is not None:
             child.process.kill()
 
-    def _read(self, arguments: list[str], wanted: str) -> Entities:
+    def _read(self, question: Question) -> Entities:
         complaints: list[str] = []
-        child = Child("reader of state entities", [__name__, *arguments], complaints.append)
+        child = Child(
+            "reader of state entities", [__name__], complaints.append, configuration=question
+        )
         self._child = child
         if self._is_closed:  # close() may have read ``_child`` a moment too early
             child.process.kill()
         try:
-            child.give(wanted)  # not an argument, which every user of the machine can read
             return self._understood(child, complaints)
         finally:
             self._child = None
@@ -234,10 +246,13 @@ def keys_meant(text: str) -> list[Key]:
     return [text, literal] if is_key else [text]
 
 
-def answer(
-    root: Path, query: str, limit: int, steps: Sequence[str], wanted: Mapping[str, str]
-) -> tuple[Any, bool]:
+def answer(question: Question) -> tuple[Any, bool]:
     """Return the body of an answer, and whether the limit cut it."""
+    root = Path(question.root)
+    query = question.query
+    limit = question.limit
+    steps = question.steps
+    wanted = question.wanted
     if query == OBJECT:
         step = wanted["step"] or next(iter(steps), "")
         if not CommitLog(LocalStorage(str(root), False)).batches():
@@ -250,17 +265,13 @@ def answer(
     return keys_of(state, steps, limit) if query == KEYS else (counts_of(state, steps), False)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Read a checkpoint; print the answer to a query."""
-    root = Path(arguments[0])
-    query = arguments[1]
-    limit = int(arguments[2])
-    steps = json.loads(arguments[3])
-    wanted = json.loads(sys.stdin.readline())
+    question = configuration(Question)
     allow_many_files()  # a commit is read with all of its files open
 
     def work() -> None:
-        body, is_truncated = answer(root, query, limit, steps, wanted)
+        body, is_truncated = answer(question)
         say("READY", {"is_truncated": is_truncated})
         print(BODY, json.dumps(body), flush=True)
 
@@ -275,4 +286,4 @@ def _newest(root: Path) -> StateAt | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

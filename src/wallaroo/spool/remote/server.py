@@ -1,4 +1,4 @@
-"""``python -m wallaroo.spool.remote.server CONFIG.json``: the server of spool ranges.
+"""``python -m wallaroo.spool.remote.server``: the server of spool ranges.
 
 Where it runs: range server, a process of its own on the driver's host; one thread for all
 connections.  It serves ranges of all spools under a root to the executors of other hosts.  Spools
@@ -21,19 +21,17 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from selectors import EVENT_READ
-
-import msgspec
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.network.connection_budget import Budget, connections_max
 from wallaroo.network.hmac_auth import CHALLENGE_BYTES, sign, verify
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address, TlsSocket, server_context
-from wallaroo.processes.child import Parent, end_of, say
+from wallaroo.processes.child import Parent, configuration, end_of, say
 from wallaroo.processes.open_files import allow_many_files
 from wallaroo.spool.format import Segment, corrupt
 from wallaroo.spool.reader import SpoolReader, open_segment
@@ -65,19 +63,6 @@ class RangeConfig:
     authentication_s: float = AUTHENTICATION_S_MAX
     checkpoint: str = ""  # the folder whose files are served; empty: none
     is_synced: bool = False  # whether files that are added to it survive a power cut
-
-
-def write_range_config(config: RangeConfig, path: Path) -> None:
-    """Write a configuration that only this user can read."""
-    path.unlink(missing_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "w", encoding="utf-8") as file:
-        json.dump(asdict(config), file)
-
-
-def read_range_config(path: Path) -> RangeConfig:
-    """Read the file that `write_range_config` wrote."""
-    return msgspec.json.decode(path.read_bytes(), type=RangeConfig)
 
 
 class RangeServer:
@@ -323,12 +308,12 @@ def _log(what: str) -> None:
     print(f"range server: {what}", file=sys.stderr, flush=True)
 
 
-def main(path: str) -> int:
+def main() -> int:
     """Listen, report it, and serve until a stop is requested; return the exit code."""
     parent = Parent.of_process()
 
     def work() -> None:
-        server = RangeServer(read_range_config(Path(path)), parent)
+        server = RangeServer(configuration(RangeConfig), parent)
         say("READY", {"address": server.listen()})
         server.run()
 
@@ -336,4 +321,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

@@ -201,7 +201,12 @@ def test_each_source_of_rows_needs_a_column_of_times() -> None:
 
 def test_a_column_of_times_needs_rows() -> None:
     source: Any = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "localhost", 0, LAYOUT))
-    timed = source.to(same).with_event_time("at").key_by(symbol_of).to(windows())
+
+    @wallaroo.batch_computation
+    def whole(rows: Array) -> Array:
+        return rows
+
+    timed = source.to(same).to(whole).with_event_time("at").key_by(symbol_of).to(windows())
 
     with pytest.raises(PipelineError) as caught:
         wallaroo.build_application("app", timed.to_sink(SINK))

@@ -319,12 +319,13 @@ def test_a_key_that_is_asked_for_is_on_no_command_line(
     """Every user of the machine reads those of all processes."""
     arguments = tmp_path / "arguments"
     shown = tmp_path / "shown"
-    shown.write_text(f'#!/bin/sh\necho "$@" > {arguments}\nread line\necho "$line" >&2\n')
+    configuration = "/proc/self/fd/$WALLAROO_CONFIGURATION"
+    shown.write_text(f'#!/bin/sh\necho "$@" > {arguments}\ncat {configuration} >&2\n')
     shown.chmod(0o700)
     monkeypatch.setattr("sys.executable", str(shown))
     _, body, _ = get(start().address, "/state-object?key=personal")
     assert "personal" in body["error"]  # what the process read
-    assert "state-object" in arguments.read_text()
+    assert "entities" in arguments.read_text()
     assert "personal" not in arguments.read_text()
 
 

@@ -126,15 +126,15 @@ export class Overview {
 
   sourceTable(sources) {
     return table([{ title: "source" }, { title: "received", num: true },
-      { title: "backlog", num: true }, { title: "clients", num: true }, { title: "" }],
+      { title: "backlog", num: true }, { title: "clients", num: true }],
     sources.map((one) => [
-      h("div", {}, one.name, h("div", { class: "quiet small" }, one.label)),
+      h("div", {}, one.name, h("div", { class: "quiet small" }, one.label),
+        one.backfill ? h("span", { class: "badge" }, backfill(one.backfill))
+          : one.is_paused ? h("span", { class: "badge warn" }, "paused: backlog full")
+          : one.is_ended ? h("span", { class: "badge" }, "ended") : ""),
       whole(one.events_in), `${count(one.backlog_events)} (${bytes(one.backlog_bytes)})`,
       whole(one.connections),
-      one.backfill ? h("span", { class: "badge" }, backfill(one.backfill))
-        : one.is_paused ? h("span", { class: "badge warn" }, "paused: backlog full")
-        : one.is_ended ? h("span", { class: "badge" }, "ended") : "",
-    ]));
+    ]), undefined, "", true);
   }
 
   // The partitions that lag most, of all sources whose partitions are known.
