@@ -122,9 +122,9 @@ def _live(
         ours = [name for name in sys.modules if name not in known and name.startswith("wallaroo.")]
         os.write(late, " ".join(ours).encode())
         code = ended
-    except BaseException:
-        traceback.print_exc()
     finally:
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
