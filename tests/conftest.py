@@ -40,6 +40,7 @@ GUARANTEES = {
     *("conformance", "faults", "properties", "replication", "savepoints", "simulation", "stores")
 }
 POLL_S = 0.01
+REST = 9  # times as long as a question took
 LIMIT_S = 300.0
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
 # Hypothesis draws the same examples in every run, so that a run says what a change did; `make long`
@@ -69,15 +70,18 @@ def is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def eventually() -> Callable[..., None]:
     """Wait until a condition holds: ``eventually(lambda: file.exists(), "the file is there")``.
-    The limit is there to end a test that failed, and a busy machine must not reach it.
+    The limit is there to end a test that failed, and a busy machine must not reach it.  What takes
+    long to ask is asked seldom: it would keep what it waits for from a core.
     """
 
     def wait(condition: Callable[[], object], what: str, seconds: float = LIMIT_S) -> None:
         deadline = time.monotonic() + max(seconds, LIMIT_S)
+        asked = time.monotonic()
         while not condition():
             if time.monotonic() > deadline:
                 pytest.fail(f"not in time: {what}")
-            time.sleep(POLL_S)
+            time.sleep(max(POLL_S, REST * (time.monotonic() - asked)))
+            asked = time.monotonic()
 
     return wait
 

@@ -3,8 +3,9 @@
 Tests that kill the same small program again and again wait for its imports most of the time.  The
 processes are real ones, with an environment of their own, and die as others do.
 
-``python -m tests.forks MODULE`` imports MODULE and runs ``MODULE.main(*arguments)`` in a fork for
-each order on stdin, one after the other; ``Forks`` gives the orders.
+``python -m tests.forks MODULE`` imports MODULE and runs ``MODULE.main(*arguments)``, which may
+return an exit code, in a fork for each order on stdin, one after the other; ``Forks`` gives the
+orders.
 """
 
 from __future__ import annotations
@@ -117,12 +118,12 @@ def _live(
         os.close(stdout)
         os.environ.update(environment)
         _choose_faults()
-        module.main(*arguments)
+        ended = module.main(*arguments) or 0
         ours = [name for name in sys.modules if name not in known and name.startswith("wallaroo.")]
         os.write(late, " ".join(ours).encode())
-        code = 0
+        code = ended
     finally:
-        if code:
+        if sys.exc_info()[0] is not None:
             traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from tests import strangers
+from tests.sampling import sampled
 from tests.strangers import (
     CHUNK,
     RPC_RESPONSE,
@@ -112,9 +113,19 @@ HOSTS = {
     "cluster": ("--host", "micro-batch"),
     "low latency on a cluster": ("--host", "resident"),  # its tasks listen to each other
 }
+# one machine at low latency has the same ports, a cluster in micro-batches the same blocks
+OTHERS = ("micro-batch",)
 
 
-@pytest.fixture(scope="module", params=HOSTS)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster.start(tmp_path_factory.mktemp("cluster"), workers=1, cores=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(
+    scope="module", params=sampled([host for host in HOSTS if host not in OTHERS], OTHERS)
+)
 def victim(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Victim]:
@@ -124,9 +135,7 @@ def victim(
     with ExitStack() as stack:
         cluster = None
         if "--master" not in chosen:
-            cluster = stack.enter_context(
-                LocalCluster.start(folder / "cluster", workers=1, cores=2)
-            )
+            cluster = request.getfixturevalue("cluster")
             chosen += ("--master", cluster.url)
         log = folder / "log"
         command = [sys.executable, "-m", "wallaroo", "run", str(folder / "application.py"), *chosen]

@@ -18,7 +18,8 @@ from wallaroo.testing.verify.trial.schedule import Fault, schedule
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
-KILLS, SEED = 8, 3
+KILLS, SEED = len(Kind), 3
+RATE = 1000.0  # events per second
 DISKS = (Fault.ENOSPC, Fault.EIO, Fault.TORN, Fault.FLIP)
 
 
@@ -29,7 +30,7 @@ def test_kills_of_every_kind_lose_and_double_nothing(tmp_path: Path) -> None:
     planned = [kill.kind for kill in schedule(KILLS, SEED, tuple(Kind))]
     assert set(planned) == set(Kind)
 
-    options = VerifyOptions("sequence", Sequence, KILLS, SEED, host=HostKind.MICRO_BATCH)
+    options = VerifyOptions("sequence", Sequence, KILLS, SEED, rate=RATE, host=HostKind.MICRO_BATCH)
     result = verify(options, tmp_path)
 
     assert all(result.kills[kind] for kind in Kind)
@@ -54,7 +55,7 @@ def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path:
         DeadLetters,
         kills=1,
         seed=SEED,
-        rate=1000.0,
+        rate=RATE,
         kinds=(Kind.WORKER,),
         fault_points=faults,
     )
@@ -93,7 +94,7 @@ def test_kills_of_resident_tasks_lose_and_double_nothing(tmp_path: Path) -> None
     next run continues in the log of many commits to a file.
     """
     kinds = (Kind.WORKER, Kind.DRIVER)
-    options = VerifyOptions("sequence", Sequence, kills=3, seed=SEED, rate=1000.0, kinds=kinds)
+    options = VerifyOptions("sequence", Sequence, kills=3, seed=SEED, rate=RATE, kinds=kinds)
 
     result = verify(options, tmp_path)
 

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import wallaroo
 from tests.connectors.files.s3.server import SECRET
+from tests.forks import Forks
 from tests.sampling import sampled
 from tests.stores.conftest import Place
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
@@ -66,7 +68,7 @@ def output(folder: Path) -> list[str]:
 def started(
     folder: Path, place: Place, machine: str, *options: str, port: int = 0, **variables: str
 ) -> subprocess.Popen[str]:
-    """Start the program as a machine does that has a cache of its own."""
+    """Start the program beside this one as a machine does that has a cache of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.stores.stored_driver", str(folder), place.url, *options],
         env={**os.environ, **place.environment(folder / machine, port), **variables},
@@ -74,6 +76,24 @@ def started(
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+Ran = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def ran(tmp_path: Path, place: Place, child_of: Callable[[str], Forks]) -> Ran:
+    """Run the program to its end, as ``started`` starts it; return exit code and output."""
+    driver = child_of("tests.stores.stored_driver")
+
+    def run(machine: str, *options: str, port: int = 0, **variables: str) -> tuple[int, str]:
+        environment = place.environment(tmp_path / machine, port)
+        return driver.run(tmp_path, place.url, *options, **environment, **variables)
+
+    return run
+
+
+KILLED = -signal.SIGKILL
 
 
 def test_other_machines_continue_exactly_once(
@@ -134,22 +154,21 @@ def test_what_is_stored_holds_no_secret(tmp_path: Path, place: Place) -> None:
         ],
     ),
 )
-def test_a_killed_run_is_continued(tmp_path: Path, place: Place, point: str, machine: str) -> None:
+def test_a_killed_run_is_continued(tmp_path: Path, ran: Ran, point: str, machine: str) -> None:
     """On the same machine, which has its files, and on another one, which has none."""
     file = Input(tmp_path)
     file.grow(2 * EVENTS)
     is_early = point in ("store.note.rename", "store.fence")
     nth = 1 if is_early or point == "store.sweep" else 3
     if is_early:  # of a run that is not the first
-        assert started(tmp_path, place, "same").wait(120) == 0
+        assert ran("same")[0] == 0
         file.grow()
-    killed = started(tmp_path, place, "same", WALLAROO_FAULT=f"{point}:{nth}")
-    assert killed.wait(120) == -signal.SIGKILL
+    assert ran("same", WALLAROO_FAULT=f"{point}:{nth}")[0] == KILLED
 
     options = ["--take-over"] if machine == "other" else []
-    continued = started(tmp_path, place, machine, *options)
+    code, said = ran(machine, *options)
 
-    assert continued.wait(120) == 0, continued.stdout and continued.stdout.read()
+    assert code == 0, said
     assert output(tmp_path) == expected(file.events)
 
 
@@ -159,7 +178,7 @@ def test_another_machine_has_to_ask_for_a_killed_runs_checkpoint(
     """A run that ended in order leaves it to anyone, a killed one may be alive."""
     Input(tmp_path).grow()
     killed = started(tmp_path, place, "a", WALLAROO_FAULT="store.appended:2")
-    assert killed.wait(120) == -signal.SIGKILL
+    assert killed.wait(120) == KILLED
 
     refused = started(tmp_path, place, "b")
 
@@ -193,7 +212,7 @@ def test_a_run_that_was_taken_over_commits_nothing(tmp_path: Path, place: Place)
 
 
 def test_a_run_that_was_held_up_in_a_sink_does_not_set_its_file_back(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: Place, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its commit counts, another machine writes on, and nothing on its own disk shows that."""
     file = Input(tmp_path)
@@ -204,7 +223,7 @@ def test_a_run_that_was_held_up_in_a_sink_does_not_set_its_file_back(
     def hold_up(name: str) -> None:
         syncs.append(name)
         if syncs.count("file.fsync") == 3 and not codes:
-            codes.append(started(tmp_path, place, "b", "--take-over").wait(120))
+            codes.append(ran("b", "--take-over")[0])
 
     monkeypatch.setattr("wallaroo.connectors.file.single_file.fault_point", hold_up)
     # a process that is stopped does not ask now and then
@@ -216,12 +235,12 @@ def test_a_run_that_was_held_up_in_a_sink_does_not_set_its_file_back(
     assert isinstance(error, TakenOverError)
     assert output(tmp_path) == expected(file.events)
     file.grow()
-    assert started(tmp_path, place, "b").wait(120) == 0
+    assert ran("b")[0] == 0
     assert output(tmp_path) == expected(file.events)
 
 
 def test_an_idle_run_notices_that_it_was_taken_over(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: Place, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It asks for the number that it would write next."""
     Input(tmp_path).grow(10)
@@ -229,14 +248,16 @@ def test_an_idle_run_notices_that_it_was_taken_over(
     first = new_run(tmp_path, place.url)
     first.start()
 
-    assert started(tmp_path, place, "b", "--take-over").wait(120) == 0
+    assert ran("b", "--take-over")[0] == 0
 
     assert first.wait(120)
     assert "was taken over by epoch 2" in str(first.exception)
 
 
 @pytest.mark.parametrize("seed", sampled([0], [1]))
-def test_a_bad_network_loses_and_doubles_nothing(tmp_path: Path, place: Place, seed: int) -> None:
+def test_a_bad_network_loses_and_doubles_nothing(
+    tmp_path: Path, place: Place, ran: Ran, seed: int
+) -> None:
     """Answers lost, requests doubled, resets, 503 and 409: by turns on two machines, one killed."""
     file = Input(tmp_path)
     faults = Faults(ALL.lost, ALL.duplicated, ALL.reset, ALL.busy, ALL.conflict, (0.0, 0.02))
@@ -245,10 +266,8 @@ def test_a_bad_network_loses_and_doubles_nothing(tmp_path: Path, place: Place, s
             file.grow(3 * EVENTS)
             fault = f"store.appended:{5 + turn}" if turn < 2 else ""
             machine = f"machine{turn % 2}"
-            run = started(
-                tmp_path, place, machine, "--take-over", port=proxy.port, WALLAROO_FAULT=fault
-            )
-            assert run.wait(240) in (0, -signal.SIGKILL), run.stdout and run.stdout.read()
+            code, said = ran(machine, "--take-over", port=proxy.port, WALLAROO_FAULT=fault)
+            assert code in (0, KILLED), said
 
         assert output(tmp_path) == expected(file.events)
         assert sum(proxy.counts.values()) > proxy.counts["served"] > 40

@@ -37,7 +37,7 @@ from wallaroo.cli.doctor.machine import (
 )
 from wallaroo.durable.folders import is_store_url
 from wallaroo.errors import PeerError
-from wallaroo.spark.jvm.cds_archive import find_archive
+from wallaroo.processes.cds_archive import find_archive
 from wallaroo.spark.jvm.preflight import WORKER_PYTHON, check_worker_python
 from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog

@@ -16,7 +16,7 @@ import psutil
 import wallaroo
 from wallaroo.durable.folders import make_private
 from wallaroo.errors import PeerError
-from wallaroo.spark.jvm.cds_archive import archive_stem, find_archive, name_of_size
+from wallaroo.processes.cds_archive import archive_stem, find_archive, name_of_size
 from wallaroo.spark.jvm.jvm import wait_for_exit
 
 MAKING = "-XX:ArchiveClassesAtExit="

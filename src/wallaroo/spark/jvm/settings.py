@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from wallaroo.network.redaction import SECRETS
+from wallaroo.processes.cds_archive import options_to_use
 from wallaroo.processes.package import PACKAGE_ROOT
-from wallaroo.spark.jvm.cds_archive import options_to_use
 from wallaroo.spark.local_cluster.secrets import AUTHENTICATED, secret_of, settings_with
 
 LOG4J = """\
@@ -151,7 +151,9 @@ def settings_of(
         driver,
         f"-Dlog4j2.configurationFile=file:{log4j} {of_java} {archive}".rstrip(),
     )
-    _put_in_front(chosen, "spark.executor.extraJavaOptions", COMPILER)
+    executor = "spark.executor.extraJavaOptions"
+    archive = options_to_use(os.environ, chosen.get(executor, "")) if is_loopback(master) else ""
+    _put_in_front(chosen, executor, f"{COMPILER} {archive}".rstrip())
     return {"spark.master": _retrying(master), "spark.app.name": application, **chosen}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import PeerError, install_command
+from wallaroo.processes.cds_archive import options_to_use
 from wallaroo.spark.local_cluster.secrets import pages_with, settings_with
 
 # In the environment of daemons and of all their descendants.
@@ -183,11 +184,14 @@ class Daemons:
             )
 
     def _environment(self, spark: Path) -> dict[str, str]:
+        archive = options_to_use({**os.environ, "SPARK_HOME": str(spark)}, "")
         return {
             "SPARK_HOME": str(spark),
-            "SPARK_CONF_DIR": str(self.folder / "conf"),
+            # not there: Java uses no archive of classes if a folder is among the jars
+            "SPARK_CONF_DIR": str(self.folder / "no-conf"),
+            "LOG4J_CONFIGURATION_FILE": str(self.folder / "conf" / "log4j2.properties"),
             "SPARK_DAEMON_MEMORY": HEAP,
-            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": f"{JAVA_OPTIONS} {archive}".rstrip(),
             "SPARK_LAUNCHER_OPTS": JAVA_OPTIONS,
             CLUSTER_MARK: str(self.folder),
         }

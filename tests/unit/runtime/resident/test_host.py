@@ -21,14 +21,15 @@ from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.placement import Member
 from wallaroo.spark import base_host as spark_host
 
+# a mark for each epoch: a driver that looks ahead scans all of the file, mark by mark
 SMALL = Tuning(
-    Pace(events_first=16, events_min=16, growth_quick=1.0, growth_max=1.0), mark_bytes=128
+    Pace(events_first=16, events_min=16, growth_quick=1.0, growth_max=1.0), mark_bytes=1500
 )
 
 
-def prepared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, Case]:
+def prepared(folder: Path, monkeypatch: pytest.MonkeyPatch, rounds: int) -> tuple[Run, Case]:
     """A run with many small epochs, on processes, that has not begun; and what it is to give."""
-    case = several_keys_case(rounds=2500, digits=100)
+    case = several_keys_case(rounds, digits=100)
     (folder / "in.txt").write_text("".join(f"{line}\n" for line in case.lines["in"]))
     options = RunOptions(
         tuning=SMALL,
@@ -54,7 +55,7 @@ def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differ
     """
     trace = tmp_path / "trace"
     monkeypatch.setenv(tracing.VARIABLE, str(trace))
-    run, case = prepared(tmp_path, monkeypatch)
+    run, case = prepared(tmp_path, monkeypatch, rounds=500)
     run.start()
     eventually(lambda: run.status().batches >= 1, "a batch", seconds=30)
     killed = ProcessJob.all[0].processes[1].pid
@@ -80,7 +81,7 @@ def test_where_hosts_come_and_go_tasks_begin_again_and_no_output_differs(
 ) -> None:
     """Three tasks where there were two, then one; an epoch whose task died is cut again."""
     monkeypatch.setattr(spark_host, "Cluster", Hosts)
-    run, case = prepared(tmp_path, monkeypatch)
+    run, case = prepared(tmp_path, monkeypatch, rounds=2500)
     run.start()
     for number, cores in enumerate((3, 1)):
         done = run.status().batches

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from wallaroo.errors import PeerError
 from wallaroo.processes import table as processes
+from wallaroo.processes.cds_archive import find_archive
 from wallaroo.spark.local_cluster import LocalCluster
 from wallaroo.spark.local_cluster.hosts import MASTER_HOST, host_of_worker
 from wallaroo.spark.local_cluster.leaving import process_tree
@@ -129,6 +131,16 @@ def test_workers_take_the_tasks_of_an_application_and_the_status_shows_it(
     )
     assert worker["executors"] == [{"application": "probe", "memory_mb": 512}]
     assert processes.identify(worker["pid"])
+
+
+def test_daemons_map_the_archive_of_classes(cluster: LocalCluster) -> None:
+    """Java does not if anything else is on the class path."""
+    archive = find_archive(os.environ)
+    if archive is None:
+        pytest.skip("there is none: wallaroo doctor --faster-start")
+    status = cluster.status()
+    for pid in (status.pid, *(worker.pid for worker in status.workers)):
+        assert str(archive) in {each.path for each in psutil.Process(pid).memory_maps()}
 
 
 def test_a_second_start_in_the_same_folder_is_refused_and_changes_nothing(

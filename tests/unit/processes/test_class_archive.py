@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.spark.jvm.cds_archive import (
+from wallaroo.processes.cds_archive import (
     archive_stem,
     find_archive,
     name_of_size,
     options_to_use,
 )
+from wallaroo.spark.jvm.settings import settings_of
 
 
 @pytest.fixture
@@ -56,6 +57,22 @@ def test_without_an_archive_java_starts_as_ever(environment: dict[str, str]) -> 
     assert options_to_use(environment, "") == ""
     assert options_to_use({"PATH": "", "HOME": "/nowhere"}, "") == ""
     assert archive_stem({**environment, "HOME": ""}) is None
+
+
+@pytest.mark.parametrize(("host", "is_used"), [("127.0.0.1", True), ("elsewhere", False)])
+def test_executors_of_this_host_use_it(
+    environment: dict[str, str],
+    archive: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    is_used: bool,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    chosen = settings_of("App", f"spark://{host}:7077", tmp_path, "warning", ())
+    assert (str(archive) in chosen["spark.executor.extraJavaOptions"]) is is_used
 
 
 def test_the_users_own_archive_wins(environment: dict[str, str], archive: Path) -> None:
