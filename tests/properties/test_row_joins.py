@@ -17,7 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wallaroo
+from wallaroo.checkpoints.inspection.keyed import sides_of
+from wallaroo.dataflow.plan.json import Verdict, compare, dumps
 from wallaroo.dataflow.plan.model import ToExchange
+from wallaroo.engine.columnar.joins.timed_rows import TimedRows, pack
+from wallaroo.engine.columnar.keys import Coder
 from wallaroo.testing import LocalApplication
 
 DELAY = 2
@@ -158,3 +162,90 @@ def test_rows_have_the_results_of_events(
     expected = run(application(kind, None), rows_of(moments), [], 1, partitions)
 
     assert run(by_row, rows_of(moments), cuts, tasks, partitions) == expected
+
+
+@wallaroo.batch_key_extractor
+def by_first(rows: list[Row]) -> list[str]:
+    return [row["k"] for row in rows]
+
+
+def joined(function: Any) -> Any:
+    left = wallaroo.source(
+        "left", wallaroo.TCPSourceConfig("left", "127.0.0.1", "7010", FORMS["list"])
+    ).with_event_time("at", allow_before_1980=True)
+    right = wallaroo.source(
+        "right", wallaroo.TCPSourceConfig("right", "127.0.0.1", "7011", FORMS["list"])
+    ).with_event_time("at", allow_before_1980=True)
+    return left.key_by(by_k).join_latest(right.key_by(by_first), function, name="joined")
+
+
+def built_of(pipeline: Any) -> Any:
+    return wallaroo.build_application("rows", pipeline.to_sink(wallaroo.StdoutSinkConfig(encode)))
+
+
+def test_another_function_gets_rows_as_events() -> None:
+    built = built_of(joined(lambda left, right: {"pair": [left, right]}))
+    assert not joins_rows(built)
+
+    results, *_ = run(built, rows_of([("right", "a", 1), ("left", "a", 2)]), [1])
+
+    left, right = {"k": "a", "n": 1, "at": 2}, {"k": "a", "n": 0, "at": 1}
+    assert list(map(json.loads, results)) == [{"pair": [left, right]}]
+
+
+def test_late_rows_as_a_stream_are_events() -> None:
+    results, late = joined(wallaroo.with_columns(m="n")).with_late_events()
+    built = wallaroo.build_application(
+        "rows",
+        results.to_sink(wallaroo.StdoutSinkConfig(encode)),
+        late.to_sink(wallaroo.FileSinkConfig("late.txt", encode)),
+    )
+    assert not joins_rows(built)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (wallaroo.with_columns("n"), "with_columns(right_n='n')"),
+        (wallaroo.with_columns("price"), "have no column 'price'; theirs are 'k', 'n', 'at'"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused_at_the_step(columns: Any, told: str) -> None:
+    built = built_of(joined(columns))
+    assert joins_rows(built)
+
+    with pytest.raises(wallaroo.WallarooError, match="joined") as error:
+        run(built, rows_of([("right", "a", 1), ("left", "a", 2)]), [])
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (lambda: wallaroo.with_columns(), "It adds no column"),
+        (lambda: wallaroo.with_columns("a", "a"), "It adds two columns named 'a'"),
+    ],
+)
+def test_columns_are_checked_when_they_are_named(given: Any, told: str) -> None:
+    with pytest.raises(wallaroo.WallarooParameterError, match=told):
+        given()
+
+
+def test_a_checkpoint_of_events_is_not_taken_for_one_of_rows() -> None:
+    events = dumps(application("left", None).plan)
+    rows = dumps(application("left", "list").plan)
+
+    found = compare(events, rows)
+
+    assert found.verdict is Verdict.INCOMPATIBLE
+    assert "kind latest join and is one of kind latest join of rows now" in " ".join(found.reasons)
+
+
+def test_stored_rows_are_shown_as_events() -> None:
+    coder = Coder()
+    codes = np.array([coder.code(key) for key in ("a", ("b", 1), "a")], np.intp)
+    batch = pa.RecordBatch.from_pydict({"x": [1, None, 3], "s": ["p", "q", "r"]})
+    packed = pack(TimedRows(np.array([5, 6, 7]), codes, batch).part(1, 3), coder)
+
+    right = [(6, ("b", 1), {"x": None, "s": "q"}), (7, "a", {"x": 3, "s": "r"})]
+    assert sides_of((None, packed)) == [[], right]
