@@ -1,7 +1,8 @@
 """What time costs per event: whole tasks, from the frames of a spool to what windows, timers and
 joins make of them.
 
-    python -m benchmarks.event_time.operators [--events 200000] [--rounds 5] [--profile CASE] [--only TEXT]
+    python -m benchmarks.event_time.operators [--events N] [--rounds N]
+        [--profile CASE] [--only TEXT]
 
 Each case is an application.  Its batches run in this process, one task per level, with the levels,
 the blocks and the stored entries of a run: decoding, event times, the shuffle, the operator, and

@@ -204,30 +204,30 @@ def test_late_rows_as_a_stream_are_events() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "problem"),
     [
         (wallaroo.with_columns("n"), "with_columns(right_n='n')"),
         (wallaroo.with_columns("price"), "have no column 'price'; theirs are 'k', 'n', 'at'"),
     ],
 )
-def test_names_that_do_not_fit_are_refused_at_the_step(columns: Any, told: str) -> None:
+def test_names_that_do_not_fit_are_refused_at_the_step(columns: Any, problem: str) -> None:
     built = built_of(joined(columns))
     assert joins_rows(built)
 
     with pytest.raises(wallaroo.WallarooError, match="joined") as error:
         run(built, rows_of([("right", "a", 1), ("left", "a", 2)]), [])
-    assert told in str(error.value)
+    assert problem in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "problem"),
     [
         (lambda: wallaroo.with_columns(), "It adds no column"),
         (lambda: wallaroo.with_columns("a", "a"), "It adds two columns named 'a'"),
     ],
 )
-def test_columns_are_checked_when_they_are_named(given: Any, told: str) -> None:
-    with pytest.raises(wallaroo.WallarooParameterError, match=told):
+def test_columns_are_checked_when_they_are_named(given: Any, problem: str) -> None:
+    with pytest.raises(wallaroo.WallarooParameterError, match=problem):
         given()
 
 
