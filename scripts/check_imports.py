@@ -87,6 +87,10 @@ WITHOUT = {
 # Imports inside functions: (module, what it imports): why.
 LAZY = {
     (
+        "wallaroo.checkpoints.inspection.keyed",
+        "wallaroo.engine.columnar.joins.timed_rows",
+    ): "wallaroo state loads Arrow only if rows wait as columns",
+    (
         "wallaroo.api.application",
         "wallaroo.api.building",
     ): "import wallaroo stays fast: only who builds needs checks and planner",

@@ -1,7 +1,8 @@
 """What time costs per event: whole tasks, from the frames of a spool to what windows, timers and
 joins make of them.
 
-    python -m benchmarks.event_time.operators [--events 200000] [--rounds 5] [--profile CASE]
+    python -m benchmarks.event_time.operators [--events N] [--rounds N]
+        [--profile CASE] [--only TEXT]
 
 Each case is an application.  Its batches run in this process, one task per level, with the levels,
 the blocks and the stored entries of a run: decoding, event times, the shuffle, the operator, and
@@ -28,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 import wallaroo
@@ -104,6 +106,11 @@ def keys_of(rows: NDArray[Any]) -> NDArray[Any]:
     return rows["key"]
 
 
+@wallaroo.batch_encoder
+def encode_rows(rows: pa.RecordBatch) -> list[bytes]:
+    return [b"%d" % key for key in rows.column("key").to_pylist()]
+
+
 def value_of(event: Event) -> float:
     return event[2]
 
@@ -127,9 +134,13 @@ def timed(name: str = "in") -> wallaroo.KeyedPipeline[int, Event]:
     )
 
 
+def source_of_rows(name: str = "in") -> wallaroo.Pipeline[Any]:
+    port = "7010" if name == "in" else "7012"
+    return wallaroo.source(name, wallaroo.TCPSourceConfig(name, "127.0.0.1", port, decode_rows))
+
+
 def timed_rows() -> wallaroo.KeyedPipeline[int, Any]:
-    config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", decode_rows)
-    rows = wallaroo.source("in", config)
+    rows = source_of_rows()
     return rows.with_event_time("at", delay=SECOND, allow_before_1980=True).key_by(keys_of)
 
 
@@ -139,8 +150,16 @@ def summed(keyed: Any, of: Any) -> Any:
     return keyed.to(wallaroo.range_windows(SECOND).over(summary)).map(events_in)
 
 
-def application(pipeline: Any) -> wallaroo.Application:
-    sink = wallaroo.TCPSinkConfig("127.0.0.1", "7011", encode)
+def priced_rows() -> Any:
+    """Each row with the newest quote of its key, encoded by the block."""
+    quotes = source_of_rows("quotes").with_event_time("at", delay=SECOND, allow_before_1980=True)
+    added = wallaroo.with_columns(price="value", quoted_at="at")
+    return timed_rows().join_latest(quotes.key_by(keys_of), added)
+
+
+def application(pipeline: Any, name: str = "") -> wallaroo.Application:
+    encoder = encode_rows if name == "as-of join, rows" else encode
+    sink = wallaroo.TCPSinkConfig("127.0.0.1", "7011", encoder)
     return wallaroo.build_application("timed", pipeline.to_sink(sink))
 
 
@@ -156,6 +175,7 @@ BUILDS: dict[str, Callable[[], Any]] = {
     "a timer per event": lambda: timed().to(silence),
     "state that expires": lambda: timed().to(expires),
     "as-of join": lambda: timed().join_latest(timed("quotes"), priced),
+    "as-of join, rows": lambda: priced_rows(),
 }
 
 
@@ -200,6 +220,21 @@ def with_pandas(batches: list[list[bytes]]) -> None:
         grouped.agg(["count", "sum", "max"])
 
 
+def as_of_with_pandas(batches: list[list[bytes]]) -> None:
+    """Join a batch's even chunks with the odd ones."""
+    framed = np.dtype([("length", ">u4"), *ROW.descr])
+    for chunks in batches:
+        sides = []
+        for own in (chunks[::2], chunks[1::2]):
+            rows = np.frombuffer(b"".join(own), framed)
+            columns = {
+                name: rows[name].astype(rows.dtype[name].newbyteorder("="))
+                for name in ROW.names or ()
+            }
+            sides.append(pd.DataFrame(columns).sort_values("at"))
+        pd.merge_asof(*sides, on="at", by="key")
+
+
 def run(built: wallaroo.Application, batches: list[list[bytes]]) -> None:
     """Run all batches; events of two sources come in turns."""
     runner = LocalRunner(built.plan)
@@ -214,9 +249,10 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--profile", metavar="CASE", help="profile one case instead")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their name")
     options = parser.parse_args()
     batches = batches_of(options.events)
-    applications = {name: application(build()) for name, build in BUILDS.items()}
+    applications = {name: application(build(), name) for name, build in BUILDS.items()}
     if options.profile:
         profile = cProfile.Profile()
         profile.runcall(run, applications[options.profile], batches)
@@ -225,9 +261,11 @@ def main() -> None:
     cases: dict[str, Callable[[], None]] = {
         "bare loop, counts": lambda: bare(batches),
         "pandas, three sums": lambda: with_pandas(batches),
+        "pandas, as-of join": lambda: as_of_with_pandas(batches),
     }
     for name, built in applications.items():
         cases[name] = lambda built=built: run(built, batches)  # type: ignore[misc]
+    cases = {name: each for name, each in cases.items() if options.only in name}
     found: dict[str, list[float]] = {name: [] for name in cases}
     gc.disable()
     for _ in range(options.rounds):
@@ -236,7 +274,7 @@ def main() -> None:
             began = time.process_time()
             case()
             found[name].append((time.process_time() - began) / options.events * 1e6)
-    loop = statistics.median(found["bare loop, counts"])
+    loop = statistics.median(found.get("bare loop, counts") or [float("nan")])
     for name, took in found.items():
         median = statistics.median(took)
         print(f"{name:24} {median:7.2f} us/event  {median / loop:5.2f} times the loop")

@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from wallaroo.runner import run
     from wallaroo.sources.chain import chain
     from wallaroo.sources.feeds.generator import GenSourceConfig
+    from wallaroo.steps.joins.columns import with_columns
     from wallaroo.steps.windows.aggregation import Aggregation
     from wallaroo.steps.windows.spec import Firing, Window, WindowResult
     from wallaroo.steps.windows.step import WindowStep
@@ -122,6 +123,7 @@ else:
             "batch_key_extractor": "wallaroo.api.batch",
             "batch_state_computation": "wallaroo.api.batch",
             "fixed_layout": "wallaroo.api.batch",
+            "with_columns": "wallaroo.steps.joins.columns",
             "json_lines": "wallaroo.api.batch",
             "ApplicationBuilder": "wallaroo.compat.classic.builder",
             "CustomKafkaSinkCLIParser": "wallaroo.api.kafka",
@@ -184,7 +186,7 @@ __all__ = [
     # vectorized steps
     "batch_computation", "batch_state_computation", "batch_key_extractor", "batch_decoder",
     "batch_encoder",
-    "fixed_layout", "json_lines", "arrow_ipc", "RowError",
+    "fixed_layout", "json_lines", "arrow_ipc", "RowError", "with_columns",
     "BatchComputation", "BatchStateComputation", "BatchKeyExtractor", "BatchDecoder",
     "BatchEncoder",
     # sources and sinks

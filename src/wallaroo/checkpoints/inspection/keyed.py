@@ -22,7 +22,9 @@ from wallaroo.steps.joins.waiting import PIECE
 from wallaroo.steps.windows.entries import SLOT_BYTES, unpack_slot
 
 Stored = Mapping[tuple[str, bytes], bytes]  # by name in the step table and stored key
-PIECE_KINDS = frozenset({"latest join", "in order"})  # steps whose rows wait in pieces
+PIECE_KINDS = frozenset(
+    {"latest join", "latest join of rows", "in order"}
+)  # steps whose rows wait in pieces
 
 
 class Part(NamedTuple):
@@ -104,10 +106,25 @@ def rows_of(sub: Sub, raw: bytes) -> list[Any] | None:
     """Return the rows of a piece, of all sides; None if the entry is not a piece, or unreadable."""
     if not isinstance(sub, bytes) or not is_slot(sub) or unpack_slot(sub).kind != PIECE:
         return None
-    sides = load_safely(raw)
-    if not isinstance(sides, tuple) or not all(isinstance(side, list) for side in sides):
+    sides = sides_of(load_safely(raw))
+    return None if sides is None else [row for side in sides for row in side]
+
+
+def sides_of(piece: Any) -> list[list[Any]] | None:
+    """Return the rows of each side of a piece, which may have them as columns, or None."""
+    if not isinstance(piece, tuple):
         return None
-    return [row for side in sides for row in side]
+    sides = []
+    for side in piece:
+        if isinstance(side, tuple):
+            from wallaroo.engine.columnar.joins.timed_rows import events_in  # loads Arrow
+
+            sides.append(events_in(side))
+        elif isinstance(side, list) or side is None:
+            sides.append(side or [])
+        else:
+            return None
+    return sides
 
 
 def is_slot(sub: Sub) -> bool:

@@ -18,7 +18,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from wallaroo.checkpoints.inspection.keyed import Part, StoredEntry, is_slot, rows_of
+from wallaroo.checkpoints.inspection.keyed import (
+    PIECE_KINDS,
+    Part,
+    StoredEntry,
+    is_slot,
+    rows_of,
+    sides_of,
+)
 from wallaroo.checkpoints.inspection.values import DecodedValue, Packed, load_safely, plain, show
 from wallaroo.dataflow.plan.join_sides import SIDES
 from wallaroo.engine.blocks.keys import Key
@@ -104,8 +111,8 @@ class StepForms:
             raise ValueError("the entry is none of windows, joins or timers")
         assert isinstance(part.sub, bytes)
         slot = unpack_slot(part.sub)
-        if rows_of(part.sub, part.raw) is not None and kind in ("latest join", "in order"):
-            return _rows(kind, entry.key, _loaded(loads, part.raw))
+        if kind in PIECE_KINDS and rows_of(part.sub, part.raw) is not None:
+            return _rows(kind, entry.key, sides_of(_loaded(loads, part.raw)))
         value = loads(part.raw)
         spec = self.windows.get(entry.step)
         if isinstance(spec, RangeWindowSpec):
@@ -270,5 +277,6 @@ def _distinct(value: Any) -> dict[str, list[Form]]:
 _MATCHING: dict[str, Callable[[Any], dict[str, list[Form]]]] = {
     "interval join": _interval_sides,
     "latest join": _newest,
+    "latest join of rows": _newest,
     "dedupe": _distinct,
 }

@@ -55,6 +55,8 @@ from wallaroo.dataflow.plan.model import (
 )
 from wallaroo.dataflow.plan.ordering import Ordering
 from wallaroo.dataflow.plan.sink_ids import fresh_ids
+from wallaroo.steps.joins.columns import WithColumns
+from wallaroo.steps.joins.step import LatestJoin, LatestRowJoin
 from wallaroo.steps.kinds import Branch, EventTime, Step
 from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.windows.step import WindowStep
@@ -130,6 +132,38 @@ def put_events_in_order(sketch: Sketch) -> Sketch:
     ordering = Ordering(plan)
     stages = ordering.stages()
     return replace(sketch, plan=replace(plan, stages=stages, notes=(*plan.notes, *ordering.notes)))
+
+
+def join_rows(sketch: Sketch) -> Sketch:
+    """Join rows by the block if both sides are rows, and results are columns of both."""
+    plan = sketch.plan
+    leaving: dict[int, list[ToExchange]] = {}
+    for stage in plan.stages:
+        if isinstance(stage.exit, ToExchange):
+            leaving.setdefault(stage.exit.stage, []).append(stage.exit)
+    joining = {stage.id for stage in plan.stages if _joins_rows(stage, leaving.get(stage.id, []))}
+
+    def changed(stage: Stage) -> Stage:
+        leave = stage.exit
+        if isinstance(leave, ToExchange) and leave.stage in joining:
+            stage = replace(stage, exit=replace(leave, keeps_rows=True))
+        if stage.id not in joining:
+            return stage
+        first, *others = stage.steps
+        joined = LatestRowJoin[Any](first.function, *first.options())
+        return replace(stage, steps=(joined, *others))
+
+    return replace(sketch, plan=replace(plan, stages=tuple(map(changed, plan.stages))))
+
+
+def _joins_rows(stage: Stage, leaving: list[ToExchange]) -> bool:
+    first = next(iter(stage.steps), None)
+    if not isinstance(first, LatestJoin) or first.gives_late:
+        return False
+    return isinstance(first.function, WithColumns) and all(
+        leave.side is not None and leave.extractor is not None and leave.extractor.takes_blocks
+        for leave in leaving
+    )
 
 
 def add_up_before_shuffles(sketch: Sketch) -> Sketch:
@@ -224,6 +258,7 @@ PASSES: tuple[Pass, ...] = (
     leave_out_idle_keys,
     cut_stages,
     put_events_in_order,
+    join_rows,
     add_up_before_shuffles,
     ship_raw_frames,
     drop_replaced_before_shuffles,

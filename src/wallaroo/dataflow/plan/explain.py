@@ -134,4 +134,5 @@ def _exit(plan: Plan, stage: Stage) -> str:
     raw = f"; undecoded frames travel, and are {_decoded(plan, stage)}" if leave.is_raw else ""
     added = "; added up before they travel" if leave.pre_aggregated else ""
     latest = "; of each key the last one of a block travels" if leave.latest else ""
-    return f"stage {leave.stage}, {how}{raw}{added}{latest}"
+    rows = "; rows travel as columns" if leave.keeps_rows else ""
+    return f"stage {leave.stage}, {how}{raw}{added}{latest}{rows}"

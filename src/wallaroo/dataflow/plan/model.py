@@ -88,6 +88,8 @@ class ToExchange:
     # the step after the shuffle, if it needs only the last event of each key: earlier ones of a
     # block are dropped before it
     latest: LatestPerKey[Any] | None = None
+    # rows leave as columns, with their times: the step after the shuffle joins rows
+    keeps_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from wallaroo.dataflow.plan.model import (
     ToBranches,
     ToExchange,
 )
+from wallaroo.steps.joins.step import LatestRowJoin
 from wallaroo.steps.kinds import Step
 
 # rows of a block that is made from events, unless a step sets less: the cost of a call is then
@@ -92,8 +93,8 @@ def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
         return plan.sources[stage.entry.source].decoder.takes_blocks
     if isinstance(stage.entry, BranchEntry):
         return False  # events: each branch creates blocks of its own
-    if plan.has_time:
-        return False  # a shuffle carries the times of events only
+    if plan.has_time:  # only joins of rows get rows with times from a shuffle
+        return bool(stage.steps) and isinstance(stage.steps[0], LatestRowJoin)
     if stage.steps:
         return stage.steps[0].takes_blocks
     return bool(wanted)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from wallaroo.engine.columnar.keys import (
     Coder,
     FieldKeys,
     Keys,
+    TimedKeys,
     in_rows,
 )
 from wallaroo.engine.columnar.packing import (
@@ -40,7 +43,8 @@ class _Run:
 
     kind: Any
     rows: list[Any] = field(default_factory=list)
-    keys: list[Keys] = field(default_factory=list)
+    keys: list[Any] = field(default_factory=list)  # Keys, or TimedKeys
+    partitions: list[str] = field(default_factory=list)  # one for each of them
     count: int = 0
 
 
@@ -66,14 +70,16 @@ class ColumnExchange:
         self._tasks: Array = np.empty(0, np.uint16)  # by the key's number
         self._buckets: list[list[_Run]] = [[] for _ in range(max(owners) + 1)]
         self._sequence = 0
+        self._partition = ""
 
     def turn(self, partition: str) -> None:
-        """Do nothing: rows that travel carry no times, and no partitions."""
+        """Attribute the rows from here on to this partition of the stage's source."""
+        self._partition = partition
 
     def put(self, keys: Keys, rows: Rows) -> None:
         """Accept rows with their keys, or raise TypeError or ValueError and accept none."""
         rows = travelling(rows)
-        keys = in_rows(keys, rows)
+        keys = self._in_rows(keys, rows)
         if len(self._buckets) == 1:
             self._coder.codes(keys)
             self._add(0, keys, self._copied(rows, None))
@@ -82,6 +88,9 @@ class ColumnExchange:
         copies = [(task, at, self._copied(rows, at)) for task, at in self._split(tasks)]
         for task, at, copy in copies:
             self._add(task, _taken(keys, at, copy[1]), copy)
+
+    def _in_rows(self, keys: Any, rows: Rows) -> Any:
+        return in_rows(keys, rows)
 
     def _tasks_of(self, keys: Keys) -> Array:
         codes = self._coder.codes(keys)
@@ -129,6 +138,7 @@ class ColumnExchange:
         run = runs[-1]
         run.rows.append(rows)
         run.keys.append(keys)
+        run.partitions.append(self._partition)
         run.count += count
 
     def drain(
@@ -138,20 +148,45 @@ class ColumnExchange:
         for task, runs in enumerate(self._buckets):
             while runs and (len(runs) > 1 or runs[0].count >= events_min):
                 run = runs.pop(0)
-                packed = pickle.dumps((pack_keys(run.keys), pack_rows(run.rows)), 5)
-                block = Block(
-                    self.stage,
-                    self.origin,
-                    self.producer,
-                    self._sequence,
-                    receipt_ms,
-                    run.count,
-                    packed,
-                    Kind.COLUMNS,
-                )
+                yield task, self._block(run, receipt_ms)
                 self._sequence += 1
-                yield task, block
+
+    def _block(self, run: _Run, receipt_ms: int) -> Block:
+        return Block(
+            self.stage,
+            self.origin,
+            self.producer,
+            self._sequence,
+            receipt_ms,
+            run.count,
+            pickle.dumps((pack_keys(run.keys), pack_rows(run.rows)), 5),
+            Kind.COLUMNS,
+        )
 
     def finish(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for all remaining rows."""
         return self.drain(receipt_ms, 1)
+
+
+class TimedColumnExchange(ColumnExchange):
+    """The same path for rows with times, which come with ``TimedKeys``."""
+
+    def _in_rows(self, keys: TimedKeys, rows: Rows) -> TimedKeys:
+        return keys.with_keys(in_rows(keys.keys, rows))
+
+    def _block(self, run: _Run, receipt_ms: int) -> Block:
+        timed: list[TimedKeys] = run.keys
+        plain = replace(run, keys=[each.keys for each in timed])
+        counts = zip(run.partitions, map(len, timed), strict=True)
+        return (
+            super()
+            ._block(plain, receipt_ms)
+            ._replace(
+                times=np.concatenate([each.times for each in timed]).tobytes(),
+                watermarks=np.concatenate([each.watermarks for each in timed]).tobytes(),
+                partitions=tuple(
+                    (partition, sum(count for _, count in of_partition))
+                    for partition, of_partition in groupby(counts, itemgetter(0))
+                ),
+            )
+        )

@@ -17,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from wallaroo.engine.blocks.keys import Key, normalize_key
+from wallaroo.engine.columnar.columns.row_times import RowTimes
 from wallaroo.engine.columnar.columns.word_table import WordTable, words_of
+from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.keys import WANTED
 from wallaroo.vectorized.row_error import RowError
 
@@ -148,6 +150,31 @@ class LostKeys:
         return ValueError(self._why)
 
 
+class TimedKeys(RowTimes):
+    """A key per row, with its time and watermark."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, time: StageTime, times: Array, watermarks: Array, keys: Keys):
+        super().__init__(time, times, watermarks)
+        self.keys = keys
+
+    def with_keys(self, keys: Keys) -> TimedKeys:
+        """Return the times of these rows with other keys."""
+        return TimedKeys(self._time, self.times, self.watermarks, keys)
+
+    def take(self, at: Array) -> TimedKeys:
+        return TimedKeys(self._time, self.times[at], self.watermarks[at], self.keys.take(at))
+
+    def part(self, first: int, end: int) -> TimedKeys:
+        times = self.times[first:end]
+        keys = self.keys.part(first, end)
+        return TimedKeys(self._time, times, self.watermarks[first:end], keys)
+
+    def tolist(self) -> list[Any]:
+        return self.keys.tolist()
+
+
 def keys_of_list(keys: Iterable[Any]) -> CodedKeys:
     """Return keys in the form of the per-event path as keys of rows."""
     numbers: dict[Any, int] = {}
@@ -251,6 +278,8 @@ class Coder:
         """Return the numbers of a block's keys.  Raises ValueError if its rows have none."""
         if isinstance(keys, PlainKeys):
             return self._plain(keys.column)
+        if isinstance(keys, TimedKeys):
+            return self.codes(keys.keys)
         if isinstance(keys, CodedKeys):
             codes = np.array([self.code(key) for key in keys.values], np.intp)
             return codes[keys.codes]

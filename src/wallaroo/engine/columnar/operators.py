@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import pyarrow as pa
 
 from wallaroo.engine.columnar.borders import Collect, Explode
 from wallaroo.engine.columnar.calls import (
@@ -26,9 +27,12 @@ from wallaroo.engine.columnar.columns.row_times import (
     observed,
     times_of,
 )
-from wallaroo.engine.columnar.keys import Keys, keys_of_list
+from wallaroo.engine.columnar.joins.latest import LatestColumns
+from wallaroo.engine.columnar.joins.timed_rows import TimedRows, plain
+from wallaroo.engine.columnar.keys import CodedKeys, Coder, Keys, TimedKeys, keys_of_list
 from wallaroo.engine.columnar.rows import (
     Rows,
+    as_arrow,
     column_of,
     count_of,
     events_of,
@@ -39,6 +43,11 @@ from wallaroo.engine.columnar.state_table import StateTable
 from wallaroo.engine.failures.error_context import blame
 from wallaroo.engine.operators.event_time import ahead_of_receipt
 from wallaroo.engine.operators.interface import Build, Emit, Operator, Site
+from wallaroo.engine.operators.joins import late_of_join
+from wallaroo.steps.joins.columns import WithColumns
+from wallaroo.steps.joins.machines import late_by
+from wallaroo.steps.joins.step import LEFT, RIGHT, LatestRowJoin
+from wallaroo.steps.joins.waiting import Stored
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import Loss
 from wallaroo.vectorized.steps import BatchComputation, BatchStateComputation, ColumnTime
@@ -165,6 +174,65 @@ def _event(rows: Rows, at: int) -> Any:
     return next(iter(events_of(part_of(rows, at, at + 1))))
 
 
+def latest_rows(step: LatestRowJoin[Any], site: Site) -> Operator:
+    """Keep rows until the watermark has passed them; join them in the order of time."""
+    store = site.store_of(step)
+    time = site.time
+    coder = Coder()
+    columns = step.function
+    assert isinstance(columns, WithColumns)
+    too_late = late_by(time, late_of_join(step, site), site.lost)
+    calls = Calls(step, site.failed)
+
+    def emit(rows: TimedRows) -> None:
+        keys = CodedKeys(coder.keys, rows.codes)
+        site.emit(TimedKeys(time, rows.times, rows.times, keys), rows.rows)
+
+    machine = LatestColumns(
+        step.spec,
+        columns,
+        Stored(store.entries, store.due, store.groups.home),
+        coder,
+        emit,
+        site.lost(Loss.UNMATCHED),
+        batch=time.batch,
+        began=site.began_ns,
+    )
+
+    def advance(watermark: int) -> None:
+        try:
+            machine.advance(watermark)
+        except pa.ArrowException as error:
+            blame(step, "rows of one side whose columns differ in type", error)
+
+    def side_of(side: int) -> Emit:
+        def arrive(keys: TimedKeys, rows: Rows) -> TimedRows:
+            named = plain(as_arrow(rows))
+            (columns.require if side == RIGHT else columns.require_free)(named.schema.names)
+            return TimedRows(keys.times, coder.codes(keys), named)
+
+        def process(keys: TimedKeys, rows: Rows) -> None:
+            is_late = keys.times < keys.watermarks
+            if is_late.any():
+                at = np.flatnonzero(is_late)
+                late = keys.take(at)
+                events = late.passing(events_of(take(rows, at)))
+                for key, event in zip(late.tolist(), events, strict=True):
+                    too_late(key, event)
+                at = np.flatnonzero(~is_late)
+                keys = keys.take(at)
+                rows = take(rows, at)
+            if len(keys):
+                arrived = calls(keys, rows, arrive)
+                if arrived is not None:
+                    machine.keep(side, arrived)
+
+        return process
+
+    sides = side_of(LEFT), side_of(RIGHT)
+    return Operator(sides[LEFT], advance, machine.store, sided=sides)
+
+
 def explode(step: Explode, site: Site) -> Operator:
     """Emit each row of a block as an event."""
     return Operator(exploding(site.emit))
@@ -178,11 +246,10 @@ def exploding(emit: Emit) -> Emit:
             for event in events_of(rows):
                 emit(None, event)
             return
+        events = events_of(rows)
         if isinstance(keys, RowTimes):
-            for event in keys.passing(events_of(rows)):
-                emit(None, event)
-            return
-        for key, event in zip(keys.tolist(), events_of(rows), strict=True):
+            events = keys.passing(events)
+        for key, event in zip(keys.tolist(), events, strict=True):
             emit(key, event)
 
     return process
@@ -219,4 +286,5 @@ OPERATORS: dict[type[Step], Build] = {
     ColumnTime: column_time,
     Explode: explode,
     Collect: collect,
+    LatestRowJoin: latest_rows,
 }

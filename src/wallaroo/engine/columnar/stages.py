@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
 from wallaroo.engine.blocks.blocks import Block
 from wallaroo.engine.blocks.packing import Kind
 from wallaroo.engine.columnar.borders import Flow, flow_of
-from wallaroo.engine.columnar.exchange import ColumnExchange
+from wallaroo.engine.columnar.exchange import ColumnExchange, TimedColumnExchange
+from wallaroo.engine.columnar.keys import TimedKeys
 from wallaroo.engine.columnar.operators import OPERATORS
 from wallaroo.engine.columnar.outputs import block_output
 from wallaroo.engine.columnar.packing import unpacker
@@ -29,8 +32,9 @@ from wallaroo.engine.columnar.state_table import StateTable
 from wallaroo.engine.columnar.timed_output import timed_output
 from wallaroo.engine.operators.interface import Emit, Operator, Site
 from wallaroo.engine.stages.event_stages import EventStageBuilder, source_of
-from wallaroo.engine.stages.readers import Keyed, Payloads
+from wallaroo.engine.stages.readers import Keyed, Payloads, Timed
 from wallaroo.engine.stages.stage_builder import (
+    BuiltStage,
     FrameReader,
     Head,
     LevelSite,
@@ -71,10 +75,11 @@ class RowStageBuilder(EventStageBuilder):
 
     def open_exchange(self, leave: ToExchange) -> Any:
         """Open the exchange that the stage leaves through."""
-        if not self._flow.ends_with_blocks or self.site.plan.has_time:
-            return super().open_exchange(leave)
         site = self.site
-        return ColumnExchange(leave.stage, self.stage.id, site.task, site.owners, site.packing)
+        if not self._flow.ends_with_blocks or (site.plan.has_time and not leave.keeps_rows):
+            return super().open_exchange(leave)
+        path = TimedColumnExchange if leave.keeps_rows else ColumnExchange
+        return path(leave.stage, self.stage.id, site.task, site.owners, site.packing)
 
     def state(self, step: Step, read: Read) -> KeyedState:
         """Return the states of one of its steps."""
@@ -128,3 +133,18 @@ class RowStageBuilder(EventStageBuilder):
         if block.kind is Kind.FRAMES:
             return decoded_to_blocks(*self.decoding(block), emit)
         return keyed_reader(block.kind, takes_blocks, emit)
+
+    def timed_reader(self, block: Block, built: BuiltStage) -> Timed:
+        """Return the same for blocks with times."""
+        leave = self.site.plan.stages[block.origin].exit
+        assert isinstance(leave, ToExchange)
+        if not leave.keeps_rows:
+            return super().timed_reader(block, built)
+        emit = built.entry(leave)
+        time = self.time
+
+        def run(keys: Any, rows: Any, times: list[int], marks: list[int]) -> None:
+            stamps = np.array(times, np.int64), np.array(marks, np.int64)
+            emit(TimedKeys(time, *stamps, keys), rows)
+
+        return run

@@ -1,7 +1,8 @@
 """Exit of rows with times from a stage, to an exchange.
 
 Where it runs: pure (in workers).  Rows are added up to an accumulator per key and pane if windows
-come after the exchange that allow it (``PartialAggregation``); other rows leave it as events.
+come after the exchange that allow it (``PartialAggregation``), and stay columns if a join of rows
+does; other rows leave it as events.
 
 Invariant: what leaves is what the per-event path would put into the exchange for these rows: late
 rows are dropped and counted, and an accumulator has the time of the first row of its pane.
@@ -18,7 +19,7 @@ from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
 from wallaroo.engine.columnar.calls import Calls, keys_by
 from wallaroo.engine.columnar.columns.groups import accumulators, numbered
 from wallaroo.engine.columnar.columns.row_times import RowTimes
-from wallaroo.engine.columnar.keys import Array, Coder, Keys
+from wallaroo.engine.columnar.keys import Array, Coder, Keys, TimedKeys
 from wallaroo.engine.columnar.rows import Rows, column_of, events_of, take
 from wallaroo.engine.exchange.outputs import emit_with_key
 from wallaroo.engine.exchange.partial_aggregation import (
@@ -48,7 +49,10 @@ def timed_output(plan: Plan, stage: Stage, exchange: Any, time: StageTime, polic
     assert isinstance(extractor, BatchKeyExtractor)  # all others accept events
     keys_of = keys_by(extractor)
     calls = Calls(extractor, policy(extractor))
-    if leave.pre_aggregated is not None:
+    put: Any
+    if leave.keeps_rows:
+        put = _as_rows(exchange, Calls(extractor, policy(extractor)), time)
+    elif leave.pre_aggregated is not None:
         put = _AddingUp(leave.pre_aggregated, exchange.aggregation, time, policy).put
     else:
         put = _as_events(exchange, noting_unpicklable(policy(producer_of(plan, stage))))
@@ -71,6 +75,13 @@ def _as_events(exchange: Any, not_packed: Any) -> Any:
         events = times.passing(events_of(rows))
         for key, event in zip(keys.tolist(), events, strict=True):
             emit(key, event)
+
+    return put
+
+
+def _as_rows(exchange: Any, calls: Calls, time: StageTime) -> Any:
+    def put(times: RowTimes, keys: Keys, rows: Rows) -> None:
+        calls(TimedKeys(time, times.times, times.watermarks, keys), rows, exchange.put)
 
     return put
 

@@ -22,7 +22,6 @@ from wallaroo.engine.levels.side_outputs import NOTHING_COMMITTED, Committed
 from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.levels.time import LevelTime, Receipts, receipts_of
 from wallaroo.engine.operators.event_time import Times
-from wallaroo.engine.operators.fusing import fused
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.stages.event_stages import source_of
 from wallaroo.engine.stages.readers import Keyed, Payloads, Timed
@@ -188,9 +187,8 @@ class Level:
         origin = block.stage, block.origin
         if origin not in self._timed_heads:
             builder = self._stages.builders[block.stage]
-            self._timed_heads[origin] = fused(
-                builder.timed_reader(block, self._stages.built[block.stage])
-            )
+            head = builder.timed_reader(block, self._stages.built[block.stage])
+            self._timed_heads[origin] = builder.fused(head)
         return self._timed_heads[origin]
 
     def sample(

@@ -45,7 +45,7 @@ def build_dedupe(step: Dedupe[Any], site: Site) -> Operator:
     store = site.store_of(step)
     live = Live(store.entries, store.due)
     given = step.function, step.spec, live, site.time, emit_at(site), site.failed
-    return _operator(DedupeMachine(*given, _late_of(step, site), site.lost), live)
+    return _operator(DedupeMachine(*given, late_of_join(step, site), site.lost), live)
 
 
 def build_pairs(step: IntervalJoin[Any], site: Site) -> Operator:
@@ -63,7 +63,7 @@ def build_pairs(step: IntervalJoin[Any], site: Site) -> Operator:
         now=time,
         emit=emit_at(site),
         failed=site.failed,
-        too_late=late_by(time, _late_of(step, site), site.lost),
+        too_late=late_by(time, late_of_join(step, site), site.lost),
         unmatched=site.lost(Loss.UNMATCHED),
         batch=time.batch,
     )
@@ -71,7 +71,8 @@ def build_pairs(step: IntervalJoin[Any], site: Site) -> Operator:
     return Operator(machine.process, machine.advance, machine.store)
 
 
-def _late_of(step: Any, site: Site) -> Late | None:
+def late_of_join(step: Any, site: Site) -> Late | None:
+    """Return the function that accepts late events; None if they are dropped."""
     return late_of(step, site) or (None if step.on_error == STOP else _failing(site))
 
 
@@ -90,7 +91,7 @@ def build_latest(step: LatestJoin[Any], site: Site) -> Operator:
         Stored(store.entries, store.due, store.groups.home),
         time,
         walk,
-        late_by(time, _late_of(step, site), site.lost),
+        late_by(time, late_of_join(step, site), site.lost),
         batch=time.batch,
         began=site.began_ns,
     )
@@ -119,7 +120,7 @@ def _emit_joined(step: LatestJoin[Any], site: Site) -> Callable[[Row, Row], None
 
 def build_in_order(step: InOrder[Any], site: Site) -> Operator:
     """Keep events until the watermark has passed them; emit them in the order of time."""
-    late = _late_of(step, site)
+    late = late_of_join(step, site)
     store = site.store_of(step)
     machine = OrderMachine(
         Stored(store.entries, store.due, store.groups.home),
@@ -140,7 +141,7 @@ def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
     pairs = Pairs(
         step, emit_at(site, step.watermark_lag_ns), site.failed, site.lost(Loss.UNMATCHED)
     )
-    late = _late_of(step, site)
+    late = late_of_join(step, site)
     context = MachineContext(
         SIDES, live, site.time, pairs.emit, site.failed, late and _without_side(late), site.lost
     )

@@ -159,6 +159,17 @@ class LatestJoin(Matching, Generic[Out]):
     arities = (2,)
 
 
+class LatestRowJoin(LatestJoin[Out]):
+    """Join of left rows with the right side's newest, block by block.
+
+    The planner puts it in the place of a ``LatestJoin`` whose function is ``WithColumns`` and to
+    whose sides rows come.
+    """
+
+    kind = "latest join of rows"
+    takes_blocks = True
+
+
 class WindowJoin(Matching, Generic[Out]):
     """Join of events of two sides that are in one window."""
 

@@ -40,7 +40,7 @@ class RowTimes:
         return RowTimes(self._time, self.times[first:end], self.watermarks[first:end])
 
     def tolist(self) -> list[Any]:
-        """Return the rows' keys: they have none."""
+        """Return the rows' keys; here they have none."""
         return [None] * len(self.times)
 
     def passing(self, events: Iterable[Any]) -> Iterator[Any]:

@@ -1,0 +1,1 @@
+"""Joins of rows: columns of both sides that wait for the watermark, and their pairing."""

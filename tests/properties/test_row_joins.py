@@ -1,0 +1,251 @@
+"""As-of joins of rows give what joins of their events give, and what pandas gives, however input is
+cut into batches, tasks and partitions.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wallaroo
+from wallaroo.checkpoints.inspection.keyed import sides_of
+from wallaroo.dataflow.plan.json import Verdict, compare, dumps
+from wallaroo.dataflow.plan.model import ToExchange
+from wallaroo.engine.columnar.joins.timed_rows import TimedRows, pack
+from wallaroo.engine.columnar.keys import Coder
+from wallaroo.testing import LocalApplication
+
+DELAY = 2
+NS = wallaroo.nanoseconds
+SCHEMA = pa.schema({"k": pa.string(), "n": pa.int64(), "at": pa.int64()})
+LAYOUT = np.dtype([("k", "U1"), ("n", ">i4"), ("at", ">i8")])
+Row = dict[str, Any]
+
+
+@wallaroo.decoder
+def decode(payload: bytes) -> Row:
+    return json.loads(payload)  # type: ignore[no-any-return]  # a dict
+
+
+def arrow_rows(payloads: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(map(json.loads, payloads)), schema=SCHEMA)
+
+
+def coded_rows(payloads: list[bytes]) -> pa.RecordBatch:
+    rows = arrow_rows(payloads)
+    return rows.set_column(0, "k", rows.column("k").dictionary_encode())
+
+
+def numpy_rows(payloads: list[bytes]) -> Any:
+    return np.array([tuple(json.loads(each).values()) for each in payloads], LAYOUT)
+
+
+def list_rows(payloads: list[bytes]) -> list[Row]:
+    return list(map(json.loads, payloads))
+
+
+def pandas_rows(payloads: list[bytes]) -> Any:
+    return pd.DataFrame(list_rows(payloads))
+
+
+def polars_rows(payloads: list[bytes]) -> Any:
+    return pl.from_arrow(arrow_rows(payloads))
+
+
+@wallaroo.batch_key_extractor
+def by_k(rows: list[Row]) -> list[str]:
+    return [row["k"] for row in rows]
+
+
+@wallaroo.batch_key_extractor
+def by_column(rows: pa.RecordBatch) -> Any:
+    return rows.column("k")
+
+
+@wallaroo.encoder
+def encode(row: Row) -> str:
+    return json.dumps(row)
+
+
+FORMS = {
+    form.__name__.partition("_")[0]: wallaroo.batch_decoder(form)
+    for form in (arrow_rows, coded_rows, numpy_rows, list_rows, pandas_rows, polars_rows)
+}
+JOINS: dict[str, Any] = {
+    "left": {},
+    "inner": {"how": "inner"},
+    "recent": {"max_age": NS(3)},
+    "recent inner": {"max_age": NS(3), "how": "inner"},
+}
+
+
+@functools.cache
+def application(kind: str, form: str | None, on_error: str = "skip") -> Any:
+    def side(name: str) -> Any:
+        decoder = decode if form is None else FORMS[form]
+        port = "7010" if name == "left" else "7011"
+        return wallaroo.source(name, wallaroo.TCPSourceConfig(name, "127.0.0.1", port, decoder))
+
+    at: Any = (lambda row: row["at"]) if form is None else "at"
+    options: Any = {"delay": NS(DELAY), "allow_before_1980": True}
+    left = side("left").with_event_time(at, **options)
+    right = side("right").with_event_time(at, **options)
+    key: Any = by_column if form in ("coded", "polars") else by_k
+    if form is None:
+        key = wallaroo.key_extractor(lambda row: row["k"])
+    joined = left.key_by(key).join_latest(
+        right.key_by(key),
+        wallaroo.with_columns(m="n", of="at"),
+        name="joined",
+        on_error=on_error,
+        **JOINS[kind],
+    )
+    return wallaroo.build_application("rows", joined.to_sink(wallaroo.StdoutSinkConfig(encode)))
+
+
+def joins_rows(built: Any) -> bool:
+    return any(
+        isinstance(stage.exit, ToExchange) and stage.exit.keeps_rows for stage in built.plan.stages
+    )
+
+
+def run(
+    built: Any, rows: list[Row], cuts: list[int], tasks: int = 1, partitions: int = 1
+) -> tuple[list[str], dict[str, int], Any]:
+    """All results, the rows that failed, by step, and what the steps left out."""
+    running = LocalApplication(built, tasks=tasks)
+    for row in rows:
+        partition = str(row["n"] // 20 % partitions)
+        own = {"k": row["k"], "n": row["n"], "at": row["at"]}
+        running.send(row["side"], json.dumps(own).encode(), partition=partition)
+    for cut in cuts:
+        running.attempt(cut)  # a crash before the commit
+        running.batch(cut)
+    running.end()
+    done = running.result()
+    return sorted(each.decode() for each in done.outputs), dict(done.errors), done.dropped
+
+
+moments = st.lists(
+    st.tuples(st.sampled_from(["left", "right"]), st.sampled_from("abc"), st.integers(0, 30))
+)
+
+
+def rows_of(moments: list[tuple[str, str, int]]) -> list[Row]:
+    return [{"side": side, "k": k, "n": n, "at": at} for n, (side, k, at) in enumerate(moments)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", JOINS)
+@settings(max_examples=25, deadline=None)
+@given(moments, st.lists(st.integers(0, 12), max_size=5), st.integers(1, 3), st.integers(1, 3))
+def test_rows_have_the_results_of_events(
+    kind: str,
+    form: str,
+    moments: list[tuple[str, str, int]],
+    cuts: list[int],
+    tasks: int,
+    partitions: int,
+) -> None:
+    by_row = application(kind, form)
+    assert joins_rows(by_row)
+
+    expected = run(application(kind, None), rows_of(moments), [], 1, partitions)
+
+    assert run(by_row, rows_of(moments), cuts, tasks, partitions) == expected
+
+
+@wallaroo.batch_key_extractor
+def by_first(rows: list[Row]) -> list[str]:
+    return [row["k"] for row in rows]
+
+
+def joined(function: Any) -> Any:
+    left = wallaroo.source(
+        "left", wallaroo.TCPSourceConfig("left", "127.0.0.1", "7010", FORMS["list"])
+    ).with_event_time("at", allow_before_1980=True)
+    right = wallaroo.source(
+        "right", wallaroo.TCPSourceConfig("right", "127.0.0.1", "7011", FORMS["list"])
+    ).with_event_time("at", allow_before_1980=True)
+    return left.key_by(by_k).join_latest(right.key_by(by_first), function, name="joined")
+
+
+def built_of(pipeline: Any) -> Any:
+    return wallaroo.build_application("rows", pipeline.to_sink(wallaroo.StdoutSinkConfig(encode)))
+
+
+def test_another_function_gets_rows_as_events() -> None:
+    built = built_of(joined(lambda left, right: {"pair": [left, right]}))
+    assert not joins_rows(built)
+
+    results, *_ = run(built, rows_of([("right", "a", 1), ("left", "a", 2)]), [1])
+
+    left, right = {"k": "a", "n": 1, "at": 2}, {"k": "a", "n": 0, "at": 1}
+    assert list(map(json.loads, results)) == [{"pair": [left, right]}]
+
+
+def test_late_rows_as_a_stream_are_events() -> None:
+    results, late = joined(wallaroo.with_columns(m="n")).with_late_events()
+    built = wallaroo.build_application(
+        "rows",
+        results.to_sink(wallaroo.StdoutSinkConfig(encode)),
+        late.to_sink(wallaroo.FileSinkConfig("late.txt", encode)),
+    )
+    assert not joins_rows(built)
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        (wallaroo.with_columns("n"), "with_columns(right_n='n')"),
+        (wallaroo.with_columns("price"), "have no column 'price'; theirs are 'k', 'n', 'at'"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused_at_the_step(columns: Any, problem: str) -> None:
+    built = built_of(joined(columns))
+    assert joins_rows(built)
+
+    with pytest.raises(wallaroo.WallarooError, match="joined") as error:
+        run(built, rows_of([("right", "a", 1), ("left", "a", 2)]), [])
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (lambda: wallaroo.with_columns(), "It adds no column"),
+        (lambda: wallaroo.with_columns("a", "a"), "It adds two columns named 'a'"),
+    ],
+)
+def test_columns_are_checked_when_they_are_named(given: Any, problem: str) -> None:
+    with pytest.raises(wallaroo.WallarooParameterError, match=problem):
+        given()
+
+
+def test_a_checkpoint_of_events_is_not_taken_for_one_of_rows() -> None:
+    events = dumps(application("left", None).plan)
+    rows = dumps(application("left", "list").plan)
+
+    found = compare(events, rows)
+
+    assert found.verdict is Verdict.INCOMPATIBLE
+    assert "kind latest join and is one of kind latest join of rows now" in " ".join(found.reasons)
+
+
+def test_stored_rows_are_shown_as_events() -> None:
+    coder = Coder()
+    codes = np.array([coder.code(key) for key in ("a", ("b", 1), "a")], np.intp)
+    batch = pa.RecordBatch.from_pydict({"x": [1, None, 3], "s": ["p", "q", "r"]})
+    packed = pack(TimedRows(np.array([5, 6, 7]), codes, batch).part(1, 3), coder)
+
+    right = [(6, ("b", 1), {"x": None, "s": "q"}), (7, "a", {"x": 3, "s": "r"})]
+    assert sides_of((None, packed)) == [[], right]
