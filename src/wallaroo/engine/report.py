@@ -24,6 +24,8 @@ class TaskReport:
     # ``attempts_digest`` of the producers of the level before whose blocks were read
     consumed: str = ""
     events: dict[int, int] = field(default_factory=dict)  # source -> frames read
+    # source -> partition -> the place and events up to which its range was read, if not to its end
+    cut_short: dict[int, dict[str, tuple[Any, int]]] = field(default_factory=dict)
     # source -> receipt (unix ms) -> frames
     receipts: dict[int, dict[int, int]] = field(default_factory=dict)
     outputs: dict[int, int] = field(default_factory=dict)  # sink -> outputs staged

@@ -89,6 +89,7 @@ class Feeding:
     serve_on: str | None = None
     serve_port: int = 0
     serve_tls: TLS | None = None
+    serve_secret: bytes = b""  # what its readers prove; empty: a new one
     serve_files: str = ""  # the checkpoint's folder, if that server serves its files, too
     handshake_s: float = HANDSHAKE_S  # for a sender of an acknowledged stream to name its stream
     hung_s: float = HUNG_S  # a process without a sign of life for so long is started again
@@ -138,7 +139,7 @@ class Feeders:
         make_private(spool_root, is_durable=options.is_durable)
         try:
             if options.serve_on is not None:
-                secret = secrets.token_bytes(SECRET_BYTES).hex()
+                secret = (options.serve_secret or secrets.token_bytes(SECRET_BYTES)).hex()
                 address = options.serve_on, options.serve_port
                 config = RangeConfig(
                     str(spool_root),
@@ -187,6 +188,11 @@ class Feeders:
             )
             for source, at in listening
         )
+
+    @property
+    def listening(self) -> tuple[IngressSource, ...]:
+        """Return the sources that the ingress reads, with the ports that they have."""
+        return self._ingress[0].sources if self._ingress is not None else ()
 
     def _start_feeders(self, sources: Sequence[SourceConfig], spool_root: Path) -> None:
         """Start them in parallel."""
