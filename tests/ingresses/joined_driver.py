@@ -23,6 +23,7 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 
 SOURCE = "in"
+BEGIN_S = 1_700_000_000.0
 
 
 class Seen:
@@ -52,7 +53,7 @@ def encode(answer: object) -> bytes:
 
 
 def time_of(event: str) -> float:
-    return float(event.partition(" ")[2])
+    return BEGIN_S + float(event.partition(" ")[2])
 
 
 class CountWindow(wallaroo.Aggregation):

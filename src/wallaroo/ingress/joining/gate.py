@@ -10,6 +10,7 @@ import logging
 import re
 import select
 import socket
+import threading
 import time
 from dataclasses import replace
 
@@ -90,7 +91,11 @@ class IngressGate:
 
     def begin(self) -> None:
         """Admit hosts from now on."""
-        self._listener.begin(self._serve)
+        self._listener.begin(
+            lambda connection: threading.Thread(
+                target=self._serve, args=(connection,), name="wallaroo-ingress", daemon=True
+            ).start()
+        )
 
     def close(self) -> None:
         """Admit no more, and end all connections; hosts keep what they receive."""

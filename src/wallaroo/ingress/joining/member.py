@@ -159,6 +159,7 @@ class Member:
         self._feeders: _Received | None = None
         self._terms: Terms | None = None
         self._identity = _Identity("", "")
+        self._has_joined = False
         self._away_since: float | None = None
         self._reported_at = float("-inf")
         self._wakes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -318,7 +319,8 @@ class Member:
             f"{name} {host}:{port} (acknowledged)"
             for name, (host, port) in feeders.ack_addresses.items()
         ]
-        since = self._away_since
+        since = self._away_since if self._has_joined else None
+        self._has_joined = True
         again = f" again after {time.monotonic() - since:.0f} s" if since is not None else ""
         listed = ", ".join(places + acked)
         does = f"listening: {listed}" if listed else "leaving once all is processed"

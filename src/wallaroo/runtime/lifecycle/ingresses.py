@@ -93,6 +93,7 @@ class JoinedIngresses:
                 ),
             )
             for host in self._hosts.all()
+            if host.is_there or any(map(host.is_known_of, self._names))
         )
 
 

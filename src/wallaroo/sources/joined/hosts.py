@@ -149,6 +149,10 @@ class IngressHost:
             return f"ingress '{self.name}' cannot be read by tasks: what it holds waits there"
         return ""
 
+    def is_known_of(self, source: str) -> bool:
+        """Return whether the last commit knows it as a part of a source."""
+        return source in self.committed and source not in self.left
+
     def committed_events(self, source: str) -> int:
         """Return how many of a source's events are committed, as far as it is known."""
         return self.committed.get(source, Committed()).position.events

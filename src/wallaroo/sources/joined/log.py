@@ -138,7 +138,7 @@ class SeveralSpools(SourceLog):
         for host in self._hosts:
             if host.is_there:
                 heads[host.key] = self._log_of(host).head()
-        troubles = [host.trouble for host in self._hosts if self._source not in host.left]
+        troubles = [host.trouble for host in self._hosts if host.is_known_of(self._source)]
         told = [self._own.head().error, *troubles, *(head.error for head in heads.values())]
         counts: dict[str, int] = {}
         for head in heads.values():
