@@ -82,7 +82,7 @@ class Ingresses(Hosts):
             (self.ack_ports[name],) = free_ports(1)
         self.until(self.key.exists)
         ports = ["--port", "in=0", "--acknowledged", f"in={self.ack_ports[name]}"]
-        command = self.command(key=key) + [str(self.folder / name), "--name", name, *ports]
+        command = [*self.command(key=key), str(self.folder / name), "--name", name, *ports]
         return self._started(name, [*command, *options], "")
 
     def command(self, *, key: Path | None = None) -> list[str]:
@@ -90,9 +90,9 @@ class Ingresses(Hosts):
         join = f"{HOST}:{self.join_port}"
         return ["-m", "wallaroo", "ingress", "--join", join, "--key", str(key or self.key)]
 
-    def joined(self, name: str) -> Popen[bytes]:
+    def joined(self, name: str, *options: str) -> Popen[bytes]:
         """Start an ingress; return once it has joined."""
-        process = self.start_ingress(name)
+        process = self.start_ingress(name, *options)
         self.until(lambda: "has joined" in self.log(name))
         return process
 

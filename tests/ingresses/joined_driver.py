@@ -1,9 +1,10 @@
 """A program that numbers the events of each stream, with ingresses on other hosts.
 
-``joined_driver.py FOLDER ACK_PORT [--join=HOST:PORT] [--windows]``: the run's own ingress listens at
-ACK_PORT for senders with acknowledgements, other ingresses join at HOST:PORT; the checkpoint and
-``out.txt`` are in FOLDER.  An event is ``STREAM NUMBER``.  With ``--windows`` the number is its time
-in seconds, and the output is the count of each window of ten seconds.
+``joined_driver.py FOLDER ACK_PORT [--join=HOST:PORT] [--tls=NAME] [--windows]``: the run's own
+ingress listens at ACK_PORT for senders with acknowledgements, other ingresses join at HOST:PORT; the
+checkpoint and ``out.txt`` are in FOLDER.  An event is ``STREAM NUMBER``.  With ``--windows`` the
+number is its time in seconds, and the output is the count of each window of ten seconds.  NAME is
+that of a certificate (.pem) and its key (.key).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import wallaroo
 from wallaroo.api.application import Application
 from wallaroo.cli.main import exit_code
 from wallaroo.instrumentation.tuning import Pace, Tuning
+from wallaroo.network.tls import TLS
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
@@ -83,6 +85,11 @@ def application_of(folder: Path, *, has_windows: bool) -> Application:
     return wallaroo.build_application("joined", timed.to(windows).to_sink(sink))
 
 
+def application_setup(args: list[str]) -> Application:
+    """Build it for `wallaroo run`: --folder FOLDER."""
+    return application_of(Path(args[args.index("--folder") + 1]), has_windows=False)
+
+
 def main(folder: str, port: str, *options: str) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     root = Path(folder)
@@ -96,6 +103,7 @@ def main(folder: str, port: str, *options: str) -> int:
         batch_time_s=0.05,
         ack_ports=((SOURCE, int(port)),),
         ingress_listen=(host, int(join_port)) if host else None,
+        tls=TLS(f"{values['--tls']}.pem", f"{values['--tls']}.key") if "--tls" in values else None,
         tuning=Tuning(pace=Pace(events_first=50, events_max=50), snapshot_every=4, sweep_every=2),
     )
     application = application_of(root, has_windows="--windows" in options)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.ingresses.hosts import OWN, Ingresses
 from tests.strangers import as_stranger
+from tests.unit.ingress.test_tls import make_certificate
 from wallaroo.spool import SpoolReader, folder_of, read_tail
 
 EVENTS = 600
@@ -114,7 +115,7 @@ def test_a_killed_run_continues_with_all_its_ingresses(hosts: Ingresses, fault: 
 
 def test_everything_is_killed_at_once_again_and_again(hosts: Ingresses) -> None:
     """Run and both ingresses, in the middle of whatever they do."""
-    hosts.start_run().pid
+    hosts.start_run()
     hosts.start_ingress("edge")
     hosts.start_ingress("west")
     senders = [hosts.send_to(name, EVENTS, rate=300) for name in (OWN, "edge", "west")]
@@ -226,6 +227,17 @@ def test_a_wrong_key_is_refused(hosts: Ingresses) -> None:
     own = hosts.send_to(OWN, 50)
     own.join()
     hosts.await_streams(own=50)
+
+
+def test_links_and_ranges_are_encrypted(hosts: Ingresses) -> None:
+    """With certificates that sign themselves, one of the run and one of the ingress."""
+    for name in ("driver", "edge-tls"):
+        make_certificate(hosts.folder, name)
+    hosts.start_run(f"--tls={hosts.folder}/driver")
+    certificate = ["--tls-cert", f"{hosts.folder}/edge-tls.pem"]
+    hosts.joined("edge", *certificate, "--tls-key", f"{hosts.folder}/edge-tls.key")
+    hosts.send_to("edge", EVENTS).join()
+    hosts.await_streams(edge=EVENTS)
 
 
 def test_another_user_of_the_machine_reads_neither_key_nor_spool(hosts: Ingresses) -> None:

@@ -46,6 +46,7 @@ from wallaroo.spool.remote.client import RemoteSpool
 
 OWN = ""  # the key of the run's own spool
 READ_S = 3.0  # a task waits so long for a host that does not answer
+_KEYS = {"parts", "base", "left"}
 LEFT_MAX = 256  # ids of hosts that have left, the newest
 
 
@@ -60,7 +61,7 @@ class _Parts:
     @staticmethod
     def of(position: Position) -> _Parts:
         place = position.place
-        if not isinstance(place, dict):
+        if not isinstance(place, dict) or place.keys() != _KEYS:  # other logs have dicts, too
             return _Parts({OWN: position})
         parts = {key: Position.from_json(stored) for key, stored in place["parts"].items()}
         return _Parts(parts, place["base"], tuple(place["left"]))
@@ -339,6 +340,16 @@ class _CountedChunks:
             yield chunk
             self.byte += chunk_length(chunk)
             self.events += chunk.events
+
+
+def own_offset(position: Position) -> SpoolOffset:
+    """Return the place in the spool of the run's host."""
+    return SpoolOffset.of(_Parts.of(position).parts[OWN].place)
+
+
+def hosts_of(position: Position) -> list[str]:
+    """Return the names of the ingress hosts that a position knows."""
+    return sorted(key.rpartition("/")[0] for key in _Parts.of(position).parts if key != OWN)
 
 
 def _waiting(position: Position, head: Head) -> dict[str, int]:
