@@ -1,10 +1,10 @@
 """A program that numbers the events of each stream, with ingresses on other hosts.
 
 ``joined_driver.py FOLDER ACK_PORT [--join=HOST:PORT] [--tls=NAME] [--windows]``: the run's own
-ingress listens at ACK_PORT for senders with acknowledgements, other ingresses join at HOST:PORT; the
-checkpoint and ``out.txt`` are in FOLDER.  An event is ``STREAM NUMBER``.  With ``--windows`` the
-number is its time in seconds, and the output is the count of each window of ten seconds.  NAME is
-that of a certificate (.pem) and its key (.key).
+ingress listens at ACK_PORT for senders with acknowledgements, other ingresses join at HOST:PORT.
+The checkpoint and ``out.txt`` are in FOLDER.  An event is ``STREAM NUMBER``.  With ``--windows``
+the number is its time in seconds, and the output is the count of each window of ten seconds.  NAME
+is that of a certificate (.pem) and its key (.key).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_a_killed_process_of_an_ingress_is_started_again(hosts: Ingresses, modul
     assert "starting it again" in hosts.log("edge")
 
 
-def test_an_ingress_that_is_lost_for_a_while_holds_up_nobody(hosts: Ingresses) -> None:
+def test_an_ingress_that_is_lost_for_a_while_holds_up_no_other(hosts: Ingresses) -> None:
     """The run processes the other's input meanwhile, says since when, and then takes the rest."""
     hosts.start_run()
     edge = hosts.joined("edge")
@@ -66,7 +66,7 @@ def test_an_ingress_that_is_lost_for_a_while_holds_up_nobody(hosts: Ingresses) -
     hosts.kill(edge)
     own.join()
     hosts.await_streams(own=EVENTS)
-    assert "WAITING source 'in': ingress 'edge' is away" in hosts.log("run")
+    assert "WAITING source 'in': ingress 'edge' is disconnected" in hosts.log("run")
     assert ", since " in hosts.log("run")
     hosts.start_ingress("edge")
     sender.join()
@@ -83,7 +83,9 @@ def test_a_frozen_ingress_is_away(hosts: Ingresses) -> None:
     frozen = psutil.Process(edge.pid).children(recursive=True)
     for each in frozen:
         each.suspend()
-    hosts.until(lambda: "ingress 'edge' is away: no sign of life for 5 s" in hosts.log("run"))
+    hosts.until(
+        lambda: "ingress 'edge' is disconnected: no sign of life for 5 s" in hosts.log("run")
+    )
     own = hosts.send_to(OWN, EVENTS, rate=2000)
     own.join()
     hosts.await_streams(own=EVENTS)
@@ -152,7 +154,7 @@ def test_a_made_again_folder_is_refused(hosts: Ingresses) -> None:
     """Under the same name, an empty folder is not the one that the commits know."""
     hosts.start_run()
     hosts.kill(hosts.joined("edge"))
-    hosts.until(lambda: "'edge' is away" in hosts.log("run"))
+    hosts.until(lambda: "'edge' is disconnected" in hosts.log("run"))
     shutil.rmtree(hosts.folder / "edge")
     assert hosts.start_ingress("edge").wait(60) == FAILED
     assert "ingress 'edge' has joined this run with another folder" in hosts.log("edge")
@@ -165,7 +167,7 @@ def test_a_spool_that_lacks_what_is_committed_is_refused(hosts: Ingresses) -> No
     hosts.send_to("edge", 50).join()
     hosts.await_streams(edge=50)
     hosts.kill(edge)
-    hosts.until(lambda: "'edge' is away" in hosts.log("run"))
+    hosts.until(lambda: "'edge' is disconnected" in hosts.log("run"))
     shutil.rmtree(hosts.folder / "edge" / "spool")
     assert hosts.start_ingress("edge").wait(60) == FAILED
     assert "has committed 50 events, and its spool" in hosts.log("edge")
@@ -182,7 +184,7 @@ def test_a_lost_ingress_is_given_up_by_order_alone(hosts: Ingresses) -> None:
     assert refused.wait(60) == FAILED
     assert "is connected" in hosts.log("command")
     hosts.kill(edge)
-    hosts.until(lambda: "'edge' is away" in hosts.log("run"))
+    hosts.until(lambda: "'edge' is disconnected" in hosts.log("run"))
     shutil.rmtree(hosts.folder / "edge")
     assert hosts.start([*hosts.command(), "--lost", "edge"]).wait(60) == 0
     hosts.joined("edge")
@@ -197,7 +199,7 @@ def test_an_ingress_leaves_once_all_it_received_is_processed(hosts: Ingresses) -
     sender = hosts.send_to("edge", EVENTS)
     hosts.until(lambda: sender.acknowledged > EVENTS // 2)
     hosts.kill(edge)
-    hosts.until(lambda: "'edge' is away" in hosts.log("run"))
+    hosts.until(lambda: "'edge' is disconnected" in hosts.log("run"))
     acknowledged = sender.acknowledged
     assert hosts.start_ingress("edge", "--leave").wait(60) == 0
     assert "ingress 'edge' has left" in hosts.log("edge")
@@ -275,7 +277,7 @@ def test_time_waits_for_an_ingress_that_is_away(hosts: Ingresses) -> None:
     hosts.send_to(OWN, 35, rate=2000).join()
     hosts.until(lambda: hosts.lines_of(OWN))
     edge.send_signal(signal.SIGSTOP)  # its ingress and range server go on
-    hosts.until(lambda: "'edge' is away" in hosts.log("run"))
+    hosts.until(lambda: "'edge' is disconnected" in hosts.log("run"))
     hosts.send_to("edge", 400, rate=2000).join()
     closed = hosts.lines_of(OWN)
     hosts.send_to(OWN, 400, rate=2000).join()

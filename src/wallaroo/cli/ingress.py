@@ -126,7 +126,8 @@ def ingress(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise PipelineError for options that do not go together."""
-    what = fix = ""
+    what = ""
+    fix = ""
     if (arguments.folder is None) != (arguments.lost is not None):
         what = "FOLDER is needed, but with --lost there is none."
         fix = "Give the folder of this ingress, or --lost NAME alone."

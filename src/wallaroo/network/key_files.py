@@ -26,7 +26,7 @@ class KeyFile:
 
 def read_key(path: Path, writer: str) -> KeyFile:
     """Read a key file, which ``writer`` wrote ("`wallaroo replica`").  Raises PeerError."""
-    way_out = f"Give a copy of the file {path.name} that {writer} wrote into its folder."
+    way_out = f"Give a copy of the file that {writer} wrote into its folder."
     try:
         return msgspec.json.decode(path.read_bytes(), type=KeyFile)
     except OSError as error:

@@ -42,7 +42,7 @@ WHOLE = -1
 COMPLETE = -2  # all of it was sent under its name with `PART`
 PART = ".part"
 REPLICA_KEY = "replica.key"  # in a copy: what a run needs to reach its replica
-WRITER = "`wallaroo replica`"  # of that file
+WRITER = "`wallaroo replica`"  # writes that file
 
 Fields = dict[str, Any]
 

@@ -176,13 +176,6 @@ def _add_batches(add: Callable[..., Any]) -> None:
             "TCP source NAME listens at PORT too, for senders that want acknowledgements; may be "
             "repeated"
         ))  # fmt: skip
-    add(
-        "--ingress-listen",
-        type=_ingress_address,
-        metavar="HOST:PORT",
-        help="where `wallaroo ingress` of other hosts joins, to receive TCP sources there, too; "
-        "with --checkpoint, whose ingress.key lets them in",
-    )
     add("--tasks", type=whole(1), metavar="N", help="tasks per stage (default: one per core)")
     add(
         "--min-workers",
@@ -278,6 +271,13 @@ def _add_logs(add: Callable[..., Any]) -> None:
 
 def _add_access(add: Callable[..., Any]) -> None:
     """Add the options for access to the status and to input."""
+    add(
+        "--ingress-listen",
+        type=_ingress_address,
+        metavar="HOST:PORT",
+        help="where `wallaroo ingress` of other hosts joins, to receive TCP sources there, too; "
+        "with --checkpoint, whose ingress.key lets them in",
+    )
     add("--status", type=status_address, default=("127.0.0.1", 0), metavar="HOST:PORT",
         help=(
             "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "

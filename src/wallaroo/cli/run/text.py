@@ -106,7 +106,7 @@ def ingress_lines(status: RunStatus) -> list[str]:
     lines = []
     for one in status.ingresses:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.since))
-        state = f"joined since {since}" if one.is_there else f"AWAY since {since}"
+        state = f"joined since {since}" if one.is_there else f"DISCONNECTED since {since}"
         lines.append(
             f"ingress '{one.name}' {state}, {one.connections} clients, {one.backlog_events:,} "
             f"events not processed"

@@ -154,7 +154,7 @@ class IngressGate:
         finally:
             self._hosts.disconnected(host, session, cause)
             if not self._is_closing and not host.has_left(self._hosts.sources):
-                _log.warning("ingress '%s' is away: %s; the run goes on", host.name, cause)
+                _log.warning("ingress '%s' is disconnected: %s; the run goes on", host.name, cause)
 
     def _admitted(self, name: str, id_: str, is_leaving: bool) -> IngressHost:
         """Return the host.  Raises _RefusedError."""
@@ -181,19 +181,19 @@ class IngressGate:
 
     def _exchange(self, session: _Session, host: IngressHost) -> None:
         """Exchange positions until the connection ends.  Raises OSError or EOFError."""
-        heard_at = sent_at = time.monotonic()
+        received_at = sent_at = time.monotonic()
         sent: Fields = {}
         was_there = False
         while host.session is session and not self._is_closing:
             if session.wait():
                 self._take(host, *read_message(session.connection))
-                heard_at = time.monotonic()
+                received_at = time.monotonic()
             if host.is_there and not was_there:
                 was_there = True
                 verb = "leaves" if host.farewell is Farewell.LEAVING else "has joined"
                 _log.warning("ingress '%s' %s", host.name, verb)
             now = time.monotonic()
-            if now - heard_at > SILENT_S:
+            if now - received_at > SILENT_S:
                 raise TimeoutError
             has_left = host.has_left(self._hosts.sources)
             state = {"op": COMMITTED, "sources": committed_json(host.committed), "left": has_left}
@@ -236,4 +236,4 @@ class IngressGate:
             if time.monotonic() > until:
                 raise _RefusedError(LATER, "the run does not commit at the moment")
             time.sleep(LOOK_S)
-        _log.warning("ingress '%s' is given up: what it had and nobody read is lost", name)
+        _log.warning("ingress '%s' is given up: what it had and no batch read is lost", name)

@@ -74,16 +74,16 @@ LOCK = "lock"
 CONNECT_S = 2.0
 RETRY_S = 0.5
 LOOK_S = 0.1
-REPORT_S = 60.0  # between two reports that the run is away
+REPORT_S = 60.0  # between two reports that the run cannot be reached
 NEWS_S = 0.5  # between two reports of a head that is the same
 _ERRORS = (OSError, EOFError, msgspec.MsgspecError)
 
 
 @dataclass(frozen=True, slots=True)
 class MemberOptions:
-    """Where an ingress host finds its run, and where it listens itself."""
+    """The options of an ingress host."""
 
-    addresses: tuple[Address, ...]  # of the run, and of what may continue in its place
+    addresses: tuple[Address, ...]  # the run's, and those of standbys
     key: Path
     folder: Path
     name: str = ""  # empty: that of the folder, else the host's
@@ -91,7 +91,7 @@ class MemberOptions:
     ports: Mapping[str, int] = field(default_factory=dict)  # by source, where others are wanted
     ack_ports: Mapping[str, int] = field(default_factory=dict)
     ranges: Address | None = None  # None: any port of the address that reaches the run
-    tls: TLS | None = None  # of the range server
+    tls: TLS | None = None  # the range server's
     is_leaving: bool = False
 
 
@@ -121,7 +121,7 @@ class _Identity:
 
 
 class _Reported:
-    """What the driver has of one source's spool."""
+    """The part of one source's spool that the driver knows."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -131,7 +131,7 @@ class _Reported:
 
     def news(self, source: str, committed: Boundary) -> tuple[Fields, bytes] | None:
         """Return the message that is due, if one is."""
-        found = read_open(self._folder)  # before the head, which is newer then
+        connections = read_open(self._folder)  # before the head, which is newer then
         head = SpoolReader(self._folder).head()
         now = time.monotonic()
         if head == self._head and now - self._sent_at < NEWS_S:
@@ -140,11 +140,11 @@ class _Reported:
             boundaries = list(_boundaries(self._folder, committed, head.position))
         else:
             boundaries = [head.position]
-        is_same = found == self._open
+        is_same = connections == self._open
         self._head = head
-        self._open = found
+        self._open = connections
         self._sent_at = now
-        return head_message(source, head, None if is_same else found, boundaries)
+        return head_message(source, head, None if is_same else connections, boundaries)
 
 
 class Member:
@@ -273,7 +273,7 @@ class Member:
         self._reported_at = now
         why = getattr(error, "strerror", None) or str(error) or "the connection ended"
         going_on = " Clients are served meanwhile." if self._feeders is not None else ""
-        self._report(f"the run is away ({why}); trying again.{going_on}")
+        self._report(f"the run cannot be reached ({why}); trying again.{going_on}")
 
     def _pause(self) -> None:
         until = time.monotonic() + RETRY_S
@@ -339,21 +339,22 @@ class Member:
         """Check the spools; listen as the run wants it.  Raises CheckpointError or PeerError."""
         make_private(self._root, is_durable=True)
         for source in terms.sources:
-            known = committed.get(source.name, Committed())
+            consumed = committed.get(source.name, Committed())
             folder = folder_of(self._root, source.name)
             log = SpoolLog(source.name, folder, terms.checkpoint)
-            log.require(Position(known.position.byte, known.position.events))
+            log.require(Position(consumed.position.byte, consumed.position.events))
             if source.name in committed:
-                write_tail(folder, known.position, known.released)
-        if self._feeders is not None and terms == self._terms:
+                write_tail(folder, consumed.position, consumed.released)
+        placed = replace(terms, sources=tuple(map(self._placed, terms.sources)))
+        if self._feeders is not None and placed == self._terms:
             return
         if self._feeders is not None:
             self._feeders.stop()
         self._terms = None
         if self._options.is_leaving:
             self._publish_all(terms)
-        self._feeders = self._started(terms, str(link.getsockname()[0]), secret)
-        self._terms = terms
+        self._feeders = self._started(placed, str(link.getsockname()[0]), secret)
+        self._terms = placed
 
     def _publish_all(self, terms: Terms) -> None:
         """Publish what was acknowledged, even if the head was lost in a power cut."""
@@ -375,7 +376,7 @@ class Member:
                     "Give --tls-cert and --tls-key: a certificate that signs itself will do.",
                 )
             )
-        sources = () if options.is_leaving else tuple(map(self._placed, terms.sources))
+        sources = () if options.is_leaving else terms.sources
         feeders = _Received(sources)
         feeders.start(
             (),
@@ -414,23 +415,23 @@ class Member:
         """
         folders = {source.name: folder_of(self._root, source.name) for source in terms.sources}
         reported = {name: _Reported(folder) for name, folder in folders.items()}
-        heard_at = time.monotonic()
+        received_at = time.monotonic()
         while not self._is_stopping.is_set():
             for name, each in reported.items():
-                known = committed.get(name, Committed())
-                if (message := each.news(name, known.position)) is not None:
+                start = committed.get(name, Committed()).position
+                if (message := each.news(name, start)) is not None:
                     write_message(link, *message)
             if self._wait(link):
                 answer, _ = read_message(link)
-                heard_at = time.monotonic()
+                received_at = time.monotonic()
                 if answer["op"] == COMMITTED:
-                    for name, known in committed_of(answer["sources"]).items():
-                        if name in folders and committed.get(name) != known:
-                            write_tail(folders[name], known.position, known.released)
-                            committed[name] = known
+                    for name, newest in committed_of(answer["sources"]).items():
+                        if name in folders and committed.get(name) != newest:
+                            write_tail(folders[name], newest.position, newest.released)
+                            committed[name] = newest
                     if answer["left"] and self._options.is_leaving:
                         return self._left()
-            if time.monotonic() - heard_at > SILENT_S:
+            if time.monotonic() - received_at > SILENT_S:
                 raise TimeoutError(f"no sign of life for {SILENT_S:.0f} s")
             self._poll()
         return False

@@ -47,14 +47,14 @@ SILENT_S = 5.0
 BEAT_S = 1.0
 START_S = 120.0  # for a host to check its spools and to listen
 KEY = "ingress.key"  # in the checkpoint's folder
-WRITER = "`wallaroo run --ingress-listen`"  # of that file
+WRITER = "`wallaroo run --ingress-listen`"  # writes that file
 
 Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an ingress host is to receive, and how."""
+    """The sources that an ingress host is to receive, with their options."""
 
     checkpoint: str
     sources: tuple[IngressSource, ...]

@@ -227,9 +227,9 @@ class IngressStatus:
 
     name: str
     is_there: bool  # connected
-    since: float  # unix seconds: of the connection, or of its end
-    trouble: str  # why its input stands still; empty if it does not
-    connections: int  # of clients there, when it reported last
+    since: float  # unix seconds: the connection's beginning, or its end
+    trouble: str  # why its input is not read; empty if it is
+    connections: int  # clients' there, when it reported last
     backlog_events: int  # there and not committed, when it reported last
 
 
@@ -259,7 +259,7 @@ class RunStatus:
     # what commits wait for: memory, disk, replicated, store; empty: nothing is kept
     durability: str = ""
     replica: ReplicaStatus | None = None  # None: no level but replicated has one
-    ingresses: tuple[IngressStatus, ...] = ()  # of other hosts, by name
+    ingresses: tuple[IngressStatus, ...] = ()  # on other hosts, by name
     epoch: int = 0  # the number of the run's claim to its checkpoint; 0 before it
     # the last committed batch this run found in its checkpoint; -1 if it began empty
     recovered_batch: int = -1

@@ -396,8 +396,8 @@ _OF_RUN = (
     Figure("replica_silence", "seconds", "Since the replica confirmed something last, while "
            "something waits; else 0.", Kind.GAUGE, ("replica",), _replica,
            "with --durability replicated"),
-    Figure("ingress_away", "seconds", "For how long an ingress on another host has been away; "
-           "else 0.", Kind.GAUGE, ("ingress",),
+    Figure("ingress_disconnected", "seconds", "For how long an ingress on another host has been "
+           "disconnected; else 0.", Kind.GAUGE, ("ingress",),
            _ingresses(lambda one, now: 0.0 if one.is_there else max(0.0, now - one.since)),
            "with --ingress-listen"),
     Figure("ingress_backlog", "events", "Events that an ingress on another host has stored and no "

@@ -8,7 +8,7 @@ The invariants:
 * A host is known by its key, ``NAME/ID``: the id is that of its folder.  Two folders never share a
   key, and no two hosts of a run share a name.
 * The boundaries known of a part begin at or before what is committed of it.
-* A host without a connection is away: nothing more of it is planned, and since when is known.
+* A host without a connection is disconnected, since a known time: no more of it is planned.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RangePlace:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What is committed of one source's part."""
+    """The committed position in one source's part."""
 
     position: Boundary = BEGINNING
     released: Boundary = BEGINNING  # nothing before it will be read again
@@ -109,7 +109,7 @@ class IngressHost:
         self.committed: dict[str, Committed] = {}  # by source whose commit knows the host
         self.ranges: RangePlace | None = None
         self.session: object | None = None  # None: away
-        self.since = time.time()  # of the connection, or of its end
+        self.since = time.time()  # the connection's beginning, or its end
         self.cause = "it has not connected yet"
         self.farewell = Farewell.NONE
         self.left: set[str] = set()  # sources whose commit has let it go
@@ -142,9 +142,11 @@ class IngressHost:
 
     @property
     def trouble(self) -> str:
-        """Describe why its input stands still; empty if it does not."""
+        """Describe why its input is not read; empty if it is."""
         if not self.is_there:
-            return f"ingress '{self.name}' is away ({self.cause}): what it holds waits there"
+            return (
+                f"ingress '{self.name}' is disconnected ({self.cause}): what it holds waits there"
+            )
         if not self.is_readable:
             return f"ingress '{self.name}' cannot be read by tasks: what it holds waits there"
         return ""

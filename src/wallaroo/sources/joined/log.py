@@ -12,9 +12,9 @@ The invariants:
 * A host joins and leaves by `reconcile`: what it holds is read after a commit that knows it.  It
   leaves after all its input is committed, or by order of a person if it is lost.
 * One range per host and batch.  If its rest cannot be read, the batch commits what was read: no
-  batch waits for a host that is away, and nothing is read twice or left out.
-* A partition of a host that is away holds the watermark where it was, until the host's input from
-  that time is read: none of its events is late because of the outage.
+  batch waits for a host that is disconnected, and nothing is read twice or left out.
+* A partition of a host that is disconnected holds the watermark where it was, until the host's
+  input from that time is read: none of its events is late because of the outage.
 """
 
 from __future__ import annotations
@@ -100,14 +100,24 @@ class _HostSpool(SpoolLog):
 class SeveralSpools(SourceLog):
     """The log of the own spool and those of hosts; see the module's docstring."""
 
-    def __init__(self, own: SpoolLog, secret: bytes, hosts: IngressHosts | None = None):
-        """Join ``hosts``, which only the driver knows; ``secret``: of their range servers."""
+    def __init__(
+        self,
+        own: SpoolLog,
+        secret: bytes,
+        hosts: IngressHosts | None = None,
+        read_s: float = READ_S,
+    ):
+        """Join ``hosts``, which only the driver knows.
+
+        ``secret``: of their range servers, which a task waits for ``read_s``.
+        """
         self._own = own
         self._secret = secret
         self._known = hosts
+        self._read_s = read_s
 
-    def __reduce__(self) -> tuple[type[SeveralSpools], tuple[SpoolLog, bytes]]:
-        return SeveralSpools, (self._own, self._secret)
+    def __reduce__(self) -> tuple[type[SeveralSpools], tuple[SpoolLog, bytes, None, float]]:
+        return SeveralSpools, (self._own, self._secret, None, self._read_s)
 
     # -- planning ---------------------------------------------------------------------------------
 
@@ -140,7 +150,7 @@ class SeveralSpools(SourceLog):
             if host.is_there:
                 heads[host.key] = self._log_of(host).head()
         troubles = [host.trouble for host in self._hosts if host.is_known_of(self._source)]
-        told = [self._own.head().error, *troubles, *(head.error for head in heads.values())]
+        errors = [self._own.head().error, *troubles, *(head.error for head in heads.values())]
         counts: dict[str, int] = {}
         for head in heads.values():
             for name, count in head.counts.items():
@@ -149,7 +159,7 @@ class SeveralSpools(SourceLog):
             _Parts({key: head.position for key, head in heads.items()}).position,
             is_paused=any(head.is_paused for head in heads.values()),
             connections=sum(head.connections for head in heads.values()),
-            error="; ".join(dict.fromkeys(filter(None, told))),
+            error="; ".join(dict.fromkeys(filter(None, errors))),
             is_away=all(head.is_away for head in heads.values()),
             as_of_ns=min((head.as_of_ns for head in heads.values() if head.as_of_ns), default=0),
             counts=counts,
@@ -173,10 +183,10 @@ class SeveralSpools(SourceLog):
 
     def advance(self, start: Position, events_max: int) -> Position:
         """Share ``events_max`` over the parts that can be read, by what waits in them."""
-        found = _Parts.of(start)
-        logs = self._readable(found.parts)
+        begin = _Parts.of(start)
+        logs = self._readable(begin.parts)
         waiting = {
-            key: max(0, log.head().position.events - found.parts[key].events)
+            key: max(0, log.head().position.events - begin.parts[key].events)
             for key, log in logs.items()
         }
         total = sum(waiting.values())
@@ -184,8 +194,8 @@ class SeveralSpools(SourceLog):
         for key, events in waiting.items():
             share = events_max if total <= events_max else max(1, events_max * events // total)
             if events:
-                moved[key] = logs[key].advance(found.parts[key], share)
-        return found.moved(moved)
+                moved[key] = logs[key].advance(begin.parts[key], share)
+        return begin.moved(moved)
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
         before = _Parts.of(start).parts
@@ -223,7 +233,7 @@ class SeveralSpools(SourceLog):
     # -- time -------------------------------------------------------------------------------------
 
     def partitions(self, position: Position) -> frozenset[str]:
-        """Return a partition for each host that is away, or whose input of that time is unread."""
+        """Return one for each host that is disconnected, or whose input of that time is unread."""
         parts = _Parts.of(position).parts
         return frozenset(
             f"{host.key}/"
@@ -247,12 +257,12 @@ class SeveralSpools(SourceLog):
         for key, connections in by_key.items():
             host = hosts.get(key)
             is_known = host is not None and key in parts
-            found = host.parts[self._source].open if host is not None and host.parts else None
+            stated = host.parts[self._source].open if host is not None and host.parts else None
             numbers = [int(each) for each in connections if each]
             if not is_known:
                 closed = numbers
             else:
-                closed = found.are_closed(numbers, parts[key].events) if found else []
+                closed = stated.are_closed(numbers, parts[key].events) if stated else []
             ended += [f"{key}/{each}" for each in closed]
             if "" in connections and f"{key}/" not in waited_for:
                 ended.append(f"{key}/")
@@ -262,15 +272,15 @@ class SeveralSpools(SourceLog):
 
     def reconcile(self, position: Position) -> Position:
         """Return a position that knows the hosts that have joined, without those that leave."""
-        found = _Parts.of(position)
-        changed = found
+        before = _Parts.of(position)
+        changed = before
         for host in self._hosts:
-            part = found.parts.get(host.key)
+            part = before.parts.get(host.key)
             if part is not None and self._may_go(host, part):
                 changed = changed.without(host.key)
-            elif part is None and host.is_there and host.id not in found.left:
+            elif part is None and host.is_there and host.id not in before.left:
                 changed = replace(changed, parts={**changed.parts, host.key: Position(0, 0)})
-        return position if changed is found else changed.position
+        return position if changed is before else changed.position
 
     def _may_go(self, host: IngressHost, part: Position) -> bool:
         if host.farewell is Farewell.LEAVING and host.is_there:
@@ -279,26 +289,26 @@ class SeveralSpools(SourceLog):
 
     def require(self, position: Position) -> None:
         """Check the own spool; hosts check theirs when they connect."""
-        found = _Parts.of(position)
-        self._own.require(found.parts[OWN])
-        self._note(found, None)
+        begin = _Parts.of(position)
+        self._own.require(begin.parts[OWN])
+        self._note(begin, None)
 
     def committed(self, position: Position, released: Position | None) -> None:
-        found = _Parts.of(position)
+        reached = _Parts.of(position)
         before = _Parts.of(released) if released is not None else None
-        self._own.committed(found.parts[OWN], before.parts[OWN] if before else None)
-        self._note(found, before)
+        self._own.committed(reached.parts[OWN], before.parts[OWN] if before else None)
+        self._note(reached, before)
 
-    def _note(self, found: _Parts, released: _Parts | None) -> None:
+    def _note(self, reached: _Parts, released: _Parts | None) -> None:
         if self._known is None:
             return
         kept = released.parts if released is not None else {}
         committed = {
             key: Committed(boundary_of(part), _boundary(kept.get(key)))
-            for key, part in found.parts.items()
+            for key, part in reached.parts.items()
             if key != OWN
         }
-        self._known.commit(self._source, committed, found.left)
+        self._known.commit(self._source, committed, reached.left)
 
     @property
     def wakes(self) -> bool:
@@ -312,8 +322,9 @@ class SeveralSpools(SourceLog):
             return
         host, port, certificate, place = part.start
         low = SpoolOffset.of(place)
+        wait_s = self._read_s
         spool = RemoteSpool(
-            (host, port), self._secret, self._source, certificate, READ_S, receive_s=READ_S
+            (host, port), self._secret, self._source, certificate, wait_s, receive_s=wait_s
         )
         counted = _CountedChunks(spool, low.byte)
         log = replace(self._own, remote=counted)

@@ -122,23 +122,23 @@ def test_a_replica_is_shown_with_its_silence(tmp_path: Path) -> None:
 
 def test_ingresses_on_other_hosts_are_shown(tmp_path: Path) -> None:
     run = BusyRun(tmp_path, seconds=2)
-    assert "wallaroo_ingress_away" not in text_of(run)
+    assert "wallaroo_ingress_disconnected" not in text_of(run)
     began = run.status().started_at
     run.meter.set_ingresses(
         lambda: (
             IngressStatus("edge", True, began, "", 3, 7),
-            IngressStatus("west", False, began, "ingress 'west' is away (...)", 0, 40),
+            IngressStatus("west", False, began, "ingress 'west' is disconnected (...)", 0, 40),
         )
     )
 
     status = status_of(json.loads(json.dumps(status_json(run.status()))))
     assert [one.name for one in status.ingresses] == ["edge", "west"]
-    assert 'wallaroo_ingress_away_seconds{ingress="edge"} 0.0' in text_of(run)
-    assert 'wallaroo_ingress_away_seconds{ingress="west"} 2.0' in text_of(run)
+    assert 'wallaroo_ingress_disconnected_seconds{ingress="edge"} 0.0' in text_of(run)
+    assert 'wallaroo_ingress_disconnected_seconds{ingress="west"} 2.0' in text_of(run)
     assert 'wallaroo_ingress_backlog_events{ingress="west"} 40.0' in text_of(run)
     lines = ingress_lines(status)
     assert lines[0].startswith("ingress 'edge' joined since ")
-    assert lines[1].startswith("ingress 'west' AWAY since ")
+    assert lines[1].startswith("ingress 'west' DISCONNECTED since ")
     assert lines[1].endswith(", 0 clients, 40 events not processed")
 
 
