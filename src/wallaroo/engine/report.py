@@ -24,8 +24,6 @@ class TaskReport:
     # ``attempts_digest`` of the producers of the level before whose blocks were read
     consumed: str = ""
     events: dict[int, int] = field(default_factory=dict)  # source -> frames read
-    # source -> partition -> the place and events up to which its range was read, if not to its end
-    cut_short: dict[int, dict[str, tuple[Any, int]]] = field(default_factory=dict)
     # source -> receipt (unix ms) -> frames
     receipts: dict[int, dict[int, int]] = field(default_factory=dict)
     outputs: dict[int, int] = field(default_factory=dict)  # sink -> outputs staged
@@ -52,6 +50,8 @@ class TaskReport:
     stage_samples: tuple[StageSample, ...] = ()
     # for the key groups in ``snapshots``: key group -> name in the step table -> entries, bytes
     group_sizes: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    # source -> partition -> the place and events up to which its range was read, if not to its end
+    cut_short: dict[int, dict[str, tuple[Any, int]]] = field(default_factory=dict)
 
 
 def attempts_digest(attempts: Mapping[int, str]) -> str:

@@ -199,7 +199,7 @@ def test_a_host_leaves_once_it_is_read_and_never_joins_again(served: Served) -> 
 
 
 def test_a_log_without_hosts_keeps_plain_positions(served: Served) -> None:
-    """A run that nobody has joined commits what it always did, and reads it."""
+    """A run that no host has joined commits what it always did, and reads it."""
     joined = Joined(served, 10, [100], 1)
     alone = SeveralSpools(joined.own, joined.secret, IngressHosts([joined.source], lambda: None))
     start = alone.beginning()
