@@ -303,6 +303,10 @@ class Feeders:
         write_config(config, path)
         said = self._start_one("ingress", [INGRESS, str(path)])
         self.addresses = {name: (host, port) for name, (host, port) in said.items()}
+        self._ingress = (self._pinned(config), path)
+
+    def _pinned(self, config: IngressConfig) -> IngressConfig:
+        """Return the configuration with the ports that the sources have."""
         pinned = tuple(
             replace(
                 source,
@@ -313,7 +317,7 @@ class Feeders:
             )
             for source in config.sources
         )
-        self._ingress = (replace(config, sources=pinned), path)
+        return replace(config, sources=pinned)
 
     def _start_ranges(self) -> None:
         assert self._ranges is not None

@@ -126,22 +126,23 @@ class IngressGate:
     # -- joining ----------------------------------------------------------------------------------
 
     def _join(self, session: _Session, hello: Fields) -> None:
-        host = self._admitted(str(hello["name"]), str(hello["id"]), bool(hello["is_leaving"]))
+        is_leaving = bool(hello["is_leaving"])
+        name = str(hello["name"])
+        key, committed = self._admitted(name, str(hello["id"]), is_leaving)
         connection = session.connection
-        committed = committed_json(host.committed)
         welcome = {"op": WELCOME, "terms": self._terms.to_json(), "committed": committed}
         write_message(connection, welcome)
         connection.settimeout(START_S)
         answer, _ = read_message(connection)
         connection.settimeout(SILENT_S)
         if answer["op"] != READY:
-            _log.warning("ingress '%s' cannot join: %s", host.name, answer.get("words", ""))
-            host.cause = "it cannot join with what is in its folder"
+            _log.warning("ingress '%s' cannot join: %s", name, answer.get("words", ""))
             return
         address = str(answer["ranges"][0]), int(answer["ranges"][1])
-        host.farewell = Farewell.LEAVING if hello["is_leaving"] else Farewell.NONE
+        place = RangePlace(address, str(answer["certificate"]))
+        host = self._hosts.connected(key, session, place)
+        host.farewell = Farewell.LEAVING if is_leaving else Farewell.NONE
         host.wake = session.wake
-        self._hosts.connected(host, session, RangePlace(address, str(answer["certificate"])))
         cause = "it ended the connection"
         try:
             self._exchange(session, host)
@@ -154,18 +155,20 @@ class IngressGate:
         finally:
             self._hosts.disconnected(host, session, cause)
             if not self._is_closing and not host.has_left(self._hosts.sources):
-                _log.warning("ingress '%s' is disconnected: %s; the run goes on", host.name, cause)
+                _log.warning("ingress '%s' is disconnected: %s; the run goes on", name, cause)
 
-    def _admitted(self, name: str, id_: str, is_leaving: bool) -> IngressHost:
-        """Return the host.  Raises _RefusedError."""
+    def _admitted(self, name: str, id_: str, is_leaving: bool) -> tuple[str, Fields]:
+        """Return a host's key, and what is committed of it.  Raises _RefusedError."""
         if not NAME.fullmatch(name) or not _ID.fullmatch(id_):
             raise _RefusedError(REFUSED, f"{name!r} is not a name of an ingress")
-        if self._hosts.has_left(id_):
-            words = (
-                f"ingress '{name}' has left this run for good, and all it received is processed. "
-                f"Give an empty folder to join again."
+        left = self._hosts.left_of(id_)
+        if left and not is_leaving:
+            raise _RefusedError(
+                REFUSED,
+                f"ingress '{name}' has left this run for good. Give an empty folder to join again.",
             )
-            raise _RefusedError(LEFT if is_leaving else REFUSED, words)
+        if len(left) == len(self._hosts.sources):
+            raise _RefusedError(LEFT, "")
         other = self._hosts.named(name)
         key = f"{name}/{id_}"
         if other is not None and other.key != key and not other.has_left(self._hosts.sources):
@@ -177,7 +180,8 @@ class IngressGate:
             )
         if other is not None and other.session is not None:
             raise _RefusedError(LATER, f"ingress '{name}' is connected already")
-        return self._hosts.get(key)
+        is_known = other is not None and other.key == key
+        return key, committed_json(other.committed) if is_known and other is not None else {}
 
     def _exchange(self, session: _Session, host: IngressHost) -> None:
         """Exchange positions until the connection ends.  Raises OSError or EOFError."""

@@ -160,7 +160,9 @@ class IngressHost:
         return self.committed.get(source, Committed()).position.events
 
     def has_left(self, sources: Collection[str]) -> bool:
-        """Return whether no commit of these sources knows it any more."""
+        """Return whether the commits of all sources have let it go."""
+        if self.farewell is Farewell.LOST:
+            return bool(self.left) and not any(map(self.is_known_of, self.committed))
         return self.left.issuperset(sources)
 
 
@@ -173,7 +175,7 @@ class IngressHosts:
         self.wake = wake
         self._lock = threading.RLock()
         self._hosts: dict[str, IngressHost] = {}
-        self._gone: set[str] = set()  # ids that have left
+        self._gone: dict[str, set[str]] = {source: set() for source in sources}  # ids that left
 
     def all(self) -> list[IngressHost]:
         """Return the hosts, by key."""
@@ -189,18 +191,18 @@ class IngressHosts:
         """Return the host of a name, if there is one."""
         return next((host for host in self.all() if host.name == name), None)
 
-    def has_left(self, id_: str) -> bool:
-        """Return whether a folder's id has left for good."""
-        return id_ in self._gone
+    def left_of(self, id_: str) -> frozenset[str]:
+        """Return the sources that a folder's id has left for good."""
+        return frozenset(source for source, ids in self._gone.items() if id_ in ids)
 
     def commit(self, source: str, parts: Mapping[str, Committed], gone: Collection[str]) -> None:
         """Take over what a commit says of a source."""
         with self._lock:
-            self._gone.update(gone)
+            self._gone[source].update(gone)
             for key, committed in parts.items():
                 host = self.get(key)
                 is_new = host.committed.get(source) != committed
-                host.committed[source] = committed
+                host.committed = {**host.committed, source: committed}  # others read it
                 if source in host.parts:
                     host.parts[source].forget_before(committed.position.byte)
                 if is_new:
@@ -212,13 +214,15 @@ class IngressHosts:
                     if host.session is None and host.has_left(self.sources):
                         del self._hosts[host.key]
 
-    def connected(self, host: IngressHost, session: object, ranges: RangePlace) -> None:
-        """Note a connection, whose host reports its parts next."""
+    def connected(self, key: str, session: object, ranges: RangePlace) -> IngressHost:
+        """Note a connection, whose host reports its parts next; return the host."""
         with self._lock:
+            host = self.get(key)
             host.parts = {source: HostPart() for source in self.sources}
             host.ranges = ranges
             host.since = time.time()
             host.session = session
+            return host
 
     def disconnected(self, host: IngressHost, session: object, cause: str) -> None:
         """Note the end of a connection, unless another one has replaced it."""

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from tests.unit.spool.remote.conftest import NEVER, Proxy, Served
 from wallaroo.errors import CheckpointError
 from wallaroo.protocols.framing import Framing
-from wallaroo.sources.joined.hosts import Farewell, IngressHost, IngressHosts, RangePlace
+from wallaroo.sources.joined.hosts import (
+    Committed,
+    Farewell,
+    IngressHost,
+    IngressHosts,
+    RangePlace,
+)
 from wallaroo.sources.joined.log import SeveralSpools, hosts_of
 from wallaroo.sources.log import CutShortError, Head, Position, Range, Reached
 from wallaroo.sources.spooled import SpoolLog
@@ -38,14 +44,14 @@ class Joined:
         self.bounds = _fill(served.folder(self.source), sizes)
         self.own = SpoolLog(self.source, self.folder, "", framing=FRAMING)
         self.hosts = IngressHosts([self.source], lambda: None)
-        self.host: IngressHost = self.hosts.get("edge/00")
+        self.host: IngressHost
         self.every = every
         self.log = SeveralSpools(self.own, self.secret, self.hosts, read_s=0.1)
         self.connect(served.address)
 
     def connect(self, address: tuple[str, int]) -> None:
         """Let the host report what it holds."""
-        self.hosts.connected(self.host, object(), RangePlace(address, ""))
+        self.host = self.hosts.connected("edge/00", object(), RangePlace(address, ""))
         head = SpoolReader(self._served.folder(self.source)).head()
         self.host.parts[self.source].report(head, [*self.bounds[:: self.every], self.bounds[-1]])
 
@@ -195,7 +201,7 @@ def test_a_host_leaves_once_it_is_read_and_never_joins_again(served: Served) -> 
     assert log.reconcile(gone) is gone
     log.committed(gone, None)
     assert joined.host.has_left([joined.source])
-    assert joined.hosts.has_left("00")
+    assert joined.hosts.left_of("00") == {joined.source}
 
 
 def test_a_log_without_hosts_keeps_plain_positions(served: Served) -> None:
@@ -209,3 +215,24 @@ def test_a_log_without_hosts_keeps_plain_positions(served: Served) -> None:
     with pytest.raises(CheckpointError, match="only a run with --ingress-listen can read"):
         joined.own.require(known)
     assert alone.backlog_events(start, Head(known)) == 0
+
+
+def test_a_host_has_left_once_all_sources_let_it_go() -> None:
+    """Until then its folder may only leave; one that is lost goes from those that know it."""
+    hosts = IngressHosts(["a", "b"], lambda: None)
+    edge = hosts.connected("edge/00", object(), RangePlace(("127.0.0.1", 1), ""))
+    for source in ("a", "b"):
+        hosts.commit(source, {"edge/00": Committed()}, ())
+    hosts.commit("a", {}, ["00"])
+    assert hosts.left_of("00") == {"a"}
+    assert not edge.has_left(hosts.sources)
+    hosts.commit("b", {}, ["00"])
+    assert edge.has_left(hosts.sources)
+
+    hosts.commit("b", {"west/11": Committed()}, ())
+    west = hosts.get("west/11")
+    west.farewell = Farewell.LOST
+    assert not west.has_left(hosts.sources)
+    hosts.commit("b", {}, ["11"])
+    assert west.has_left(hosts.sources)
+    assert hosts.named("west") is None
