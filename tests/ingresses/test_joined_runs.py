@@ -14,6 +14,7 @@ import pytest
 from tests.ingresses.hosts import OWN, Ingresses
 from tests.strangers import as_stranger
 from tests.unit.ingress.test_tls import make_certificate
+from wallaroo.cli.main import main
 from wallaroo.spool import SpoolReader, folder_of, read_tail
 
 EVENTS = 600
@@ -268,6 +269,20 @@ def test_a_run_without_the_option_does_not_leave_input_behind(hosts: Ingresses) 
     own.join()
     hosts.await_streams(own=50, edge=50)
     assert edge.poll() is None
+
+
+def test_tools_refuse_what_would_leave_input_behind(
+    hosts: Ingresses, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A savepoint cannot hold what is on other hosts; a check of the own spool goes on."""
+    run = hosts.start_run()
+    hosts.joined("edge")
+    hosts.send_to("edge", 50).join()
+    hosts.await_streams(edge=50)
+    hosts.stop(run)
+    assert main(["state", "save", str(hosts.check), str(hosts.folder / "saved")]) == FAILED
+    assert "ingresses on other hosts, too (edge)" in capsys.readouterr().err
+    assert main(["state", "verify", str(hosts.check)]) == 0
 
 
 def test_time_waits_for_an_ingress_that_is_away(hosts: Ingresses) -> None:
