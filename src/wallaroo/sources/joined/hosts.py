@@ -43,7 +43,7 @@ class HostPart:
     def __init__(self) -> None:
         self.open: OpenConnections | None = None
         self.is_known = False  # the host has reported it since it connected
-        self.returned_at = 0  # events there when it did: held back until they are read
+        self.returned_at = 0  # events there when it did: time waits until they are read
         self._lock = threading.Lock()
         self._head = SpoolHead()
         self._bytes = array("Q")
@@ -139,6 +139,8 @@ class IngressHost:
     def hold(self) -> None:
         """Note that tasks could not read it: batches go on without it for a while."""
         self._held_until = time.monotonic() + HOLD_S
+        for part in self.parts.values():
+            part.returned_at = part.head().position.events
 
     @property
     def trouble(self) -> str:

@@ -148,6 +148,7 @@ def test_a_batch_ends_where_its_host_was_lost(served: Served, broken: Proxy) -> 
     assert log.advance(cut, events) == cut
     assert log.backlog(cut) == 0
     assert "cannot be read by tasks" in log.head().error
+    assert log.partitions(cut) == {"edge/00/"}  # time waits for the rest
 
     joined.hosts.disconnected(joined.host, joined.host.session or object(), "it vanished")
     assert "is disconnected (it vanished)" in log.head().error
