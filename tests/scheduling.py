@@ -53,6 +53,8 @@ LONG = (
     "tests/stores/test_stored_cluster.py",
     "tests/replication/test_replicated_runs.py",
     "tests/replication/test_replicated_spark.py",
+    "tests/ingresses/test_joined_runs.py",
+    "tests/ingresses/test_joined_spark.py",
     "tests/savepoints/test_clusters.py",
     "tests/e2e/test_lakehouse.py",
     "tests/e2e/test_strangers.py",

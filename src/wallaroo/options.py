@@ -19,6 +19,7 @@ from wallaroo.durable.folders import is_store_url
 from wallaroo.durable.levels import Durability, DurabilityName
 from wallaroo.errors import WallarooError
 from wallaroo.instrumentation.tuning import HUNG_S, Tuning
+from wallaroo.network.reachability import is_loopback
 from wallaroo.network.tls import TLS
 
 if TYPE_CHECKING:
@@ -81,6 +82,18 @@ NEEDS_A_REPLICA = (
 )
 REPLICA_ALONE = (
     "A replica is that of the level replicated. Choose that level, too, or leave the replica out."
+)
+INGRESSES_NEED_A_CHECKPOINT = (
+    "Ingresses of other hosts join a run that continues: their input is known to its commits. Give "
+    "a checkpoint, too."
+)
+INGRESSES_ALONE = (
+    "What ingresses of other hosts receive is not in a replica's copy, and does not end with "
+    "until-now. Leave one of the two out."
+)
+INGRESSES_NEED_TLS = (
+    "The address is reached over a network, and the connection is not encrypted. Give a "
+    "certificate and its key (--tls-cert, --tls-key): one that signs itself will do."
 )
 WEAKER_SOURCE = (
     "With memory, a source may have disk; in an object store, disk, too; otherwise the "
@@ -164,6 +177,9 @@ class RunOptions:
     """With ``replicated``: host and port of the replica (`wallaroo replica`) on a second host."""
     replica_key: Path | str | None = None
     """With ``replicated``: a copy of the key file that the replica wrote into its folder."""
+    ingress_listen: tuple[str, int] | None = None
+    """Host and port at which `wallaroo ingress` of other hosts joins, to receive TCP sources there,
+    too; needs a checkpoint.  None: this host alone receives."""
     source_durability: tuple[tuple[str, Durability | DurabilityName], ...] = ()
     """Sources whose input is kept at another level than the application's, by name."""
     retain_commits: int = 16
@@ -222,6 +238,8 @@ class RunOptions:
             if not self.standby_after_s >= STANDBY_LEAST_S:
                 raise ValueError(f"standby_after_s={self.standby_after_s}: {STANDBY_TOO_SOON}")
         self._check_durability()
+        if self.ingress_listen is not None:
+            self._check_ingresses(self.ingress_listen[0])
         if self.host is None:
             return
         if self.host not in tuple(HostKind):
@@ -233,6 +251,15 @@ class RunOptions:
                 f"latency='{self.latency}' is the {_HOSTS[self.latency]} host, and host="
                 f"'{self.host}' is another. Give latency in milliseconds, or leave it out."
             )
+
+    def _check_ingresses(self, host: str) -> None:
+        """Raise ValueError if ingresses of other hosts cannot join."""
+        if self.checkpoint is None:
+            raise ValueError(INGRESSES_NEED_A_CHECKPOINT)
+        if self.until_now or self.level is Durability.REPLICATED:
+            raise ValueError(INGRESSES_ALONE)
+        if self.tls is None and not is_loopback(host):
+            raise ValueError(f"ingress_listen={host}: {INGRESSES_NEED_TLS}")
 
     def _check_durability(self) -> None:
         """Raise ValueError for levels that do not exist, or not with this checkpoint."""
@@ -367,6 +394,7 @@ class RunChanges(TypedDict, total=False):
     durability: Durability | DurabilityName | None
     replica: tuple[str, int] | None
     replica_key: Path | str | None
+    ingress_listen: tuple[str, int] | None
     source_durability: tuple[tuple[str, Durability | DurabilityName], ...]
     retain_commits: int
     drain_s: float

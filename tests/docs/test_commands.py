@@ -46,6 +46,7 @@ NOT_RUN = [
     (r"printf .*kafka|kafka-console|.*kafka_count", "a broker", "tests/e2e/test_kafka.py"),
     (r"wallaroo run .*/mnt/", "the reader's own share", "tests/faults/test_take_over.py"),
     (r"wallaroo replica|.*--durability replicated", "a second host", "tests/replication"),
+    (r"wallaroo ingress|.*--ingress-listen", "a second host", "tests/ingresses"),
     (r"docker|kubectl", "no container runtime, no cluster", "tests/unit/deploy"),
     (r"wallaroo sink skip", "needs damaged output", "tests/unit/cli/test_sink_command.py"),
     (r"wallaroo plan (orders|accounts).*|.*rename accounts", "the reader's own checkpoint",

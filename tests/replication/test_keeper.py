@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from wallaroo.errors import CheckpointError, TakenOverError
+from wallaroo.network.key_files import read_key
 from wallaroo.network.proved_connections import TaskListener
 from wallaroo.network.replica import (
     REPLICA_KEY,
@@ -21,7 +22,6 @@ from wallaroo.network.replica import (
     Sent,
     Stated,
     UnreadyError,
-    read_replica_key,
 )
 from wallaroo.state.replication.keeper import Keeper
 
@@ -115,5 +115,5 @@ def test_who_lacks_the_key_is_not_answered(replica: Replica) -> None:
 
 def test_the_key_file_is_this_users_alone(replica: Replica, copy: Path) -> None:
     assert (copy / REPLICA_KEY).stat().st_mode & 0o777 == 0o600
-    assert read_replica_key(copy / REPLICA_KEY).secret == replica.secret
+    assert read_key(copy / REPLICA_KEY, "").secret == replica.secret
     assert replica.secret not in repr(replica)

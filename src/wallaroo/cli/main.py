@@ -43,6 +43,7 @@ COMMANDS = {
     "dev": "wallaroo.cli.dev.command",
     "run": "wallaroo.cli.run.command",
     "replica": "wallaroo.cli.replica",
+    "ingress": "wallaroo.cli.ingress",
     "send": "wallaroo.cli.send.command",
     "receive": "wallaroo.cli.receive.command",
     "graph": "wallaroo.cli.show",

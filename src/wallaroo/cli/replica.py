@@ -6,7 +6,6 @@ Where it runs: a terminal or service of that host, for as long as the copy is to
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 from wallaroo.cli.receive.receiver import parse_address
 from wallaroo.errors import PipelineError, Problem
+from wallaroo.network.reachability import is_loopback
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import pem_of
 from wallaroo.state.replication.keeper import keep
@@ -55,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
 def replica(arguments: argparse.Namespace) -> int:
     """Keep the copy until SIGINT or SIGTERM."""
     host, port = parse_address(arguments.listen)
-    if arguments.tls_cert is None and not _is_loopback(host):
+    if arguments.tls_cert is None and not is_loopback(host):
         raise PipelineError(
             Problem(
                 "wallaroo replica",
@@ -77,12 +77,3 @@ def replica(arguments: argparse.Namespace) -> int:
 def _report(line: str) -> None:
     now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time_ns() // 10**9))
     print(f"{now} {line}", flush=True)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

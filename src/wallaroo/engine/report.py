@@ -50,6 +50,8 @@ class TaskReport:
     stage_samples: tuple[StageSample, ...] = ()
     # for the key groups in ``snapshots``: key group -> name in the step table -> entries, bytes
     group_sizes: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    # source -> partition -> the place and events up to which its range was read, if not to its end
+    cut_short: dict[int, dict[str, tuple[Any, int]]] = field(default_factory=dict)
 
 
 def attempts_digest(attempts: Mapping[int, str]) -> str:

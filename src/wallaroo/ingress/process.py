@@ -88,6 +88,7 @@ class Feeding:
     serve_on: str | None = None
     serve_port: int = 0
     serve_tls: TLS | None = None
+    serve_secret: bytes = b""  # what its readers prove; empty: a new one
     serve_files: str = ""  # the checkpoint's folder, if that server serves its files, too
     handshake_s: float = HANDSHAKE_S  # for a sender of an acknowledged stream to name its stream
     hung_s: float = HUNG_S  # a process without a sign of life for so long is started again
@@ -139,7 +140,7 @@ class Feeders:
             old.unlink()
         try:
             if options.serve_on is not None:
-                secret = secrets.token_bytes(SECRET_BYTES).hex()
+                secret = (options.serve_secret or secrets.token_bytes(SECRET_BYTES)).hex()
                 address = options.serve_on, options.serve_port
                 self._ranges = RangeConfig(
                     str(spool_root),
@@ -184,6 +185,11 @@ class Feeders:
             )
             for source, at in listening
         )
+
+    @property
+    def listening(self) -> tuple[IngressSource, ...]:
+        """Return the sources that the ingress reads, with the ports that they have."""
+        return self._ingress.sources if self._ingress is not None else ()
 
     def _start_feeders(self, sources: Sequence[SourceConfig], spool_root: Path) -> None:
         """Start them in parallel."""
@@ -291,6 +297,10 @@ class Feeders:
         assert self._ingress is not None
         said = self._ready(self._spawn("ingress", INGRESS, self._ingress))
         self.addresses = {name: (host, port) for name, (host, port) in said.items()}
+        self._ingress = self._pinned(self._ingress)
+
+    def _pinned(self, config: IngressConfig) -> IngressConfig:
+        """Return the configuration with the ports that the sources have."""
         pinned = tuple(
             replace(
                 source,
@@ -299,9 +309,9 @@ class Feeders:
                 if source.name in self.ack_addresses
                 else None,
             )
-            for source in self._ingress.sources
+            for source in config.sources
         )
-        self._ingress = replace(self._ingress, sources=pinned)
+        return replace(config, sources=pinned)
 
     def _start_ranges(self) -> None:
         assert self._ranges is not None

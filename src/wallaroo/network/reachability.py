@@ -1,10 +1,11 @@
-"""Questions whether something accepts connections at an address.
+"""Questions about addresses: whether something accepts connections there, or only this host's.
 
-Where it runs: driver, at the start of a run.
+Where it runs: driver, at the start of a run; replica; ingress hosts.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import threading
 from collections.abc import Iterable
@@ -19,6 +20,16 @@ def why_unreachable(addresses: Iterable[str], within_s: float) -> str:
             return ""
         causes.append(f"{address}: {cause}")
     return "; ".join(causes)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this host reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _cause(address: str, within_s: float) -> str:

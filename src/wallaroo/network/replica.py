@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wallaroo.errors import CheckpointError, PeerError, TakenOverError
+from wallaroo.errors import CheckpointError, TakenOverError
 from wallaroo.network.proved_connections import DriverEndpoint, connect, exactly
 
 CONNECT_S = 2.0
@@ -42,6 +42,7 @@ WHOLE = -1
 COMPLETE = -2  # all of it was sent under its name with `PART`
 PART = ".part"
 REPLICA_KEY = "replica.key"  # in a copy: what a run needs to reach its replica
+WRITER = "`wallaroo replica`"  # writes that file
 
 Fields = dict[str, Any]
 
@@ -288,27 +289,3 @@ def read_message(connection: Any) -> tuple[Fields, bytes]:
         raise ConnectionError("it sends messages that no replica and no run sends")
     head = msgspec.json.decode(exactly(connection, head_bytes))
     return head, exactly(connection, payload_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaKey:
-    """The content of a replica's key file: what proves a run to it, and it to a run."""
-
-    secret: str = field(repr=False)
-    certificate: str = field(default="", repr=False)
-
-
-def read_replica_key(path: Path) -> ReplicaKey:
-    """Read a key file.  Raises PeerError."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=ReplicaKey)
-    except OSError as error:
-        raise PeerError(
-            f"{path} cannot be read: {error.strerror}. Give a copy of the file that `wallaroo "
-            f"replica` wrote into its folder."
-        ) from error
-    except msgspec.MsgspecError as error:
-        raise PeerError(
-            f"{path} is not the key of a replica. Give a copy of the file that `wallaroo replica` "
-            f"wrote into its folder."
-        ) from error

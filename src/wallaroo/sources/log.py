@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from wallaroo.errors import InternalError
 from wallaroo.instrumentation.tuning import DEFAULT
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
@@ -103,6 +104,13 @@ class Range:
     events: int  # the number in it; perhaps an upper bound
 
 
+class Reached(NamedTuple):
+    """The place up to which a range was read, and the number of its events before it."""
+
+    place: Any
+    events: int
+
+
 class Records(NamedTuple):
     """Consecutive messages of one partition: ``payloads``, or ``frames`` if not empty."""
 
@@ -136,6 +144,14 @@ class LogContext:
     server: RangeServer | None = None  # None: all readers are on this host
     mark_bytes: int = DEFAULT.mark_bytes  # approximate distance between two cuts of a file
     until_now: bool = False  # the log ends at what it holds when it is first asked for its head
+
+
+class CutShortError(Exception):
+    """The rest of a range cannot be read for now."""
+
+    def __init__(self, reached: Reached):
+        super().__init__(reached)
+        self.reached = reached
 
 
 class Boundary(NamedTuple):
@@ -204,7 +220,14 @@ class SourceLog(ABC):
 
     @abstractmethod
     def read(self, part: Range) -> Iterator[Records]:
-        """Yield a range's records in order.  Raises CheckpointError if they are no longer there."""
+        """Yield a range's records in order.  Raises CheckpointError if they are no longer there.
+
+        Raises CutShortError if what follows cannot be read for now: `cut_short` learns of it.
+        """
+
+    def cut_short(self, start: Position, end: Position, reached: Mapping[str, Reached]) -> Position:
+        """Return the end of a batch that read some partitions' only range not to its end."""
+        raise InternalError("a range was cut short of a log whose ranges are not")
 
     def prefetch(self, part: Range) -> None:  # noqa: B027  # a log may have everything at hand
         """Begin to fetch a range that `read` is about to be called with, without waiting."""

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise, starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from wallaroo.errors import CheckpointError
 from wallaroo.protocols.framing import Framing, end_of_frames
@@ -34,7 +34,7 @@ from wallaroo.sources.log import (
 )
 from wallaroo.spool.check import check_spool
 from wallaroo.spool.connections import read_open
-from wallaroo.spool.format import CHUNK_HEADER, Boundary, Chunk, folder_of, segments_of
+from wallaroo.spool.format import CHUNK_HEADER, Boundary, Chunk, SpoolHead, folder_of, segments_of
 from wallaroo.spool.offsets import SpoolOffset
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.remote.client import RemoteSpool
@@ -44,6 +44,23 @@ NEAR = 0.5  # a boundary within this share of the wanted step, or piece, will do
 PARTITION = ""  # the partition of all ranges
 
 
+class SpoolChunks(Protocol):
+    """The chunks of a spool's log, for reading."""
+
+    def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
+        """Yield the chunks of a range in order, checked."""
+
+
+class SpoolPlaces(Protocol):
+    """The head and the boundaries of a spool's log, for planning."""
+
+    def head(self) -> SpoolHead:
+        """Return the head that was published last."""
+
+    def around(self, events: int, start: Boundary, end: Boundary) -> tuple[Boundary, Boundary]:
+        """Return the last known boundary with at most ``events`` before it, and the next one."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpoolLog(SourceLog):
     """The log of a fed source; see the module's docstring."""
@@ -51,7 +68,7 @@ class SpoolLog(SourceLog):
     source: str
     folder: Path
     checkpoint: str
-    remote: RemoteSpool | None = None  # None: read the files
+    remote: SpoolChunks | None = None  # None: read the files
     has_times: bool = False  # chunks' notes hold the times of events
     framing: Framing | None = None  # None: chunks are not cut
     is_ended: bool = False  # it ends wherever it ends now
@@ -59,8 +76,13 @@ class SpoolLog(SourceLog):
     def beginning(self) -> Position:
         return Position(0, 0)
 
+    @property
+    def places(self) -> SpoolPlaces:
+        """Return what knows the head and the boundaries: a reader of the files."""
+        return SpoolReader(self.folder)
+
     def head(self) -> Head:
-        head = SpoolReader(self.folder).head()
+        head = self.places.head()
         counts = {SKIPPED: head.skipped, REJECTED: head.rejected}
         return Head(
             _position(head.position),
@@ -74,9 +96,9 @@ class SpoolLog(SourceLog):
         )
 
     def advance(self, start: Position, events_max: int) -> Position:
-        reader = SpoolReader(self.folder)
+        reader = self.places
         head = reader.head().position
-        first = _boundary(start)
+        first = boundary_of(start)
         if first.byte >= head.byte:
             return start
         wanted = start.events + events_max
@@ -91,13 +113,13 @@ class SpoolLog(SourceLog):
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
         if pieces == 1:
             return [[_range(start, end)]] if end.events > start.events else []
-        reader = SpoolReader(self.folder)
+        reader = self.places
         head = reader.head().position
         total = end.events - start.events
         cuts = [start]
         for number in range(1, pieces):
             wanted = start.events + total * number // pieces
-            below, above = reader.around(wanted, _boundary(cuts[-1]), head)
+            below, above = reader.around(wanted, boundary_of(cuts[-1]), head)
             nearest = below if wanted - below.events <= above.events - wanted else above
             cut = _position(nearest)
             is_near = abs(nearest.events - wanted) * pieces <= (1 - NEAR) * total
@@ -110,7 +132,7 @@ class SpoolLog(SourceLog):
         return [[part] for part in starmap(_range, pairwise(cuts))]
 
     def read(self, part: Range) -> Iterator[Records]:
-        spool = self.remote or SpoolReader(self.folder)
+        spool: SpoolChunks = self.remote or SpoolReader(self.folder)
         low = SpoolOffset.of(part.start)
         high = SpoolOffset.of(part.end)
         chunks = spool.chunks(Boundary(low.byte), Boundary(high.after))
@@ -125,19 +147,26 @@ class SpoolLog(SourceLog):
     def _read_inside(
         self, chunks: Iterator[Chunk], low: SpoolOffset, high: SpoolOffset, framing: Framing
     ) -> Iterator[Records]:
-        """Yield the records of a range that begins or ends inside of a chunk."""
+        """Yield the records of a range that begins or ends inside of a chunk, or of several."""
         at = low.byte
+        first = low.skip
+        last: int | None = None  # events before the range's end, from ``high.byte`` on
         for chunk in chunks:
-            first = low.skip if at == low.byte else 0
-            last = high.skip if high.skip and at == high.byte else chunk.events
+            if high.skip and at >= high.byte:
+                last = high.skip if last is None else last
+            begin = min(first, chunk.events)
+            end = chunk.events if last is None else min(last, chunk.events)
             frames = chunk.frames
-            if last < chunk.events:
-                frames = frames[: end_of_frames(framing, frames, last)]
-            if first:
-                frames = frames[end_of_frames(framing, frames, first) :]
-            times = partial(_times, chunk, first, last) if self.has_times else None
-            origin = partial(_origin, chunk)
-            yield Records(chunk.connection, chunk.receipt_ns, [], times, frames, origin)
+            if end < chunk.events:
+                frames = frames[: end_of_frames(framing, frames, end)]
+            if begin:
+                frames = frames[end_of_frames(framing, frames, begin) :]
+            if begin < end:
+                times = partial(_times, chunk, begin, end) if self.has_times else None
+                origin = partial(_origin, chunk)
+                yield Records(chunk.connection, chunk.receipt_ns, [], times, frames, origin)
+            first -= begin
+            last = None if last is None else last - end
             at += CHUNK_HEADER.size + len(chunk.frames) + len(chunk.resume)
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
@@ -150,7 +179,13 @@ class SpoolLog(SourceLog):
 
     def require(self, position: Position) -> None:
         """Raise CheckpointError unless this checkpoint's spool reaches to the position."""
-        wanted = _boundary(position)
+        if isinstance(position.place, dict):
+            raise CheckpointError(
+                f"source '{self.source}' is received by ingresses on other hosts, too, whose input "
+                f"only a run with --ingress-listen can read. Give that option to the run; "
+                f"`wallaroo state` commands cannot reach those hosts."
+            )
+        wanted = boundary_of(position)
         reached = Boundary(SpoolOffset.of(position.place).after, position.events)
         check_spool(self.folder, self.source, self.checkpoint, reached)
         segments = segments_of(self.folder)
@@ -164,12 +199,12 @@ class SpoolLog(SourceLog):
 
     def committed(self, position: Position, released: Position | None) -> None:
         """Write the tail."""
-        kept_from = _boundary(released) if released is not None else Boundary()
-        write_tail(self.folder, _boundary(position), kept_from)
+        kept_from = boundary_of(released) if released is not None else Boundary()
+        write_tail(self.folder, boundary_of(position), kept_from)
 
     def rewind(self, position: Position) -> None:
         if self.folder.exists():
-            back = _boundary(position)
+            back = boundary_of(position)
             write_tail(self.folder, back, min(back, read_released(self.folder)))
 
     @property
@@ -215,7 +250,7 @@ def _position(boundary: Boundary) -> Position:
     return Position(boundary.byte, boundary.events)
 
 
-def _boundary(position: Position) -> Boundary:
+def boundary_of(position: Position) -> Boundary:
     """Return the position's boundary, or the beginning of the chunk that it is in."""
     return SpoolOffset.of(position.place).boundary(position.events)
 

@@ -3,8 +3,9 @@
 Where it runs: pure.
 
 A place is a byte of the log, at a chunk's boundary, stored as a number; or a number of events into
-the chunk that begins at a byte, stored as ``[byte, events, byte after the chunk]``.  Before a place
-lies all that is before that byte, and the chunk's events before it.
+the chunks (one, unless only a part of the boundaries is known) from a byte to another one, stored
+as ``[byte, events, byte after them]``.  Before a place lies all that is before that byte, and the
+events before it in the chunks.
 """
 
 from __future__ import annotations

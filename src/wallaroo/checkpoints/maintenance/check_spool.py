@@ -11,8 +11,9 @@ from urllib.parse import unquote
 
 from wallaroo.checkpoints.maintenance.survey import Damage, Survey
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.sources.joined.log import own_offset
+from wallaroo.sources.log import Position
 from wallaroo.spool.format import Boundary, Segment, folder_of, segments_of
-from wallaroo.spool.offsets import SpoolOffset
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.log.layout import SPOOL
 
@@ -50,7 +51,7 @@ def _consequence(survey: Survey, folder: Path, end: int) -> str:
     offsets = survey.last.offsets if survey.last else {}
     names = [name for name in offsets if folder_of(folder.parent, name) == folder]
     name = names[0] if names else unquote(folder.name.removesuffix(SUFFIX))
-    if names and SpoolOffset.of(offsets[name][0]).after >= end:
+    if names and own_offset(Position.from_json(offsets[name])).after >= end:
         return (
             f"Its events are processed. A rollback to a commit that would read them again is not "
             f"possible for source '{name}'; a run is not affected."

@@ -28,6 +28,8 @@ from wallaroo.checkpoints.inspection.compatibility import planned_key_groups
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
 from wallaroo.errors import CheckpointError
 from wallaroo.sinks.queued.pending import read_pending
+from wallaroo.sources.joined.log import hosts_of
+from wallaroo.sources.log import from_stored
 from wallaroo.spool.format import Boundary, SpoolHead, segments_of
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.tail import read_tail
@@ -98,6 +100,7 @@ def _tried(
     if not commits:
         return None
     last = commits[-1]
+    _require_own_input(last)
     lists, staged = _waiting(root, commits)
     files = {name: _opened(root / name, opened) for name in staged if (root / name).exists()}
     if _notes(root) != notes:
@@ -122,6 +125,17 @@ def _tried(
         files,
         {folder.name: (heads[folder], tail) for folder, tail in tails.items()},
     )
+
+
+def _require_own_input(commit: Commit) -> None:
+    """Raise CheckpointError if a part of the input is on other hosts."""
+    for source, position in from_stored(commit.offsets).items():
+        if names := hosts_of(position):
+            raise CheckpointError(
+                f"source '{source}' is received by ingresses on other hosts, too "
+                f"({', '.join(names)}), whose input a savepoint cannot hold. Let them leave first: "
+                f"`wallaroo ingress --leave`."
+            )
 
 
 def _notes(root: Path) -> dict[str, bytes]:

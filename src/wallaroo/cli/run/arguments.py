@@ -171,7 +171,7 @@ def _add_standby(add: Callable[..., Any]) -> None:
 
 def _add_batches(add: Callable[..., Any]) -> None:
     """Add the options for input and the size of batches."""
-    add("--acknowledged", type=_source_port, action="append", default=[], metavar="NAME=PORT",
+    add("--acknowledged", type=source_port, action="append", default=[], metavar="NAME=PORT",
         help=(
             "TCP source NAME listens at PORT too, for senders that want acknowledgements; may be "
             "repeated"
@@ -271,6 +271,13 @@ def _add_logs(add: Callable[..., Any]) -> None:
 
 def _add_access(add: Callable[..., Any]) -> None:
     """Add the options for access to the status and to input."""
+    add(
+        "--ingress-listen",
+        type=_ingress_address,
+        metavar="HOST:PORT",
+        help="where `wallaroo ingress` of other hosts joins, to receive TCP sources there, too; "
+        "with --checkpoint, whose ingress.key lets them in",
+    )
     add("--status", type=status_address, default=("127.0.0.1", 0), metavar="HOST:PORT",
         help=(
             "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
@@ -318,7 +325,8 @@ def _add_output(add: Callable[..., Any]) -> None:
     add("--summary", type=Path, metavar="FILE", help="write the last status there, as JSON")
 
 
-def _source_port(text: str) -> tuple[str, int]:
+def source_port(text: str) -> tuple[str, int]:
+    """Parse the name of a source and a port for it."""
     name, _, port = text.rpartition("=")
     if not name or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(
@@ -357,6 +365,13 @@ def status_address(text: str) -> tuple[str, int] | None:
             f"{text!r} is neither HOST:PORT, such as 127.0.0.1:7200, nor 'off'"
         )
     return host, int(port)
+
+
+def _ingress_address(text: str) -> tuple[str, int]:
+    address = None if text == "off" else status_address(text)
+    if address is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 10.0.0.1:7300")
+    return address
 
 
 def _replica_address(text: str) -> tuple[str, int]:
@@ -461,8 +476,9 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     durability = levels.pop("", None)
     try:
         return _run_options(options, durability, tuple(levels.items()))
-    except ValueError as error:  # levels that do not go together, or with this checkpoint
-        raise PipelineError(Problem("wallaroo run", "", "--durability:", str(error))) from error
+    except ValueError as error:  # levels or ingresses that do not go with the other options
+        names = "--durability:" if options.ingress_listen is None else "--ingress-listen:"
+        raise PipelineError(Problem("wallaroo run", "", names, str(error))) from error
 
 
 def _run_options(
@@ -494,6 +510,7 @@ def _run_options(
         source_durability=source_durability,
         replica=options.replica,
         replica_key=options.replica_key,
+        ingress_listen=options.ingress_listen,
         retain_commits=options.retain_commits,
         allow_incompatible=options.allow_incompatible,
         ack_ports=tuple(options.acknowledged),

@@ -5,6 +5,7 @@ Where it runs: driver.  All functions are pure: a `RunStatus` in, something to p
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -100,6 +101,19 @@ def _backfill_words(part: BackfillStatus) -> str:
     return f"backfill {int(100 * part.share)} %{ends}"
 
 
+def ingress_lines(status: RunStatus) -> list[str]:
+    """Return a line for each ingress on another host."""
+    lines = []
+    for one in status.ingresses:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.since))
+        state = f"joined since {since}" if one.is_there else f"DISCONNECTED since {since}"
+        lines.append(
+            f"ingress '{one.name}' {state}, {one.connections} clients, {one.backlog_events:,} "
+            f"events not processed"
+        )
+    return lines
+
+
 # -- the live table
 
 
@@ -131,6 +145,7 @@ def live_table(
         parts.append(Text(f" {_killed_words(status)}", style="yellow"))
     if status.moved:
         parts.append(Text(f" {status.moved}"))
+    parts += [Text(f" {line}") for line in ingress_lines(status)]
     if status.waiting_for:
         parts.append(Text(f" waiting for {status.waiting_for}", style="yellow"))
     parts.append(Text(f" checkpoint {_checkpoint(status)}", style="dim"))

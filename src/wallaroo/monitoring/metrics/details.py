@@ -9,7 +9,7 @@ from wallaroo.monitoring.metrics.batches import BatchRecord
 from wallaroo.monitoring.metrics.failed_events import FailedEvent
 from wallaroo.monitoring.metrics.histogram import LatencyHistogram
 from wallaroo.monitoring.metrics.progress import Moved, Phase, Recovery
-from wallaroo.monitoring.metrics.status import ReplicaStatus, StandbyStatus
+from wallaroo.monitoring.metrics.status import IngressStatus, ReplicaStatus, StandbyStatus
 from wallaroo.monitoring.metrics.steps import StepLoad, WorkerLoad
 from wallaroo.state.log.commits import Commit
 
@@ -31,6 +31,7 @@ class Identity:
     epoch: int = 0  # the claim to the checkpoint; 0 before it
     standby: StandbyStatus | None = None  # while another run leads
     replica: Callable[[], ReplicaStatus] | None = None
+    ingresses: Callable[[], tuple[IngressStatus, ...]] = tuple
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from wallaroo.monitoring.metrics.progress import (
     Usage,
 )
 from wallaroo.monitoring.metrics.status import (
+    IngressStatus,
     ProcessStatus,
     ReplicaStatus,
     RunState,
@@ -103,6 +104,11 @@ class RunMeter:
         """Note how to learn of the replica, without waiting."""
         with self._lock:
             self._identity = replace(self._identity, replica=replica)
+
+    def set_ingresses(self, ingresses: Callable[[], tuple[IngressStatus, ...]]) -> None:
+        """Note how to learn of the ingresses on other hosts, without waiting."""
+        with self._lock:
+            self._identity = replace(self._identity, ingresses=ingresses)
 
     def begin_running(self, now: float) -> None:
         """Note that input is processed from now on: rates do not count the start."""
@@ -264,6 +270,7 @@ class RunMeter:
                 is_durable=self._identity.is_durable,
                 durability=self._identity.durability,
                 replica=self._identity.replica and self._identity.replica(),
+                ingresses=self._identity.ingresses(),
                 epoch=self._identity.epoch,
                 recovered_batch=self._progress.recovery.batch,
                 errors=self._errors.counts,

@@ -222,6 +222,18 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class IngressStatus:
+    """An ingress on another host that has joined the run."""
+
+    name: str
+    is_there: bool  # connected
+    since: float  # unix seconds: the connection's beginning, or its end
+    trouble: str  # why its input is not read; empty if it is
+    connections: int  # clients' there, when it reported last
+    backlog_events: int  # there and not committed, when it reported last
+
+
+@dataclass(frozen=True, slots=True)
 class RunStatus:
     application: str
     state: RunState
@@ -247,6 +259,7 @@ class RunStatus:
     # what commits wait for: memory, disk, replicated, store; empty: nothing is kept
     durability: str = ""
     replica: ReplicaStatus | None = None  # None: no level but replicated has one
+    ingresses: tuple[IngressStatus, ...] = ()  # on other hosts, by name
     epoch: int = 0  # the number of the run's claim to its checkpoint; 0 before it
     # the last committed batch this run found in its checkpoint; -1 if it began empty
     recovered_batch: int = -1

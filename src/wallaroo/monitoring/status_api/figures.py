@@ -21,6 +21,7 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.monitoring.metrics.details import LatencyBuckets, RunDetails
 from wallaroo.monitoring.metrics.status import (
     BackfillStatus,
+    IngressStatus,
     ProcessStatus,
     RunState,
     RunStatus,
@@ -293,6 +294,14 @@ def _replica(run: Run) -> list[Row] | None:
     return [((replica.place,), replica.silent_s)] if replica is not None else None
 
 
+def _ingresses(value: Callable[[IngressStatus, float], float]) -> Read:
+    def rows(run: Run) -> list[Row] | None:
+        now = run.status.started_at + run.status.elapsed_s
+        return [((each.name,), value(each, now)) for each in run.status.ingresses] or None
+
+    return rows
+
+
 def _waits(run: Run) -> Iterator[Row]:
     now = run.status.started_at + run.status.elapsed_s
     for sink in run.status.sinks:
@@ -387,6 +396,13 @@ _OF_RUN = (
     Figure("replica_silence", "seconds", "Since the replica confirmed something last, while "
            "something waits; else 0.", Kind.GAUGE, ("replica",), _replica,
            "with --durability replicated"),
+    Figure("ingress_disconnected", "seconds", "For how long an ingress on another host has been "
+           "disconnected; else 0.", Kind.GAUGE, ("ingress",),
+           _ingresses(lambda one, now: 0.0 if one.is_there else max(0.0, now - one.since)),
+           "with --ingress-listen"),
+    Figure("ingress_backlog", "events", "Events that an ingress on another host has stored and no "
+           "commit has, when it reported last.", Kind.GAUGE, ("ingress",),
+           _ingresses(lambda one, _: one.backlog_events), "with --ingress-listen"),
     Figure("standby_lease_age", "seconds", "Since the leader's lease was seen to move.",
            Kind.GAUGE, (), _standby(lambda standby: standby.lease_s), "standbys only"),
     Figure("standby_behind", "commits", "Commits of the leader that the state of a standby lacks.",

@@ -33,7 +33,7 @@ from wallaroo.runtime.tasks.job import (
     Pieces,
 )
 from wallaroo.runtime.tasks.task_runner import TaskRunner
-from wallaroo.sources.log import Position, SourceLog, from_stored, to_stored
+from wallaroo.sources.log import Position, Reached, SourceLog, from_stored, to_stored
 from wallaroo.state.log.commits import Commit
 
 # newest commits that travel with a job: a view is rarely more than one batch behind
@@ -244,10 +244,16 @@ class Batches:
     def _counted(
         self, ends: Mapping[str, Position], reports: Sequence[TaskReport]
     ) -> Mapping[str, Position]:
-        """Return the ends of a batch with the events that were read, if they were estimated."""
+        """Return the ends of a batch as far as it was read, with the events that were read."""
         counted = dict(ends)
         before = self.ends
         for number, (name, log) in enumerate(self._setup.logs_by_name.items()):
+            reached: dict[str, Reached] = {}
+            for report in reports:
+                for partition, (place, events) in report.cut_short.get(number, {}).items():
+                    reached[partition] = Reached(place, events)
+            if reached:
+                counted[name] = log.cut_short(before[name], ends[name], reached)
             if not log.counts_events:
                 events = sum(report.events.get(number, 0) for report in reports)
                 counted[name] = replace(ends[name], events=before[name].events + events)

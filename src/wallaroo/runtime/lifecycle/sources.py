@@ -14,6 +14,7 @@ from wallaroo.durable.ownership import Ownership
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.ingress.process import Feeding
 from wallaroo.network.replica import Replica
+from wallaroo.runtime.lifecycle.ingresses import JoinedIngresses
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.tasks.replay import tuned
 from wallaroo.sources.interface import FedBy
@@ -58,10 +59,17 @@ class RunSources:
             until_now=spec.options.until_now,
         )
         self._feeders = spec.feeders
-        self.logs = tuple(config.open_log(self._context) for config in self._configs)
+        self._ingresses = (
+            JoinedIngresses(spec, self._configs, checkpoint) if options.ingress_listen else None
+        )
+        self.logs = self._opened(self._context)
         self._require_fed(dict(options.source_durability))
         self._certificate = ""  # the range server's, for workers elsewhere
         self.addresses: dict[str, tuple[str, int]] = {}
+
+    def _opened(self, context: LogContext) -> tuple[SourceLog, ...]:
+        logs = tuple(config.open_log(context) for config in self._configs)
+        return self._ingresses.joined(logs) if self._ingresses is not None else logs
 
     @property
     def logs_by_name(self) -> dict[str, SourceLog]:
@@ -109,6 +117,8 @@ class RunSources:
                 until_now=options.until_now,
             ),
         )
+        if self._ingresses is not None:
+            self._ingresses.begin(self._feeders.listening)
 
     def _require_fed(self, names: Iterable[str]) -> None:
         """Raise PipelineError for a level of a source that is unknown, or keeps its own input."""
@@ -135,8 +145,7 @@ class RunSources:
         server = self._server_of_workers()
         if server is None:
             return self.logs
-        context = replace(self._context, server=server)
-        return tuple(config.open_log(context) for config in self._configs)
+        return self._opened(replace(self._context, server=server))
 
     def remote_checkpoint(self) -> RemoteStorage | None:
         """Return the checkpoint's files as tasks elsewhere read and add them.
@@ -171,6 +180,8 @@ class RunSources:
 
     def close(self) -> None:
         """Stop everything."""
+        if self._ingresses is not None:
+            self._ingresses.close()
         self._feeders.stop()
         for log in self.logs:
             log.close()

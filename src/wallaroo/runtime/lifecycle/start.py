@@ -25,7 +25,8 @@ from wallaroo.durable.levels import Durability
 from wallaroo.errors import CheckpointError
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.monitoring.metrics.status import ReplicaStatus
-from wallaroo.network.replica import Replica, read_replica_key
+from wallaroo.network.key_files import read_key
+from wallaroo.network.replica import WRITER, Replica
 from wallaroo.processes import console
 from wallaroo.runtime.batch.admission import AdmissionControl
 from wallaroo.runtime.batch.batch_metrics import BatchMetrics
@@ -184,7 +185,7 @@ def _replicator(spec: RunSpec, checkpoint: Checkpoint) -> Replicator | None:
         return None
     assert options.replica is not None
     assert options.replica_key is not None
-    key = read_replica_key(Path(options.replica_key))
+    key = read_key(Path(options.replica_key), WRITER)
     replica = Replica(*options.replica, key.secret, key.certificate)
     return Replicator(
         checkpoint.root, replica, checkpoint.claim, checkpoint.id, options.tuning.sweep_every

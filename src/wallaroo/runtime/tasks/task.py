@@ -38,6 +38,7 @@ from wallaroo.runtime.tasks.job import (
 from wallaroo.runtime.tasks.level_driver import Fed, drain, feed_blocks
 from wallaroo.runtime.tasks.staging import StagedOutputs
 from wallaroo.runtime.user_output import worker as user_output
+from wallaroo.sources.log import CutShortError
 from wallaroo.state.log.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.log.history import History
 from wallaroo.state.log.snapshots import due_groups
@@ -147,6 +148,7 @@ class Counts:
 
     events: dict[int, int] = field(default_factory=dict)  # by source
     receipts: dict[int, dict[int, int]] = field(default_factory=dict)  # by source, unix ms
+    cut_short: dict[int, dict[str, tuple[Any, int]]] = field(default_factory=dict)  # by source
     outputs: dict[int, int] = field(default_factory=dict)  # by sink
     notes: dict[str, float] = field(default_factory=dict)  # named measurements
 
@@ -226,12 +228,16 @@ class Task:
                 logs[following.source].prefetch(following.range)
             receipts = self._counts.receipts.setdefault(piece.source, {})
             events = 0
-            for part in logs[piece.source].read(piece.range):
-                receipt_ms = part.receipt_ns // 1_000_000
-                count = feed(piece.source, part, receipt_ms)
-                receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
-                events += count
-                yield None
+            try:
+                for part in logs[piece.source].read(piece.range):
+                    receipt_ms = part.receipt_ns // 1_000_000
+                    count = feed(piece.source, part, receipt_ms)
+                    receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
+                    events += count
+                    yield None
+            except CutShortError as error:
+                cut = self._counts.cut_short.setdefault(piece.source, {})
+                cut[piece.range.partition] = error.reached
             self._counts.events[piece.source] = self._counts.events.get(piece.source, 0) + events
 
     def _feed_blocks(self, records: Iterable[Record]) -> Fed:
@@ -279,6 +285,7 @@ class Task:
             attempt=self.attempt,
             consumed=self.consumed,
             events=self._counts.events,
+            cut_short=self._counts.cut_short,
             receipts=self._counts.receipts,
             outputs=self._counts.outputs,
             tokens=tokens,

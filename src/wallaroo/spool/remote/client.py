@@ -14,7 +14,15 @@ from wallaroo.errors import CheckpointError
 from wallaroo.network.tls_sockets import Address
 from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import Boundary, Chunk, folder_of
-from wallaroo.spool.remote.link import RETRY_S_MAX, Endpoint, Link, Retries, keep, taken
+from wallaroo.spool.remote.link import (
+    RECEIVE_S_MAX,
+    RETRY_S_MAX,
+    Endpoint,
+    Link,
+    Retries,
+    keep,
+    taken,
+)
 
 WINDOW_BYTES = 512 * 1024  # received before chunks are yielded
 
@@ -29,6 +37,7 @@ class RemoteSpool:
     certificate: str = field(default="", repr=False)  # the server's, PEM; empty: without TLS
     retry_s: float = RETRY_S_MAX
     window_bytes: int = WINDOW_BYTES
+    receive_s: float = RECEIVE_S_MAX  # for the next bytes
 
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
         """Yield the chunks of a range in order, checked.
@@ -46,7 +55,7 @@ class RemoteSpool:
             is_whole = False
             try:
                 if link is None:
-                    link = Link(server, retries.begin())
+                    link = Link(server, retries.begin(), self.receive_s)
                 link.ask(folder, low, high)
                 yield from parse_chunks(link.window, low, high, self._damaged, self.window_bytes)
                 low = high

@@ -88,7 +88,7 @@ class Retries:
 class Link:
     """One connection to a range server, both sides proved."""
 
-    def __init__(self, server: Endpoint, until: float):
+    def __init__(self, server: Endpoint, until: float, receive_s: float = RECEIVE_S_MAX):
         """Connect until a monotonic time.  Raises OSError, PeerError for another server."""
         address = server.address
         certificate = server.certificate
@@ -106,7 +106,7 @@ class Link:
         except BaseException:
             self.close()
             raise
-        self._socket.settimeout(RECEIVE_S_MAX)
+        self._socket.settimeout(receive_s)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import socket
 import threading
 import time
@@ -34,10 +33,11 @@ import msgspec
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.ownership import Ownership
-from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder, write_all, write_whole
+from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder, write_all
 from wallaroo.errors import CheckpointError, InUseError, PeerError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.network.proved_connections import SECRET_BYTES, TaskListener
+from wallaroo.network.key_files import KeyFile, kept_key
+from wallaroo.network.proved_connections import TaskListener
 from wallaroo.network.replica import (
     COMPLETE,
     LATER,
@@ -45,11 +45,10 @@ from wallaroo.network.replica import (
     PART,
     REFUSED,
     REPLICA_KEY,
+    WRITER,
     Fields,
-    ReplicaKey,
     crc_of,
     read_message,
-    read_replica_key,
     write_message,
 )
 from wallaroo.network.tls import Pem
@@ -121,18 +120,9 @@ class Keeper:
         ownership = Ownership(str(path), os.fstat(file.fileno()).st_ino)
         return Claim(claims[0].epoch, ownership, file, is_durable=True)
 
-    def key(self, certificate: str) -> ReplicaKey:
+    def key(self, certificate: str) -> KeyFile:
         """Return the key of the folder, written if there is none, with this certificate (PEM)."""
-        path = self._root / REPLICA_KEY
-        secret = secrets.token_bytes(SECRET_BYTES).hex()
-        if path.exists():
-            stored = read_replica_key(path)
-            secret = stored.secret
-            if stored.certificate == certificate:
-                return stored
-        key = ReplicaKey(secret, certificate)
-        write_whole(path, msgspec.json.encode(key), is_durable=True, points="replica.key")
-        return key
+        return kept_key(self._root / REPLICA_KEY, WRITER, certificate)
 
     def serve(self, connection: socket.socket) -> None:
         """Answer the requests of a connection that has proved itself, until it is closed."""

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.monitoring.dashboard.fakes import BusyRun
-from wallaroo.cli.run.text import lag_lines, log_line, process_lines, summary
+from wallaroo.cli.run.text import ingress_lines, lag_lines, log_line, process_lines, summary
 from wallaroo.monitoring.metrics.status import (
     BackfillStatus,
+    IngressStatus,
     ProcessStatus,
     ReplicaStatus,
     SinkLine,
@@ -117,6 +118,28 @@ def test_a_replica_is_shown_with_its_silence(tmp_path: Path) -> None:
     assert 'wallaroo_replica_silence_seconds{replica="10.0.0.2:7200"} 3.5' in text_of(run)
     is_kept = replace(status, checkpoint="/c", is_durable=True, durability="replicated")
     assert "/c (durability replicated, copy at 10.0.0.2:7200)" in summary(is_kept)
+
+
+def test_ingresses_on_other_hosts_are_shown(tmp_path: Path) -> None:
+    run = BusyRun(tmp_path, seconds=2)
+    assert "wallaroo_ingress_disconnected" not in text_of(run)
+    began = run.status().started_at
+    run.meter.set_ingresses(
+        lambda: (
+            IngressStatus("edge", True, began, "", 3, 7),
+            IngressStatus("west", False, began, "ingress 'west' is disconnected (...)", 0, 40),
+        )
+    )
+
+    status = status_of(json.loads(json.dumps(status_json(run.status()))))
+    assert [one.name for one in status.ingresses] == ["edge", "west"]
+    assert 'wallaroo_ingress_disconnected_seconds{ingress="edge"} 0.0' in text_of(run)
+    assert 'wallaroo_ingress_disconnected_seconds{ingress="west"} 2.0' in text_of(run)
+    assert 'wallaroo_ingress_backlog_events{ingress="west"} 40.0' in text_of(run)
+    lines = ingress_lines(status)
+    assert lines[0].startswith("ingress 'edge' joined since ")
+    assert lines[1].startswith("ingress 'west' DISCONNECTED since ")
+    assert lines[1].endswith(", 0 clients, 40 events not processed")
 
 
 def test_connections_that_were_closed_are_shown(tmp_path: Path) -> None:

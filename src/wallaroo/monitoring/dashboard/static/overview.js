@@ -86,8 +86,8 @@ export class Overview {
       this.show();
     }
     draw(this.tiles, [status, sample], () => this.makeTiles(status, sample));
-    draw(this.sources, [status.sources, details.notes], () => card("Sources",
-      this.sourceTable(status.sources), this.lagTable(status.sources),
+    draw(this.sources, [status.sources, status.ingresses, details.notes], () => card("Sources",
+      this.sourceTable(status.sources), this.lagTable(status.sources), this.ingressTable(status.ingresses),
       ...details.notes.map((note) => h("div", { class: "small" },
         h("span", { class: "badge warn wrap" }, note)))));
     draw(this.sinks, status.sinks, () => card("Sinks", this.sinkTable(status.sinks)));
@@ -149,6 +149,18 @@ export class Overview {
       shown.map(({ one, partition, lag }) => [h("span", { class: "wrap" }, partition), whole(lag), bar(lag / most),
         h("span", { class: "wrap quiet" }, one.group || "none")]), "", "Lag by partition"),
     left ? h("p", { class: "quiet small" }, `${left} more partitions lag no more than these.`) : null);
+  }
+
+  // Ingresses on other hosts that have joined.
+  ingressTable(ingresses) {
+    if (!ingresses?.length) return null;
+    return table([{ title: "ingress" }, { title: "not processed", num: true },
+      { title: "clients", num: true }, { title: "since" }, { title: "" }],
+    ingresses.map((one) => [
+      one.name, whole(one.backlog_events), whole(one.connections), stamp(one.since),
+      one.is_there ? one.trouble && h("span", { class: "badge warn wrap" }, one.trouble)
+        : h("span", { class: "badge bad wrap" }, one.trouble),
+    ]), "", "Ingresses on other hosts");
   }
 
   sinkTable(sinks) {

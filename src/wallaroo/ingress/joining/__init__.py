@@ -1,0 +1,1 @@
+"""Ingresses on other hosts: the driver's side and theirs."""

@@ -1,0 +1,243 @@
+"""The driver's side of ingress hosts: it admits them, and exchanges positions with them.
+
+Where it runs: driver; a thread for each connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import select
+import socket
+import threading
+import time
+from dataclasses import replace
+
+import msgspec
+
+from wallaroo.ingress.joining.messages import (
+    BEAT_S,
+    COMMITTED,
+    HEAD,
+    JOIN,
+    LATER,
+    LEFT,
+    LOST,
+    READY,
+    REFUSED,
+    SILENT_S,
+    START_S,
+    WELCOME,
+    Fields,
+    Terms,
+    committed_json,
+    has_more,
+    head_of,
+)
+from wallaroo.network.proved_connections import TaskListener
+from wallaroo.network.replica import read_message, write_message
+from wallaroo.sources.joined.hosts import Farewell, IngressHost, IngressHosts, RangePlace
+
+GIVE_UP_S = 30.0  # for a commit without a host that is lost
+LOOK_S = 0.05
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ID = re.compile(r"[0-9a-f]{16}")
+_GONE = (OSError, EOFError, ValueError, KeyError, TypeError, msgspec.MsgspecError)
+_log = logging.getLogger("wallaroo.run")
+
+
+class _RefusedError(Exception):
+    """A host that is not admitted; its arguments are the answer and words."""
+
+
+class _Session:
+    """A connection of a host."""
+
+    def __init__(self, connection: socket.socket):
+        self.connection = connection
+        self._rings, self._bell = socket.socketpair()
+        self._rings.setblocking(False)
+        self._bell.setblocking(False)
+
+    def wake(self) -> None:
+        """Let `wait` return; from any thread."""
+        with contextlib.suppress(OSError):
+            self._bell.send(b"\0")
+
+    def wait(self) -> bool:
+        """Wait for a message or a wake-up; return whether there is a message."""
+        if has_more(self.connection):
+            return True
+        ready, _, _ = select.select([self.connection, self._rings], [], [], BEAT_S)
+        if self._rings in ready:
+            self._rings.recv(4096)
+        return self.connection in ready
+
+    def close(self) -> None:
+        """Close the connection."""
+        for each in (self.connection, self._rings, self._bell):
+            each.close()
+
+
+class IngressGate:
+    """The listener for ingress hosts."""
+
+    def __init__(self, listener: TaskListener, hosts: IngressHosts, terms: Terms):
+        self._listener = listener
+        self._hosts = hosts
+        self._terms = terms
+        self._is_closing = False
+
+    def begin(self) -> None:
+        """Admit hosts from now on."""
+        self._listener.begin(
+            lambda connection: threading.Thread(
+                target=self._serve, args=(connection,), name="wallaroo-ingress", daemon=True
+            ).start()
+        )
+
+    def close(self) -> None:
+        """Admit no more, and end all connections; hosts keep what they receive."""
+        self._is_closing = True
+        self._listener.close()
+        for host in self._hosts.all():
+            host.wake()
+
+    def _serve(self, connection: socket.socket) -> None:
+        session = _Session(connection)
+        try:
+            connection.settimeout(SILENT_S)
+            hello, _ = read_message(connection)
+            try:
+                if hello["op"] == LOST:
+                    self._give_up(str(hello["name"]))
+                    write_message(connection, {"op": LEFT})
+                elif hello["op"] == JOIN:
+                    self._join(session, hello)
+            except _RefusedError as error:
+                answer, words = error.args
+                write_message(connection, {"op": answer, "words": words})
+        except _GONE:
+            pass  # it connects again, or was no ingress
+        finally:
+            session.close()
+
+    # -- joining ----------------------------------------------------------------------------------
+
+    def _join(self, session: _Session, hello: Fields) -> None:
+        is_leaving = bool(hello["is_leaving"])
+        name = str(hello["name"])
+        key, committed = self._admitted(name, str(hello["id"]), is_leaving)
+        connection = session.connection
+        welcome = {"op": WELCOME, "terms": self._terms.to_json(), "committed": committed}
+        write_message(connection, welcome)
+        connection.settimeout(START_S)
+        answer, _ = read_message(connection)
+        connection.settimeout(SILENT_S)
+        if answer["op"] != READY:
+            _log.warning("ingress '%s' cannot join: %s", name, answer.get("words", ""))
+            return
+        address = str(answer["ranges"][0]), int(answer["ranges"][1])
+        place = RangePlace(address, str(answer["certificate"]))
+        host = self._hosts.connected(key, session, place)
+        host.farewell = Farewell.LEAVING if is_leaving else Farewell.NONE
+        host.wake = session.wake
+        cause = "it ended the connection"
+        try:
+            self._exchange(session, host)
+        except TimeoutError:
+            cause = f"no sign of life for {SILENT_S:.0f} s"
+        except OSError as error:
+            cause = error.strerror or str(error)
+        except EOFError:
+            pass
+        finally:
+            self._hosts.disconnected(host, session, cause)
+            if not self._is_closing and not host.has_left(self._hosts.sources):
+                _log.warning("ingress '%s' is disconnected: %s; the run goes on", name, cause)
+
+    def _admitted(self, name: str, id_: str, is_leaving: bool) -> tuple[str, Fields]:
+        """Return a host's key, and what is committed of it.  Raises _RefusedError."""
+        if not NAME.fullmatch(name) or not _ID.fullmatch(id_):
+            raise _RefusedError(REFUSED, f"{name!r} is not a name of an ingress")
+        left = self._hosts.left_of(id_)
+        if left and not is_leaving:
+            raise _RefusedError(
+                REFUSED,
+                f"ingress '{name}' has left this run for good. Give an empty folder to join again.",
+            )
+        if len(left) == len(self._hosts.sources):
+            raise _RefusedError(LEFT, "")
+        other = self._hosts.named(name)
+        key = f"{name}/{id_}"
+        if other is not None and other.key != key and not other.has_left(self._hosts.sources):
+            raise _RefusedError(
+                REFUSED,
+                f"ingress '{name}' has joined this run with another folder, whose input may not be "
+                f"processed yet. Give that folder; or, if its disk is lost, `wallaroo ingress "
+                f"--lost {name}` first; or join under another --name.",
+            )
+        if other is not None and other.session is not None:
+            raise _RefusedError(LATER, f"ingress '{name}' is connected already")
+        is_known = other is not None and other.key == key
+        return key, committed_json(other.committed) if is_known and other is not None else {}
+
+    def _exchange(self, session: _Session, host: IngressHost) -> None:
+        """Exchange positions until the connection ends.  Raises OSError or EOFError."""
+        received_at = sent_at = time.monotonic()
+        sent: Fields = {}
+        was_there = False
+        while host.session is session and not self._is_closing:
+            if session.wait():
+                self._take(host, *read_message(session.connection))
+                received_at = time.monotonic()
+            if host.is_there and not was_there:
+                was_there = True
+                verb = "leaves" if host.farewell is Farewell.LEAVING else "has joined"
+                _log.warning("ingress '%s' %s", host.name, verb)
+            now = time.monotonic()
+            if now - received_at > SILENT_S:
+                raise TimeoutError
+            has_left = host.has_left(self._hosts.sources)
+            state = {"op": COMMITTED, "sources": committed_json(host.committed), "left": has_left}
+            if state != sent or now - sent_at >= BEAT_S:
+                write_message(session.connection, state)
+                sent = state
+                sent_at = now
+            if has_left:
+                _log.warning("ingress '%s' has left: all it received is processed", host.name)
+                return
+
+    def _take(self, host: IngressHost, message: Fields, payload: bytes) -> None:
+        if message["op"] != HEAD or message["source"] not in host.parts:
+            return
+        part = host.parts[message["source"]]
+        head, found, boundaries = head_of(message, payload)
+        if head.as_of_ns:  # by this host's clock
+            head = replace(head, as_of_ns=time.time_ns())
+        part.open = found or part.open
+        is_news = not part.is_known or part.head() != head
+        part.report(head, boundaries)
+        if is_news:
+            self._hosts.wake()
+
+    # -- giving up --------------------------------------------------------------------------------
+
+    def _give_up(self, name: str) -> None:
+        """Let a host that is lost leave.  Raises _RefusedError."""
+        host = self._hosts.named(name)
+        if host is None:
+            known = ", ".join(f"'{each.name}'" for each in self._hosts.all()) or "none"
+            raise _RefusedError(REFUSED, f"no ingress '{name}' has joined this run: {known}")
+        if host.session is not None:
+            words = f"ingress '{name}' is connected. Stop it, then `wallaroo ingress --leave`."
+            raise _RefusedError(REFUSED, words)
+        host.farewell = Farewell.LOST
+        self._hosts.wake()
+        until = time.monotonic() + GIVE_UP_S
+        while not host.has_left(self._hosts.sources):
+            if time.monotonic() > until:
+                raise _RefusedError(LATER, "the run does not commit at the moment")
+            time.sleep(LOOK_S)
+        _log.warning("ingress '%s' is given up: what it had and no batch read is lost", name)

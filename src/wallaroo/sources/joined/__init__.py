@@ -1,0 +1,1 @@
+"""Sources that ingresses on several hosts receive."""

@@ -1,0 +1,239 @@
+"""A source that several hosts receive: planned, read over links that break, let go."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.spool.remote.conftest import NEVER, Proxy, Served
+from wallaroo.errors import CheckpointError
+from wallaroo.protocols.framing import Framing
+from wallaroo.sources.joined.hosts import (
+    Committed,
+    Farewell,
+    IngressHost,
+    IngressHosts,
+    RangePlace,
+)
+from wallaroo.sources.joined.log import SeveralSpools, hosts_of
+from wallaroo.sources.log import CutShortError, Head, Position, Range, Reached
+from wallaroo.sources.spooled import SpoolLog
+from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
+
+FRAMING = Framing(1, ">B", 255)
+HELLO_BYTES = 200  # of a server, before the first range
+
+
+class Joined:
+    """A source with an own spool and that of one host, behind a network that breaks."""
+
+    def __init__(self, served: Served, own: int, sizes: list[int], every: int):
+        """Fill the spools: ``own`` events here, chunks of ``sizes`` there, of which the driver
+        knows every so many.
+        """
+        self.source = served.new_source()
+        self._served = served
+        self.secret = served.secret
+        here = served.root.parent / "own"
+        self.folder = here / f"{self.source}.spool"
+        _fill(self.folder, [own])
+        self.bounds = _fill(served.folder(self.source), sizes)
+        self.own = SpoolLog(self.source, self.folder, "", framing=FRAMING)
+        self.hosts = IngressHosts([self.source], lambda: None)
+        self.host: IngressHost
+        self.every = every
+        self.log = SeveralSpools(self.own, self.secret, self.hosts, read_s=0.1)
+        self.connect(served.address)
+
+    def connect(self, address: tuple[str, int]) -> None:
+        """Let the host report what it holds."""
+        self.host = self.hosts.connected("edge/00", object(), RangePlace(address, ""))
+        head = SpoolReader(self._served.folder(self.source)).head()
+        self.host.parts[self.source].report(head, [*self.bounds[:: self.every], self.bounds[-1]])
+
+    def read(self, ranges: list[list[Range]]) -> tuple[dict[str, bytes], dict[str, Reached]]:
+        """Read as a task does, with a copy of the log: frames by part, and what was cut short."""
+        log = pickle.loads(pickle.dumps(self.log))
+        frames: dict[str, bytes] = {}
+        reached = {}
+        for part in (part for parts in ranges for part in parts):
+            try:
+                for records in log.read(part):
+                    frames[part.partition] = frames.get(part.partition, b"") + records.frames
+            except CutShortError as error:
+                reached[part.partition] = error.reached
+        return frames, reached
+
+
+def _fill(folder, sizes: list[int]) -> list[Boundary]:  # type: ignore[no-untyped-def]
+    writer = SpoolWriter(folder, is_durable=False, segment_bytes_max=100_000)
+    bounds = [writer.position]
+    number = 0
+    for size in sizes:
+        frames = b"".join(bytes([1, (number + n) % 251]) for n in range(size))
+        writer.append(frames, size, 1, 7, b"note")
+        number += size
+        bounds.append(writer.position)
+    writer.publish()
+    writer.close()
+    return bounds
+
+
+def _numbers(events: int) -> bytes:
+    return b"".join(bytes([1, n % 251]) for n in range(events))
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    own=st.integers(1, 60),
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=40),
+    every=st.integers(1, 9),
+    steps=st.lists(st.tuples(st.integers(1, 90), st.integers(1, 5)), min_size=1),
+)
+def test_batches_read_each_event_once_in_order(
+    served: Served, own: int, sizes: list[int], every: int, steps: list[tuple[int, int]]
+) -> None:
+    """Whatever boundaries the driver knows, and however batches are cut."""
+    joined = Joined(served, own, sizes, every)
+    log = joined.log
+    here = log.reconcile(log.beginning())
+    assert hosts_of(here) == ["edge"]
+    frames: dict[str, bytes] = {}
+    for number in range(1000):
+        events_max, pieces = steps[number % len(steps)]
+        there = log.advance(here, events_max)
+        ranges = log.split(here, there, pieces)
+        assert len(ranges) <= pieces
+        assert sum(part.events for parts in ranges for part in parts) == there.events - here.events
+        assert there.events - here.events <= events_max + 1  # a part has one event at least
+        got, reached = joined.read(ranges)
+        assert not reached
+        for key, content in got.items():
+            frames[key] = frames.get(key, b"") + content
+        here = Position.from_json(there.to_json())
+        if not log.backlog(here):
+            break
+    assert frames == {"": _numbers(own), "edge/00": _numbers(sum(sizes))}
+    assert log.head().position.events == here.events == own + sum(sizes)
+
+
+@pytest.fixture
+def broken(served: Served) -> Iterator[Proxy]:
+    proxy = Proxy(served.address, [HELLO_BYTES + 700_000], cuts_all_at=10)
+    yield proxy
+    proxy.close()
+
+
+def test_a_batch_ends_where_its_host_was_lost(served: Served, broken: Proxy) -> None:
+    """What was read counts, to the event; the next batches go on without the host, then with it."""
+    events = 500 * 1000
+    joined = Joined(served, 10, [1000] * 500, 7)
+    joined.connect(broken.address)
+    log = joined.log
+    start = log.reconcile(log.beginning())
+    log.committed(start, None)
+    end = log.advance(start, 10 * events)
+    got, reached = joined.read(log.split(start, end, 2))
+    cut = log.cut_short(start, end, reached)
+    read = len(got["edge/00"]) // 2
+    assert 0 < read < events
+    assert got["edge/00"] == _numbers(read)
+    assert cut.events == 10 + read
+    assert log.advance(cut, events) == cut
+    assert log.backlog(cut) == 0
+    assert "cannot be read by tasks" in log.head().error
+    assert log.partitions(cut) == {"edge/00/"}  # time waits for the rest
+
+    joined.hosts.disconnected(joined.host, joined.host.session or object(), "it vanished")
+    assert "is disconnected (it vanished)" in log.head().error
+    joined.connect(served.address)
+    joined.host._held_until = 0.0  # the five seconds are over
+    rest, reached = joined.read(log.split(cut, log.advance(cut, 10 * events), 2))
+    assert not reached
+    assert got["edge/00"] + rest["edge/00"] == _numbers(events)
+
+
+def test_nothing_is_read_of_a_host_that_is_lost_at_once(served: Served) -> None:
+    """The batch stays where it was in that part, also inside of a chunk."""
+    joined = Joined(served, 10, [1000] * 5, 2)
+    log = joined.log
+    here = log.advance(log.reconcile(log.beginning()), 100)
+    proxy = Proxy(served.address, cuts_all_at=10)
+    joined.connect(proxy.address)
+    end = log.advance(here, 100)
+    _, reached = joined.read(log.split(here, end, 3))
+    cut = log.cut_short(here, end, reached)
+    assert cut.place["parts"]["edge/00"] == here.place["parts"]["edge/00"]
+    proxy.close()
+
+
+def test_a_partition_waits_for_a_host_that_is_disconnected(served: Served) -> None:
+    """Until all is read that the host held when it came back; those of closed clients end."""
+    joined = Joined(served, 10, [100] * 5, 1)
+    log = joined.log
+    here = log.advance(log.reconcile(log.beginning()), 100)
+    assert log.partitions(here) == {"edge/00/"}  # it has just connected
+    end = log.advance(here, NEVER)
+    assert log.partitions(end) == frozenset()
+    assert log.ended(["edge/00/", "edge/00/7"], end) == ["edge/00/"]
+    log.committed(end, None)
+    joined.hosts.disconnected(joined.host, joined.host.session or object(), "x")
+    assert log.partitions(end) == {"edge/00/"}
+    assert log.ended(["edge/00/", "west/11/7", "7"], end) == ["west/11/7"]
+
+
+def test_a_host_leaves_once_it_is_read_and_never_joins_again(served: Served) -> None:
+    """Its events stay counted; its id is kept."""
+    joined = Joined(served, 10, [100] * 5, 1)
+    log = joined.log
+    joined.host.farewell = Farewell.LEAVING
+    here = log.reconcile(log.beginning())
+    assert log.reconcile(here) is here
+    end = log.advance(here, NEVER)
+    gone = log.reconcile(end)
+    assert hosts_of(gone) == []
+    assert gone.events == end.events == 510
+    assert log.reconcile(gone) is gone
+    log.committed(gone, None)
+    assert joined.host.has_left([joined.source])
+    assert joined.hosts.left_of("00") == {joined.source}
+
+
+def test_a_log_without_hosts_keeps_plain_positions(served: Served) -> None:
+    """A run that no host has joined commits what it always did, and reads it."""
+    joined = Joined(served, 10, [100], 1)
+    alone = SeveralSpools(joined.own, joined.secret, IngressHosts([joined.source], lambda: None))
+    start = alone.beginning()
+    assert alone.reconcile(start) is start
+    assert alone.advance(start, NEVER) == joined.own.advance(start, NEVER)
+    known = joined.log.reconcile(start)
+    with pytest.raises(CheckpointError, match="only a run with --ingress-listen can read"):
+        joined.own.require(known)
+    assert alone.backlog_events(start, Head(known)) == 0
+
+
+def test_a_host_has_left_once_all_sources_let_it_go() -> None:
+    """Until then its folder may only leave; one that is lost goes from those that know it."""
+    hosts = IngressHosts(["a", "b"], lambda: None)
+    edge = hosts.connected("edge/00", object(), RangePlace(("127.0.0.1", 1), ""))
+    for source in ("a", "b"):
+        hosts.commit(source, {"edge/00": Committed()}, ())
+    hosts.commit("a", {}, ["00"])
+    assert hosts.left_of("00") == {"a"}
+    assert not edge.has_left(hosts.sources)
+    hosts.commit("b", {}, ["00"])
+    assert edge.has_left(hosts.sources)
+
+    hosts.commit("b", {"west/11": Committed()}, ())
+    west = hosts.get("west/11")
+    west.farewell = Farewell.LOST
+    assert not west.has_left(hosts.sources)
+    hosts.commit("b", {}, ["11"])
+    assert west.has_left(hosts.sources)
+    assert hosts.named("west") is None
