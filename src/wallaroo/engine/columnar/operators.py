@@ -206,7 +206,7 @@ def latest_rows(step: LatestRowJoin[Any], site: Site) -> Operator:
             blame(step, "rows of one side whose columns differ in type", error)
 
     def side_of(side: int) -> Emit:
-        def arrive(keys: TimedKeys, rows: Rows) -> TimedRows:
+        def arrive(keys: Any, rows: Rows) -> TimedRows:
             named = plain(as_arrow(rows))
             (columns.require if side == RIGHT else columns.require_free)(named.schema.names)
             return TimedRows(keys.times, coder.codes(keys), named)
