@@ -636,6 +636,12 @@ CASES = (
         {"in": TIMED_LINES},
         ordered_per_key(out=blocks.in_summed(TIMED_LINES)),
     ),
+    Case(
+        "joins of rows",
+        blocks.joined,
+        {"left": TIMED_LINES[::2], "right": TIMED_LINES[1::2]},
+        ordered_per_key(out=blocks.in_joined(TIMED_LINES[::2], TIMED_LINES[1::2])),
+    ),
     _branches(),
     *(detector_case(depth) for depth in (1, 2, 3)),
 )

@@ -174,3 +174,40 @@ def in_summed(lines: list[str]) -> list[str]:
         f"{key} {start} {len(some)} {sum(some)} {max(some)}"
         for (start, key), some in sorted(found.items())
     ]
+
+
+@wallaroo.encoder
+def encode_row(row: dict[str, Any]) -> str:
+    return f"{row['key']} {row['number']} {row['last']}"
+
+
+def joined(inputs: Path, outputs: Path) -> Application:
+    """Rows of even numbers, each with the newest odd number of its key."""
+    left = _timed_rows("left", inputs)
+    right = _timed_rows("right", inputs)
+    late = wallaroo.seconds(LATE_S)
+    timed = left.to(columns).with_event_time("at", allow_before_1980=True, delay=late)
+    values = right.to(columns).with_event_time("at", allow_before_1980=True, delay=late)
+    pipeline = timed.key_by(by_key).join_latest(
+        values.key_by(by_key), wallaroo.with_columns(last="number"), how="inner", name="rows joined"
+    )
+    return wallaroo.build_application("joins of rows", pipeline.to_sink(_sink(outputs, encode_row)))
+
+
+def _timed_rows(name: str, folder: Path) -> Any:
+    config = wallaroo.FileSourceConfig(name, folder / f"{name}.txt", decode_lines)
+    return wallaroo.source(name, config)
+
+
+def in_joined(left: list[str], right: list[str]) -> list[str]:
+    found = []
+    for line in sorted(left, key=lambda line: int(line.split()[1])):
+        key, at, number = line.split()
+        known = [each.split() for each in right]
+        newest = [
+            (int(time), place, value)
+            for place, (owner, time, value) in enumerate(known)
+            if owner == key and int(time) <= int(at)
+        ]
+        found += [f"{key} {number} {max(newest)[2]}"] if newest else []
+    return found
