@@ -56,12 +56,12 @@ def with_columns(*columns: str, **renamed: str) -> WithColumns:
     >>> with_columns("bid", quoted_at="at")({"order": 7, "at": 3}, {"bid": 1.5, "at": 2})
     {'order': 7, 'at': 3, 'bid': 1.5, 'quoted_at': 2}
     """
-    given = (*((column, column) for column in columns), *renamed.items())
-    problem = _problem(given)
+    columns_by_name = (*((column, column) for column in columns), *renamed.items())
+    problem = _problem(columns_by_name)
     if problem:
         fix = 'Name columns of the right side, as with_columns("bid", quoted_at="at").'
         raise WallarooParameterError(Problem("with_columns()", user_place(), problem, fix))
-    return WithColumns(given)
+    return WithColumns(columns_by_name)
 
 
 def _problem(given: tuple[tuple[Any, Any], ...]) -> str:

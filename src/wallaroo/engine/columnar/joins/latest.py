@@ -51,7 +51,7 @@ def as_of(left: TimedRows | None, right: TimedRows | None) -> AsOf:
     order = order[np.argsort(_narrow(codes)[order], kind="stable")]
     codes = codes[order]
     places = np.arange(len(order))
-    begins = np.zeros(len(order), np.intp)  # of the rows of the same key
+    begins = np.zeros(len(order), np.intp)  # where the rows of each key begin
     begins[1:] = np.where(codes[1:] != codes[:-1], places[1:], 0)
     begins = np.maximum.accumulate(begins)
     is_right = order < len(right)
@@ -90,7 +90,7 @@ class LatestColumns(WaitingColumns):
         self._unmatched = unmatched
         self._known: dict[Any, Newest | None] = {}  # the newest right rows, as they are stored
         self._newest: dict[Any, Newest] = {}  # the same, as of the watermark
-        self._schema: pa.Schema | None = None  # of right rows
+        self._schema: pa.Schema | None = None  # that of right rows
 
     def keep(self, side: int, rows: TimedRows) -> None:
         """Accept rows of a side that are not late."""

@@ -82,14 +82,14 @@ class WaitingColumns(ABC):
         waiting: list[TimedRows | None] = []
         for side, arrived in enumerate(self._arrived):
             whole = joined([self._rows[side], *arrived])
-            own = None if whole is None else whole.in_order()
+            fresh = None if whole is None else whole.in_order()
             arrived.clear()
             due_now = joined(
                 [_between(piece.sides[side], began, watermark) for piece in pieces]
-                + [_between(own, -FINAL_WATERMARK, watermark)]
+                + [_between(fresh, -FINAL_WATERMARK, watermark)]
             )
             passed.append(None if due_now is None else due_now.in_order())
-            waiting.append(_between(own, watermark, FINAL_WATERMARK))
+            waiting.append(_between(fresh, watermark, FINAL_WATERMARK))
         self.pass_on((passed[0], passed[1]))
         left = [piece for key, own_pieces in due.items() for piece in self._left(key, own_pieces)]
         self._rows = self._with_left(left, waiting[0], 0), self._with_left(left, waiting[1], 1)
