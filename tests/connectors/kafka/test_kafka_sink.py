@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.connectors.kafka.broker import Broker, running_broker
 from tests.connectors.kafka.child import (
@@ -285,6 +285,28 @@ def test_a_missing_topic_ends_the_run_with_what_to_do(broker: Broker, tmp_path: 
 
     with pytest.raises(PeerError, match=r"has no topic 'no-such-topic'. Create it"):
         committer.close(DRAIN_SECONDS)
+
+
+def test_a_refused_record_leaves_no_transaction_that_readers_wait_for(
+    broker: Broker, tmp_path: Path
+) -> None:
+    name = f"narrow-{tmp_path.name}"
+    broker.create(name, **{"max.message.bytes": "2000"})
+    config = KafkaSinkConfig(name, broker.address, options={"linger.ms": "0", "batch.size": "1"})
+    place = Place(broker, name, tmp_path)
+    committer = config.committer("s", place.staging, True)
+    committer.recover(history_to(-1), [])
+    assert config.encoder is not None
+    packed = [config.encoder.function(value) for value in (b"small", b"x" * 3000)]
+    tokens = killed_driver.stage(config, place.staging, 0, 1, lambda batch, task: packed)
+    committer.commit(commit_of(0), tokens)
+    with pytest.raises(PeerError, match="Kafka refuses batch 0 for topic"):
+        committer.close(DRAIN_SECONDS)
+
+    other = Producer({"bootstrap.servers": broker.address})
+    other.produce(name, b"another program's")
+    assert other.flush(DRAIN_SECONDS) == 0
+    assert place.values() == ["another program's"]
 
 
 @pytest.mark.parametrize(

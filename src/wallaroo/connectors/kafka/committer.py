@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar
@@ -324,14 +324,25 @@ class TransactionalSession(KafkaSession):
             fault_point("kafka.ledger")
             self._commit()
         except KafkaException as error:
-            if error_of(error).txn_requires_abort():
-                producer.abort_transaction(answer_s)
+            self._abort(error_of(error))
             self._check_fenced(error_of(error))
             raise
         fault_point("kafka.committed")
         self._last = last
         self._is_settled = True
         self._system.own.succeed()
+
+    def _abort(self, error: KafkaError) -> None:
+        """Abort a transaction that the brokers refuse, unless the next session is to end it.
+
+        After a permanent error there is none, and readers of committed records would wait behind an
+        open transaction until the brokers end it.
+        """
+        is_permanent = not is_transient(error) and error.code() not in FENCED
+        if error.txn_requires_abort() or is_permanent:
+            with suppress(KafkaException):
+                self._producer.abort_transaction(self._timeouts.answer_s)
+                self._is_settled = True
 
     def _check_fenced(self, error: KafkaError) -> None:
         """Raise a transient error for a timed-out transaction, which looks like a fenced one.
