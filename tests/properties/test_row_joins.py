@@ -1,5 +1,5 @@
-"""As-of joins of rows give what joins of their events give, and what pandas gives, however input is
-cut into batches, tasks and partitions.
+"""As-of joins of rows give what joins of their events give, however input is cut into batches,
+tasks and partitions.
 """
 
 from __future__ import annotations
