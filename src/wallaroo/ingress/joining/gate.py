@@ -59,6 +59,9 @@ class _Session:
         self._rings, self._bell = socket.socketpair()
         self._rings.setblocking(False)
         self._bell.setblocking(False)
+        self._poll = select.poll()  # not select, which takes no descriptor above 1,023
+        for each in (connection, self._rings):
+            self._poll.register(each, select.POLLIN)
 
     def wake(self) -> None:
         """Let `wait` return; from any thread."""
@@ -69,10 +72,10 @@ class _Session:
         """Wait for a message or a wake-up; return whether there is a message."""
         if has_more(self.connection):
             return True
-        ready, _, _ = select.select([self.connection, self._rings], [], [], BEAT_S)
-        if self._rings in ready:
+        ready = {descriptor for descriptor, _ in self._poll.poll(BEAT_S * 1000)}
+        if self._rings.fileno() in ready:
             self._rings.recv(4096)
-        return self.connection in ready
+        return self.connection.fileno() in ready
 
     def close(self) -> None:
         """Close the connection."""
