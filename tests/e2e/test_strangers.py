@@ -282,7 +282,7 @@ def test_a_killed_worker_of_a_cluster_is_reported_whether_it_is_idle_or_at_work(
 
 def _is_marked(worker: psutil.Process) -> bool:
     """Return whether a worker of a cluster states that it has no task."""
-    return Path(worker.cwd(), FOLDER, str(worker.pid)).exists()
+    return any(Path(worker.cwd(), FOLDER).glob(f"{worker.pid}-*"))
 
 
 def _at_work(victim: Victim, eventually: Callable[..., None]) -> psutil.Process:

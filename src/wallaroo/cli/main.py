@@ -13,6 +13,7 @@ import argparse
 import importlib
 import os
 import platform
+import signal
 import sys
 import tempfile
 import traceback
@@ -65,7 +66,10 @@ NEED_ALL = ("completion",)
 
 def entry() -> None:
     """Run the command line of this process; the console script's entry point."""
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    # A Ctrl-C that comes while the process ends would replace the exit code, which is known.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str]) -> int:
