@@ -14,7 +14,7 @@ import pytest
 from wallaroo.checkpoints.inspection.keyed import Part, StoredEntry
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.step_forms import StepForms, windows_in
-from wallaroo.monitoring.status_api.entities import answer
+from wallaroo.monitoring.status_api.entities import Question, answer
 from wallaroo.monitoring.status_api.queries import COUNTS, KEYS, OBJECT, SEARCH
 from wallaroo.steps.joins.pair_entries import Waiting, pack_sub, runs_of
 from wallaroo.steps.windows.spec import RangeWindowSpec
@@ -147,15 +147,19 @@ def test_the_commands_show_windows_under_the_steps_name(stored: Path, wallaroo: 
 
 def test_the_dashboard_and_its_queries_find_keys_with_windows(stored: Path) -> None:
     """Given open sessions, then the state explorer lists their keys and shows them."""
-    keys, _ = answer(stored, KEYS, 100, STEPS, {})
+
+    def asked(query: str, limit: int = 100, **wanted: str) -> Any:
+        return answer(Question(str(stored), query, limit, tuple(STEPS), wanted))[0]
+
+    keys = asked(KEYS)
     assert {step: sorted(found) for step, found in keys.items()} == {
         step: list("abcde") for step in STEPS
     }
-    counts, _ = answer(stored, COUNTS[0], 100, STEPS, {})
+    counts = asked(COUNTS[0])
     assert counts == dict.fromkeys(STEPS, 5)
-    found, _ = answer(stored, SEARCH, 100, STEPS, {"step": "sessions", "text": "A"})
+    found = asked(SEARCH, step="sessions", text="A")
     assert [(one["step"], one["key"]) for one in found] == [("sessions", "a")]
-    history, _ = answer(stored, OBJECT, 10, STEPS, {"step": "sessions", "key": "a"})
+    history = asked(OBJECT, 10, step="sessions", key="a")
     (version,) = history["versions"]
     assert version["class"] == "windows"
     assert version["value"]["windows"][0]["to"] == "2020-09-13T12:27:49Z"
