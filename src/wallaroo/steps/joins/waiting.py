@@ -23,7 +23,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from wallaroo.steps.windows.entries import (
     ROW,
@@ -34,8 +34,7 @@ from wallaroo.steps.windows.entries import (
 )
 from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
-Sides = tuple[list[Any], ...]  # the rows of each side
-
+Side = TypeVar("Side")  # the rows of a side; false if there are none
 PIECE = 1  # kind of slots
 PIECES_MAX = 8  # per group and batch
 PIECE_ROWS = 64  # a piece of so many costs less by itself than its rows do
@@ -66,34 +65,164 @@ class Stored(NamedTuple):
     home: Callable[[Any], Any]  # names the key under which rows of a key wait
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple, Generic[Side]):
     """A stored piece with rows that may be passed on now."""
 
     batch: int  # the one that wrote it
     when: int
     sub: bytes
-    sides: Sides
+    sides: tuple[Side, ...]
 
 
 _age = itemgetter(0, 1)
 
 
-class WaitingRows(ABC):
-    """Waiting rows of all keys, together by side.
-
-    So the rows that the watermark has passed are found by walking along the sides in the order of
-    time, once per batch.
+class WaitingPieces(ABC, Generic[Side]):
+    """The pieces in which a task's rows wait from batch to batch.
 
     ``began``: the watermark when the batch began.
     """
 
-    def __init__(self, stored: Stored, batch: int, began: int, sides: int):
+    def __init__(self, stored: Stored, batch: int, began: int):
         self._stored = stored
         self._batch = batch
         self._span = began, began  # the watermark when the batch began, and now
-        self._rows: Sides = tuple([] for _ in range(sides))  # not passed on, nor stored
         self._taken: set[Any] = set()  # keys whose due rows were
         self._later: set[Any] = set()  # homes of pieces of which nothing is due yet
+
+    @property
+    @abstractmethod
+    def piece_rows(self) -> int:
+        """Return a number of rows that cost more than a piece does by itself."""
+
+    @abstractmethod
+    def between(self, rows: Side, begin: int, end: int) -> Side:
+        """Return the rows of a side whose time is in [begin, end)."""
+
+    @abstractmethod
+    def count(self, rows: Side) -> int:
+        """Return the number of rows of a side."""
+
+    @abstractmethod
+    def time_at(self, rows: Side, at: int) -> int:
+        """Return the time of a side's row."""
+
+    @abstractmethod
+    def unpacked(self, found: Any) -> tuple[Side, ...]:
+        """Return the sides of a stored piece."""
+
+    @abstractmethod
+    def packed(self, sides: tuple[Side, ...]) -> Any:
+        """Undo ``unpacked``."""
+
+    def due_pieces(self, watermark: int) -> dict[Any, list[Piece[Side]]]:
+        """Return the pieces with due rows, by home."""
+        keys = dict.fromkeys(row.key for row in self._stored.due.take(watermark))
+        return {key: self.read(key) for key in keys}
+
+    def read(self, key: Any) -> list[Piece[Side]]:
+        """Return the due pieces of a home; note when the others are due."""
+        self._taken.add(key)
+        pieces = []
+        for sub in self._stored.entries.subs(key):
+            slot = unpack_slot(sub)
+            if slot.kind != PIECE:
+                continue
+            if slot.when <= self._span[1]:
+                sides = self.unpacked(self._stored.entries.peek(key, sub))
+                pieces.append(Piece(slot.first, slot.when, sub, sides))
+            else:
+                self._stored.due.add(slot.when, key, ROW)
+                self._later.add(key)
+        return pieces
+
+    def left(self, due: dict[Any, list[Piece[Side]]]) -> list[Piece[Side]]:
+        """Remove pieces that were passed, and the newest ones while little is left of them.
+
+        Of the latter, those with waiting rows are returned, the oldest of a home first, to be
+        written with the rows that arrived now.  Due rows are added for the others.
+        """
+        return [piece for key, pieces in due.items() for piece in self._left(key, pieces)]
+
+    def _left(self, key: Any, pieces: list[Piece[Side]]) -> list[Piece[Side]]:
+        watermark = self._span[1]
+        small: list[Piece[Side]] = []
+        count = self.piece_rows if key in self._later else 0  # later pieces are newer, and stay
+        for piece in sorted(pieces, key=_age, reverse=True):
+            left = tuple(self.between(rows, watermark, FINAL_WATERMARK) for rows in piece.sides)
+            waiting = sum(map(self.count, left))
+            count += waiting
+            if waiting and count > self.piece_rows:
+                self._stored.due.add(self._first(left) + 1, key, ROW)
+                continue
+            self._stored.entries.delete(key, piece.sub)
+            if waiting:
+                small.append(piece)
+        return small[::-1]
+
+    def store_rows(self, home: Any, sides: tuple[Side, ...]) -> None:
+        """Write waiting rows of a home, in the order of time, as pieces."""
+        first = self._first(sides)
+        last = max(self.time_at(rows, -1) for rows in sides if rows) + 1
+        rows = sum(map(self.count, sides))
+        began, watermark = self._span
+        passes = max(watermark - began, 1)  # the time that a batch passes, about
+        count = min(PIECES_MAX, rows // self.piece_rows, -(-(last - first) // passes))
+        marks = [first + (last - first) * number // count for number in range(1, count)]
+        begin = first
+        for end in (*marks, last):
+            piece = tuple(self.between(rows, begin, end) for rows in sides)
+            if any(piece):
+                self._store_piece(home, end, piece)
+            begin = end
+
+    def _store_piece(self, home: Any, end: int, sides: tuple[Side, ...]) -> None:
+        when = self._first(sides) + 1
+        sub = pack_slot(Slot(when, PIECE, end, self._batch))
+        self._stored.entries.put(home, sub, self.packed(sides))
+        self._stored.due.add(when, home, ROW)
+
+    def _first(self, sides: tuple[Side, ...]) -> int:
+        return min(self.time_at(rows, 0) for rows in sides if rows)
+
+
+def by_age(due: dict[Any, list[Piece[Side]]]) -> list[Piece[Side]]:
+    """Return the pieces of all homes, the oldest first."""
+    return sorted(chain.from_iterable(due.values()), key=_age)
+
+
+class WaitingRows(WaitingPieces[list[Any]]):
+    """Waiting rows of all keys, together by side.
+
+    So the rows that the watermark has passed are found by walking along the sides in the order of
+    time, once per batch.
+    """
+
+    def __init__(self, stored: Stored, batch: int, began: int, sides: int):
+        super().__init__(stored, batch, began)
+        # not passed on, nor stored
+        self._rows: tuple[list[Any], ...] = tuple([] for _ in range(sides))
+
+    @property
+    def piece_rows(self) -> int:
+        return PIECE_ROWS
+
+    def between(self, rows: list[Any], begin: int, end: int) -> list[Any]:
+        return rows[bisect_left(rows, begin, key=time_of) : bisect_left(rows, end, key=time_of)]
+
+    def count(self, rows: list[Any]) -> int:
+        return len(rows)
+
+    def time_at(self, rows: list[Any], at: int) -> int:
+        time_ns: int = rows[at][0]
+        return time_ns
+
+    def unpacked(self, found: Any) -> tuple[list[Any], ...]:
+        sides: tuple[list[Any], ...] = found
+        return sides
+
+    def packed(self, sides: tuple[list[Any], ...]) -> Any:
+        return sides
 
     @abstractmethod
     def pass_on(self, passed: list[list[Any]]) -> None:
@@ -103,15 +232,13 @@ class WaitingRows(ABC):
         """Pass on the rows before the watermark, in order of time."""
         began = self._span[0]
         self._span = began, watermark
-        due = {key: self.read(key) for key in self._due_keys(watermark)}
-        pieces = sorted(chain.from_iterable(due.values()), key=_age)
+        due = self.due_pieces(watermark)
+        pieces = by_age(due)
         passed: list[list[Any]] = []
         for side, rows in enumerate(self._rows):
             rows.sort(key=time_of)  # stable: rows of one time keep the order of arrival
             end = bisect_left(rows, watermark, key=time_of)  # before all of that time
-            of_side = list(
-                chain.from_iterable(self._part(piece, side, began, watermark) for piece in pieces)
-            )
+            of_side = self._of_side(pieces, side, began, watermark)
             if of_side:
                 of_side += rows[:end]
                 of_side.sort(key=time_of)
@@ -120,99 +247,33 @@ class WaitingRows(ABC):
                 passed.append(rows[:end])
             del rows[:end]
         self.pass_on(passed)
-        older: Sides = tuple([] for _ in self._rows)
-        for key, own in due.items():
-            for piece in self._left(key, own):
-                for side, rows in enumerate(older):
-                    rows += self._part(piece, side, watermark, FINAL_WATERMARK)
-        for rows, before in zip(self._rows, older, strict=True):
-            rows[:0] = before
+        left = self.left(due)
+        for side, rows in enumerate(self._rows):
+            rows[:0] = self._of_side(left, side, watermark, FINAL_WATERMARK)
 
-    def _due_keys(self, watermark: int) -> Iterable[Any]:
-        return dict.fromkeys(row.key for row in self._stored.due.take(watermark))
-
-    def read(self, key: Any) -> list[_Piece]:
-        """Return the due pieces of a home; note when the others are due."""
-        self._taken.add(key)
-        pieces = []
-        for sub in self._stored.entries.subs(key):
-            slot = unpack_slot(sub)
-            if slot.kind != PIECE:
-                continue
-            if slot.when <= self._span[1]:
-                found = self._stored.entries.peek(key, sub)
-                pieces.append(_Piece(slot.first, slot.when, sub, found))
-            else:
-                self._stored.due.add(slot.when, key, ROW)
-                self._later.add(key)
-        return pieces
-
-    @staticmethod
-    def _part(piece: _Piece, side: int, begin: int, end: int) -> list[Any]:
-        """Return the rows of a side whose time is in [begin, end)."""
-        rows = piece.sides[side]
-        return rows[bisect_left(rows, begin, key=time_of) : bisect_left(rows, end, key=time_of)]
-
-    def _left(self, key: Any, pieces: list[_Piece]) -> list[_Piece]:
-        """Remove pieces that were passed, and the newest ones while little is left of them.
-
-        Of the latter, those with waiting rows are returned, to be written with the rows that
-        arrived now.  Due rows are added for the others.
-        """
-        watermark = self._span[1]
-        small: list[_Piece] = []
-        count = PIECE_ROWS if key in self._later else 0  # later pieces are newer, and stay
-        for piece in sorted(pieces, key=_age, reverse=True):
-            left = [rows[bisect_left(rows, watermark, key=time_of) :] for rows in piece.sides]
-            waiting = sum(map(len, left))
-            count += waiting
-            if waiting and count > PIECE_ROWS:
-                self._stored.due.add(min(rows[0][0] for rows in left if rows) + 1, key, ROW)
-                continue
-            self._stored.entries.delete(key, piece.sub)
-            if waiting:
-                small.append(piece)
-        return small[::-1]
+    def _of_side(
+        self, pieces: Iterable[Piece[list[Any]]], side: int, begin: int, end: int
+    ) -> list[Any]:
+        parts = (self.between(piece.sides[side], begin, end) for piece in pieces)
+        return list(chain.from_iterable(parts))
 
     def store(self) -> None:
         """Write the waiting rows."""
         watermark = self._span[1]
         if any(row[0] < watermark for rows in self._rows for row in rows):
             self.advance(watermark)  # rows that arrived since
-        by_home: dict[Any, Sides] = {}
-        of_key: dict[Any, Sides] = {}
+        by_home: dict[Any, tuple[list[Any], ...]] = {}
+        of_key: dict[Any, tuple[list[Any], ...]] = {}
         for side, rows in enumerate(self._rows):
             rows.sort(key=time_of)
             for row in rows:
                 sides = of_key.get(row[1])
                 if sides is None:
                     home = self._stored.home(row[1])
-                    nothing: Sides = tuple([] for _ in self._rows)
+                    nothing: tuple[list[Any], ...] = tuple([] for _ in self._rows)
                     sides = of_key[row[1]] = by_home.setdefault(home, nothing)
                 sides[side].append(row)
         for home, sides in by_home.items():
-            self._store_rows(home, sides)
+            self.store_rows(home, sides)
         for rows in self._rows:
             rows.clear()
-
-    def _store_rows(self, home: Any, sides: Sides) -> None:
-        first = min(rows[0][0] for rows in sides if rows)
-        last = max(rows[-1][0] for rows in sides if rows) + 1
-        began, watermark = self._span
-        passes = max(watermark - began, 1)  # the time that a batch passes, about
-        count = min(PIECES_MAX, sum(map(len, sides)) // PIECE_ROWS, -(-(last - first) // passes))
-        marks = [first + (last - first) * number // count for number in range(1, count)]
-        begins = [0] * len(sides)
-        for mark in (*marks, last):
-            ends = [bisect_left(rows, mark, key=time_of) for rows in sides]
-            piece = tuple(
-                rows[begin:end] for rows, begin, end in zip(sides, begins, ends, strict=True)
-            )
-            if any(piece):
-                self._store_piece(home, mark, piece)
-            begins = ends
-
-    def _store_piece(self, home: Any, end: int, sides: Sides) -> None:
-        when = min(rows[0][0] for rows in sides if rows) + 1
-        self._stored.entries.put(home, pack_slot(Slot(when, PIECE, end, self._batch)), sides)
-        self._stored.due.add(when, home, ROW)

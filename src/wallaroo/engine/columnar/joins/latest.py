@@ -106,7 +106,7 @@ class LatestColumns(WaitingColumns):
     def _know(self, key: Any) -> None:
         """Read the newest right row of a key."""
         if key not in self._known:
-            found = self._known[key] = self.stored.entries.peek(key, NEWEST)
+            found = self._known[key] = self._stored.entries.peek(key, NEWEST)
             if found is not None:
                 self._newest[key] = found
 
@@ -185,16 +185,16 @@ class LatestColumns(WaitingColumns):
 
     def _store_newest(self, key: Any, known: Newest | None) -> None:
         newest = self._newest.get(key)
-        if newest is not None and self._expires(newest) <= self.span[1]:
+        if newest is not None and self._expires(newest) <= self._span[1]:
             newest = None
         if newest is None:
             if known is not None:
-                self.stored.entries.delete(key, NEWEST)
+                self._stored.entries.delete(key, NEWEST)
             return
         if newest is not known:
-            self.stored.entries.put(key, NEWEST, newest)
-        if known is None or key in self.taken:  # otherwise there is one, which comes before
-            self.stored.due.add(self._expires(newest), key, ROW)
+            self._stored.entries.put(key, NEWEST, newest)
+        if known is None or key in self._taken:  # otherwise there is one, which comes before
+            self._stored.due.add(self._expires(newest), key, ROW)
 
     def _expires(self, newest: Newest) -> int:
         """Return the watermark from which on no row can be joined with a right row."""
