@@ -5,7 +5,7 @@
 
 `wallaroo run` and all its processes are in a control group whose memory is bounded, page cache
 included: files that are mapped or written count, too.  Each key has about 300 bytes of state.  The
-keys are loaded; then keys drawn at random are touched, in several runs: one goes on until it has
+keys are loaded; then keys drawn at random are touched, in several runs: one continues until it has
 done so many, the next one is killed on its way, and continued with the view of its host, and with
 none.  The outputs of one key in a thousand are compared with the counts that its events have.
 

@@ -275,7 +275,7 @@ def test_a_run_without_the_option_does_not_leave_input_behind(hosts: Ingresses) 
 def test_tools_refuse_what_would_leave_input_behind(
     hosts: Ingresses, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A savepoint cannot hold what is on other hosts; a check of the own spool goes on."""
+    """A savepoint cannot hold what is on other hosts; a check of the own spool continues."""
     run = hosts.start_run()
     hosts.joined("edge")
     hosts.send_to("edge", 50).join()
@@ -292,7 +292,7 @@ def test_time_waits_for_an_ingress_that_is_away(hosts: Ingresses) -> None:
     edge = hosts.joined("edge")
     hosts.send_to(OWN, 35, rate=2000).join()
     hosts.until(lambda: hosts.lines_of(OWN))
-    edge.send_signal(signal.SIGSTOP)  # its ingress and range server go on
+    edge.send_signal(signal.SIGSTOP)  # its ingress and range server continue
     hosts.until(lambda: "'edge' is disconnected" in hosts.log("run"))
     hosts.send_to("edge", 400, rate=2000).join()
     closed = hosts.lines_of(OWN)

@@ -20,7 +20,7 @@ EVENTS = 400
     ("host", "workers"), sampled([("micro-batch", 0), ("resident", 2)], [("resident", 0)])
 )
 def test_an_ingress_is_lost_and_comes_back(hosts: Ingresses, host: str, workers: int) -> None:
-    """Tasks go on without it, and take the rest when it is back; the run is restarted, too."""
+    """Tasks continue without it, and take the rest when it is back; the run is restarted, too."""
     with ExitStack() as stack:
         master = "local[2]"
         if workers:

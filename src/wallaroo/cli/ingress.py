@@ -6,16 +6,14 @@ Where it runs: a terminal or service of that host, for as long as it is to recei
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.receive.receiver import parse_address
 from wallaroo.cli.run.arguments import source_port
+from wallaroo.cli.terminal.service import report, stop_request
 from wallaroo.errors import PipelineError, Problem
-from wallaroo.ingress.joining.gate import NAME
+from wallaroo.ingress.joining.host_listener import NAME
 from wallaroo.ingress.joining.member import Member, MemberOptions, give_up
 from wallaroo.network.tls import TLS
 
@@ -30,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
             "Receive the TCP sources of a run on this host, too: what clients send is stored in "
             "FOLDER, which is empty at first, and the run's workers read it here. The run has "
             "--ingress-listen HOST:PORT; FILE is a copy of ingress.key, which it writes into its "
-            "checkpoint's folder. Ctrl-C or SIGTERM ends this for a while: the run goes on, and "
+            "checkpoint's folder. Ctrl-C or SIGTERM ends this for a while: the run continues, and "
             "takes what is here when it is started again."
         ),
     )
@@ -115,12 +113,9 @@ def ingress(arguments: argparse.Namespace) -> int:
     )
     if arguments.lost is not None:
         give_up(options, arguments.lost)
-        _report(f"ingress '{arguments.lost}' is given up")
+        report(f"ingress '{arguments.lost}' is given up")
         return 0
-    is_stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: is_stopping.set())
-    Member(options, is_stopping, _report).run()
+    Member(options, stop_request(), report).run()
     return 0
 
 
@@ -136,8 +131,3 @@ def _check(arguments: argparse.Namespace) -> None:
         fix = "Give letters, digits, '.', '_' and '-'."
     if what:
         raise PipelineError(Problem("wallaroo ingress", "", what, fix))
-
-
-def _report(line: str) -> None:
-    now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time_ns() // 10**9))
-    print(f"{now} {line}", flush=True)

@@ -6,15 +6,12 @@ Where it runs: a terminal or service of that host, for as long as the copy is to
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.receive.receiver import parse_address
-from wallaroo.errors import PipelineError, Problem
-from wallaroo.network.reachability import is_loopback
+from wallaroo.cli.terminal.service import report, stop_request
+from wallaroo.network.reachability import require_encrypted
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import pem_of
 from wallaroo.state.replication.keeper import keep
@@ -55,25 +52,10 @@ def add_parser(subparsers: Any) -> None:
 def replica(arguments: argparse.Namespace) -> int:
     """Keep the copy until SIGINT or SIGTERM."""
     host, port = parse_address(arguments.listen)
-    if arguments.tls_cert is None and not is_loopback(host):
-        raise PipelineError(
-            Problem(
-                "wallaroo replica",
-                "",
-                f"{host} is reached over a network, and the connection is not encrypted.",
-                "Give --tls-cert and --tls-key: a certificate that signs itself will do.",
-            )
-        )
     cert = arguments.tls_cert
+    what = f"{host} is reached over a network, and the connection is not encrypted."
+    require_encrypted("wallaroo replica", host, cert is not None, what)
     pem = pem_of(TLS(cert, arguments.tls_key or "")) if cert is not None else None
-    is_stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: is_stopping.set())
     folder: Path = arguments.folder
-    keep(folder.absolute(), host, port, pem, is_stopping, _report)
+    keep(folder.absolute(), host, port, pem, stop_request(), report)
     return 0
-
-
-def _report(line: str) -> None:
-    now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time_ns() // 10**9))
-    print(f"{now} {line}", flush=True)

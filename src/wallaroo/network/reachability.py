@@ -10,6 +10,8 @@ import socket
 import threading
 from collections.abc import Iterable
 
+from wallaroo.errors import PipelineError, Problem
+
 
 def why_unreachable(addresses: Iterable[str], within_s: float) -> str:
     """Return why none of the addresses ``host:port`` accepts a connection in time, or ""."""
@@ -30,6 +32,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def require_encrypted(command: str, host: str, is_encrypted: bool, what: str) -> None:
+    """Raise PipelineError, which states ``what``, for an open connection over a network."""
+    if not is_encrypted and not is_loopback(host):
+        fix = "Give --tls-cert and --tls-key: a certificate that signs itself will do."
+        raise PipelineError(Problem(command, "", what, fix))
 
 
 def _cause(address: str, within_s: float) -> str:

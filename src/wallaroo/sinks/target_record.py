@@ -88,10 +88,7 @@ def note_left(staging: Path, commit: CommitId, writer: str, ledger: str = "") ->
 
 def last_left(staging: Path) -> CommitId | None:
     """Return the commit that was noted last, if that is known."""
-    try:
-        return CommitId.from_json(json.loads((staging / LEFT).read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return _noted(staging)[0]
 
 
 def last_left_to(staging: Path, target: str) -> CommitId | None:
@@ -107,12 +104,17 @@ def last_left_to(staging: Path, target: str) -> CommitId | None:
 
 def last_entered(staging: Path, ledger: str) -> CommitId | None:
     """Return the same if it was entered into a ledger of this name."""
-    left = last_left(staging)
+    left, own = _noted(staging)
+    return left if own == ledger else None
+
+
+def _noted(staging: Path) -> tuple[CommitId | None, str]:
+    """Return the commit that was noted last, if that is known, and its ledger."""
     try:
         fields = json.loads((staging / LEFT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return left if fields.get("ledger") == ledger else None
+        return CommitId.from_json(fields), fields.get("ledger", "")
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, ""
 
 
 def has_left(staging: Path, commit: CommitId) -> bool:

@@ -22,9 +22,8 @@ from wallaroo.steps.joins.waiting import PIECE
 from wallaroo.steps.windows.entries import SLOT_BYTES, unpack_slot
 
 Stored = Mapping[tuple[str, bytes], bytes]  # by name in the step table and stored key
-PIECE_KINDS = frozenset(
-    {"latest join", "latest join of rows", "in order"}
-)  # steps whose rows wait in pieces
+# steps whose rows wait in pieces
+PIECE_KINDS = frozenset({"latest join", "latest join of rows", "in order"})
 
 
 class Part(NamedTuple):

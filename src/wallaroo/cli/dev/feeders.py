@@ -67,7 +67,6 @@ class ThreadFeeders(Feeders):
             )
             ingress = Ingress(config, self._parent)
             self.addresses, self.ack_addresses = ingress.listen()
-            self._ingress = self._pinned(config)
             self._begin("the ingress", ingress.run)
         for source in sources:
             if source.fed_by is FedBy.FEEDER:

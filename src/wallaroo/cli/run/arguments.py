@@ -125,7 +125,7 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
     )
     add(
         "--replica",
-        type=_replica_address,
+        type=_address_as("10.0.0.2:7200"),
         metavar="HOST:PORT",
         help="with --durability replicated: where `wallaroo replica` keeps the copy",
     )
@@ -273,7 +273,7 @@ def _add_access(add: Callable[..., Any]) -> None:
     """Add the options for access to the status and to input."""
     add(
         "--ingress-listen",
-        type=_ingress_address,
+        type=_address_as("10.0.0.1:7300"),
         metavar="HOST:PORT",
         help="where `wallaroo ingress` of other hosts joins, to receive TCP sources there, too; "
         "with --checkpoint, whose ingress.key lets them in",
@@ -367,18 +367,16 @@ def status_address(text: str) -> tuple[str, int] | None:
     return host, int(port)
 
 
-def _ingress_address(text: str) -> tuple[str, int]:
-    address = None if text == "off" else status_address(text)
-    if address is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 10.0.0.1:7300")
-    return address
+def _address_as(example: str) -> Callable[[str], tuple[str, int]]:
+    """Return the parser of an address; its error shows an example."""
 
+    def parse(text: str) -> tuple[str, int]:
+        address = None if text == "off" else status_address(text)
+        if address is None:
+            raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as {example}")
+        return address
 
-def _replica_address(text: str) -> tuple[str, int]:
-    address = None if text == "off" else status_address(text)
-    if address is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 10.0.0.2:7200")
-    return address
+    return parse
 
 
 def _standby_after(text: str) -> float:

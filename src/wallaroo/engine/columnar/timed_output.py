@@ -51,7 +51,7 @@ def timed_output(plan: Plan, stage: Stage, exchange: Any, time: StageTime, polic
     calls = Calls(extractor, policy(extractor))
     put: Any
     if leave.keeps_rows:
-        put = _as_rows(exchange, Calls(extractor, policy(extractor)), time)
+        put = _as_rows(exchange, calls, time)
     elif leave.pre_aggregated is not None:
         put = _AddingUp(leave.pre_aggregated, exchange.aggregation, time, policy).put
     else:

@@ -3,7 +3,7 @@
 Where it runs: a terminal or service of that host, for as long as it is to receive.
 
 It runs the ingress and the range server as a driver does, on a folder of its own.  While the run is
-away it goes on receiving and acknowledging, until the backlog is at its bound.
+away it continues to receive and to acknowledge, until the backlog is at its bound.
 
 The invariants:
 
@@ -33,7 +33,7 @@ from wallaroo.durable.folders import make_private
 from wallaroo.durable.levels import Durability
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.whole_file import write_whole
-from wallaroo.errors import CheckpointError, InUseError, PeerError, PipelineError, Problem
+from wallaroo.errors import CheckpointError, InUseError, PeerError, PipelineError
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.joining.messages import (
     COMMITTED,
@@ -47,7 +47,6 @@ from wallaroo.ingress.joining.messages import (
     START_S,
     WELCOME,
     WRITER,
-    Fields,
     Terms,
     committed_of,
     has_more,
@@ -57,8 +56,8 @@ from wallaroo.ingress.joining.messages import (
 from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.network.key_files import KeyFile, read_key
 from wallaroo.network.proved_connections import DriverEndpoint, connect
-from wallaroo.network.reachability import is_loopback
-from wallaroo.network.replica import read_message, write_message
+from wallaroo.network.reachability import require_encrypted
+from wallaroo.network.replica import Fields, read_message, write_message
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address
 from wallaroo.sources.interface import SourceConfig
@@ -367,15 +366,8 @@ class Member:
     def _started(self, terms: Terms, own_address: str, secret: bytes) -> _Received:
         options = self._options
         serve_on, serve_port = options.ranges or (own_address, 0)
-        if options.tls is None and not is_loopback(serve_on):
-            raise PipelineError(
-                Problem(
-                    "wallaroo ingress",
-                    "",
-                    f"workers read from {serve_on} over a network, and that is not encrypted.",
-                    "Give --tls-cert and --tls-key: a certificate that signs itself will do.",
-                )
-            )
+        what = f"workers read from {serve_on} over a network, and that is not encrypted."
+        require_encrypted("wallaroo ingress", serve_on, options.tls is not None, what)
         sources = () if options.is_leaving else terms.sources
         feeders = _Received(sources)
         feeders.start(

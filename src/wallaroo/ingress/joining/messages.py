@@ -30,6 +30,7 @@ from typing import Any
 import msgspec
 
 from wallaroo.ingress.config import IngressSource
+from wallaroo.network.replica import Fields
 from wallaroo.sources.joined.hosts import Committed
 from wallaroo.spool.connections import OpenConnections
 from wallaroo.spool.format import TAIL, Boundary, SpoolHead, pack_head, unpack_head
@@ -48,8 +49,6 @@ BEAT_S = 1.0
 START_S = 120.0  # for a host to check its spools and to listen
 KEY = "ingress.key"  # in the checkpoint's folder
 WRITER = "`wallaroo run --ingress-listen`"  # writes that file
-
-Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The ingresses of other hosts in a run: their door, their spools, their status.
+"""The ingresses of other hosts in a run: their listener, their spools, their status.
 
 Where it runs: driver.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from wallaroo.dataflow.plan.ordering import acts_in_event_time
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.ingress.config import IngressSource
-from wallaroo.ingress.joining.gate import IngressGate
+from wallaroo.ingress.joining.host_listener import HostListener
 from wallaroo.ingress.joining.messages import KEY, WRITER, Terms, secret_of_ranges
 from wallaroo.monitoring.metrics.status import IngressStatus
 from wallaroo.network.key_files import kept_key
@@ -36,7 +36,7 @@ class JoinedIngresses:
         self._spec = spec
         self._checkpoint = checkpoint
         self._names = tuple(config.name for config in configs if config.listening is not None)
-        self._gate: IngressGate | None = None
+        self._listener: HostListener | None = None
         _require_possible(spec, self._names)
         pem = pem_of(spec.options.tls) if spec.options.tls is not None else None
         certificate = pem.certificate if pem is not None else ""
@@ -69,15 +69,15 @@ class JoinedIngresses:
             ) from error
         listener.secure(self._pem)
         terms = Terms(self._checkpoint, listening, self._spec.options.backlog_bytes_max)
-        self._gate = IngressGate(listener, self._hosts, terms)
-        self._gate.begin()
+        self._listener = HostListener(listener, self._hosts, terms)
+        self._listener.begin()
         key = self._spec.site.root / KEY
         _log.info("ingresses join at %s:%s with %s", *listener.address, key)
 
     def close(self) -> None:
         """Let no more hosts join, and end their connections."""
-        if self._gate is not None:
-            self._gate.close()
+        if self._listener is not None:
+            self._listener.close()
 
     def _status(self) -> tuple[IngressStatus, ...]:
         return tuple(

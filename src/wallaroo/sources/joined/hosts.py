@@ -1,7 +1,7 @@
 """The ingress hosts that have joined a run, as its driver knows them.
 
-Where it runs: driver.  Threads of connections write (`ingress.joining.gate`), those of batches and
-of the observer read.
+Where it runs: driver.  Threads of connections write (`ingress.joining.host_listener`), those of
+batches and of the observer read.
 
 The invariants:
 
@@ -137,7 +137,7 @@ class IngressHost:
         return self.is_there and time.monotonic() >= self._held_until
 
     def hold(self) -> None:
-        """Note that tasks could not read it: batches go on without it for a while."""
+        """Note that tasks could not read it: batches continue without it for a while."""
         self._held_until = time.monotonic() + HOLD_S
         for part in self.parts.values():
             part.returned_at = part.head().position.events

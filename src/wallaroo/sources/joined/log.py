@@ -150,7 +150,7 @@ class SeveralSpools(SourceLog):
             if host.is_there:
                 heads[host.key] = self._log_of(host).head()
         troubles = [host.trouble for host in self._hosts if host.is_known_of(self._source)]
-        errors = [self._own.head().error, *troubles, *(head.error for head in heads.values())]
+        errors = [heads[OWN].error, *troubles, *(head.error for head in heads.values())]
         counts: dict[str, int] = {}
         for head in heads.values():
             for name, count in head.counts.items():

@@ -131,7 +131,7 @@ def broken(served: Served) -> Iterator[Proxy]:
 
 
 def test_a_batch_ends_where_its_host_was_lost(served: Served, broken: Proxy) -> None:
-    """What was read counts, to the event; the next batches go on without the host, then with it."""
+    """What was read counts, to the event; the next batches read without the host, then with it."""
     events = 500 * 1000
     joined = Joined(served, 10, [1000] * 500, 7)
     joined.connect(broken.address)

@@ -29,14 +29,13 @@ from wallaroo.ingress.joining.messages import (
     SILENT_S,
     START_S,
     WELCOME,
-    Fields,
     Terms,
     committed_json,
     has_more,
     head_of,
 )
 from wallaroo.network.proved_connections import TaskListener
-from wallaroo.network.replica import read_message, write_message
+from wallaroo.network.replica import Fields, read_message, write_message
 from wallaroo.sources.joined.hosts import Farewell, IngressHost, IngressHosts, RangePlace
 
 GIVE_UP_S = 30.0  # for a commit without a host that is lost
@@ -83,7 +82,7 @@ class _Session:
             each.close()
 
 
-class IngressGate:
+class HostListener:
     """The listener for ingress hosts."""
 
     def __init__(self, listener: TaskListener, hosts: IngressHosts, terms: Terms):
@@ -158,7 +157,7 @@ class IngressGate:
         finally:
             self._hosts.disconnected(host, session, cause)
             if not self._is_closing and not host.has_left(self._hosts.sources):
-                _log.warning("ingress '%s' is disconnected: %s; the run goes on", name, cause)
+                _log.warning("ingress '%s' is disconnected: %s; the run continues", name, cause)
 
     def _admitted(self, name: str, id_: str, is_leaving: bool) -> tuple[str, Fields]:
         """Return a host's key, and what is committed of it.  Raises _RefusedError."""
