@@ -257,9 +257,9 @@ def test_a_full_disk_of_the_replica_is_waited_for(hosts: Hosts) -> None:
     with hosts.small_copy():
         hosts.start_replica()
         hosts.start_run()
+        hosts.send(EVENTS // 4)
+        ballast = hosts.fill_copy()
         with hosts.sending(EVENTS):
-            hosts.until(lambda: hosts.acknowledged > EVENTS // 4)
-            ballast = hosts.fill_copy()
             hosts.until(lambda: "No space left on device" in hosts.log("run"))
             assert hosts.acknowledged < EVENTS
             assert hosts.log("replica").count("its disk refuses: [Errno 28]") == 1

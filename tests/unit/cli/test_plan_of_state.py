@@ -75,6 +75,8 @@ Write = Callable[[str], Path]
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Write the application with another state class, as its next version."""
     monkeypatch.setattr(sys, "path", list(sys.path))
+    # two versions of one length within a second would count as one
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def write(state: str) -> Path:
         sys.modules.pop("plan_evolving", None)
