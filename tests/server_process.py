@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-START_S_MAX = 180.0
+START_S_MAX = 400.0
 
 
 @dataclass(slots=True)

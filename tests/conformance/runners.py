@@ -21,7 +21,7 @@ Lines = Mapping[str, Sequence[bytes]]
 # the files that applications of the suite write, in the order of their sinks
 SINKS = ("out", "out2", "out3")
 REPOSITORY = str(Path(__file__).parents[2])  # where ``tests.conformance.apps`` is imported from
-RUN_S_MAX = 300.0
+RUN_S_MAX = 400.0
 
 
 @dataclass(frozen=True, slots=True)

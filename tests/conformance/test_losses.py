@@ -44,7 +44,7 @@ def test_a_run_in_this_process_counts_the_same(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in LINES))
     run = Run(losing.losing(tmp_path, tmp_path), RunOptions(status_address=None), InProcessHost(3))
     run.start()
-    assert run.wait(60)
+    assert run.wait(400)
 
     assert {each.step: each.counts for each in run.status().losses} == counted(1, 1)
 

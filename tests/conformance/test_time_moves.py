@@ -41,7 +41,7 @@ def start(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
 
 
 def until(condition: Callable[[], Any], run: Any) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 400
     while not condition():
         assert run.exception is None, run.exception
         assert time.monotonic() < deadline, f"not in time: {run.status()}"
@@ -67,4 +67,4 @@ def test_what_is_due_comes_without_input(build: Any, start: Any, tmp_path: Path)
             until(lambda: is_quiet(run), run)  # nothing is due: no more batches come
     finally:
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)

@@ -23,7 +23,7 @@ from wallaroo.errors import WallarooParameterError
 from wallaroo.sinks import Delete, PostgresSinkConfig, SinkCommitter, SQLiteSinkConfig
 
 Eventually = Callable[..., None]
-DRAIN_S = 180.0
+DRAIN_S = 400.0
 KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 # counts how often a row was updated: what is put twice would show
 COUNT_IN_SQLITE = (

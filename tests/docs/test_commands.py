@@ -29,8 +29,8 @@ from tests.docs.test_runbook import TOTALS
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 200.0
-SOON_S = 60.0
+WAIT_S = 400.0
+SOON_S = 400.0
 Eventually = Callable[..., None]
 
 # A command, the reason why it does not run here, and what does it elsewhere.

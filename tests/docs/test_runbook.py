@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
-WAIT_S = 200.0
+WAIT_S = 400.0
 Eventually = Callable[..., None]
 
 TOTALS = """\

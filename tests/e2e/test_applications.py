@@ -29,7 +29,7 @@ from wallaroo.spark.local_cluster.hosts import free_ports
 __all__ = ["broker"]
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-WAIT_S = 200.0
+WAIT_S = 400.0
 Eventually = Callable[..., None]
 
 

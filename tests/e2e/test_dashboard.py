@@ -53,7 +53,7 @@ def command(folder: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ask(port: int, path: str) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=400)
     try:
         connection.request("GET", path)
         reply = connection.getresponse()

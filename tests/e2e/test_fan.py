@@ -96,7 +96,7 @@ def test_a_sink_that_is_away_holds_back_as_configured(
         client: Any = redis.Redis.from_url(server.url)
         eventually(lambda: len(written()) > seen[-1], "batches continue", 60)
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)
         assert run.exception is None
         rolled = [
             line
@@ -111,5 +111,5 @@ def test_a_sink_that_is_away_holds_back_as_configured(
         client.close()
     finally:
         run.stop()
-        run.wait(180)
+        run.wait(400)
         server.kill()

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 pytestmark = pytest.mark.spark
-START_S_MAX = 120.0
+START_S_MAX = 400.0
 AFTER_S = (0.0, 0.1, 0.5, 1.0, 1.5)  # from the JVM's start to the driver's end
 ALONE_S = (0.0, 0.5, 0.5)  # to each driver's end, from the one before
 APPLICATION = """

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.java]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "lakehouse.md"
 EXAMPLE = ROOT / "examples" / "lakehouse"
-WAIT_S = 300.0  # a JVM is started for the source of prices
+WAIT_S = 400.0  # a JVM is started for the source of prices
 LEFT_OUT = re.compile(r"cd |pip install ")
 Eventually = Callable[..., None]
 

@@ -125,11 +125,11 @@ def test_objects_are_read_in_ranges_and_written_once_while_the_store_is_killed(
         out.write(b'{"name": "the last"}\n')
     eventually(lambda: has_rows(store, ITEMS + 1), "all rows", 90)
     run.stop()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.exception is None
     assert sorted(rows_in(store)) == sorted([*(f"n{n}" for n in range(ITEMS)), "the last"])
 
     again = Run(application(server, watch=False), options, InProcessHost(2))
     again.begin()
-    assert again.wait(180)
+    assert again.wait(400)
     assert (again.exception, len(rows_in(store))) == (None, ITEMS + 1)

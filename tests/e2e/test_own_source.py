@@ -43,7 +43,7 @@ def test_workers_are_killed_and_every_number_comes_once(
         assert run.exception is None
     finally:
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)
     lines = (tmp_path / "out.txt").read_text().split()
     assert sorted(lines) == sorted(
         [f"a{n}" for n in range(EVENTS + MORE)] + [f"b{n}" for n in range(EVENTS)]

@@ -31,7 +31,7 @@ from wallaroo.state.log.layout import DELTAS, SNAPSHOTS
 KEYS = 8
 GROUPS = 4
 COMMITS = 48  # three searches for old files, each after 16 batches
-LIMIT_S = 120.0
+LIMIT_S = 400.0
 QUERY = 'select count(*) as keys, min("count") as low, max("count") as high from state."count"'
 Eventually = Callable[..., None]
 

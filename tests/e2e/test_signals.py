@@ -23,8 +23,8 @@ from wallaroo.monitoring.status_api.discovery import running
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
-START_S_MAX = 240.0
-END_S_MAX = 120.0
+START_S_MAX = 400.0
+END_S_MAX = 400.0
 APPLICATION = """
 import wallaroo
 

@@ -43,7 +43,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
 ]
-START_S_MAX = 300.0
+START_S_MAX = 400.0
 STRANGERS = 60  # at each port
 REST_S = 1.0  # longer than between the levels of a batch
 MARKER = "marked-event"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import shutil
 import socket
@@ -88,7 +89,7 @@ def run_of(folder: Path, sources: tuple[str, ...], **options: Any) -> Run:
 
 def finish(run: Run) -> None:
     run.start()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.exception is None, run.exception
 
 
@@ -159,7 +160,7 @@ def test_two_runs_on_one_checkpoint_are_one_run_and_a_refusal(tmp_path: Path) ->
     held = open_checkpoint(tmp_path / "state", is_durable=False)
     second = run_of(tmp_path, ("A",))
     second.begin()
-    assert second.wait(180)
+    assert second.wait(400)
     assert isinstance(second.exception, CheckpointError)
     assert "is in use by process" in str(second.exception)
     assert not (tmp_path / "out.txt").exists()
@@ -182,7 +183,8 @@ def test_garbage_and_idle_connections_on_a_source_harm_no_client(tmp_path: Path)
         for noise in (b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", b"\x7f\xff\xff\xff", b"\0" * 3):
             with running.connect() as client:
                 client.sendall(noise)
-                client.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(OSError):  # it was refused, and reset, before that
+                    client.shutdown(socket.SHUT_WR)
         with running.connect() as client:
             client.sendall(b"".join(frame(b"%d" % value) for value in range(100)))
         wait_until(lambda: running.source().reader.head().position.events >= 100)

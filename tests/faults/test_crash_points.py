@@ -25,7 +25,7 @@ from wallaroo.state.log.storage import LocalStorage
 LOW_LATENCY = {"MINIATURE_LATENCY": "low"}
 # what batches at low latency do in another way
 NEEDED_LOW = ["storage.append", "storage.append_sync", "storage.appended", "storage.delete"]
-ARRIVAL_S_MAX = 180.0
+ARRIVAL_S_MAX = 400.0
 # they wait for disks and for each other as long as they compute
 AT_ONCE = 2 * (os.cpu_count() or 2)
 # How often these are passed depends on how fast the egress is: it may already have sent what the

@@ -36,7 +36,7 @@ INPUTS = ("tcp", "connector", "http", "websocket", "tls", "https", "wss")
 STREAMS = ("acknowledged", "status", *INPUTS)
 NAMES = (*STREAMS, "udp")
 DATAGRAM_BYTES_MAX = 65507
-WAIT_S = 180.0
+WAIT_S = 400.0
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 

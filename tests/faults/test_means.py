@@ -110,7 +110,7 @@ def _pass_points(**environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=400,
     )
 
 

@@ -288,7 +288,7 @@ def test_only_descendants_are_found_and_killed(eventually: Callable[..., None]) 
         assert find(child.pid)[Kind.INGRESS] == []
         assert find(child.pid)[Kind.DRIVER] == [child.pid]
         assert kill(child.pid)
-        assert child.wait(180) < 0
+        assert child.wait(400) < 0
         assert child.pid not in find(os.getpid())[Kind.INGRESS]
 
 

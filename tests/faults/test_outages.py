@@ -27,7 +27,7 @@ from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
-LIMIT_S = 60.0
+LIMIT_S = 400.0
 
 
 def frames(numbers: Iterable[int]) -> bytes:
@@ -49,7 +49,7 @@ def running(application: wallaroo.Application, folder: Path) -> Iterator[Run]:
         yield run
     finally:
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)
         assert run.exception is None
 
 

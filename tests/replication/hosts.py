@@ -22,7 +22,7 @@ from wallaroo.errors import PeerError
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 HOST = "127.0.0.1"
-WAIT_S = 120.0
+WAIT_S = 400.0
 
 
 class Hosts:

@@ -51,7 +51,7 @@ def test_a_driver_that_is_killed_at_any_point_continues(hosts: Hosts, fault: str
     replica = hosts.start_replica()
     killed = hosts.start_run(fault=fault)
     with hosts.sending(EVENTS):
-        assert killed.wait(60) == -signal.SIGKILL
+        assert killed.wait(400) == -signal.SIGKILL
         run = hosts.start_run()
         hosts.until(lambda: hosts.acknowledged > EVENTS // 2)
         hosts.lose_first_host(run)
@@ -71,7 +71,7 @@ def test_the_copy_continues_from_any_point_of_a_commit(hosts: Hosts, fault: str)
     replica = hosts.start_replica()
     killed = hosts.start_run(fault=fault)
     with hosts.sending(EVENTS):
-        killed.wait(60)
+        killed.wait(400)
         hosts.lose_first_host(killed)
         hosts.stop(replica)
         hosts.start_run(checkpoint=hosts.copy)
@@ -110,7 +110,7 @@ def test_a_replica_that_is_killed_at_any_point_catches_up(hosts: Hosts, fault: s
     killed = hosts.start_replica(fault)
     run = hosts.start_run()
     with hosts.sending(EVENTS):
-        assert killed.wait(60) == -signal.SIGKILL
+        assert killed.wait(400) == -signal.SIGKILL
         replica = hosts.start_replica()
         hosts.until(lambda: hosts.acknowledged > 2 * EVENTS // 3)
         hosts.lose_first_host(run)
@@ -167,7 +167,7 @@ def test_a_leader_that_was_paused_learns_that_the_copy_was_continued(hosts: Host
         hosts.start_run("--take-over", checkpoint=hosts.copy)
         hosts.until(lambda: "ready after" in hosts.log("run"))
         run.send_signal(signal.SIGCONT)
-        assert run.wait(60) == TAKEN_OVER
+        assert run.wait(400) == TAKEN_OVER
     hosts.await_output(EVENTS)
 
 
@@ -193,7 +193,7 @@ def test_a_standby_on_the_copy_ends_with_the_application(hosts: Hosts) -> None:
     hosts.until(lambda: "standing by for process" in hosts.log("run"))
 
     assert hosts.stop(run) == 0
-    assert standby.wait(60) == 0
+    assert standby.wait(400) == 0
 
 
 def test_a_run_that_was_replaced_by_its_copy_is_refused(hosts: Hosts) -> None:
@@ -210,7 +210,7 @@ def test_a_run_that_was_replaced_by_its_copy_is_refused(hosts: Hosts) -> None:
 
     refused = hosts.start(["-m", "wallaroo", "replica", str(hosts.copy)])
 
-    assert refused.wait(60) == 1
+    assert refused.wait(400) == 1
     assert "a run has continued from it" in hosts.log("command")
 
 
@@ -227,7 +227,7 @@ def test_a_first_host_that_comes_back_does_not_continue(hosts: Hosts) -> None:
 
     back = hosts.start_run()
 
-    assert back.wait(60) == TAKEN_OVER
+    assert back.wait(400) == TAKEN_OVER
     assert "was taken over" in hosts.log("run")
     hosts.await_output(80)
 
@@ -248,7 +248,7 @@ def test_a_run_on_older_data_is_refused(hosts: Hosts) -> None:
 
     older = hosts.start_run()
 
-    assert older.wait(60) == TAKEN_OVER
+    assert older.wait(400) == TAKEN_OVER
     assert "is that of another run, whose epoch, 3, is not before this one's, 2" in hosts.log("run")
 
 
@@ -277,7 +277,7 @@ def test_a_replica_refuses_another_checkpoint(hosts: Hosts) -> None:
 
     other = hosts.start_run()
 
-    assert other.wait(60) == 1
+    assert other.wait(400) == 1
     assert "is the copy of another checkpoint" in hosts.log("run")
 
 

@@ -37,7 +37,7 @@ def copying(source: SourceConfig[str], folder: Path, out: str, **options: object
 
 def ended(run: Run) -> None:
     run.stop()
-    assert run.wait(120)
+    assert run.wait(400)
     assert run.exception is None
 
 
@@ -99,11 +99,11 @@ def test_a_feeders_source_resumes_where_its_saved_input_ends(tmp_path: Path) -> 
     run = copying(source, tmp_path, "out.txt", checkpoint=tmp_path / "state", tuning=SLOWLY)
     until(lambda: lines(tmp_path / "out.txt"))
     save(str(tmp_path / "state"), str(tmp_path / "saved"), quiet)
-    assert run.wait(120)
+    assert run.wait(400)
     saved = {"from_savepoint": tmp_path / "saved", "is_fork": True}
 
     fork = copying(source, tmp_path, "fork.txt", checkpoint=tmp_path / "fork", **saved)
-    assert fork.wait(120)
+    assert fork.wait(400)
 
     assert (run.exception, fork.exception) == (None, None)
     after = read_upto(tmp_path / "saved")

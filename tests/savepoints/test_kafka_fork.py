@@ -114,7 +114,7 @@ def test_original_and_fork_run_side_by_side_and_neither_fences_the_other(
     until(lambda: len(answers(broker, outs[1])) >= rest)
     for run in (original, fork):
         run.stop()
-        assert run.wait(120)
+        assert run.wait(400)
         assert run.exception is None
 
     assert answers(broker, outs[0]) == expected(range(events))

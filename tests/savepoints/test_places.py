@@ -61,13 +61,13 @@ def test_a_start_into_a_store_that_is_killed_is_begun_again(
     run = copying(source, tmp_path, "out.txt", checkpoint=tmp_path / "state", tuning=SLOWLY)
     until((tmp_path / "out.txt").exists)
     save(str(tmp_path / "state"), str(tmp_path / "saved"), quiet)
-    assert run.wait(120)
+    assert run.wait(400)
     kill = f"import os; os.environ['WALLAROO_FAULT'] = '{point}'; "
     begin = (
         "from tests.savepoints.test_places import begun_in_a_store as begin; "
         f"begin({str(tmp_path)!r}, {place.url!r})"
     )
-    killed = subprocess.run([sys.executable, "-c", kill + begin], check=False, timeout=120)
+    killed = subprocess.run([sys.executable, "-c", kill + begin], check=False, timeout=400)
     assert killed.returncode == -signal.SIGKILL
 
     begun_in_a_store(str(tmp_path), place.url)
@@ -83,7 +83,7 @@ def begun_in_a_store(folder: str, url: str) -> None:
     source = wallaroo.GenSourceConfig("in", Numbers(GENERATED))
     saved = {"from_savepoint": Path(folder, "saved"), "is_fork": True}
     fork = copying(source, Path(folder), "fork.txt", checkpoint=url, **saved)
-    assert fork.wait(120)
+    assert fork.wait(400)
     assert fork.exception is None, fork.exception
 
 

@@ -38,7 +38,7 @@ def run_to_end(folder: Path, place: str, *options: str) -> WallarooError | None:
     """Run in this process; return the error that ended it."""
     run = new_run(folder, place, *options)
     run.begin()
-    assert run.wait(120)
+    assert run.wait(400)
     return run.exception
 
 
@@ -81,7 +81,7 @@ def saving(folder: Path, target: Path, **variables: str) -> int:
     """Save the checkpoint by the command; return its exit code."""
     command = [sys.executable, "-m", "wallaroo", "state", "save", str(folder), str(target)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
-    return subprocess.run(command, env=environment, check=False, timeout=120).returncode
+    return subprocess.run(command, env=environment, check=False, timeout=400).returncode
 
 
 def has_commit(folder: Path, after: int) -> bool:
@@ -93,7 +93,7 @@ def has_commit(folder: Path, after: int) -> bool:
 
 def until_commit(folder: Path, after: int = 0) -> None:
     """Wait until the application has read more than so many events."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while not has_commit(folder, after):
         assert time.monotonic() < deadline, "no commit"
         time.sleep(0.01)
@@ -119,7 +119,7 @@ def test_forks_of_a_running_application_are_exact_and_so_is_the_original(tmp_pat
         options = (f"--from-savepoint={tmp_path}/saved{number}", "--fork")
         out = f"--out=fork{number}.txt"
         assert run_to_end(tmp_path, str(tmp_path / f"fork{number}"), *options, out) is None
-    assert run.wait(120) == 0
+    assert run.wait(400) == 0
 
     assert lines(tmp_path) == expected(events)
     for number in range(3):
@@ -155,7 +155,7 @@ def test_a_start_that_is_killed_is_begun_again(tmp_path: Path, point: str) -> No
     options = (f"--from-savepoint={tmp_path / 'saved'}",)
 
     killed = started(tmp_path, str(tmp_path / "new"), *options, WALLAROO_FAULT=point)
-    assert killed.wait(120) == -signal.SIGKILL
+    assert killed.wait(400) == -signal.SIGKILL
     assert run_to_end(tmp_path, str(tmp_path / "new"), *options) is None
 
     assert lines(tmp_path) == expected(2 * EVENTS)

@@ -41,7 +41,7 @@ HOSTS = {
     "micro-batch": ("wallaroo", "run", "--host", "micro-batch"),
     "low": ("wallaroo", "run", "--latency", "low"),
 }
-LIMIT_S = 240.0
+LIMIT_S = 400.0
 
 
 def events(source: str) -> list[bytes]:

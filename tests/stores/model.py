@@ -147,7 +147,7 @@ class Turns:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(400)
             assert not thread.is_alive(), "a driver does not end"
         if self._errors:
             raise self._errors[0]

@@ -102,7 +102,7 @@ def test_killed_runs_are_continued_on_two_machines(
         monkeypatch.setenv("WALLAROO_FAULT", fault)
         program = ("-m", "tests.stores.stored_driver", str(tmp_path), "az://container/runs")
 
-        run = subprocess.run([sys.executable, *program, "--take-over"], timeout=240)
+        run = subprocess.run([sys.executable, *program, "--take-over"], timeout=400)
 
         assert run.returncode == (-signal.SIGKILL if fault else 0)
     lines = (tmp_path / "out.txt").read_text().splitlines()

@@ -21,7 +21,7 @@ from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint
 
 EVENTS = 700
-WAIT_S = 60.0
+WAIT_S = 400.0
 
 
 class Overlap:

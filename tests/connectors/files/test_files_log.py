@@ -199,7 +199,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[Any], Run]]:
     yield begin
     for run in runs:
         run.stop()
-        run.wait(180)
+        run.wait(400)
 
 
 def test_a_run_takes_files_that_appear_and_the_next_one_goes_on(
@@ -216,12 +216,12 @@ def test_a_run_takes_files_that_appear_and_the_next_one_goes_on(
     (folder / ".2.jsonl").rename(folder / "2.jsonl")
     eventually(lambda: out.read_text() == "a\nb\nc\n", "the second file", 60)
     first.stop()
-    assert first.wait(180)
+    assert first.wait(400)
     assert first.exception is None
 
     (folder / "3.jsonl").write_text('"d"\n')
     second = start(FilesSourceConfig("files", str(folder), Json(str).decoder))
-    assert second.wait(180)
+    assert second.wait(400)
     assert (second.exception, second.status().state) == (None, "finished")
     assert out.read_text() == "a\nb\nc\nd\n"
 
@@ -237,7 +237,7 @@ def test_the_events_of_a_run_are_counted_not_estimated(
         name = f"{number}.jsonl"
         (folder / name).write_text(f'"{text}"\n' * lines)
         run = start(FilesSourceConfig("files", str(folder), Json(str).decoder))
-        assert run.wait(180)
+        assert run.wait(400)
         assert (run.exception, run.status().state) == (None, "finished")
         [source] = run.status().sources
         assert (source.events_in, source.events_done, source.backlog_events) == (lines, lines, 0)
@@ -264,7 +264,7 @@ def test_files_of_one_period_are_not_late_for_each_other(tmp_path: Path) -> None
     options = RunOptions(status_address=None)
     run = Run(per_device(tmp_path / "in", out), options, InProcessHost(2))
     run.start()
-    assert run.wait(120)
+    assert run.wait(400)
 
     assert run.status().losses == ()
     assert [int(line) for line in out.read_text().splitlines()] == [50] * 8 * 20

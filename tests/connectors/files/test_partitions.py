@@ -34,7 +34,7 @@ from wallaroo.serdes import Json
 from wallaroo.sinks import RollingSinkConfig
 from wallaroo.sources import FilesSourceConfig
 
-DRAIN_S = 180.0
+DRAIN_S = 400.0
 Eventually = Callable[..., None]
 HOURS = ("dt(at)", "hour(at)")
 
@@ -334,7 +334,7 @@ def test_an_application_marks_all_hours_at_the_end_of_its_input(tmp_path: Path) 
     (tmp_path / "in" / "a.jsonl").write_text(lines)
     run = Run(application(tmp_path), RunOptions(status_address=None), InProcessHost())
     run.start()
-    assert run.wait(120)
+    assert run.wait(400)
     assert marks(tmp_path) == [f"dt=2026-01-02/hour=0{hour}" for hour in range(4)]
     table = ds.dataset(str(tmp_path / "out"), partitioning="hive").to_table()
     assert sorted(table["n"].to_pylist()) == list(range(40))
@@ -361,7 +361,7 @@ def test_an_hour_is_marked_once_the_watermark_has_passed_it_also_by_a_later_run(
             yield
         finally:
             run.stop()
-            assert run.wait(120)
+            assert run.wait(400)
         assert run.exception is None
 
     def append(at: str) -> None:
@@ -446,7 +446,7 @@ def test_an_hour_is_marked_after_the_results_that_windows_delay(
         assert rows() == 2
     finally:
         run.stop()
-        run.wait(120)
+        run.wait(400)
 
 
 def test_marks_without_event_time_are_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from wallaroo.sinks import FunctionSinkConfig, SinkCommitter
 from wallaroo.sinks.interface import WriteContext
 
 ROOT = Path(__file__).parents[3]
-DRAIN_SECONDS = 180.0
+DRAIN_SECONDS = 400.0
 Eventually = Callable[..., None]
 
 
@@ -171,7 +171,7 @@ def test_a_driver_killed_in_a_call_loses_nothing_and_repeats_one_batch_at_most(
             "WALLAROO_FAULT": plan,
         }
         command = [sys.executable, "-c", CHILD, arguments]
-        assert subprocess.run(command, env=environment, check=False, timeout=180).returncode == code
+        assert subprocess.run(command, env=environment, check=False, timeout=400).returncode == code
     numbers = [int(line) for line in out.read_text().splitlines()]
     assert sorted(set(numbers)) == expected(0, 20)
     assert numbers[-40:] == expected(0, 20)

@@ -27,7 +27,7 @@ from wallaroo.sinks.queued.system import CommitContext
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 ROOT = Path(__file__).parents[3]
-DRAIN_S = 180.0
+DRAIN_S = 400.0
 Eventually = Callable[..., None]
 
 
@@ -177,7 +177,7 @@ def test_a_killed_driver_loses_nothing_and_a_repetition_has_the_same_key(
         for plan, code in ((fault, -signal.SIGKILL), ("", 0)):
             environment = os.environ | {"PYTHONPATH": path, "WALLAROO_FAULT": plan}
             arguments = [*command, hook.url, str(tmp_path), tokens]
-            done = subprocess.run(arguments, env=environment, check=False, timeout=180)
+            done = subprocess.run(arguments, env=environment, check=False, timeout=400)
             assert done.returncode == code
     assert len(hook.requests) > 3 or fault.startswith("http.request")
     assert hook.taken() == [b"1", b"2", b"3"]

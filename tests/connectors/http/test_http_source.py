@@ -29,7 +29,7 @@ TOKEN = "a token"
 
 
 def post(port: int, body: bytes, path: str = "/hook", method: str = "POST", **headers: str) -> int:
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=400)
     try:
         client.request(method, path, body, {"Authorization": f"Bearer {TOKEN}", **headers})
         return client.getresponse().status
@@ -73,7 +73,7 @@ def test_bodies_are_events_and_the_next_run_has_them_too(
         last = f"b {number}\n"
         eventually(lambda last=last: out.exists() and last in out.read_text(), "the events", 60)
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)
         assert run.exception is None
     assert out.read_text() == "a 0\nb 0\na 1\nb 1\n"
 
@@ -90,7 +90,7 @@ def test_the_answer_comes_when_everything_is_stored(feed: tuple[Any, int]) -> No
         events += run.events
     assert answers == []
     run.stored()
-    client.join(180)
+    client.join(400)
     assert answers == [204]
 
 
@@ -128,7 +128,7 @@ def test_with_tls_only_encrypted_requests_are_taken(tmp_path: Path) -> None:
     status = 0
     while status != 405:
         assert own.next_run() is not None
-        client = http.client.HTTPSConnection("127.0.0.1", port, timeout=180, context=context)
+        client = http.client.HTTPSConnection("127.0.0.1", port, timeout=400, context=context)
         with contextlib.suppress(ConnectionRefusedError):
             client.request("GET", "/hook")
             status = client.getresponse().status

@@ -25,7 +25,7 @@ from wallaroo.spark.local_cluster.hosts import free_ports
 
 ARTIFACTS = Path(__file__).resolve().parents[3] / ".servers" / "kafka"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-START_S_MAX = 180.0  # on a crowded machine
+START_S_MAX = 400.0  # on a crowded machine
 STOP_S_MAX = 30.0
 # of Java: a broker that starts soon, and one that is quick once it has been at work for a minute
 QUICK = ("-Xmx384m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

@@ -16,7 +16,7 @@ from wallaroo.connectors.kafka.sink import KafkaSinkConfig
 from wallaroo.sinks import Delete
 
 TASKS = 2
-DRAIN_SECONDS = 180.0
+DRAIN_SECONDS = 400.0
 
 
 def outputs_of(batch: int, task: int) -> list[tuple[str, str, int]]:

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.kafka
 Eventually = Callable[..., None]
 ROOT = Path(__file__).resolve().parents[3]
 BORDER_MS = (int(time.time()) - 3600) * 1000  # older ones would be removed by retention
-WAIT_S = 240.0
+WAIT_S = 400.0
 
 
 @wallaroo.decoder(pure=True)
@@ -288,7 +288,7 @@ def test_partitions_that_never_have_a_record_are_idle_after_the_border(
         time.sleep(1.5)  # longer than the other case's idle_after
         assert sum(map(int, copied(tmp_path))) == counted
     made.stop()
-    assert made.wait(180)
+    assert made.wait(400)
 
 
 APPLICATION = """

@@ -73,7 +73,7 @@ def corrected(kafka: KafkaLog, position: Position, eventually: Eventually) -> Po
         found.append(kafka.reconcile(position))
         return found[-1] != position
 
-    eventually(is_corrected, "it is noticed", seconds=60)
+    eventually(is_corrected, "it is noticed")
     return stored(found[-1])
 
 
@@ -197,7 +197,7 @@ def test_an_end_that_is_behind_for_a_moment_only_is_waited_for(
     assert kafka.backlog(position) == 0
     produce(broker, name, numbers(10, 13))
 
-    eventually(lambda: kafka.backlog(position) == 1, "the end is as far again", seconds=60)
+    eventually(lambda: kafka.backlog(position) == 1, "the end is as far again")
     assert kafka.reconcile(position) is position
     assert everything(kafka, position, kafka.advance(position, 100)) == numbers(12, 13)
 
@@ -215,7 +215,7 @@ def test_a_processed_topic_of_a_pattern_that_is_deleted_stalls_nothing_and_is_dr
     broker.admin.delete_topic(gone)
     produce(broker, kept, numbers(0, 3))
 
-    eventually(lambda: kafka.backlog(position) == 3, "the other topic continues", seconds=60)
+    eventually(lambda: kafka.backlog(position) == 3, "the other topic continues")
     end = stored(kafka.advance(position, 100))
     assert everything(kafka, position, end) == numbers(0, 3)
     dropped = corrected(kafka, end, eventually)
@@ -269,7 +269,7 @@ def test_a_named_topic_that_is_deleted_is_reported_and_asked_for_again(
     position = processed(kafka)
     broker.admin.delete_topic(name)
 
-    eventually(lambda: f"has no topic '{name}'" in kafka.head().error, "it is named", seconds=60)
+    eventually(lambda: f"has no topic '{name}'" in kafka.head().error, "it is named")
     assert kafka.reconcile(position) is position
     with pytest.raises(PeerError, match=f"has no topic '{name}'"):
         opened(broker, name).require(position)
@@ -302,7 +302,7 @@ def test_a_topic_made_again_is_noticed_by_its_shorter_end_before_anything_of_it_
     broker.create_again(name)
     produce(broker, name, numbers(100, 108))
 
-    eventually(lambda: kafka.head().position.events == 8, "the new topic is seen", seconds=60)
+    eventually(lambda: kafka.head().position.events == 8, "the new topic is seen")
 
     assert kafka.split(position, kafka.advance(position, 100), 1) == []
     with pytest.raises(CheckpointError, match="the last 4 offsets of the earlier one were not"):

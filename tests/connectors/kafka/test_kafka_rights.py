@@ -111,7 +111,7 @@ def test_the_rights_of_the_page_are_enough(guarded: Broker, tmp_path: Path) -> N
     for some in (["a", "b"], ["c"]):  # the second run continues the transactions of the first
         produce(guarded, *some)
         run = copy(guarded, tmp_path / "state")
-        assert run.wait(180)
+        assert run.wait(400)
         assert run.exception is None
 
     assert values(guarded) == [b"A", b"B", b"C"]
@@ -142,7 +142,7 @@ def test_a_right_of_a_sink_that_is_missing_ends_the_run_before_the_host_is_opene
     host = InProcessHost if resource == "GROUP" else UnopenedHost  # found by the first transaction
 
     run = copy(guarded, tmp_path / "state", host(2))
-    assert run.wait(60)
+    assert run.wait(400)
 
     assert message in str(run.exception)
     assert values(guarded) == []
@@ -162,7 +162,7 @@ def test_a_right_of_a_source_that_is_missing_ends_the_run(
     produce(guarded, "a")
 
     run = copy(guarded, tmp_path / "state")
-    assert run.wait(60)
+    assert run.wait(400)
 
     assert message in str(run.exception)
     assert "Read" in str(run.exception) or "Describe" in str(run.exception)
@@ -174,6 +174,6 @@ def test_a_topic_of_a_sink_that_is_missing_ends_the_run_before_the_host_is_opene
     allow(guarded)
 
     run = copy(guarded, tmp_path / "state", UnopenedHost(2), topic="ou")
-    assert run.wait(60)
+    assert run.wait(400)
 
     assert "has no topic 'ou'. Did you mean 'out'?" in str(run.exception)

@@ -75,7 +75,7 @@ def test_bounded_runs_read_every_record_once(broker: Broker, topic: str, tmp_pat
     for number in range(2):
         produce(broker, topic, *(f"{number}.{n}" for n in range(50)))
         made = run(tmp_path, source(broker, topic))
-        assert made.wait(180)
+        assert made.wait(400)
         assert (made.exception, made.status().state) == (None, "finished")
     expected = [f"{number}.{n}" for number in range(2) for n in range(50)]
     assert (tmp_path / "out.txt").read_text().split() == expected
@@ -85,12 +85,12 @@ def test_a_run_refuses_to_start_where_retention_took_what_was_not_processed(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     produce(broker, topic, "a")
-    assert run(tmp_path, source(broker, topic)).wait(180)
+    assert run(tmp_path, source(broker, topic)).wait(400)
     produce(broker, topic, "b", "c")
     broker.admin.delete_records(topic, 0, 3)
 
     refused = run(tmp_path, source(broker, topic))
-    assert refused.wait(180)
+    assert refused.wait(400)
 
     assert isinstance(refused.exception, CheckpointError)
     assert "begins at offset 3 now; the 2 offsets from 1 on were not processed" in str(
@@ -104,17 +104,17 @@ def test_a_run_refuses_to_start_on_a_topic_that_was_made_again(
 ) -> None:
     """Else the first records of the new topic would be missing."""
     produce(broker, topic, *(f"old{number}" for number in range(10)))
-    assert run(tmp_path, source(broker, topic)).wait(180)
+    assert run(tmp_path, source(broker, topic)).wait(400)
     broker.create_again(topic, 3)
     produce(broker, topic, *(f"new{number}" for number in range(15)))
 
     refused = run(tmp_path, source(broker, topic))
-    assert refused.wait(180)
+    assert refused.wait(400)
     assert isinstance(refused.exception, CheckpointError)
     assert f"topic '{topic}' was deleted and created again" in str(refused.exception)
 
     skipping = run(tmp_path, source(broker, topic, on_data_loss="skip"))
-    assert skipping.wait(180)
+    assert skipping.wait(400)
     assert skipping.exception is None
     expected = [f"old{number}" for number in range(10)] + [f"new{number}" for number in range(15)]
     assert (tmp_path / "out.txt").read_text().split() == expected
@@ -137,7 +137,7 @@ def test_a_topic_made_again_with_fewer_records_ends_a_run_or_is_read_from_its_be
     finally:
         if on_data_loss == "skip":
             going.stop()
-        assert going.wait(180)
+        assert going.wait(400)
     if on_data_loss == "skip":
         assert going.exception is None
         expected = [f"old{number}" for number in range(10)] + ["new0", "new1"]
@@ -162,18 +162,18 @@ def test_a_topic_of_a_pattern_that_is_deleted_does_not_stall_the_others(
         eventually(lambda: going.status().outputs == 101, "the other topic is read", 60)
     finally:
         going.stop()
-        assert going.wait(180)
+        assert going.wait(400)
 
     produce(broker, "stays-here", "there")
     again = run(tmp_path, source(broker, "^(stays-here|goes-away)$"))
-    assert again.wait(180)
+    assert again.wait(400)
     assert again.exception is None
     assert (tmp_path / "out.txt").read_text().split()[100:] == ["here", "there"]
 
 
 def test_a_topic_that_is_not_there_is_named_at_the_start(broker: Broker, tmp_path: Path) -> None:
     made = run(tmp_path, source(broker, "no-such-topic"))
-    assert made.wait(180)
+    assert made.wait(400)
     assert isinstance(made.exception, PeerError)
     assert "has no topic 'no-such-topic'" in str(made.exception)
 
@@ -197,7 +197,7 @@ def test_brokers_that_are_away_are_waited_for_and_reported(
         assert made.exception is None
     finally:
         made.stop()
-        assert made.wait(180)
+        assert made.wait(400)
 
 
 def test_records_with_metadata_reach_the_decoder_before_and_after_a_shuffle(
@@ -211,7 +211,7 @@ def test_records_with_metadata_reach_the_decoder_before_and_after_a_shuffle(
     application = wallaroo.build_application("places", stream.to_sink(sink))
     made = Run(application, RunOptions(status_address=None), InProcessHost(1))
     made.begin()
-    assert made.wait(180)
+    assert made.wait(400)
     assert made.exception is None
     assert sorted((tmp_path / "out.txt").read_text().split("\n")) in (
         ["", "0:0", "0:1"],
@@ -339,15 +339,15 @@ def test_metrics_of_a_live_run_with_windows_joins_and_timers_pass_promtools_chec
         eventually(lambda: live.status().outputs > 40, "windows, pairs and timers have outputs")
         eventually(lambda: any(each.late for each in live.status().losses), "late ones are counted")
         (address,) = [each.address for each in running() if each.application == "timed"]
-        connection = http.client.HTTPConnection(*address, timeout=60)
+        connection = http.client.HTTPConnection(*address, timeout=400)
         connection.request("GET", "/metrics", headers=authorization(address))
         metrics = connection.getresponse().read()
     finally:
         live.stop()
-        assert live.wait(180)
+        assert live.wait(400)
     assert live.exception is None
     command = [promtool, "check", "metrics"]
-    checked = subprocess.run(command, input=metrics, capture_output=True, timeout=180)
+    checked = subprocess.run(command, input=metrics, capture_output=True, timeout=400)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
     lags = [
         sample.labels["source"]

@@ -89,7 +89,7 @@ def test_blocks_come_into_a_table_whole_and_in_order(
     options = wallaroo.RunOptions(checkpoint=tmp_path / "state", status_address=None)
     run = Run(wallaroo.build_application("lake", pipeline), options, InProcessHost(2))
     run.begin()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.status().outputs == COUNT
     first = COUNT - KEYS if key else 0
     assert rows(form, tmp_path) == sorted((str(n % KEYS), n) for n in range(first, COUNT))

@@ -47,7 +47,7 @@ from wallaroo.sinks.queued.system import CommitContext
 from wallaroo.sinks.staging import read_staged
 
 Eventually = Callable[..., None]
-DRAIN_S = 180.0
+DRAIN_S = 400.0
 KEYED = {"key": "string", "value": "int64"}
 
 form = pytest.mark.parametrize("form", FORMATS)

@@ -28,7 +28,7 @@ from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
 ROOT = Path(__file__).parents[3]
-DRAIN_S = 180.0
+DRAIN_S = 400.0
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def received(broker: Mosquitto, topic: str = "out") -> Iterator[list[bytes]]:
     client.connect("127.0.0.1", broker.port)
     client.loop_start()
     try:
-        assert subscribed.wait(180)
+        assert subscribed.wait(400)
         yield found
     finally:
         client.disconnect()
@@ -101,7 +101,7 @@ class TestOnABroker:
             for plan, code in ((fault, -signal.SIGKILL), ("", 0)):
                 environment = os.environ | {"PYTHONPATH": path, "WALLAROO_FAULT": plan}
                 arguments = [*command, str(tmp_path / "s"), tokens]
-                done = subprocess.run(arguments, env=environment, check=False, timeout=120)
+                done = subprocess.run(arguments, env=environment, check=False, timeout=400)
                 assert done.returncode == code
             eventually(lambda: len(set(found)) == 700, "all messages", 60)
 

@@ -73,14 +73,14 @@ class TestOnABroker:
             publish(broker.port, 300, 310)
             eventually(lambda: came(310), "the messages after the break", 60)
             run.stop()
-            assert run.wait(180)
+            assert run.wait(400)
             assert run.exception is None
             publish(broker.port, 310, 320)
             again = Run(copying(source(broker.port), out), options, InProcessHost(2))
             again.begin()
             eventually(lambda: came(320), "the messages that came in between", 60)
             again.stop()
-            assert again.wait(180)
+            assert again.wait(400)
 
     def test_a_broker_that_has_lost_the_session_is_reported_in_a_run_and_by_the_next_one(
         self, tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture

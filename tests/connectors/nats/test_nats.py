@@ -42,7 +42,7 @@ from wallaroo.sources.feeds.inbox import EVENTS_MAX
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
-DRAIN_S = 60.0
+DRAIN_S = 400.0
 _numbers = count()
 
 
@@ -144,7 +144,7 @@ class TestOnAServer:
         add(600, 700)
         eventually(lambda: came(700), "what came after the server was killed", 60)
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)
         assert run.exception is None
         add(700, 701)
         again = Run(copying(source(stream, server.url), out), options, InProcessHost(2))
@@ -153,7 +153,7 @@ class TestOnAServer:
         if retention == "workqueue":
             eventually(lambda: server.left(stream) == 0, "all are acknowledged", 60)
         again.stop()
-        assert again.wait(180)
+        assert again.wait(400)
         assert out.read_text().splitlines() == [f"m {number}" for number in range(701)]
 
     @pytest.mark.parametrize(

@@ -35,6 +35,6 @@ def main(dsn: str, name: str, folder: str, lines: str, snapshot: str = "") -> No
     while not out.exists() or out.read_text().count("\n") < int(lines):
         assert not run.wait(0.01), run.exception
     run.stop()
-    assert run.wait(180)
+    assert run.wait(400)
     if run.exception is not None:
         raise run.exception

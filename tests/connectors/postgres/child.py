@@ -13,7 +13,7 @@ from tests.unit.sinks import killed_driver
 from wallaroo.connectors.sql.postgres.sink import PostgresSinkConfig
 
 TASKS = 3
-DRAIN_SECONDS = 180.0
+DRAIN_SECONDS = 400.0
 
 
 def rows_of(batch: int, task: int) -> list[tuple[str, int]]:

@@ -21,7 +21,7 @@ import psycopg
 
 from wallaroo.spark.local_cluster.hosts import free_ports
 
-START_SECONDS_MAX = 180.0
+START_SECONDS_MAX = 400.0
 OWNER = "postgres"  # the server refuses to run as root
 
 

@@ -176,7 +176,7 @@ def test_a_typed_decoder_reads_on_after_a_column_more_and_names_one_that_does_no
     options = RunOptions(checkpoint=tmp_path / "state", status_address=None, until_now=True)
     run = Run(table.copying(out), options, InProcessHost(2))
     run.begin()
-    assert run.wait(180)
+    assert run.wait(400)
     if words:
         assert words in str(run.exception)
         assert "step 'decode change of Order'" in str(run.exception)
@@ -297,7 +297,7 @@ def test_each_change_comes_once_while_the_server_is_killed(
     wanted += ["delete 1", "delete 2"]
     eventually(lambda: came(wanted), "the changes after the crash", 60)
     run.stop()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.exception is None
     add(3001, 3010)
     again = Run(table.copying(out), options, InProcessHost(2))
@@ -305,7 +305,7 @@ def test_each_change_comes_once_while_the_server_is_killed(
     wanted += [f"insert {n}" for n in range(3001, 3011)]
     eventually(lambda: came(wanted), "the changes that came in between", 60)
     again.stop()
-    assert again.wait(180)
+    assert again.wait(400)
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_rows_of_a_snapshot_and_changes_meanwhile_come_once(
     eventually(lambda: out.read_text().splitlines() == wanted, "all of them, in order", 60)
     eventually(lambda: run.status().sources[0].events_done == last, "changes are counted", 60)
     run.stop()
-    assert run.wait(180)
+    assert run.wait(400)
     again = Run(table.copying(out, snapshot=True), options, InProcessHost(2))
     again.begin()
     table.ask(f"INSERT INTO orders VALUES ({last + 1})")
@@ -396,7 +396,7 @@ def test_rows_of_a_snapshot_and_changes_meanwhile_come_once(
     eventually(lambda: out.read_text().splitlines() == wanted, "what is new, and no snapshot", 60)
     assert f"{last:,} events are in the state" in caplog.text
     again.stop()
-    assert again.wait(180)
+    assert again.wait(400)
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ may_pass = threading.Event()
 
 @wallaroo.encoder
 def as_held_line(change: Change[dict[str, Any]]) -> str:
-    assert may_pass.wait(180)
+    assert may_pass.wait(400)
     return f"{change.op} {change.row['id']}\n"
 
 
@@ -511,13 +511,13 @@ def test_a_slot_that_lags_is_reported_and_a_lost_one_ends_the_run_and_the_next_a
         table.ask("CHECKPOINT")
         assert table.ask(state) == [("lost",)]
         may_pass.set()
-        assert run.wait(180)
+        assert run.wait(400)
         lost = "slot is lost: the server has removed changes that were not read. Begin again with"
         assert lost in str(run.exception)
 
         again = Run(application, options, InProcessHost(2))
         again.begin()
-        assert again.wait(180)
+        assert again.wait(400)
         assert lost in str(again.exception)
         assert (tmp_path / "out.txt").read_text() in ("insert 1\n", "insert 1\ninsert 2\n")
 

@@ -221,10 +221,10 @@ class TestOnAServer:
         eventually(lambda: out.exists() and out.read_text().count("\n") == 5, "the rows", 60)
         server.ask(f"BEGIN; DROP TABLE {table}; CREATE TABLE {table} {MADE}; INSERT INTO {table} "
                    "(item) SELECT 'again' FROM generate_series(1, 50); COMMIT")  # fmt: skip
-        assert run.wait(180)
+        assert run.wait(400)
         assert f"Source 'orders' (table '{table}' of PostgreSQL at" in str(run.exception)
         again = Run(copying(source, out), options, InProcessHost(1))
         again.begin()
-        assert again.wait(180)
+        assert again.wait(400)
         assert "its table's object id is" in str(again.exception)
         assert out.read_text().splitlines() == [f"{n} i{n}" for n in range(1, 6)]

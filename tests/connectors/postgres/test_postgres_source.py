@@ -103,14 +103,14 @@ class TestOnAServer:
         add(9001, 9010)
         eventually(lambda: came(9010), "the rows after the crash", 60)
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)
         assert run.exception is None
         add(9011, 9020)
         again = Run(copying(source, out), options, InProcessHost(2))
         again.begin()
         eventually(lambda: came(9020), "the rows that came in between", 60)
         again.stop()
-        assert again.wait(180)
+        assert again.wait(400)
 
     def test_a_row_whose_transaction_commits_late_is_not_missed(
         self, server: Server, table: str, eventually: Eventually

@@ -23,8 +23,8 @@ import psutil
 
 from wallaroo.spark.local_cluster.hosts import free_ports
 
-START_S_MAX = 180.0
-STOP_S_MAX = 60.0
+START_S_MAX = 400.0
+STOP_S_MAX = 400.0
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 IS_THERE = (PROGRAMS / "rabbitmq-server").exists()
 

@@ -122,14 +122,14 @@ class TestOnAServer:
         add(1500, 1600)
         eventually(lambda: len(names(client)) == 1600, "the next entries", 60)
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)
         assert run.exception is None
         add(1600, 1601)
         again = Run(copying(server), options, InProcessHost(2))
         again.begin()
         eventually(lambda: len(names(client)) == 1601, "the last entry", 60)
         again.stop()
-        assert again.wait(180)
+        assert again.wait(400)
         assert names(client) == [f"n{number}" for number in range(1601)]
 
     def test_a_commit_is_put_once_and_a_lost_one_is_refused(

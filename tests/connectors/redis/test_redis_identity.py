@@ -296,10 +296,10 @@ def test_a_run_ends_with_the_sentence_when_its_stream_is_made_again(
     for number in range(1, 9):
         pipeline.xadd("in", {"value": '"again"'}, id=f"{number}-0")
     pipeline.execute()
-    assert run.wait(180)
+    assert run.wait(400)
     assert "Source 'items': Redis stream 'in' at" in str(run.exception)
     again = Run(copying(items, out), options, InProcessHost(1))
     again.begin()
-    assert again.wait(180)
+    assert again.wait(400)
     assert "is not the one that was read until entry 5-0" in str(again.exception)
     assert out.read_text().split() == ["n1", "n2", "n3", "n4", "n5"]

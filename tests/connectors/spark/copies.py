@@ -17,6 +17,6 @@ def copy_to_end(source: SparkSourceConfig[Any], folder: Path) -> None:
     options = RunOptions(checkpoint=folder / "state", status_address=None)
     run = Run(copying(source, folder / "out.txt"), options, InProcessHost(2))
     run.begin()
-    assert run.wait(240)
+    assert run.wait(400)
     if run.exception is not None:
         raise run.exception

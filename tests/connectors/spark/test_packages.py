@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
-WAIT_S = 240.0
+WAIT_S = 400.0
 POM = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>org.example</groupId><artifactId>{name}</artifactId><version>1.0</version>

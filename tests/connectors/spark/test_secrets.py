@@ -20,7 +20,7 @@ import pytest
 from wallaroo.monitoring.status_api.discovery import RUN_FILE
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
-WAIT_S = 240.0
+WAIT_S = 400.0
 SECRET = "hunter2"
 APPLICATION = f'''
 import pathlib

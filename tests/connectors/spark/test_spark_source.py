@@ -213,7 +213,7 @@ def test_a_table_is_not_taken_as_read_while_spark_stages_its_rows(
     write = StagedBatch.write
 
     def slowly(batch: StagedBatch, frame: Any) -> None:
-        assert is_over.wait(60)
+        assert is_over.wait(400)
         write(batch, frame)
 
     monkeypatch.setattr(StagedBatch, "write", slowly)
@@ -238,7 +238,7 @@ def test_a_table_is_followed_by_another_source(tmp_path: Path) -> None:
     options = RunOptions(checkpoint=tmp_path / "state", status_address=None, until_now=True)
     made = Run(application, options, InProcessHost(2))
     made.begin()
-    assert made.wait(200)
+    assert made.wait(400)
     assert made.exception is None
     copied = (tmp_path / "out.txt").read_text().split()
     assert copied == [f"row{number}" for number in range(2_500)] + [f"a{n}" for n in range(30)]

@@ -24,7 +24,7 @@ from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.sinks import SinkCommitter, SQLiteSinkConfig
 
 Eventually = Callable[..., None]
-DRAIN_S = 180.0
+DRAIN_S = 400.0
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def test_rows_come_once_in_order_over_two_runs(
         add(path, count - 9, count)
         eventually(lambda: came(count), "the rows that came meanwhile", 60)  # noqa: B023
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)
         assert run.exception is None
 
 

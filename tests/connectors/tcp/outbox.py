@@ -26,7 +26,7 @@ from wallaroo.sinks.interface import WriteContext
 from wallaroo.sinks.staging import StagedToken, StagedWriter
 from wallaroo.spark.local_cluster.hosts import free_ports
 
-SECONDS = 180.0
+SECONDS = 400.0
 ROOT = Path(__file__).parents[3]
 DRIVER = """
 import json, sys

@@ -61,7 +61,7 @@ class TlsReceiver:
         self.received.append(own)
         while chunk := connection.recv(1 << 16):
             own += chunk
-            self.is_reading.wait(180)
+            self.is_reading.wait(400)
             if self._is_resuming:
                 connection.sendall(OFFSET.pack(sum(map(len, self.received))))
         connection.close()

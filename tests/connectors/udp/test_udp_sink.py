@@ -19,7 +19,7 @@ from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.sinks import SinkCommitter, UDPSinkConfig
 
-DRAIN_S = 180.0
+DRAIN_S = 400.0
 
 
 @pytest.fixture

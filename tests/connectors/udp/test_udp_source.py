@@ -67,7 +67,7 @@ def test_each_datagram_is_an_event(
     wanted = [f"t {number}" for number in range(20)]
     eventually(lambda: [line for line in came() if line != "first"] == wanted, "all of them", 60)
     run.stop()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.exception is None
 
 

@@ -29,7 +29,7 @@ from wallaroo.sources import WebSocketSourceConfig
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
-DRAIN_S = 180.0
+DRAIN_S = 400.0
 
 
 def source(url: str, **options: Any) -> WebSocketSourceConfig[Any]:
@@ -76,7 +76,7 @@ def test_messages_come_over_every_connection_after_a_subscription(
     server.send(b'"t 100"')
     eventually(lambda: came()[100:] == ["t 100"], "what came over the new connection", 60)
     run.stop()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.exception is None
 
 

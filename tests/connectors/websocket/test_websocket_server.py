@@ -28,7 +28,7 @@ from wallaroo.sources import WebSocketServerSourceConfig
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
-WAIT_S = 120.0
+WAIT_S = 400.0
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_what_is_counted_is_there_after_the_server_was_killed(
     wanted = [f"m {number}" for number in range(300)]
     eventually(lambda: list(dict.fromkeys(came())) == wanted, "all messages, in order", 60)
     run.stop()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.exception is None
 
 

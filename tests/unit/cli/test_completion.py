@@ -21,7 +21,7 @@ def completed(line: str, script: str, folder: Path) -> list[str]:
         f"COMP_CWORD={len(words) - 1}\n_shtab_wallaroo\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
     )
     done = subprocess.run(
-        ["bash", "-c", ask], cwd=folder, capture_output=True, text=True, timeout=180, check=True
+        ["bash", "-c", ask], cwd=folder, capture_output=True, text=True, timeout=400, check=True
     )
     return done.stdout.split()
 
@@ -71,5 +71,5 @@ def test_zsh_accepts_the_script(capsys: pytest.CaptureFixture[str]) -> None:
     main(["completion", "zsh"])
     script = capsys.readouterr().out
     ask = f"autoload -Uz compinit && compinit -u\n{script}\nprint $_comps[wallaroo]\n"
-    done = subprocess.run(["zsh", "-fc", ask], capture_output=True, text=True, timeout=180)
+    done = subprocess.run(["zsh", "-fc", ask], capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr

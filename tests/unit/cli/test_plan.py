@@ -179,7 +179,7 @@ def test_neither_spark_nor_anything_of_it_is_imported(held: Checkpoint, write: W
     ]
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": ""}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=180
+        command, env=environment, capture_output=True, text=True, check=False, timeout=400
     )
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "[]"), done.stderr
 

@@ -113,7 +113,7 @@ def test_it_fits_the_terminal_and_leaves_it_as_it_was(
     else:
         terminal.process.send_signal(end)
 
-    assert terminal.process.wait(60) == 0, terminal.text
+    assert terminal.process.wait(400) == 0, terminal.text
     eventually(lambda: LEFT in terminal.text, "the end")
     assert terminal.text.index(ENTERED) < terminal.text.index(LEFT)
     assert terminal.text.rindex(HIDDEN) < terminal.text.rindex(SHOWN)

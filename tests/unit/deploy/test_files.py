@@ -43,7 +43,7 @@ def test_promtool_accepts_the_alert_rules_and_the_configuration(promtool: str) -
         ["check", "config", "--syntax-only", str(folder / "prometheus.yml")],
     ):
         checked = subprocess.run(
-            [promtool, *arguments], capture_output=True, timeout=180, text=True
+            [promtool, *arguments], capture_output=True, timeout=400, text=True
         )
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -79,9 +79,9 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     text = (DEPLOY / "systemd/wallaroo@.service").read_text()
     unit = tmp_path / "wallaroo@.service"
     unit.write_text(text.replace("/opt/wallaroo/bin/wallaroo", "/bin/true"))
-    checked = subprocess.run([analyze, "verify", unit], capture_output=True, timeout=180, text=True)
+    checked = subprocess.run([analyze, "verify", unit], capture_output=True, timeout=400, text=True)
     ours = [line for line in checked.stderr.splitlines() if "wallaroo@" in line]
-    version = subprocess.run([analyze, "--version"], capture_output=True, text=True, timeout=180)
+    version = subprocess.run([analyze, "--version"], capture_output=True, text=True, timeout=400)
     found = re.search(r"systemd (\d+)", version.stdout)
     assert found
     if int(found[1]) < 254:  # it warns of them, and goes on
@@ -107,7 +107,7 @@ def test_the_settings_are_installed_as_the_page_says(tmp_path: Path) -> None:
     page = (ROOT / "docs/deployment.md").read_text()
     (command,) = re.findall(r"^install .*?(?=\s+#)", page, re.MULTILINE)
     here = command.replace(" /etc/", f" {tmp_path}/etc/")
-    subprocess.run(here, shell=True, check=True, cwd=ROOT, timeout=180)
+    subprocess.run(here, shell=True, check=True, cwd=ROOT, timeout=400)
     file = tmp_path / "etc/wallaroo/word-count.env"
     assert file.stat().st_mode & 0o777 == 0o600
     assert "APPLICATION=" in file.read_text()
@@ -213,7 +213,7 @@ def test_the_first_pod_begins_a_checkpoint_and_all_others_stand_by(
         env={"HOSTNAME": pod, "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
     )
     assert ("--standby" in shown.stdout.split()) == is_standby
     assert shown.stdout.startswith("run ")

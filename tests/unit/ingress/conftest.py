@@ -28,7 +28,7 @@ def tcp(name: str = "In", **options: object) -> TCPSourceConfig:
     return TCPSourceConfig(name, "127.0.0.1", 0, same, **options)  # type: ignore[arg-type]
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = 180.0) -> None:
+def wait_until(condition: Callable[[], object], timeout_s: float = 400.0) -> None:
     """Poll until the condition holds; fail after a time."""
     until = time.monotonic() + timeout_s
     while not condition():
@@ -67,7 +67,7 @@ class Running:
         self.feeders.start(sources, self.root, feeding)
 
     def connect(self, name: str = "In") -> socket.socket:
-        return socket.create_connection(self.feeders.addresses[name], timeout=180)
+        return socket.create_connection(self.feeders.addresses[name], timeout=400)
 
     def source(self, name: str = "In", framing: Framing = Framing()) -> Source:  # noqa: B008  # frozen
         return Source(self.root, name, framing)

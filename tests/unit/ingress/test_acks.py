@@ -23,7 +23,7 @@ from wallaroo.spool import SpoolWriter, folder_of, write_tail
 
 
 def begin(running: Running, stream: str | bytes) -> tuple[socket.socket, int]:
-    client = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
+    client = socket.create_connection(running.feeders.ack_addresses["In"], timeout=400)
     client.sendall(hello(stream))
     return client, count_of(client)
 
@@ -133,8 +133,8 @@ def test_streams_are_compared_byte_by_byte(running: Running) -> None:
 def test_a_hello_that_does_not_come_ends_its_connection(running: Running) -> None:
     running.start(tcp(), is_acknowledged=True, handshake_s=1.0)
     half, _ = begin(running, "whole")
-    silent = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
-    begun = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
+    silent = socket.create_connection(running.feeders.ack_addresses["In"], timeout=400)
+    begun = socket.create_connection(running.feeders.ack_addresses["In"], timeout=400)
     begun.sendall(hello("a stream")[:-1])
     for client in (silent, begun):
         assert client.recv(1) == b""
@@ -171,7 +171,7 @@ def test_a_second_connection_of_a_stream_ends_the_first(running: Running) -> Non
 
 def test_what_is_no_hello_is_closed_with_a_line(running: Running) -> None:
     running.start(tcp(), is_acknowledged=True)
-    with socket.create_connection(running.feeders.ack_addresses["In"], timeout=180) as client:
+    with socket.create_connection(running.feeders.ack_addresses["In"], timeout=400) as client:
         client.sendall(frame(b"x"))
         assert client.recv(1) == b""
     wait_until(lambda: any("hello of an acknowledged stream" in line for line in running.log))
@@ -224,7 +224,7 @@ def test_a_stream_that_began_with_a_secret_is_continued_only_with_it(running: Ru
     def answer(stream: str, secret: bytes, events: int = 0) -> int | None:
         """Return the last count; None if the connection was closed without one."""
         address = running.feeders.ack_addresses["In"]
-        with socket.create_connection(address, timeout=180) as client:
+        with socket.create_connection(address, timeout=400) as client:
             client.sendall(hello(stream, secret))
             said = client.recv(COUNT.size, socket.MSG_WAITALL)
             if not said:
@@ -333,7 +333,7 @@ def test_with_the_level_store_frames_are_acknowledged_once_they_are_committed(
 
     assert count_of(client) == 2
     # who connects again would send the third frame twice if it was answered with what is committed
-    again = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
+    again = socket.create_connection(running.feeders.ack_addresses["In"], timeout=400)
     again.sendall(hello("orders"))
     require_no_answer(again)
     write_tail(folder_of(running.root, "In"), running.source().reader.head().position)
@@ -351,7 +351,7 @@ def test_with_the_level_store_a_restarted_ingress_answers_once_all_is_committed(
     running.source().wait_for(1)
     client.close()
     restart_after_kill(running)
-    again = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
+    again = socket.create_connection(running.feeders.ack_addresses["In"], timeout=400)
     again.sendall(hello("orders"))
     require_no_answer(again)
 

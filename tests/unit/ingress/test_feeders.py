@@ -162,7 +162,7 @@ if __name__ == "__main__":
     root = Path(sys.argv[1])
     feeders = Feeders()
     feeders.start([GenSourceConfig("Three", Three())], root, Feeding(sys_path=sys.path))
-    reader, until = SpoolReader(folder_of(root, "Three")), time.monotonic() + 180
+    reader, until = SpoolReader(folder_of(root, "Three")), time.monotonic() + 400
     while not reader.head().is_ended and time.monotonic() < until:
         feeders.poll()
         time.sleep(0.005)

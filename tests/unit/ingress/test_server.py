@@ -160,7 +160,7 @@ def test_half_a_line_of_an_acknowledged_stream_is_sent_again(running: Running) -
     running.start(tcp(framing="lines"), is_acknowledged=True)
     address = running.feeders.ack_addresses["In"]
     for count, part in ((0, b"one\ntw"), (1, b"two\n")):
-        with socket.create_connection(address, timeout=180) as client:
+        with socket.create_connection(address, timeout=400) as client:
             client.sendall(hello("s"))
             assert COUNT.unpack(client.recv(8, socket.MSG_WAITALL))[0] == count
             client.sendall(part)
@@ -190,7 +190,7 @@ def test_a_backlog_at_its_bound_slows_the_sender_and_nothing_is_dropped(running:
         while source.reader.head().position.events < total:
             write_tail(source.reader.folder, source.reader.head().position)
             sending.join(0.005)
-        sending.join(180)
+        sending.join(400)
     assert source.payloads() == [b"x" * 996] * total
     write_tail(source.reader.folder, source.reader.head().position)
     wait_until(lambda: not source.reader.head().is_paused)
@@ -241,7 +241,7 @@ def test_it_leaves_when_its_parent_is_gone(running: Running, tmp_path: Path) -> 
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.3)
     process.stdin.close()
-    assert process.wait(180) == 0
+    assert process.wait(400) == 0
     child.release()
 
 

@@ -17,7 +17,7 @@ from wallaroo.connectors.websocket import client
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import client_context, server_context, shared_by_threads
 
-WAIT_S = 60.0
+WAIT_S = 400.0
 BYTES = 8 << 20
 
 

@@ -16,7 +16,7 @@ from wallaroo.processes.environment import python_environment
 from wallaroo.processes.orphans import end_with_daemon
 
 PR_GET_PDEATHSIG = 2
-WAIT_S = 60.0
+WAIT_S = 400.0
 NAME = "stand_in_daemon"
 # forks a child that does as a worker does, says so, and stays
 OF_SPARK = f"""

@@ -20,7 +20,7 @@ GATE.set()
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
 def text(payload: bytes) -> str:
-    GATE.wait(180)
+    GATE.wait(400)
     return payload.decode()
 
 
@@ -60,7 +60,7 @@ def new_run(folder: Path, host: Any = None, lines: int = 100, **options: Any) ->
     return Run(application, RunOptions(status_address=None, **options), host or InProcessHost())
 
 
-def until(condition: Callable[[], object], seconds: float = 180.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 400.0) -> None:
     """Poll until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -134,7 +134,7 @@ def test_a_run_whose_blocks_go_through_files_gives_the_same(
 
     started.start()
 
-    assert started.wait(180)
+    assert started.wait(400)
     assert started.exception is None
     expected = [f"{digit} {number}" for digit in range(10) for number in range(1, 101)]
     assert sorted((tmp_path / "out.txt").read_text().splitlines()) == sorted(expected)

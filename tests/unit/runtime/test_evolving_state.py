@@ -91,7 +91,7 @@ def run(folder: Path, lines: str, ttl: str, head: str) -> list[str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

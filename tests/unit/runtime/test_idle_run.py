@@ -71,5 +71,5 @@ def test_an_idle_run_has_at_most_one_batch_for_each_session_that_ends_and_then_n
             assert after - before <= KEYS + MORE
     finally:
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)
     assert run.exception is None

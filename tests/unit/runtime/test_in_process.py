@@ -64,7 +64,7 @@ def test_a_run_that_ended_leaves_no_view_open(tmp_path: Path) -> None:
     options = RunOptions(status_address=None, checkpoint=tmp_path / "state")
     run = Run(application, options, InProcessHost())
     run.start()
-    assert run.wait(180)
+    assert run.wait(400)
 
     assert list((tmp_path / "state").rglob("data.mdb")), "the run had no view"
     gc.collect()
@@ -75,7 +75,7 @@ def test_no_object_of_a_run_is_kept_from_collections(tmp_path: Path) -> None:
     gc.unfreeze()
     run = new_run(tmp_path, checkpoint=tmp_path / "state")
     run.start()
-    assert run.wait(180)
+    assert run.wait(400)
 
     assert gc.get_freeze_count() == 0
 
@@ -96,7 +96,7 @@ def test_a_level_that_takes_long_does_not_collect_the_whole_process(tmp_path: Pa
     gc.callbacks.append(note)
     try:
         run.start()
-        assert run.wait(180)
+        assert run.wait(400)
     finally:
         gc.callbacks.remove(note)
 
@@ -113,7 +113,7 @@ def test_states_of_a_batch_are_freed_without_a_collection(tmp_path: Path) -> Non
     try:
         run = Run(application, RunOptions(status_address=None), InProcessHost())
         run.start()
-        assert run.wait(180)
+        assert run.wait(400)
         still_alive = len(Noted.alive)
     finally:
         gc.enable()

@@ -38,7 +38,7 @@ class Waiting(InProcessHost):
 
     def open(self, site: Any, enter: Any) -> None:
         enter("starting Spark")
-        assert self.interrupted.wait(180)
+        assert self.interrupted.wait(400)
         raise PeerError("Spark did not start")
 
     def interrupt(self) -> None:
@@ -70,13 +70,13 @@ def test_workers_that_leave_in_mid_batch_are_no_longer_in_status_and_log(
     assert log_facts(run.status())["workers"] == 0
     run.stop()
     gate.set()
-    assert run.wait(180)
+    assert run.wait(400)
 
 
 def test_a_run_whose_input_ends_is_finished_with_everything_written(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     run.start()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.exception is None
     assert run.status().state == "finished"
     assert (tmp_path / "out.txt").read_text() == (tmp_path / "in.txt").read_text()
@@ -87,7 +87,7 @@ def test_a_run_that_was_asked_to_stop_is_stopped(tmp_path: Path, gate: threading
     run.start()
     run.stop()
     gate.set()
-    assert run.wait(180)
+    assert run.wait(400)
     assert (run.exception, run.status().state) == (None, "stopped")
 
 
@@ -118,7 +118,7 @@ def test_a_stop_during_the_start_ends_it_and_is_no_failure(tmp_path: Path) -> No
 
     run.stop()
 
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.wait_started()
     assert (run.exception, run.status().state, run.status().doing) == (None, "stopped", "")
     assert not run._spec.site.scratch.exists()
@@ -133,7 +133,7 @@ def test_a_stop_ends_though_the_batch_under_way_does_not(
     run.start()
     until(lambda: run.status().tasks)
     run.stop()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.exception is None
     assert "did not end within 0.2 s and was cancelled" in caplog.text
     assert not (tmp_path / "out.txt").exists() or not (tmp_path / "out.txt").read_text()
@@ -150,7 +150,7 @@ def test_a_batch_that_is_overdue_is_reported_in_the_status_and_in_the_log(
     run.start()
     until(lambda: "batch 0 to end; task 0 of level 0 is at app.py:7" in run.status().waiting_for)
     gate.set()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.status().state == "finished"
     assert [record for record in caplog.messages if "batch 0 has taken" in record]
     assert run.status().waiting_for == ""
@@ -162,11 +162,11 @@ def test_a_recovered_run_knows_after_which_batch_it_began(
     caplog.set_level(logging.INFO, "wallaroo")
     first = new_run(tmp_path, checkpoint=tmp_path / "state")
     first.start()
-    assert first.wait(180)
+    assert first.wait(400)
     assert first.status().recovered_batch == -1
     second = new_run(tmp_path, checkpoint=tmp_path / "state")
     second.start()
-    assert second.wait(180)
+    assert second.wait(400)
     assert second.status().recovered_batch == first.status().last_batch
     assert "continuing from commit" in caplog.text
 
@@ -177,7 +177,7 @@ def test_a_scratch_folder_that_is_removed_ends_the_run_with_its_own_message(
     run = new_run(tmp_path, stop_s=0.2)
     run.start()
     shutil.rmtree(run._spec.site.scratch, ignore_errors=True)
-    assert run.wait(180)
+    assert run.wait(400)
     assert isinstance(run.exception, PeerError)
     assert "was removed while it ran" in str(run.exception)
     assert run.status().state == "failed"
@@ -202,7 +202,7 @@ def test_latencies_and_rates_do_not_count_the_start(tmp_path: Path) -> None:
 
     run = new_generated_run(tmp_path, Slow())
     run.start()
-    assert run.wait(180)
+    assert run.wait(400)
     (latency,) = run.status().latency
     assert latency.count == 100
     assert latency.max_ms < (run.status().elapsed_s - 1.5) * 1e3 + 100
@@ -218,6 +218,6 @@ def test_an_error_while_closing_is_reported_after_everything_else_is_closed(
 
     run = new_run(tmp_path, Broken())
     run.start()
-    assert run.wait(180)
+    assert run.wait(400)
     assert "while closing: OSError: no" in str(run.exception)
     assert not run._spec.site.scratch.exists()

@@ -86,13 +86,13 @@ def leave_waiting(run: Run, sinks: int = 2) -> None:
     run.start()
     until(lambda: pending(run) == [8] * sinks)
     run.stop()
-    assert run.wait(180)
+    assert run.wait(400)
     assert run.exception is None
 
 
 def finish(run: Run) -> None:
     run.start()
-    assert run.wait(180)
+    assert run.wait(400)
     assert (run.exception, run.status().state) == (None, "finished")
 
 
@@ -231,5 +231,5 @@ def test_a_start_says_how_much_output_waits(
     again = run_of(tmp_path, *ends)
     again.start()
     again.stop()
-    assert again.wait(180)
+    assert again.wait(400)
     assert "16 bytes of committed output wait to be sent" in caplog.text

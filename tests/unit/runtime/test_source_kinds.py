@@ -51,7 +51,7 @@ def run_of(folder: Path, config: Any, name: str = "orders", **options: Any) -> R
 
 def finish(run: Run) -> None:
     run.start()
-    assert run.wait(180)
+    assert run.wait(400)
     assert (run.exception, run.status().state) == (None, "finished")
 
 

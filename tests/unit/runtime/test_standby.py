@@ -290,8 +290,8 @@ def test_a_standby_of_an_application_that_is_stopped_ends_without_an_error(
     assert (tmp_path / "out.txt").exists() is False
     leader.stop()
     applications.GATE.set()
-    assert leader.wait(180)
-    assert standby.wait(180)
+    assert leader.wait(400)
+    assert standby.wait(400)
     assert (standby.exception, standby.status().state, host.times) == (None, "stopped", 1)
 
 
@@ -306,8 +306,8 @@ def test_a_standby_of_a_leader_that_failed_continues_in_its_place(
         "wallaroo.runtime.standby.waiting.identify", lambda pid: leader._thread.is_alive() or None
     )
     applications.GATE.set()
-    assert leader.wait(180)
-    assert standby.wait(180)
+    assert leader.wait(400)
+    assert standby.wait(400)
     assert (standby.exception, standby.status().state, host.times) == (None, "finished", 1)
     assert standby.status().epoch == 2
     assert (tmp_path / "out.txt").read_text() == (tmp_path / "in.txt").read_text()
@@ -319,11 +319,11 @@ def test_a_standby_that_is_stopped_ends_and_the_leader_does_not(
     standby = standby_of(tmp_path)
     until(lambda: standby.status().state == "standby")
     standby.stop()
-    assert standby.wait(180)
+    assert standby.wait(400)
     assert (standby.exception, standby.status().state) == (None, "stopped")
     assert leader.status().state == "running"
     applications.GATE.set()
-    assert leader.wait(180)
+    assert leader.wait(400)
     assert leader.exception is None
 
 
@@ -334,7 +334,7 @@ def test_a_standby_of_another_application_is_refused_before_it_waits(tmp_path: P
     refusal = CheckpointError("checkpoint does not fit this application")
     with mock.patch("wallaroo.runtime.lifecycle.run.require_compatible", side_effect=refusal):
         run.begin()
-        assert run.wait(180)
+        assert run.wait(400)
     assert run.exception is refusal
 
 

@@ -44,13 +44,13 @@ def test_input_that_ends_fires_everything_before_the_run_is_finished(tmp_path: P
     run = new_run(sessions.one_step(tmp_path, tmp_path), checkpoint=tmp_path / "state")
     run.start()
 
-    assert run.wait(180)
+    assert run.wait(400)
     assert (run.exception, run.status().state) == (None, "finished")
     assert written(tmp_path) == sessions.expected(LINES)
 
     again = new_run(sessions.one_step(tmp_path, tmp_path), checkpoint=tmp_path / "state")
     again.start()
-    assert again.wait(180)
+    assert again.wait(400)
     assert (again.exception, again.status().state) == (None, "finished")
     assert written(tmp_path) == sessions.expected(LINES)
 
@@ -64,7 +64,7 @@ def test_a_key_sees_one_order_however_many_tasks_there_are(tmp_path: Path, tasks
     run = new_run(case.build(tmp_path, tmp_path), tasks, checkpoint=tmp_path / "state")
     run.start()
 
-    assert run.wait(180)
+    assert run.wait(400)
     assert (run.exception, run.status().state) == (None, "finished")
     assert run.status().batches >= 3
     case.check({"out": (tmp_path / "out.txt").read_text().splitlines()})
@@ -128,7 +128,7 @@ def test_the_end_comes_once_whatever_is_due_after_it(tmp_path: Path, beside: Any
     for _ in range(3):
         run = new_run(ending(tmp_path, beside), checkpoint=tmp_path / "state")
         run.start()
-        assert run.wait(180)
+        assert run.wait(400)
         assert (run.exception, run.status().state) == (None, "finished")
 
     outputs = (tmp_path / "out.txt").read_text().splitlines()
@@ -138,7 +138,7 @@ def test_the_end_comes_once_whatever_is_due_after_it(tmp_path: Path, beside: Any
         file.write("a 100 100\n")
     run = new_run(ending(tmp_path, beside), checkpoint=tmp_path / "state")
     run.start()
-    assert run.wait(180)
+    assert run.wait(400)
 
     more = (tmp_path / "out.txt").read_text().splitlines()[len(outputs) :]
     assert "a ended with 11" in more  # a file that has grown ends again
@@ -171,7 +171,7 @@ def test_a_batch_with_timers_that_dies_changes_nothing(
     while True:
         run = new_run(sessions.one_step(tmp_path, tmp_path), checkpoint=tmp_path / "state")
         run.start()
-        assert run.wait(180)
+        assert run.wait(400)
         if run.exception is None:
             break
         assert "Died" in str(run.exception)
@@ -207,4 +207,4 @@ def test_each_connection_has_a_watermark_until_it_closes(
             assert source_time().watermark == 30.0
     finally:
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)

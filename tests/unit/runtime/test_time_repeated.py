@@ -25,7 +25,7 @@ from wallaroo.runtime.lifecycle.run import Run
 LEFTS, RIGHTS = TIMED_LINES[:150], TIMED_LINES[7:120:2]
 POINTS = ("commit.before", "commit.after")
 DEATHS = 3
-WAIT_S = 180
+WAIT_S = 400
 APPLICATION = """
 import pathlib
 

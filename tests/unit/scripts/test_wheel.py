@@ -45,7 +45,7 @@ def _executed(
     environment = {**os.environ, "PYTHONPATH": str(packages)}
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment,
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
 
 

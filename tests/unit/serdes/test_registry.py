@@ -244,7 +244,7 @@ def test_a_registry_that_is_away_is_waited_for() -> None:
         time.sleep(0.1)
         assert not came
         registry.start()
-        reader.join(120)
+        reader.join(400)
         assert came == [{"sensor": "a", "celsius": 1.0}]
 
 

@@ -132,7 +132,7 @@ def test_output_leaves_once_where_a_session_hangs_that_a_new_one_fences(
             output.commit(batch)
         eventually(output.is_sent, "the output has left", 60)
     store.let_go.set()  # what hung continues now
-    assert store.returned.wait(60)
+    assert store.returned.wait(400)
     output.commit(3)
     eventually(output.is_sent, "the next output has left", 60)
     output.committer.close(60.0)

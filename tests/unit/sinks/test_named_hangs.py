@@ -25,7 +25,7 @@ from wallaroo.sinks import (
 )
 
 Eventually = Callable[..., None]
-DRAIN_S = 60.0
+DRAIN_S = 400.0
 
 
 class Hang:

@@ -112,7 +112,7 @@ def test_nothing_is_written_once_another_run_took_over(
     committer.recover(replace(history_to(), owner=owner), [])
     claim.rename(claim.with_name("1.over"))
     committer.commit(commit_of(0), staged(config, tmp_path / "staging", 0, [b"a"]))
-    committer._thread.join(60.0)
+    committer._thread.join(400.0)
     with pytest.raises(TakenOverError):
         committer.close(0.0)
     assert system.begun == []
@@ -132,7 +132,7 @@ def test_no_session_is_opened_once_another_run_took_over(tmp_path: Path) -> None
     context = CommitContext("s", tmp_path / "staging", is_durable=False)
     committer = QueuedCommitter(system, context, points="p")
     committer.recover(replace(history_to(), owner=owner), [])
-    committer._thread.join(60.0)
+    committer._thread.join(400.0)
     with pytest.raises(TakenOverError):
         committer.close(60.0)
     assert system.connect.call_count == 1

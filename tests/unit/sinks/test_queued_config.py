@@ -32,7 +32,7 @@ QUEUED: list[type[QueuedSinkConfig]] = [
     if isinstance(each, type) and issubclass(each, QueuedSinkConfig)
 ]
 WRITTEN: list[bytes] = []
-DRAIN_S = 60.0
+DRAIN_S = 400.0
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def test_two_sinks_name_what_they_wait_for_and_resume_when_their_server_is_there
             )
             eventually(lambda: not run.status().waiting_for, "nothing is waited for", 60)
         run.stop()
-        assert run.wait(180)
+        assert run.wait(400)
         for sink in status.sinks:
             assert f"{sink.name}: {sink.waiting_for}" in status.waiting_for
             assert sink.waiting_since is not None

@@ -156,7 +156,7 @@ def run(config: SourceConfig[Event], folder: Path, **options: Any) -> Run:
     chosen = RunOptions(status_address=None, checkpoint=folder / "state", **options)
     made = Run(application, chosen, InProcessHost(2))
     made.start()
-    assert made.wait(180)
+    assert made.wait(400)
     return made
 
 
@@ -316,7 +316,7 @@ def test_partitions_without_events_after_the_border_hold_time_back_until_they_ar
         sleep(1.5)  # longer than the other case's idle_after
         assert counted(tmp_path) == before
     made.stop()
-    assert made.wait(180)
+    assert made.wait(400)
 
 
 # -- the rate of the first part

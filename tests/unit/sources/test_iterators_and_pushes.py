@@ -40,7 +40,7 @@ def finished(tmp_path: Path) -> Callable[[Any], Run]:
         options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
         run = Run(copying(source, tmp_path / "out.txt"), options, InProcessHost(2))
         run.begin()
-        assert run.wait(180)
+        assert run.wait(400)
         return run
 
     return run_to_its_end

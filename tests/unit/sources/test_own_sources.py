@@ -45,7 +45,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[Any], Run]]:
     yield begin
     for run in runs:
         run.stop()
-        run.wait(180)
+        run.wait(400)
 
 
 def lines(tmp_path: Path) -> list[str]:
@@ -57,13 +57,13 @@ def test_a_replayable_source_is_read_once_over_two_runs(
     tables: Path, tmp_path: Path, start: Callable[[Any], Run]
 ) -> None:
     first = start(Numbers("numbers", tables))
-    assert first.wait(180)
+    assert first.wait(400)
     assert (first.exception, first.status().state) == (None, "finished")
 
     (tables / "a").write_text("150")
     (tables / "new").write_text("5")
     second = start(Numbers("numbers", tables))
-    assert second.wait(180)
+    assert second.wait(400)
 
     assert second.exception is None
     got = lines(tmp_path)
@@ -87,7 +87,7 @@ def test_a_read_that_raises_ends_the_run_with_its_line(
     tables: Path, start: Callable[[Any], Run]
 ) -> None:
     run = start(Unreadable("numbers", tables))
-    assert run.wait(180)
+    assert run.wait(400)
     assert isinstance(run.exception, UserCodeError)
     assert "no such table" in str(run.exception)
     assert "own.py" in str(run.exception)
@@ -154,11 +154,11 @@ def test_a_polling_source_goes_on_after_what_was_stored(
     first = start(Polled("polled", limit))
     eventually(lambda: len(lines(tmp_path)) == 50, "the first events are written", 60)
     first.stop()
-    assert first.wait(180)
+    assert first.wait(400)
 
     limit.write_text("-80")
     second = start(Polled("polled", limit))
-    assert second.wait(180)
+    assert second.wait(400)
 
     assert (second.exception, second.status().state) == (None, "finished")
     assert lines(tmp_path) == [str(number) for number in range(80)]
@@ -168,7 +168,7 @@ def test_a_poll_that_cannot_reach_its_server_says_so(
     tmp_path: Path, start: Callable[[Any], Run]
 ) -> None:
     run = start(Broken("polled", tmp_path / "limit"))
-    assert run.wait(180)
+    assert run.wait(400)
     assert isinstance(run.exception, PeerError)
     assert "the server of tickets does not answer; start it" in str(run.exception)
 

@@ -38,7 +38,7 @@ def run(tmp_path: Path, spark_session: Any) -> Iterator[Run]:
     made.start()
     yield made
     made.stop()
-    assert made.wait(180)
+    assert made.wait(400)
 
 
 def send(run: Run, *payloads: str) -> None:
@@ -70,7 +70,7 @@ def test_a_start_that_fails_leaves_no_query_in_a_session_that_was_handed_in(
     again = new_run(application(tmp_path), options, spark_session)
     again.start()
     again.stop()
-    assert again.wait(180)
+    assert again.wait(400)
     assert again.exception is None
 
 
@@ -92,7 +92,7 @@ def test_a_run_leaves_no_socket_behind(tmp_path: Path, spark_session: Any) -> No
     address = str(ended._spec.site.wake)
     assert address in Path("/proc/net/unix").read_text()
     ended.stop()
-    assert ended.wait(180)
+    assert ended.wait(400)
     assert address not in Path("/proc/net/unix").read_text()
 
 
@@ -103,7 +103,7 @@ def test_a_stop_while_workers_warm_up_ends_the_start(
     stopped.begin()
     eventually(lambda: stopped.status().doing == "warming up the workers", "it warms up", 60)
     stopped.stop()
-    assert stopped.wait(180)
+    assert stopped.wait(400)
     assert stopped.exception is None
     assert stopped.status().state == "stopped"
     assert list(spark_session.streams.active) == []

@@ -22,7 +22,7 @@ from wallaroo.spark.jvm import jvm_process, stderr
 from wallaroo.spark.session import host_session
 
 Eventually = Callable[..., Any]
-END_S_MAX = 300.0
+END_S_MAX = 400.0
 
 
 def application(folder: Path, out: Path) -> wallaroo.Application:

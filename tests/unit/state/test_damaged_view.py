@@ -161,7 +161,7 @@ def run_child(root: Path, what: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(CHILD), str(root), what],
         env=environment,
         check=False,
-        timeout=180,
+        timeout=400,
         capture_output=True,
         text=True,
     )

@@ -58,7 +58,7 @@ def new_run(folder: Path, durability: str = "memory", events: int = EVENTS) -> R
 
 def run_to_end(run: Run) -> None:
     run.start()
-    assert run.wait(120)
+    assert run.wait(400)
     if run.exception is not None:
         raise run.exception
 
@@ -143,7 +143,7 @@ def test_a_lost_machine_leaves_a_consistent_beginning(
         dying.setattr(floor, "sync_everything", disk.sync)
         run = new_run(tmp_path)
         run.start()
-        assert run.wait(120)
+        assert run.wait(400)
         assert disk.left == 0
     before = read_floor(tmp_path / "state")
     assert before is not None

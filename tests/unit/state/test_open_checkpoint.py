@@ -43,7 +43,7 @@ def hold(root: Path) -> subprocess.Popen[str]:
 
 def end(holder: subprocess.Popen[str], with_signal: signal.Signals) -> None:
     holder.send_signal(with_signal)
-    holder.wait(timeout=180)
+    holder.wait(timeout=400)
     for pipe in (holder.stdin, holder.stdout):
         assert pipe is not None
         pipe.close()
@@ -372,7 +372,7 @@ def test_a_fresh_start_that_was_killed_is_finished_by_the_next_start(
     old.release()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "WALLAROO_FAULT": fault}
     killed = subprocess.run(
-        [sys.executable, "-c", FRESH, str(tmp_path)], env=environment, check=False, timeout=180
+        [sys.executable, "-c", FRESH, str(tmp_path)], env=environment, check=False, timeout=400
     )
     assert killed.returncode == -signal.SIGKILL
 

@@ -93,7 +93,7 @@ def test_a_view_that_a_process_has_open_is_never_removed(tmp_path: Path) -> None
         assert held.exists()
     finally:
         holder.kill()
-        holder.wait(timeout=180)
+        holder.wait(timeout=400)
         holder.stdin.close()
         holder.stdout.close()
 
@@ -121,7 +121,7 @@ def test_a_process_that_is_killed_while_it_removes_views_leaves_the_rest_to_the_
         env=environment(WALLAROO_FAULT=fault),
         stdin=subprocess.DEVNULL,
         check=False,
-        timeout=180,
+        timeout=400,
     )
     assert killed.returncode == -signal.SIGKILL
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from tests.connectors.files.s3.server import KEY, SECRET
 
-ANSWER_S_MAX = 180.0
+ANSWER_S_MAX = 400.0
 
 
 class S3Client:

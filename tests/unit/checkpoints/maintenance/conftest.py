@@ -27,7 +27,7 @@ def killed() -> Callable[..., None]:
             [sys.executable, "-m", "wallaroo", *map(str, arguments)],
             env=environment,
             check=False,
-            timeout=180,
+            timeout=400,
             capture_output=True,
             text=True,
         )

@@ -94,7 +94,7 @@ class Shop:
         options = RunOptions(checkpoint=self.root, status_address=None)
         run = Run(application, options, InProcessHost(2))
         run.start()
-        assert run.wait(120)
+        assert run.wait(400)
         assert run.exception is None, run.exception
         return [json.loads(line) for line in Path(self.arguments[1]).read_text().splitlines()]
 

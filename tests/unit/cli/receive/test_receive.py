@@ -16,7 +16,7 @@ from wallaroo.cli.receive import command as receive
 from wallaroo.cli.receive.receiver import Receiver, frame_cutter, parse_address
 from wallaroo.errors import PeerError, WallarooError
 
-SECONDS = 180.0
+SECONDS = 400.0
 PROGRAM = """
 import argparse, sys
 from wallaroo.cli.receive import command as receive

@@ -32,7 +32,7 @@ from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.processes.log_entry import as_json
 
 ROOT = Path(__file__).parents[4]
-DEADLINE_S = 180.0
+DEADLINE_S = 400.0
 
 
 def parsed(*words: str) -> tuple[argparse.Namespace, list[str]]:

@@ -56,7 +56,7 @@ class Receiver:
         self.server.close()
 
     def payloads(self) -> list[bytes]:
-        self.thread.join(180)
+        self.thread.join(400)
         return frame_splitter(Framing(max_size=1 << 30))(self.content)
 
 
@@ -118,7 +118,7 @@ def test_frames_and_raw_bytes_are_sent_as_they_are(tmp_path: Path) -> None:
     for form in ("frames", "raw"):
         receiver = Receiver()
         assert command("--to", to(receiver), "--file", str(tmp_path / "a"), "--form", form) == 0
-        receiver.thread.join(180)
+        receiver.thread.join(400)
         assert receiver.content == content
 
 
@@ -283,7 +283,7 @@ def test_an_acknowledged_stream_is_complete_after_kills_of_the_ingress(running: 
         os.kill(running.feeders.pids["ingress"], signal.SIGKILL)
         seen = len(running.log)
         wait_until(lambda: running.feeders.poll() or "SIGKILL" in "".join(running.log[seen:]))  # noqa: B023  # used at once
-    sending.join(180)
+    sending.join(400)
     assert counts == sorted(counts)
     assert counts[-1] == 3000
     assert running.source().payloads() == [b"%d" % number for number in range(3000)]

@@ -86,7 +86,7 @@ def test_a_file_that_was_sent_is_not_sent_again(running: Running, tmp_path: Path
         client = multi(running)
         client.connect()
         client.add_source(FramedFileReader(path))
-        assert client.join(180) is None
+        assert client.join(400) is None
         assert client.stopped.is_set()
     assert running.source(framing=FRAMING).wait_for(2) == [b"1", b"2"]
 
@@ -100,7 +100,7 @@ def test_lines_are_sent_no_faster_than_allowed(running: Running, tmp_path: Path)
     client.add_source(
         ThrottledFileReader(str(tmp_path / "lines"), limit_rate=1500, is_text_lines=True)
     )
-    assert client.join(180) is None
+    assert client.join(400) is None
     assert client.stopped.is_set()
     assert time.monotonic() - began > 0.2
     assert running.source(framing=FRAMING).wait_for(500) == [b"one\n"] * 250 + [b"two\n"] * 250
@@ -120,7 +120,7 @@ def test_messages_are_written_and_acknowledged(running: Running) -> None:
     wait_until(lambda: client.calls[-1] == ("acked", Stream(1, b"one", 100, True)))
     client.end_of_stream(1)
     client.shutdown()
-    assert client.join(180) is None
+    assert client.join(400) is None
     assert len(running.source(framing=FRAMING).wait_for(100)) == 100
 
 
@@ -146,7 +146,7 @@ def test_many_sources_are_announced_on_credit(running: Running, tmp_path: Path) 
     for number in range(20):
         path = framed_file(tmp_path / str(number), [b"%d" % number] * 3)
         client.add_source(FramedFileReader(path))
-    assert client.join(180) is None
+    assert client.join(400) is None
     assert client.stopped.is_set()
     assert len(running.source(framing=FRAMING).wait_for(60)) == 60
 
@@ -168,7 +168,7 @@ def test_a_callback_that_raises_stops_the_connector_with_its_error(running: Runn
     client = Failing(running)
     client.connect()
     client.notify(1, b"one")
-    assert isinstance(client.join(180), KeyError)
+    assert isinstance(client.join(400), KeyError)
 
 
 APPLICATION = """

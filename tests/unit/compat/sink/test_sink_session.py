@@ -66,7 +66,7 @@ def saying(content: bytes) -> Iterator[int]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield listener.getsockname()[1]
-        thread.join(180)
+        thread.join(400)
 
 
 def run_session(folder: Path, content: bytes) -> bool:

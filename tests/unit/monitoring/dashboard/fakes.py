@@ -189,4 +189,4 @@ class Ticking:
 
     def __exit__(self, *exception: object) -> None:
         self._is_over.set()
-        self._thread.join(180)
+        self._thread.join(400)

@@ -23,7 +23,7 @@ from wallaroo.cli.application.targets import target_of
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 ROOT = Path(__file__).resolve().parents[4]
-LIMIT_S = 60.0
+LIMIT_S = 400.0
 Eventually = Callable[..., None]
 
 

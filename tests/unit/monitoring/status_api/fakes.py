@@ -70,7 +70,7 @@ def get(
     """Ask over a real connection, as its user does unless a token is given; return code, what the
     JSON says, and headers.
     """
-    connection = http.client.HTTPConnection(*address, timeout=180)
+    connection = http.client.HTTPConnection(*address, timeout=400)
     try:
         headers = {"Host": host} if host else {}
         if token is None:

@@ -91,7 +91,7 @@ _AS_ANOTHER = """
 import os, sys, http.client, encodings.idna, encodings.latin_1
 os.setgid(65534)
 os.setuid(65534)
-connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=180)
+connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=400)
 for path in sys.argv[3:]:
     connection.request("GET", path)
     reply = connection.getresponse()
@@ -124,7 +124,7 @@ def test_the_dashboards_link_has_the_token_and_a_browser_without_it_learns_where
         0,
         f"http://127.0.0.1:{server.address[1]}/?token={server.token}\n",
     )
-    connection = http.client.HTTPConnection(*server.address, timeout=180)
+    connection = http.client.HTTPConnection(*server.address, timeout=400)
     connection.request("GET", "/", headers={"Accept": "text/html"})
     reply = connection.getresponse()
     assert reply.status == 401
@@ -134,7 +134,7 @@ def test_the_dashboards_link_has_the_token_and_a_browser_without_it_learns_where
 
 def test_a_browsers_token_moves_from_the_address_to_a_cookie(start: Start) -> None:
     server = start(token="secret")
-    connection = http.client.HTTPConnection(*server.address, timeout=180)
+    connection = http.client.HTTPConnection(*server.address, timeout=400)
     connection.request("GET", "/?token=secret", headers={"Accept": "text/html"})
     reply = connection.getresponse()
     cookie = str(reply.headers["Set-Cookie"])

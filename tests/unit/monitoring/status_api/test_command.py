@@ -223,7 +223,7 @@ def stranger(says: bytes) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-        thread.join(180)
+        thread.join(400)
 
 
 @pytest.mark.parametrize(

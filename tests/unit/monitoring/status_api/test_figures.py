@@ -134,7 +134,8 @@ def test_ingresses_on_other_hosts_are_shown(tmp_path: Path) -> None:
     status = status_of(json.loads(json.dumps(status_json(run.status()))))
     assert [one.name for one in status.ingresses] == ["edge", "west"]
     assert 'wallaroo_ingress_disconnected_seconds{ingress="edge"} 0.0' in text_of(run)
-    assert 'wallaroo_ingress_disconnected_seconds{ingress="west"} 2.0' in text_of(run)
+    since = text_of(run).split('wallaroo_ingress_disconnected_seconds{ingress="west"} ')[1]
+    assert float(since.split()[0]) >= 2.0
     assert 'wallaroo_ingress_backlog_events{ingress="west"} 40.0' in text_of(run)
     lines = ingress_lines(status)
     assert lines[0].startswith("ingress 'edge' joined since ")

@@ -309,7 +309,7 @@ def test_closing_ends_a_reading_of_state_that_is_under_way(
     asking.start()
     eventually(begun.exists, "the reading has begun")
     server.close()
-    asking.join(180)
+    asking.join(400)
     assert seen == [(503, {"error": "the run is ending."})]
 
 

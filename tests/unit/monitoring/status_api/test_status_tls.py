@@ -33,7 +33,7 @@ def https(address: tuple[str, int], ca: TLS, own: TLS | None = None) -> http.cli
     context = ssl.create_default_context(cafile=ca.certificate)
     if own is not None:
         context.load_cert_chain(own.certificate, own.key)
-    return http.client.HTTPSConnection(*address, timeout=180, context=context)
+    return http.client.HTTPSConnection(*address, timeout=400, context=context)
 
 
 def test_it_answers_a_client_that_checks_the_certificate_and_no_plain_one(

@@ -45,7 +45,7 @@ class ProcessJob:
 
     def wait(self) -> None:
         for process in self.processes:
-            process.join(180)
+            process.join(400)
         self.cancel()
 
 

@@ -33,7 +33,7 @@ from wallaroo.runtime.resident.framing import Mesh, receive, send
 
 SECRET = b"s" * 32
 HOST = "127.0.0.1"
-WAIT_S = 60.0
+WAIT_S = 400.0
 REFUSED_S = 0.2  # so long one that is refused tries again
 LARGE = 5_000_000
 STRANGERS = 200

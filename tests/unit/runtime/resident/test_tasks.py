@@ -130,7 +130,7 @@ def test_what_is_planned_while_tasks_work_is_sent_to_them(
 
     started(tasks, report_and_take(taken), report_and_take(taken)).run(EPOCH, lambda _: planned)
 
-    eventually(lambda: taken == [planned, planned], "both have it", seconds=60)
+    eventually(lambda: taken == [planned, planned], "both have it")
 
 
 def test_what_a_task_does_not_read_yet_is_small_or_not_sent(tasks: ResidentTasks) -> None:

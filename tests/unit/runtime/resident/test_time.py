@@ -63,7 +63,7 @@ def test_results_are_right_where_state_stays_open(
     run = Run(build(tmp_path, tmp_path), options, host)
     run.start()
 
-    assert run.wait(180)
+    assert run.wait(400)
     assert (run.exception, run.status().state) == (None, "finished")
     assert run.status().batches > 3
     written = (tmp_path / "out.txt").read_text().splitlines()

@@ -32,7 +32,7 @@ def test_all_tasks_exchange_large_messages_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(180)
+        thread.join(400)
 
     for own in range(3):
         assert got[own] == {peer: bytes([peer]) * 5_000_000 for peer in range(3) if peer != own}

@@ -21,7 +21,7 @@ from wallaroo.processes.log_entry import as_json, plain
 from wallaroo.runtime.user_output.collector import Collector
 
 ROOT = Path(__file__).parents[4]
-DEADLINE_S = 180.0
+DEADLINE_S = 400.0
 
 # What a worker does: attach, then call steps.
 WORKER = """

@@ -165,7 +165,7 @@ def test_a_name_whose_lookup_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     ended = threading.Event()
 
     def hang(*_: object, **__: object) -> list[object]:
-        ended.wait(60)
+        ended.wait(400)
         raise OSError("the name is unknown")
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)

@@ -38,7 +38,7 @@ SETTINGS = (
 )
 # Worker, executor and Python worker start one after the other; on a busy machine each takes its
 # time
-JOIN_S = 300.0
+JOIN_S = 400.0
 
 
 def command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -77,7 +77,7 @@ class Probe:
 
     def end(self) -> int:
         """Let it come to its end, and return its exit code."""
-        self._child.communicate(timeout=180)
+        self._child.communicate(timeout=400)
         return self._child.returncode
 
     def kill(self) -> None:
@@ -208,7 +208,7 @@ def test_a_killed_master_is_started_again_and_finds_workers_and_application(
 
     assert restarted.returncode == 0, restarted.stderr
     assert cluster.url == url
-    eventually(lambda: cluster.status().state == "alive", "the master has recovered", seconds=30)
+    eventually(lambda: cluster.status().state == "alive", "the master has recovered")
     assert cluster.status().applications == ("probe",)
     assert probe.workers() == {"worker-1"}
 
@@ -269,9 +269,7 @@ def test_a_run_that_wants_two_workers_begins_with_the_second(
         run = subprocess.Popen(line, stderr=errors)
         try:
             waits = "waiting for workers: 1 of at least 2 (--min-workers) has joined"
-            eventually(
-                lambda: waits in log.read_text() or run.poll(), "the run waits", seconds=JOIN_S
-            )
+            eventually(lambda: waits in log.read_text() or run.poll(), "the run waits")
             alone.add_worker()
             assert run.wait(JOIN_S) == 0, log.read_text()
         finally:

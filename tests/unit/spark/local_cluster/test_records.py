@@ -234,7 +234,7 @@ def test_a_daemon_gets_nothing_from_the_shell_that_steers_spark_or_python(
     folder.mkdir()
     started = Daemons(folder)
     assert (
-        started.start_worker("worker-7", "127.0.0.8", 1, "1g", "spark://127.0.0.1:1").wait(180) == 0
+        started.start_worker("worker-7", "127.0.0.8", 1, "1g", "spark://127.0.0.1:1").wait(400) == 0
     )
     said = started.log("worker-7").read_text().splitlines()
     assert not any("of the shell" in line for line in said)

@@ -39,7 +39,7 @@ from wallaroo.spool.remote.wire import (
 SECRET = b"s" * 32
 CHUNK = b"x" * 100_000
 STRANGERS = 200
-WAIT_S_MAX = 180.0
+WAIT_S_MAX = 400.0
 
 
 class Thread:
@@ -65,7 +65,7 @@ class Thread:
     def stop(self) -> None:
         self.is_stopping = True
         with socket.create_connection(self.address):  # wakes it
-            self._thread.join(180)
+            self._thread.join(400)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def receive(sock: socket.socket, count: int) -> bytes:
 
 def proved_connection(address: tuple[str, int], secret: bytes = SECRET) -> socket.socket:
     """Connect and prove oneself."""
-    sock = socket.create_connection(address, timeout=180)
+    sock = socket.create_connection(address, timeout=400)
     challenge = SERVER_HELLO.unpack(receive(sock, SERVER_HELLO.size))[2]
     own = b"o" * 32
     sock.sendall(CLIENT_HELLO.pack(MAGIC, VERSION, own, sign(b"client", secret, challenge, own)))
@@ -273,7 +273,7 @@ def test_garbage_is_turned_away_with_one_line_and_harms_no_reader(
     assert address is not None
     reading = RemoteSpool(address, running.feeders.range_secret, "Another").chunks(Boundary(), end)
     first = next(reading)
-    with socket.create_connection(address, timeout=180) as client:
+    with socket.create_connection(address, timeout=400) as client:
         receive(client, SERVER_HELLO.size)  # before a reset can overtake it
         client.sendall(garbage)
         with contextlib.suppress(OSError):  # it may have closed at the first bytes
@@ -305,8 +305,8 @@ def test_a_proof_counts_for_one_connection_only(
 ) -> None:
     thread = threaded()
     with (
-        socket.create_connection(thread.address, timeout=180) as first,
-        socket.create_connection(thread.address, timeout=180) as other,
+        socket.create_connection(thread.address, timeout=400) as first,
+        socket.create_connection(thread.address, timeout=400) as other,
     ):
         challenge = SERVER_HELLO.unpack(receive(first, SERVER_HELLO.size))[2]
         receive(other, SERVER_HELLO.size)
@@ -378,7 +378,7 @@ def test_a_client_that_never_proves_itself_is_dismissed(
 ) -> None:
     thread = threaded(authentication_s=1.0)
     with (
-        socket.create_connection(thread.address, timeout=180) as silent,
+        socket.create_connection(thread.address, timeout=400) as silent,
         proved_connection(thread.address) as proved,
     ):
         receive(silent, SERVER_HELLO.size)
@@ -398,7 +398,7 @@ def test_strangers_who_hold_as_many_connections_as_there_may_be_keep_no_reader_o
     with contextlib.ExitStack() as held:
         proved = held.enter_context(proved_connection(thread.address))
         for number in range(STRANGERS):
-            stranger = held.enter_context(socket.create_connection(thread.address, timeout=180))
+            stranger = held.enter_context(socket.create_connection(thread.address, timeout=400))
             beginning = (b"", MAGIC[:3], chance.randbytes(CLIENT_HELLO.size))[number % 3]
             with contextlib.suppress(OSError):
                 stranger.sendall(beginning)
@@ -450,7 +450,7 @@ def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
         )
     )
     busy[0].close()
-    reader.join(180)
+    reader.join(400)
     assert len(read) == 100
     assert "".join(said).count("readers are busy") == 1
     busy[1].close()
