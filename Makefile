@@ -18,9 +18,7 @@ test:  ## Check everything: style, types, import direction, doctests, tests
 	@scripts/check
 
 long: setup-tests  ## Crash everywhere, try other examples, and run all of the conformance suite on every host: what "make test" samples
-	@WALLAROO_ALL_POINTS=1 WALLAROO_ALL_RUNNERS=1 WALLAROO_OTHER_EXAMPLES=1 $(PYTHON) -m pytest -p no:cacheprovider \
-		tests/faults tests/conformance tests/ingresses tests/properties \
-		tests/replication/test_replicated_runs.py tests/stores/test_stored_runs.py tests/e2e/test_strangers.py
+	@scripts/check --long
 
 check: setup-tests  ## The static part of "make test", in seconds: style, types, import direction, doctests
 	@scripts/check --static
