@@ -41,7 +41,8 @@ faults: setup-tests  ## Kill processes under load, 200 times, break disks 100 ti
 partitions: setup-tests  ## Cut the network between hosts (namespaces, as root) under load (PARTITIONS="--kills 2")
 	@reason="$$(PYTHONPATH=src $(PYTHON) -c 'from tests.verification.namespaces import unsupported_reason; print(unsupported_reason())')"; \
 	if [ -n "$$reason" ]; then echo "skipped: $$reason"; exit 0; fi; \
-	PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --faults partition --rate 500 $(or $(PARTITIONS),--kills 20)
+	PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --faults partition --rate 500 $(or $(PARTITIONS),--kills 20) && \
+	PYTHONPATH=src $(PYTHON) -m tests.verification --app sequence --faults partition --store --rate 500 $(or $(PARTITIONS),--kills 20)
 
 simulate: setup-tests  ## Simulate 10,000 histories with failing disks and processes (SIMULATE="--seeds 100000", "--points")
 	@PYTHONPATH=src $(PYTHON) -m tests.simulation $(or $(SIMULATE),--seeds 10000)

@@ -1,4 +1,4 @@
-"""A server of another make, started for tests: on loopback, with its data in a folder of its own.
+"""A server of another make, started for tests, with its data in a folder of its own.
 
 Where it runs: tests.
 """
@@ -21,6 +21,7 @@ class ServerProcess:
 
     folder: Path
     port: int
+    host: str = field(default="127.0.0.1", kw_only=True)
     process: subprocess.Popen[bytes] | None = field(default=None, kw_only=True)
 
     def launch(self, command: Sequence[str]) -> None:
@@ -38,7 +39,7 @@ class ServerProcess:
     def answers(self) -> bool:
         """Whether it takes connections."""
         try:
-            socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+            socket.create_connection((self.host, self.port), 1.0).close()
         except OSError:
             return False
         return True

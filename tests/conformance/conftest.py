@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.runners import LocalRunner, SparkRunner
-from tests.connectors.files.s3.server import KEY, SECRET, running_s3
+from tests.connectors.files.s3.server import environment_of, running_s3
 from wallaroo.instrumentation.tuning import Pace, Tuning
 
 
@@ -40,15 +40,7 @@ def store_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.fixture
 def store(store_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A URL below which checkpoints may be."""
-    variables = {
-        "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store_port}",
-        "WALLAROO_CACHE": str(tmp_path / "cache"),
-    }
-    for variable, value in variables.items():
+    for variable, value in environment_of(store_port, tmp_path / "cache").items():
         monkeypatch.setenv(variable, value)
     return "s3://bucket"
 

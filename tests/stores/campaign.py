@@ -26,7 +26,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.connectors.files.s3.server import KEY, SECRET, running_s3
+from tests.connectors.files.s3.server import environment_of, running_s3
 from tests.faults.figures import report
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
 from tests.stores.stored_driver import KEYS
@@ -102,14 +102,7 @@ class Application:
             os._exit(code)
 
     def _environment(self, machine: str) -> dict[str, str]:
-        return {
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
-            "WALLAROO_CACHE": str(self._folder / machine),
-        }
+        return environment_of(self._port, self._folder / machine)
 
     def lines(self) -> list[str]:
         """Return what has left."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.connectors.files.s3.server import KEY, SECRET, S3Server, running_s3
+from tests.connectors.files.s3.server import S3Server, environment_of, running_s3
 
 _places = itertools.count()
 
@@ -24,14 +24,7 @@ class Place:
 
     def environment(self, cache: Path, port: int = 0) -> dict[str, str]:
         """Return the variables of a machine; ``port``: that of a proxy."""
-        return {
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port or self.port}",
-            "WALLAROO_CACHE": str(cache),
-        }
+        return environment_of(port or self.port, cache)
 
 
 @pytest.fixture(scope="session")

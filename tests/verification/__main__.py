@@ -31,6 +31,7 @@ from wallaroo.testing.verify.trial.schedule import Fault
 
 PAIRS_WORKERS_MAX = 5  # reached by growing by two twice
 ON_CLUSTER = ", cluster"  # in the figures, after the host's name
+IN_STORE = ", store"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -83,6 +84,12 @@ def build_parser() -> argparse.ArgumentParser:
         default=0,
         help="with --changes: as in `wallaroo run` (default: %(default)s)",
     )
+    parser.add_argument(
+        "--store",
+        action="store_true",
+        help="with --deeds partition: the checkpoint is in an object store on a host of its own, "
+        "and no two hosts share a folder",
+    )
     parser.set_defaults(handler=verification_command)
     return parser
 
@@ -117,6 +124,8 @@ def verification_command(options: argparse.Namespace) -> int:
         raise wrong(
             "--host in-process has no --changes and partitions, which need Spark.", "Omit --host."
         )
+    if options.store and Fault.PARTITION not in options.faults:
+        raise wrong("--store goes with --deeds partition.", "Leave it out.")
     if options.changes and not workers_after(options.changes, options.workers):
         raise wrong(
             f"--changes {','.join(options.changes)} leaves none of {options.workers} workers, and "
@@ -126,7 +135,8 @@ def verification_command(options: argparse.Namespace) -> int:
     if Fault.PARTITION in options.faults:
         _refuse_with_partitions(options)
     is_on_cluster = options.changes or Fault.PARTITION in options.faults
-    return verify_all(options, _cases(options), _verify, ON_CLUSTER if is_on_cluster else "")
+    place = ON_CLUSTER if is_on_cluster else ""
+    return verify_all(options, _cases(options), _verify, place + IN_STORE * options.store)
 
 
 def _cases(options: argparse.Namespace) -> dict[str, type[Case]]:
@@ -150,7 +160,9 @@ def _refuse_with_partitions(options: argparse.Namespace) -> None:
 
 def _verify(chosen: VerifyOptions, folder: Path, options: argparse.Namespace) -> Result:
     if Fault.PARTITION in options.faults:
-        return verify_partitions(chosen, folder, options.workers, options.quiet)
+        return verify_partitions(
+            chosen, folder, options.workers, options.quiet, is_stored=options.store
+        )
     if options.changes:
         return verify_scaling(
             chosen,

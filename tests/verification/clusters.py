@@ -5,10 +5,14 @@ Where it runs: the verifier; the application's processes are its children.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.verification.namespaces import CLIENTS, Hosts
+from tests.connectors.files.s3.server import S3Server, environment_of, running_s3
+from tests.verification.namespaces import CLIENTS, STORE, Hosts
 from tests.verification.partitions import CUT_S, Partitions
 from tests.verification.scaling import Changes
 from wallaroo.cli.receive.receiver import Receiver
@@ -72,14 +76,24 @@ def verify_partitions(
     workers: int,
     is_quiet: bool = False,
     seconds: tuple[float, float] = CUT_S,
+    is_stored: bool = False,
 ) -> Result:
     """Verify one application in ``folder`` on hosts between which the network fails.
 
-    ``seconds`` are the shortest and the longest time of a failure.
+    ``seconds`` are the shortest and the longest time of a failure.  If ``is_stored``, the
+    checkpoint is in an object store on a host of its own, and no two hosts share a folder.
     """
     output = folder / "output"
     say = reporter(is_quiet)
-    with Hosts(workers) as hosts:
+    cache = folder / "cache" if is_stored else None
+    with ExitStack() as stack:
+        if cache is not None:
+            cache.mkdir()
+        hosts = stack.enter_context(Hosts(workers, cache))
+        if cache is not None:
+            server = stack.enter_context(_store(hosts, folder / "s3"))
+            os.environ.update(environment_of(server.port, cache, server.host))
+            options = replace(options, checkpoint="s3://bucket/verified")
 
         def receiver() -> Receiver:
             host = hosts.address(CLIENTS)
@@ -111,3 +125,13 @@ def verify_partitions(
             result = verification.run()
             out.flush()
     return result
+
+
+@contextmanager
+def _store(hosts: Hosts, folder: Path) -> Iterator[S3Server]:
+    """Run an object store on its host."""
+    (folder / "data" / "bucket").mkdir(parents=True)
+    with ExitStack() as stack:
+        with hosts.entered(STORE):
+            server = stack.enter_context(running_s3(folder, hosts.address(STORE)))
+        yield server

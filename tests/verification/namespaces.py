@@ -16,14 +16,17 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
 from wallaroo.errors import PeerError
 
 CLIENTS = "clients"  # the host of senders and receivers
+STORE = "store"  # the host of an object store
+SLOW = "128kbit"
 CLONE_NEWNET = 0x40000000
-NEEDED = ("ip", "nsenter")
+NEEDED = ("ip", "nsenter", "tc", "unshare")
 Found = TypeVar("Found")
 
 
@@ -43,12 +46,19 @@ def unsupported_reason() -> str:
 
 
 class Hosts:
-    """Hosts for workers and one for clients, within a ``with`` block."""
+    """Hosts for workers and one for clients, within a ``with`` block.
 
-    def __init__(self, workers: int):
+    If ``hidden`` names a folder, there is a host for an object store, too, and workers see an empty
+    folder there: they have no file in common with the driver.
+    """
+
+    def __init__(self, workers: int, hidden: Path | None = None):
+        self._hidden = hidden
         self._mark = f"wl{os.getpid() % 1_000_000}"
         self._net = f"10.{64 + os.getpid() % 64}.{os.getpid() // 64 % 256}"
-        self.names = (CLIENTS, *(f"worker-{number}" for number in range(1, workers + 1)))
+        others = (CLIENTS, STORE) if hidden else (CLIENTS,)
+        self.workers = tuple(f"worker-{number}" for number in range(1, workers + 1))
+        self.names = (*others, *self.workers)
 
     def __enter__(self) -> Hosts:
         reason = unsupported_reason()
@@ -82,7 +92,11 @@ class Hosts:
 
     def command_of_worker(self, number: int, command: tuple[str, ...]) -> tuple[str, ...]:
         """Return the command that runs ``command`` on the worker's host."""
-        return ("nsenter", f"--net={self._file(f'worker-{number}')}", *command)
+        there = ("nsenter", f"--net={self._file(f'worker-{number}')}")
+        if self._hidden is None:
+            return (*there, *command)
+        mount = 'mount -t tmpfs none "$0" && exec "$@"'
+        return (*there, "unshare", "--mount", "sh", "-c", mount, str(self._hidden), *command)
 
     def address(self, name: str) -> str:
         """Return a host's address."""
@@ -99,10 +113,20 @@ class Hosts:
         for name, gone in ((one, other), (other, one)):
             _ip("-n", self._space(name), "route", "add", "blackhole", f"{self.address(gone)}/32")
 
+    def slow(self, name: str) -> None:
+        """Let a cable carry ``SLOW`` at most, in each direction; what waits is delayed."""
+        limit = ("root", "tbf", "rate", SLOW, "burst", "16kb", "latency", "2s")
+        _run("tc", "qdisc", "replace", "dev", self._cable(name), *limit)
+        inner = f"{self._cable(name)}i"
+        _run("tc", "-n", self._space(name), "qdisc", "replace", "dev", inner, *limit)
+
     def heal(self) -> None:
         """Reconnect all cables and all hosts."""
         for name in self.names:
-            _ip("link", "set", self._cable(name), "up")
+            cable = self._cable(name)
+            _ip("link", "set", cable, "up")
+            _quietly("tc", "qdisc", "del", "dev", cable, "root")
+            _quietly("tc", "-n", self._space(name), "qdisc", "del", "dev", f"{cable}i", "root")
             for other in self.names:
                 route = ("route", "del", "blackhole", f"{self.address(other)}/32")
                 _quietly("ip", "-n", self._space(name), *route)

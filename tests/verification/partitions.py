@@ -10,6 +10,8 @@ The partitions, drawn by seed, each healed after seconds:
 ``between``    two workers cannot reach each other, but all others
 ``clients``    senders cannot reach the ingress, the egress cannot reach the receiver
 ``flapping``   a worker's cable is disconnected and reconnected, several times a second
+``slow``       all workers' cables carry a fraction of what they need
+``store``      the object store of the checkpoint, if there is one, cannot be reached
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from __future__ import annotations
 import random
 import time
 
-from tests.verification.namespaces import CLIENTS, Hosts
+from tests.verification.namespaces import CLIENTS, STORE, Hosts
 from wallaroo.testing.verify.injectors import Injection
 from wallaroo.testing.verify.trial.schedule import Fault
 
-KINDS = ("worker", "between", "clients", "workers", "flapping")
+KINDS = ("worker", "between", "clients", "workers", "flapping", "slow", "store")
 CUT_S = (2.0, 25.0)
 EXPLAINED_S = 60.0  # after a partition has healed the run may still end because of it
 FLAP_S = (0.05, 0.5)  # how long a flapping cable is disconnected, or connected
@@ -40,8 +42,12 @@ class Partitions:
         """Carry out as many partitions as the options have kills, in order."""
         options = self._injection.options
         chance = random.Random(f"partitions {options.seed}")
-        workers = [name for name in self._hosts.names if name != CLIENTS]
-        kinds = [kind for kind in KINDS if kind != "between" or len(workers) > 1]
+        workers = self._hosts.workers
+        impossible = {
+            *(() if len(workers) > 1 else ("between",)),
+            *(() if STORE in self._hosts.names else ("store",)),
+        }
+        kinds = [kind for kind in KINDS if kind not in impossible]
         for number in range(options.kills):
             if time.monotonic() - began > options.seconds:
                 break
@@ -73,7 +79,12 @@ class Partitions:
         if kind == "between":
             self._hosts.cut_between(workers[0], workers[1])
             return
-        cut = {"workers": workers, "clients": [CLIENTS]}.get(kind, workers[:1])
+        if kind == "slow":
+            for name in workers:
+                self._hosts.slow(name)
+            return
+        others = {"workers": workers, "clients": [CLIENTS], "store": [STORE]}
+        cut = others.get(kind, workers[:1])
         for name in cut:
             self._hosts.cut(name)
 

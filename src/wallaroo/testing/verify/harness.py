@@ -19,6 +19,7 @@ from wallaroo.checkpoints.inspection.keyed import StoredEntry
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.errors import CheckpointError
 from wallaroo.spark.local_cluster.hosts import free_ports
+from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.testing.verify.cases import Case
 from wallaroo.testing.verify.disturbances.damage import BitFlips
 from wallaroo.testing.verify.injectors import (
@@ -77,7 +78,8 @@ class Verification:
         )
         flips = BitFlips(folder, result, say)
         watch = RunWaits(run, self._loads, flips, result)
-        progress = RunProgress(folder / "checkpoint", inbox, run, result)
+        self._checkpoint = checkpoint_folder(_place(options, folder))
+        progress = RunProgress(self._checkpoint, inbox, run, result)
         self._injection = Injection(options, folder, run, watch, progress, flips, result, say)
         self._disturbances = disturbances(self._injection)
 
@@ -176,7 +178,7 @@ class Verification:
             self._case.judge(lines_of(sorted((folder / "files").glob("part-*"))), faults)
         if self._case.has_letters:
             result.letters = self._case.judge_letters(lines_of([folder / LETTERS]), faults)
-        stored = stored_entries(folder / "checkpoint", self._injection.flips)
+        stored = stored_entries(self._checkpoint, self._injection.flips)
         self._case.judge_state(((entry.key, pickle.loads(entry.raw)) for entry in stored), faults)
         result.unread = self._injection.flips.left
 
@@ -203,6 +205,10 @@ def lines_of(files: Sequence[Path]) -> Iterator[bytes]:
                 yield line.removesuffix(b"\n")
 
 
+def _place(options: VerifyOptions, folder: Path) -> str:
+    return options.checkpoint or str(folder / "checkpoint")
+
+
 def _arguments(
     options: VerifyOptions,
     folder: Path,
@@ -221,7 +227,7 @@ def _arguments(
         *(
             "--no-live",
             "--checkpoint",
-            str(folder / "checkpoint"),
+            _place(options, folder),
             "--summary",
             str(folder / "summary.json"),
         ),

@@ -34,6 +34,7 @@ class VerifyOptions:
     address: str = "127.0.0.1"  # where senders reach the run
     # number of events by source, unless the disturbances determine it
     events: tuple[tuple[str, int], ...] = ()
+    checkpoint: str = ""  # a URL; "": a folder of the verification's own
     run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
     host: HostKind | None = HostKind.RESIDENT  # None: no Spark
     latency_ms: float | None = None  # the target; None: the host's own

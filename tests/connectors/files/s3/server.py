@@ -1,4 +1,4 @@
-"""A real S3 server for tests: S3Proxy over a folder, on loopback.
+"""A real S3 server for tests: S3Proxy over a folder.
 
 Where it runs: tests.  S3Proxy is a server of the S3 protocol in production use (signatures, ranges,
 multipart uploads); what it stores lies in files.  The artifacts come from
@@ -20,7 +20,7 @@ from wallaroo.spark.local_cluster.hosts import free_ports
 ARTIFACTS = Path(__file__).resolve().parents[4] / ".servers" / "s3proxy"
 KEY, SECRET = "tests", "secret-of-tests"
 PROPERTIES = """\
-s3proxy.endpoint=http://127.0.0.1:{port}
+s3proxy.endpoint=http://{host}:{port}
 s3proxy.authorization=aws-v2-or-v4
 s3proxy.identity={key}
 s3proxy.credential={secret}
@@ -30,6 +30,18 @@ jclouds.identity=none
 jclouds.credential=none
 """
 QUIET = "<configuration><root level='OFF'/></configuration>"
+
+
+def environment_of(port: int, cache: Path, host: str = "127.0.0.1") -> dict[str, str]:
+    """Return the variables of a machine whose checkpoints are in a server."""
+    return {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "WALLAROO_CACHE": str(cache),
+    }
 
 
 def options_of(port: int) -> dict[str, Any]:
@@ -56,7 +68,9 @@ class S3Server(ServerProcess):
         """Start; return when it answers."""
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
         (self.folder / "logback.xml").write_text(QUIET)
-        text = PROPERTIES.format(port=self.port, key=KEY, secret=SECRET, folder=self.folder)
+        text = PROPERTIES.format(
+            host=self.host, port=self.port, key=KEY, secret=SECRET, folder=self.folder
+        )
         (self.folder / "s3.properties").write_text(text)
         java = os.environ.get("JAVA_HOME")
         options = ["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -72,10 +86,10 @@ class S3Server(ServerProcess):
 
 
 @contextmanager
-def running_s3(folder: Path) -> Iterator[S3Server]:
+def running_s3(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
     """A server for as long as the context lasts."""
     (port,) = free_ports(1)
-    server = S3Server(folder, port)
+    server = S3Server(folder, port, host=host)
     try:
         server.start()
         yield server
