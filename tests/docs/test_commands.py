@@ -254,14 +254,13 @@ def follow(reader: Reader, command: str, eventually: Eventually) -> None:
         eventually(
             lambda: process.poll() is not None or reader.is_running(log),
             f"it runs: {command}\n{log.read_text()}",
-            SOON_S,
         )
         assert process.poll() in (None, 0), log.read_text()
     elif command.startswith("wallaroo receive"):
         reader.start(command)
         address = re.search(r"127[\d.:]+", reader.words(command))
         assert address
-        eventually(lambda: is_open(address[0]), f"it listens: {command}", SOON_S)
+        eventually(lambda: is_open(address[0]), f"it listens: {command}")
     else:
         code, printed = reader.run(command)
         assert code == 0, f"{command}\n{printed}"

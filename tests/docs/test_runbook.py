@@ -122,7 +122,7 @@ def test_a_killed_driver_continues_with_the_same_command(
             stdout=log,
             stderr=log,
         )
-    eventually(lambda: "running" in (folder / "log").read_text(), "it runs", WAIT_S)
+    eventually(lambda: "running" in (folder / "log").read_text(), "it runs")
     driver.kill()
     driver.wait()
 

@@ -140,10 +140,10 @@ def test_alerts_wait_for_their_server_and_are_posted_once(
             return False
 
     with running(log, "card_alerts", "--checkpoint", str(tmp_path / "cards"), *options):
-        eventually(is_posted, "the payments are stored", WAIT_S)
-        eventually(lambda: "waiting for alerts" in log.read_text(), "the sink waits", WAIT_S)
+        eventually(is_posted, "the payments are stored")
+        eventually(lambda: "waiting for alerts" in log.read_text(), "the sink waits")
         with server_of_alerts(alerts) as posted:
-            eventually(lambda: len(posted) >= 2, "both alerts are posted", WAIT_S)
+            eventually(lambda: len(posted) >= 2, "both alerts are posted")
 
     assert [(alert["card"], alert["text"]) for alert in posted] == [
         ("c2", "blocked after 3 declines"),

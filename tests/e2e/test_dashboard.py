@@ -88,7 +88,7 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
                 "--in", f"Lines@127.0.0.1:{in_port}", "--out", f"127.0.0.1:{out_port}",
             )
         )  # fmt: skip
-        eventually(lambda: ask(status_port, "/healthz"), "it answers while it starts", LIMIT_S)
+        eventually(lambda: ask(status_port, "/healthz"), "it answers while it starts")
         context = chromium.new_context(viewport={"width": 1280, "height": 860})
         stack.callback(context.close)
         page = context.new_page()
@@ -96,7 +96,7 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
         wrong: list[str] = []
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto(target_of(f"127.0.0.1:{status_port}").link)
-        eventually(lambda: ask(status_port, "/readyz"), "it is ready", LIMIT_S)
+        eventually(lambda: ask(status_port, "/readyz"), "it is ready")
         stack.enter_context(
             command(tmp_path, "send", "--to", f"127.0.0.1:{in_port}", "--file", lines,
                     "--rate", 5000, "--repeat", 0, "--quiet")
@@ -118,7 +118,6 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
         eventually(
             lambda: ask(status_port, "/status")["batches"] > batches + 2,
             "batches continue after a worker was killed",
-            LIMIT_S,
         )
 
         page.locator("nav a[data-view=overview]").click()

@@ -81,9 +81,9 @@ def test_a_sink_that_is_away_holds_back_as_configured(
 
     try:
         sent = of_lines(lines.replace("line", "sent").encode(), framing=line_framing(1000))
-        eventually(lambda: run.status().state == "running", "it runs", 60)
+        eventually(lambda: run.status().state == "running", "it runs")
         send([("127.0.0.1", port)], lambda: [sent])
-        eventually(lambda: "Redis at" in run.status().waiting_for, "it says what for", 60)
+        eventually(lambda: "Redis at" in run.status().waiting_for, "it says what for")
         seen: list[int] = []
 
         def is_held() -> bool:
@@ -91,10 +91,10 @@ def test_a_sink_that_is_away_holds_back_as_configured(
             time.sleep(0.1)
             return len(seen) > 10 and seen[-1] == seen[-10] > 0
 
-        eventually(is_held, "batches are held back", 60)
+        eventually(is_held, "batches are held back")
         server.start()
         client: Any = redis.Redis.from_url(server.url)
-        eventually(lambda: len(written()) > seen[-1], "batches continue", 60)
+        eventually(lambda: len(written()) > seen[-1], "batches continue")
         run.stop()
         assert run.wait(400)
         assert run.exception is None

@@ -115,12 +115,12 @@ def test_every_record_counts_once_though_a_worker_and_the_driver_are_killed(
 ) -> None:
     produce(broker, 3_000)
     first = application.start()
-    eventually(lambda: seen(broker) > 0, "the first counts are committed", WAIT_S)
+    eventually(lambda: seen(broker) > 0, "the first counts are committed")
 
     produce(broker, 6_000)
     for worker in find(first.pid)[Kind.WORKER]:
         os.kill(worker, signal.SIGKILL)
-    eventually(lambda: seen(broker) > 3_000, "it continues without the worker", WAIT_S)
+    eventually(lambda: seen(broker) > 3_000, "it continues without the worker")
     produce(broker, 6_000)
     application.kill()
 

@@ -93,9 +93,7 @@ def test_the_commands_of_the_page_print_what_it_has(tmp_path: Path, eventually: 
         for command, output in commands[:number]:
             assert reader.printed_by(command) == output
         with reader.running(commands[number][0]):
-            eventually(
-                lambda: server.ask("select * from pg_replication_slots"), "a slot is made", WAIT_S
-            )
+            eventually(lambda: server.ask("select * from pg_replication_slots"), "a slot is made")
             for command, output in commands[number + 1 :]:
                 if not output:
                     assert reader.printed_by(command) == ""
@@ -103,7 +101,6 @@ def test_the_commands_of_the_page_print_what_it_has(tmp_path: Path, eventually: 
                     eventually(
                         lambda: reader.printed_by(command) == output,  # noqa: B023  # called here
                         f"{command} prints\n{output}",
-                        WAIT_S,
                     )
     assert len(commands) == 6
 

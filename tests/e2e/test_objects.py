@@ -117,13 +117,13 @@ def test_objects_are_read_in_ranges_and_written_once_while_the_store_is_killed(
     options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
     run = Run(application(server, watch=True), options, InProcessHost(2))
     run.begin()
-    eventually(lambda: rows_in(store), "the first rows", 60)
+    eventually(lambda: rows_in(store), "the first rows")
     server.kill()
-    eventually(lambda: is_waiting(run), "it says what for", 60)
+    eventually(lambda: is_waiting(run), "it says what for")
     server.start()
     with store.open_output_stream("bucket/in/b.jsonl") as out:
         out.write(b'{"name": "the last"}\n')
-    eventually(lambda: has_rows(store, ITEMS + 1), "all rows", 90)
+    eventually(lambda: has_rows(store, ITEMS + 1), "all rows")
     run.stop()
     assert run.wait(400)
     assert run.exception is None

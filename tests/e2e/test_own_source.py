@@ -34,12 +34,12 @@ def test_workers_are_killed_and_every_number_comes_once(
     run = new_run(copying(source, tmp_path / "out.txt"), options, spark_session)
     run.start()
     try:
-        eventually(lambda: run.status().outputs > 0, "the first events are out", 90)
+        eventually(lambda: run.status().outputs > 0, "the first events are out")
         for pid in workers():
             os.kill(pid, signal.SIGKILL)
         (tables / "a").write_text(str(EVENTS + MORE))
         everything = 2 * EVENTS + MORE
-        eventually(lambda: run.status().outputs == everything, "all events are out", 90)
+        eventually(lambda: run.status().outputs == everything, "all events are out")
         assert run.exception is None
     finally:
         run.stop()

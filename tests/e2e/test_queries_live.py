@@ -200,7 +200,7 @@ def test_a_query_of_spark_that_is_held_holds_nothing_up_and_answers_for_one_comm
     query = threading.Thread(target=lambda: found.extend(frame.collect()))
     query.start()
     this = psutil.Process()
-    eventually(lambda: _stopped(this), "Spark's Python process has stopped", LIMIT_S)
+    eventually(lambda: _stopped(this), "Spark's Python process has stopped")
     live.commit(COMMITS)
     assert not files & live.files(), "old files were not deleted"
     for process in _stopped(this):

@@ -188,14 +188,12 @@ def test_state_is_read_at_batch_boundaries_while_the_application_runs(
         Receiver(is_resuming=True) as receiver,
         running(tmp_path, port, receiver.address[1]) as run,
     ):
-        eventually(
-            lambda: run.poll() is not None or _listens(port), "the application listens", LIMIT_S
-        )
+        eventually(lambda: run.poll() is not None or _listens(port), "the application listens")
         sender = Sender(port)
         sender.start()
         for number in range(ROUNDS):
             due = 1 + number * BATCHES // (ROUNDS - 1)
-            eventually(lambda due=due: newest(tmp_path) >= due, "batches are committed", LIMIT_S)
+            eventually(lambda due=due: newest(tmp_path) >= due, "batches are committed")
             came = counts_of(lines_of(receiver))
 
             listed = int(re.findall(r"^commit (\d+)", looks("list"))[0])
@@ -208,11 +206,11 @@ def test_state_is_read_at_batch_boundaries_while_the_application_runs(
             )
             _check_get(looks, sender, found)
         sender.hold(True)
-        eventually(lambda: received(receiver) >= sender.words, "what was sent comes out", LIMIT_S)
+        eventually(lambda: received(receiver) >= sender.words, "what was sent comes out")
         _check_diff(looks, newest(tmp_path))
         sender.hold(False)
         sender.stop()
-        eventually(lambda: received(receiver) >= sender.words, "all comes out", LIMIT_S)
+        eventually(lambda: received(receiver) >= sender.words, "all comes out")
         run.send_signal(signal.SIGTERM)
         assert run.wait(LIMIT_S) == 0
     assert looks.counts() == counts_of(lines_of(receiver)) == sender.after(sender.words)

@@ -58,12 +58,12 @@ def written(broker: Broker) -> Iterator[Written]:
 def test_all_that_was_committed_is_read_while_more_is_written(
     written: Written, eventually: Eventually
 ) -> None:
-    eventually(lambda: written.committed >= 20, "some transactions", 60)
+    eventually(lambda: written.committed >= 20, "some transactions")
     before = written.committed
     known: list[bytes] = []
     reading = threading.Thread(target=lambda: known.extend(written.output.known()), daemon=True)
     reading.start()
-    eventually(lambda: not reading.is_alive(), "the end of what was there", 60)
+    eventually(lambda: not reading.is_alive(), "the end of what was there")
     for number in range(1, before + 1):
         assert known.count(b"%d" % number) == PARTITIONS
 

@@ -88,7 +88,7 @@ def run(
         )
     listens = Listens(tmp_path, process, dict(zip(NAMES, ports, strict=True)), scheme)
     try:
-        eventually(lambda: process.poll() is not None or listens.health() == 200, "it runs", 60)
+        eventually(lambda: process.poll() is not None or listens.health() == 200, "it runs")
         assert process.poll() is None, listens.log()
         yield listens
     finally:
@@ -287,7 +287,7 @@ def test_strangers_on_every_port_stop_neither_the_run_nor_its_senders(
                 )
                 sent.add(f"{name} {round_}")
                 slowest = max(slowest, (name, time.monotonic() - began), key=itemgetter(1))
-            eventually(lambda: has_arrived(run, sent), "what was sent", 60)
+            eventually(lambda: has_arrived(run, sent), "what was sent")
             assert sent <= run.lines(), run.log()
     assert run.health() == 200, run.log()
     print(

@@ -211,10 +211,10 @@ def test_a_run_takes_files_that_appear_and_the_next_one_goes_on(
     out = tmp_path / "out.txt"
     source = FilesSourceConfig("files", str(folder), Json(str).decoder, watch=True)
     first = start(source)
-    eventually(lambda: out.exists() and out.read_text() == "a\nb\n", "the first file", 60)
+    eventually(lambda: out.exists() and out.read_text() == "a\nb\n", "the first file")
     (folder / ".2.jsonl").write_text('"c"\n')
     (folder / ".2.jsonl").rename(folder / "2.jsonl")
-    eventually(lambda: out.read_text() == "a\nb\nc\n", "the second file", 60)
+    eventually(lambda: out.read_text() == "a\nb\nc\n", "the second file")
     first.stop()
     assert first.wait(400)
     assert first.exception is None

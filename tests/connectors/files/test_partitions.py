@@ -216,10 +216,10 @@ def test_an_hour_is_marked_while_no_output_comes_and_not_before_its_files(
     committer = opened(config, tmp_path)
     put(committer, config, tmp_path, 0, *rows_of(0))
     committer.passed(0, HOUR_NS - 1)
-    eventually(lambda: committer.status().committed_batch == 0, "the file", 60)
+    eventually(lambda: committer.status().committed_batch == 0, "the file")
     assert marks(tmp_path) == []
     committer.passed(1, HOUR_NS)
-    eventually(lambda: marks(tmp_path) == ["dt=1970-01-01/hour=00"], "the mark", 60)
+    eventually(lambda: marks(tmp_path) == ["dt=1970-01-01/hour=00"], "the mark")
     committer.close(DRAIN_S)
 
 
@@ -241,7 +241,7 @@ def test_another_layout_is_refused_while_files_are_half_written(
             raised.append(error)
         return bool(raised)
 
-    eventually(is_refused, "the error", 60)
+    eventually(is_refused, "the error")
     assert "Run once with partition_by, form and compress as they were" in str(raised[0])
 
 

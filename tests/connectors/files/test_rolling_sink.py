@@ -65,7 +65,7 @@ def test_a_file_is_written_when_it_is_large_enough_and_the_rest_at_the_end(
     put(committer, config, tmp_path, 0, b"a", b"b")
     assert committer.backlog() == 0
     put(committer, config, tmp_path, 1, b"123456")
-    eventually(lambda: len(parts(tmp_path)) == 1, "the first file", 20)
+    eventually(lambda: len(parts(tmp_path)) == 1, "the first file")
     put(committer, config, tmp_path, 2, b"c")
     assert text(tmp_path) == "a\nb\n123456\n"
     committer.close(DRAIN_S)
@@ -96,7 +96,7 @@ def test_a_file_is_written_when_its_output_is_old_enough(
     config = RollingSinkConfig(str(tmp_path / "out"), roll_s=0.05, compress=True)
     committer = opened(config, tmp_path)
     put(committer, config, tmp_path, 0, b"a")
-    eventually(lambda: len(parts(tmp_path)) == 1, "the file", 20)
+    eventually(lambda: len(parts(tmp_path)) == 1, "the file")
     committer.close(DRAIN_S)
     assert gzip.decompress(parts(tmp_path)[0].read_bytes()) == b"a\n"
     assert parts(tmp_path)[0].name.endswith(".jsonl.gz")
@@ -183,7 +183,7 @@ def test_a_stop_does_not_wait_for_output_that_an_earlier_run_wrote(
     config = RollingSinkConfig(str(tmp_path / "out"), roll_s=3600)
     earlier = opened(config, tmp_path)  # it is not closed, as if its process died
     put(earlier, config, tmp_path, 0, b"a")
-    eventually(lambda: earlier._is_resumed, "it waits for more output", 60)
+    eventually(lambda: earlier._is_resumed, "it waits for more output")
     decided = tmp_path / "staging" / ROLL
     os.mkfifo(decided)  # the committer reads it when it is written
     committer = opened(config, tmp_path, 0)
@@ -194,7 +194,7 @@ def test_a_stop_does_not_wait_for_output_that_an_earlier_run_wrote(
         stopped.set()
 
     Thread(target=stop, daemon=True).start()
-    eventually(lambda: committer._is_flushing, "the stop has begun", 60)
+    eventually(lambda: committer._is_flushing, "the stop has begun")
     time.sleep(0.2)  # until it waits: if not yet, it has nothing to wait for
     decided.write_text('{"last": 0, "is_written": true}')
     assert stopped.wait(400)
@@ -211,7 +211,7 @@ def _broken(committer: Any, eventually: Eventually) -> WallarooError:
             raised.append(error)
         return bool(raised)
 
-    eventually(is_broken, "the error", 20)
+    eventually(is_broken, "the error")
     return raised[0]
 
 

@@ -115,7 +115,7 @@ def test_an_answer_that_trickles_in_is_given_up_and_the_output_sent_again(
             committer.poll()
             return committer.backlog() == 0
 
-        eventually(is_sent, "the output has left", 60)
+        eventually(is_sent, "the output has left")
         committer.close(DRAIN_S)
     assert hook.taken() == [b"1", b"2"]
     assert len(hook.requests) == 4

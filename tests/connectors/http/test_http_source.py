@@ -68,10 +68,10 @@ def test_bodies_are_events_and_the_next_run_has_them_too(
         options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
         run = Run(copying(source(port), out), options, InProcessHost(2))
         run.begin()
-        eventually(lambda: _answers(port), "it listens", 60)
+        eventually(lambda: _answers(port), "it listens")
         assert post(port, b'"a %d"\r\n\n"b %d"\n' % (number, number)) == 204
         last = f"b {number}\n"
-        eventually(lambda last=last: out.exists() and last in out.read_text(), "the events", 60)
+        eventually(lambda last=last: out.exists() and last in out.read_text(), "the events")
         run.stop()
         assert run.wait(400)
         assert run.exception is None
@@ -98,7 +98,7 @@ def test_what_is_not_stored_in_time_is_to_be_sent_again(eventually: Eventually) 
     (port,) = free_ports(1)
     server = threading.Thread(target=serve, args=(source(port), Inbox(), 0.05), daemon=True)
     server.start()
-    eventually(lambda: _answers(port), "it listens", 60)
+    eventually(lambda: _answers(port), "it listens")
     assert post(port, b'"a"') == 503
 
 

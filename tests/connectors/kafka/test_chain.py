@@ -119,7 +119,7 @@ def test_the_boundary_stays_if_a_run_ends_before_it(
     first = lines(tmp_path)
     config = wallaroo.chain(first, kafka(broker, topic, until_now=False), at=AT)
     held = run(tmp_path, config, rate_limit=20.0)
-    eventually(lambda: held.status().events_done > 0, "the first part is read", WAIT_S)
+    eventually(lambda: held.status().events_done > 0, "the first part is read")
     assert held.status().sources[0].backfill is not None
     held.stop()
     assert held.wait(WAIT_S)
@@ -184,7 +184,7 @@ def test_a_boundary_that_retention_passed_is_a_loss(
     first = lines(tmp_path)
     config = wallaroo.chain(first, kafka(broker, topic, until_now=False), at={0: 10, 1: 0, 2: 0})
     held = run(tmp_path, config, rate_limit=20.0)
-    eventually(lambda: held.status().last_batch >= 0, "a batch is committed", WAIT_S)
+    eventually(lambda: held.status().last_batch >= 0, "a batch is committed")
     held.stop()
     assert held.wait(WAIT_S)
     broker.admin.delete_records(topic, 0, 25)
@@ -278,13 +278,13 @@ def test_partitions_that_never_have_a_record_are_idle_after_the_border(
     out = tmp_path / "out.txt"
     made = Run(counts_of_ten_seconds(config, out, idle_after), options, InProcessHost(2))
     made.begin()
-    eventually(lambda: made.status().batches and border_of(tmp_path), "the border", 60)
+    eventually(lambda: made.status().batches and border_of(tmp_path), "the border")
     produce(broker, topic, [str(border + second) for second in range(21)], BORDER_MS, partitions=1)
     newest = border - 31  # of the first part, at which partitions of the second begin
     counted = 51 if idle_after else newest // 10 * 10 - (border - 60)
-    eventually(lambda: out.exists() and sum(map(int, copied(tmp_path))) == counted, "windows", 60)
+    eventually(lambda: out.exists() and sum(map(int, copied(tmp_path))) == counted, "windows")
     if idle_after is None:
-        eventually(lambda: made.status().sources[0].backlog_events == 0, "all records are read", 60)
+        eventually(lambda: made.status().sources[0].backlog_events == 0, "all records are read")
         time.sleep(1.5)  # longer than the other case's idle_after
         assert sum(map(int, copied(tmp_path))) == counted
     made.stop()

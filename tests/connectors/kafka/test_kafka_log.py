@@ -322,7 +322,7 @@ def test_what_compaction_left_is_read_and_ends_where_it_should(
         assert producer.flush(30) == 0
         return len(everything(log, start, log.head().position)) < produced
 
-    eventually(is_compacted, "compaction", 120)
+    eventually(is_compacted, "compaction")
     head = log.head().position
     assert head.events == produced, "an upper bound"
     values = everything(log, start, head, pieces=3)

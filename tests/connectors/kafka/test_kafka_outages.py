@@ -149,7 +149,7 @@ def test_a_transaction_that_the_broker_has_ended_for_its_age_is_sent_again(
     eventually(lambda: is_sent(sink), "the first batch has left")
 
     def wait_for_the_end() -> None:
-        eventually(lambda: has_no_open_transaction(broker, "t"), "the transaction's end", 60)
+        eventually(lambda: has_no_open_transaction(broker, "t"), "the transaction's end")
 
     fault.arm("kafka.ledger", wait_for_the_end)
     sink.commit()

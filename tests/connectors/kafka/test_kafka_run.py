@@ -129,11 +129,11 @@ def test_a_topic_made_again_with_fewer_records_ends_a_run_or_is_read_from_its_be
     config = source(broker, topic, until_now=False, on_data_loss=on_data_loss)
     going = run(tmp_path, config)
     try:
-        eventually(lambda: going.status().outputs == 10, "the first topic is read", 60)
+        eventually(lambda: going.status().outputs == 10, "the first topic is read")
         broker.create_again(topic, 3)
         produce(broker, topic, "new0", "new1")
         if on_data_loss == "skip":
-            eventually(lambda: going.status().outputs == 12, "the new topic is read", 120)
+            eventually(lambda: going.status().outputs == 12, "the new topic is read")
     finally:
         if on_data_loss == "skip":
             going.stop()
@@ -156,10 +156,10 @@ def test_a_topic_of_a_pattern_that_is_deleted_does_not_stall_the_others(
     config = source(broker, "^(stays-here|goes-away)$", until_now=False)
     going = run(tmp_path, config)
     try:
-        eventually(lambda: going.status().outputs == 100, "the topic is read", 60)
+        eventually(lambda: going.status().outputs == 100, "the topic is read")
         broker.admin.delete_topic("goes-away")
         produce(broker, "stays-here", "here")
-        eventually(lambda: going.status().outputs == 101, "the other topic is read", 60)
+        eventually(lambda: going.status().outputs == 101, "the other topic is read")
     finally:
         going.stop()
         assert going.wait(400)
@@ -183,17 +183,17 @@ def test_brokers_that_are_away_are_waited_for_and_reported(
 ) -> None:
     made = run(tmp_path, source(broker, topic, until_now=False))
     try:
-        eventually(lambda: made.status().state == "running", "it runs", 60)
+        eventually(lambda: made.status().state == "running", "it runs")
         broker.pause()
         thawing = threading.Timer(30.0, broker.resume)
         thawing.start()
         try:
-            eventually(lambda: "Kafka at" in made.status().waiting_for, "it says so", 60)
+            eventually(lambda: "Kafka at" in made.status().waiting_for, "it says so")
         finally:
             thawing.cancel()
             broker.resume()
         produce(broker, topic, "late")
-        eventually(lambda: made.status().outputs == 1, "it continues", 60)
+        eventually(lambda: made.status().outputs == 1, "it continues")
         assert made.exception is None
     finally:
         made.stop()

@@ -279,7 +279,7 @@ def test_a_column_that_is_added_while_the_sink_runs_is_null(
     committer = opened(config, tmp_path / "s")
     for batch, row in enumerate([("a", 1), ("b", 2)]):
         committer.commit(commit_of(batch), tokens_of(config, tmp_path / "s", batch, row))
-        eventually(lambda last=batch: committer.status().committed_batch == last, "it left", 60)
+        eventually(lambda last=batch: committer.status().committed_batch == last, "it left")
         if not batch:
             add_column(form, tmp_path)
     committer.close(DRAIN_S)
@@ -309,7 +309,7 @@ def test_a_column_that_changes_while_the_sink_runs_ends_it_and_the_rows_wait(
     config = sink(form, tmp_path, KEYED, key=key, group_s=0.0)
     committer = opened(config, tmp_path / "s")
     committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
-    eventually(lambda: committer.status().committed_batch == 0, "the first row left", 60)
+    eventually(lambda: committer.status().committed_batch == 0, "the first row left")
     change(form, tmp_path, "value")
     committer.commit(commit_of(1), tokens_of(config, tmp_path / "s", 1, ("b", 2)))
     assert re.search(words, error_of(committer, eventually))

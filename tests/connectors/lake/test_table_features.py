@@ -213,7 +213,7 @@ def test_a_feature_that_a_delta_table_gets_while_the_sink_runs_ends_it(
     config = sink("delta", tmp_path, KEYED, key="key", group_s=0.0)
     committer = opened(config, tmp_path / "s")
     committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
-    eventually(lambda: committer.status().committed_batch == 0, "the first row left", 60)
+    eventually(lambda: committer.status().committed_batch == 0, "the first row left")
     commit(table, Form(writes("rowTracking", "domainMetadata")).actions())
     committer.commit(commit_of(1), tokens_of(config, tmp_path / "s", 1, ("b", 2)))
     assert "has domainMetadata, rowTracking in its protocol" in error_of(committer, eventually)

@@ -73,18 +73,18 @@ class TestOnABroker:
             config = MQTTSinkConfig("127.0.0.1", "out", encode, broker.port)
             committer = opened(config, tmp_path / "s")
             committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, *range(1200)))
-            eventually(lambda: not committer.backlog(), "they are acknowledged", 60)
+            eventually(lambda: not committer.backlog(), "they are acknowledged")
             wanted = [b"m %d" % number for number in range(1200)]
-            eventually(lambda: sorted(found) == sorted(wanted), "all messages", 60)
+            eventually(lambda: sorted(found) == sorted(wanted), "all messages")
             for half in (0, 1):
                 mine = [int(m[2:]) for m in found if int(m[2:]) % 2 == half]
                 assert mine == sorted(mine), "in order"
             broker.stop()
             committer.commit(commit_of(1), tokens_of(config, tmp_path / "s", 1, 1200))
             away = f"MQTT broker 127.0.0.1:{broker.port} ("
-            eventually(lambda: committer.status().waiting_for.startswith(away), "it says so", 60)
+            eventually(lambda: committer.status().waiting_for.startswith(away), "it says so")
             broker.start()
-            eventually(lambda: b"m 1200" in found, "the message after the break", 60)
+            eventually(lambda: b"m 1200" in found, "the message after the break")
             committer.close(DRAIN_S)
             assert committer.status().outputs == 1201
 
@@ -103,7 +103,7 @@ class TestOnABroker:
                 arguments = [*command, str(tmp_path / "s"), tokens]
                 done = subprocess.run(arguments, env=environment, check=False, timeout=400)
                 assert done.returncode == code
-            eventually(lambda: len(set(found)) == 700, "all messages", 60)
+            eventually(lambda: len(set(found)) == 700, "all messages")
 
     def test_a_client_that_is_not_allowed_ends_the_run(self, tmp_path: Path) -> None:
         with running_mosquitto(tmp_path / "mqtt", is_open=False) as broker:
@@ -124,7 +124,7 @@ def test_a_broker_that_is_not_there_is_waited_for_and_named(
     committer = opened(config, tmp_path)
     committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, "m"))
     words = f"MQTT broker 127.0.0.1:{port} (Connection refused)"
-    eventually(lambda: committer.status().waiting_for == words, "it says so", 60)
+    eventually(lambda: committer.status().waiting_for == words, "it says so")
     committer.close(0)
 
 

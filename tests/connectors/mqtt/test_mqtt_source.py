@@ -64,21 +64,21 @@ class TestOnABroker:
             run.begin()
             log = tmp_path / "mqtt" / "log"
             subscribed = "wallaroo-messages 1 in/+"
-            eventually(lambda: subscribed in log.read_text(), "it is subscribed", 60)
+            eventually(lambda: subscribed in log.read_text(), "it is subscribed")
             publish(broker.port, 0, 300)
-            eventually(lambda: came(300), "the first messages", 60)
+            eventually(lambda: came(300), "the first messages")
             broker.stop()
-            eventually(lambda: "is unavailable" in run.status().waiting_for, "it says so", 30)
+            eventually(lambda: "is unavailable" in run.status().waiting_for, "it says so")
             broker.start()
             publish(broker.port, 300, 310)
-            eventually(lambda: came(310), "the messages after the break", 60)
+            eventually(lambda: came(310), "the messages after the break")
             run.stop()
             assert run.wait(400)
             assert run.exception is None
             publish(broker.port, 310, 320)
             again = Run(copying(source(broker.port), out), options, InProcessHost(2))
             again.begin()
-            eventually(lambda: came(320), "the messages that came in between", 60)
+            eventually(lambda: came(320), "the messages that came in between")
             again.stop()
             assert again.wait(400)
 
@@ -96,15 +96,15 @@ class TestOnABroker:
             feed: Any = source(broker.port).open_feed(b"")
             log = tmp_path / "log"
             subscribed = "wallaroo-messages 1 in/+"
-            eventually(lambda: feed.next_run() and subscribed in log.read_text(), "subscribed", 60)
+            eventually(lambda: feed.next_run() and subscribed in log.read_text(), "subscribed")
             publish(broker.port, 0, 1)
-            eventually(lambda: feed.next_run().events, "a message", 60)
+            eventually(lambda: feed.next_run().events, "a message")
             assert "session" not in caplog.text
             words = "source 'messages': MQTT broker .* has lost the session of client"
             restart_without_sessions()
-            eventually(lambda: feed.next_run() and re.search(words, caplog.text), "a line", 60)
+            eventually(lambda: feed.next_run() and re.search(words, caplog.text), "a line")
             publish(broker.port, 1, 2)
-            eventually(lambda: (run := feed.next_run()).events and run, "a message", 60)
+            eventually(lambda: (run := feed.next_run()).events and run, "a message")
             resume = feed.next_run().resume
             caplog.clear()
             restart_without_sessions()
@@ -112,7 +112,7 @@ class TestOnABroker:
                 "messages", "in/+", "127.0.0.1", Json(str).decoder, broker.port, client_id="other"
             ).open_feed(resume)
             lost = f"{words} 'other'"  # the feed before still runs
-            eventually(lambda: later.next_run() and re.search(lost, caplog.text), "a line", 60)
+            eventually(lambda: later.next_run() and re.search(lost, caplog.text), "a line")
 
     def test_a_client_that_is_not_allowed_ends_the_run(self, tmp_path: Path) -> None:
         with running_mosquitto(tmp_path, is_open=False) as broker:

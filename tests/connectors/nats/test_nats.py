@@ -134,24 +134,24 @@ class TestOnAServer:
         add(0, 500)
         run = Run(copying(source(stream, server.url), out), options, InProcessHost(2))
         run.begin()
-        eventually(lambda: came(500), "the first messages", 60)
+        eventually(lambda: came(500), "the first messages")
         kill_feeders()
         add(500, 600)
-        eventually(lambda: came(600), "what came after the reader was killed", 60)
+        eventually(lambda: came(600), "what came after the reader was killed")
         server.kill()
-        eventually(lambda: server.place in run.status().waiting_for, "the run says so", 60)
+        eventually(lambda: server.place in run.status().waiting_for, "the run says so")
         server.start()
         add(600, 700)
-        eventually(lambda: came(700), "what came after the server was killed", 60)
+        eventually(lambda: came(700), "what came after the server was killed")
         run.stop()
         assert run.wait(400)
         assert run.exception is None
         add(700, 701)
         again = Run(copying(source(stream, server.url), out), options, InProcessHost(2))
         again.begin()
-        eventually(lambda: came(701), "the message that came in between", 60)
+        eventually(lambda: came(701), "the message that came in between")
         if retention == "workqueue":
-            eventually(lambda: server.left(stream) == 0, "all are acknowledged", 60)
+            eventually(lambda: server.left(stream) == 0, "all are acknowledged")
         again.stop()
         assert again.wait(400)
         assert out.read_text().splitlines() == [f"m {number}" for number in range(701)]
@@ -167,19 +167,19 @@ class TestOnAServer:
         reading = Reading(config)
         if retention == "interest":  # it keeps what it has a consumer for
             info = lambda jetstream: jetstream.consumers_info(stream)  # noqa: E731
-            eventually(lambda: reading.read() or server.do(info), "the consumer is there", 60)
+            eventually(lambda: reading.read() or server.do(info), "the consumer is there")
         server.put(f"{stream}.in", b"1", b"2")
-        eventually(lambda: reading.read() == [b"1", b"2"], "the messages", 60)
+        eventually(lambda: reading.read() == [b"1", b"2"], "the messages")
         server.kill()
-        eventually(lambda: reading.read() and server.place in reading.problem, "it says so", 60)
+        eventually(lambda: reading.read() and server.place in reading.problem, "it says so")
         server.start()
         server.put(f"{stream}.in", b"3")
-        eventually(lambda: reading.read() == [b"1", b"2", b"3"], "each once", 60)
+        eventually(lambda: reading.read() == [b"1", b"2", b"3"], "each once")
         assert server.left(stream) == 3, "none is stored, so none is acknowledged"
         later = Reading(config)  # as after a crash that lost what was not stored
-        eventually(lambda: later.read() == [b"1", b"2", b"3"], "all of them again", 60)
+        eventually(lambda: later.read() == [b"1", b"2", b"3"], "all of them again")
         later.store()
-        eventually(lambda: later.read() and server.left(stream) == 0, "acknowledged", 60)
+        eventually(lambda: later.read() and server.left(stream) == 0, "acknowledged")
 
     def test_what_is_stored_is_not_read_again_where_its_acknowledgement_was_lost(
         self, server: NATSServer, stream: str, eventually: Eventually
@@ -187,9 +187,9 @@ class TestOnAServer:
         server.create(stream, retention="workqueue")
         server.put(f"{stream}.in", b"1", b"2")
         reading = Reading(source(stream, server.url))
-        eventually(lambda: reading.read() == [b"1", b"2"], "the messages", 60)
+        eventually(lambda: reading.read() == [b"1", b"2"], "the messages")
         later = Reading(source(stream, server.url), reading.resume)
-        eventually(lambda: not later.read() and server.left(stream) == 0, "acknowledged", 60)
+        eventually(lambda: not later.read() and server.left(stream) == 0, "acknowledged")
         assert later.came == []
 
     def test_one_subject_of_a_stream_with_all_that_a_message_has(
@@ -200,7 +200,7 @@ class TestOnAServer:
         server.put(f"{stream}.b", b"2", b"3", b"4")
         config = NATSSourceConfig("m", stream, server.url, subject=f"{stream}.b", start=3)
         reading = Reading(config)
-        eventually(lambda: len(reading.read()) == 2, "the messages", 60)
+        eventually(lambda: len(reading.read()) == 2, "the messages")
         assert [config.decoder.decode(frame) for frame in reading.came] == [
             NATSMessage(f"{stream}.b", 3, {}, b"3"),
             NATSMessage(f"{stream}.b", 4, {}, b"4"),
@@ -213,9 +213,9 @@ class TestOnAServer:
         server.put(f"{stream}.in", b"1")
         reading = Reading(source(stream, server.url, start=None))
         info = lambda jetstream: jetstream.consumers_info(stream)  # noqa: E731
-        eventually(lambda: reading.read() or server.do(info), "it has begun", 60)
+        eventually(lambda: reading.read() or server.do(info), "it has begun")
         server.put(f"{stream}.in", b"2")
-        eventually(reading.read, "a message", 60)
+        eventually(reading.read, "a message")
         assert reading.came == [b"2"]
 
     def test_a_stream_that_was_made_again_ends_the_run(
@@ -224,7 +224,7 @@ class TestOnAServer:
         server.create(stream)
         server.put(f"{stream}.in", b"1")
         reading = Reading(source(stream, server.url))
-        eventually(reading.read, "a message", 60)
+        eventually(reading.read, "a message")
         server.do(lambda jetstream: jetstream.delete_stream(stream))
         server.create(stream)
         server.put(f"{stream}.in", b"2", b"3", b"4")
@@ -249,10 +249,10 @@ class TestOnAServer:
         server.start()
         server.put(f"{stream}.in", b"2", b"3")
         reading = Reading(source(stream, server.url))
-        eventually(lambda: len(reading.read()) == 3, "all messages", 60)
+        eventually(lambda: len(reading.read()) == 3, "all messages")
         again = Reading(source(stream, server.url), reading.resume)
         server.put(f"{stream}.in", b"4")
-        eventually(lambda: again.read() == [b"4"], "the next message", 60)
+        eventually(lambda: again.read() == [b"4"], "the next message")
 
         server.stop()
         shutil.rmtree(data)
@@ -271,7 +271,7 @@ class TestOnAServer:
         server.create(stream, max_msgs=3 if retained == "limited" else -1)
         server.put(f"{stream}.in", b"1")
         reading = Reading(source(stream, server.url))
-        eventually(reading.read, "a message", 60)
+        eventually(reading.read, "a message")
         other = Reading(source(stream, server.url, subject=f"{stream}.in"), reading.resume)
         del reading.feed
         server.put(f"{stream}.in", *(b"%d" % number for number in range(2, 10)))
@@ -283,12 +283,12 @@ class TestOnAServer:
             list(iter(feed.next_run, None))
 
         later = Reading(source(stream, server.url, on_data_loss="skip"), reading.resume)
-        eventually(lambda: len(later.read()) == 3, "the others", 60)
+        eventually(lambda: len(later.read()) == 3, "the others")
         assert later.came == [b"7", b"8", b"9"]
         assert later.skipped == 5
         assert Reading(source(stream, server.url), later.resume).read() == []
         # numbers of a subject have gaps of their own
-        eventually(lambda: other.read()[-1:] == [b"9"], "those of the subject", 60)
+        eventually(lambda: other.read()[-1:] == [b"9"], "those of the subject")
         assert other.skipped == 0
 
     @pytest.mark.parametrize("on_data_loss", ["stop", "skip"])
@@ -303,7 +303,7 @@ class TestOnAServer:
         server.create(stream)
         reading = Reading(source(stream, server.url, on_data_loss=on_data_loss))
         server.put(f"{stream}.in", b"1")
-        eventually(reading.read, "a message", 60)
+        eventually(reading.read, "a message")
         last = EVENTS_MAX + 2 * PULL_MESSAGES
         server.put(f"{stream}.in", *(b"%d" % number for number in range(2, last + 1)))
         server.do(lambda jetstream: jetstream.purge_stream(stream, seq=last - 8))
@@ -313,7 +313,7 @@ class TestOnAServer:
             with pytest.raises(PeerError, match=r"messages of stream .* were removed before"):
                 list(iter(reading.read, None))
             return
-        eventually(lambda: reading.read()[-1] == b"%d" % last, "the last one", 60)
+        eventually(lambda: reading.read()[-1] == b"%d" % last, "the last one")
         kept = [int(payload) for payload in reading.came]
         left = [number for number in range(last - 8, last + 1) if number != last - 4]
         assert kept == [*range(1, last - 8 - reading.skipped), *left]
@@ -407,10 +407,10 @@ class TestOnAServer:
         config = NATSSinkConfig(server.url, f"{stream}.out")
         committer = opened(config, tmp_path)
         committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, "1"))
-        eventually(lambda: not committer.backlog(), "it is confirmed", 60)
+        eventually(lambda: not committer.backlog(), "it is confirmed")
         server.kill()
         committer.commit(commit_of(1), tokens_of(config, tmp_path, 1, "2"))
-        eventually(lambda: server.place in committer.status().waiting_for, "it says so", 60)
+        eventually(lambda: server.place in committer.status().waiting_for, "it says so")
         server.start()
         committer.close(DRAIN_S)
         assert [message.data for message in server.messages(stream)] == [b"1", b"2"]
@@ -425,7 +425,7 @@ class TestOnAServer:
             committer = opened(config, tmp_path / "s")
             committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, "1"))
             reading = Reading(source("tls", server.url, tls=TLS(ca=own.certificate)))
-            eventually(lambda: reading.read() == [b"1"], "the output", 60)
+            eventually(lambda: reading.read() == [b"1"], "the output")
             committer.close(DRAIN_S)
             with pytest.raises(PeerError, match="certificate verify failed"):
                 list(iter(source("tls", server.url).open_feed(b"").next_run, None))

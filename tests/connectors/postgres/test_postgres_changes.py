@@ -286,16 +286,16 @@ def test_each_change_comes_once_while_the_server_is_killed(
     run = Run(table.copying(out), options, InProcessHost(2))
     run.begin()
     name = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{table.name}'"
-    eventually(lambda: bool(table.server.ask(name)), "the slot is there", 60)
+    eventually(lambda: bool(table.server.ask(name)), "the slot is there")
     add(1, 3000)
     wanted = [f"insert {n}" for n in range(1, 3001)]
-    eventually(lambda: came(wanted), "the first changes", 60)
+    eventually(lambda: came(wanted), "the first changes")
     table.server.stop(signal.SIGQUIT)
-    eventually(lambda: "PostgreSQL at 127.0.0.1" in run.status().waiting_for, "it says so", 60)
+    eventually(lambda: "PostgreSQL at 127.0.0.1" in run.status().waiting_for, "it says so")
     table.server.start()
     table.ask("DELETE FROM orders WHERE id <= 2")
     wanted += ["delete 1", "delete 2"]
-    eventually(lambda: came(wanted), "the changes after the crash", 60)
+    eventually(lambda: came(wanted), "the changes after the crash")
     run.stop()
     assert run.wait(400)
     assert run.exception is None
@@ -303,7 +303,7 @@ def test_each_change_comes_once_while_the_server_is_killed(
     again = Run(table.copying(out), options, InProcessHost(2))
     again.begin()
     wanted += [f"insert {n}" for n in range(3001, 3011)]
-    eventually(lambda: came(wanted), "the changes that came in between", 60)
+    eventually(lambda: came(wanted), "the changes that came in between")
     again.stop()
     assert again.wait(400)
 
@@ -385,15 +385,15 @@ def test_rows_of_a_snapshot_and_changes_meanwhile_come_once(
         assert run.exception is None
     last = next(ids) - 1
     wanted = [f"insert {n}" for n in range(1, last + 1)]
-    eventually(lambda: out.read_text().splitlines() == wanted, "all of them, in order", 60)
-    eventually(lambda: run.status().sources[0].events_done == last, "changes are counted", 60)
+    eventually(lambda: out.read_text().splitlines() == wanted, "all of them, in order")
+    eventually(lambda: run.status().sources[0].events_done == last, "changes are counted")
     run.stop()
     assert run.wait(400)
     again = Run(table.copying(out, snapshot=True), options, InProcessHost(2))
     again.begin()
     table.ask(f"INSERT INTO orders VALUES ({last + 1})")
     wanted.append(f"insert {last + 1}")
-    eventually(lambda: out.read_text().splitlines() == wanted, "what is new, and no snapshot", 60)
+    eventually(lambda: out.read_text().splitlines() == wanted, "what is new, and no snapshot")
     assert f"{last:,} events are in the state" in caplog.text
     again.stop()
     assert again.wait(400)
@@ -492,9 +492,9 @@ def test_a_slot_that_lags_is_reported_and_a_lost_one_ends_the_run_and_the_next_a
         may_pass.set()
         run = Run(application, options, InProcessHost(2))
         run.begin()
-        eventually(lambda: bool(table.ask(state)), "the slot is there", 60)
+        eventually(lambda: bool(table.ask(state)), "the slot is there")
         table.ask("INSERT INTO orders VALUES (1)")
-        eventually(lambda: run.status().events_done == 1, "the first change", 60)
+        eventually(lambda: run.status().events_done == 1, "the first change")
         assert "slot" not in run.status().waiting_for
         may_pass.clear()
         table.ask("INSERT INTO orders VALUES (2)")
@@ -502,10 +502,10 @@ def test_a_slot_that_lags_is_reported_and_a_lost_one_ends_the_run_and_the_next_a
             table.ask("SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000))")
             table.ask("SELECT pg_switch_wal()")
         words = "slot 'orders' is about to be lost: "
-        eventually(lambda: words in run.status().waiting_for, "the status warns", 60)
+        eventually(lambda: words in run.status().waiting_for, "the status warns")
         assert "are kept for it, more than max_slot_wal_keep_size" in run.status().waiting_for
         large = 40 << 20
-        eventually(lambda: run.status().sources[0].backlog_bytes > large, "the lag is shown", 60)
+        eventually(lambda: run.status().sources[0].backlog_bytes > large, "the lag is shown")
         assert run.status().sources[0].lags["0"] > 0
 
         table.ask("CHECKPOINT")

@@ -218,7 +218,7 @@ class TestOnAServer:
         options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
         run = Run(copying(source, out), options, InProcessHost(1))
         run.begin()
-        eventually(lambda: out.exists() and out.read_text().count("\n") == 5, "the rows", 60)
+        eventually(lambda: out.exists() and out.read_text().count("\n") == 5, "the rows")
         server.ask(f"BEGIN; DROP TABLE {table}; CREATE TABLE {table} {MADE}; INSERT INTO {table} "
                    "(item) SELECT 'again' FROM generate_series(1, 50); COMMIT")  # fmt: skip
         assert run.wait(400)

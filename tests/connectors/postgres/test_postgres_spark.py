@@ -82,7 +82,7 @@ def test_word_count_with_a_killed_driver_ends_with_the_oracles_table(
     )
     process = start(server, tmp_path)
     try:
-        eventually(lambda: rows(server) > 0, "the first half comes", FIRST_ROWS_SECONDS_MAX)
+        eventually(lambda: rows(server) > 0, "the first half comes")
         (tmp_path / "gate").touch()
         eventually(lambda: rows(server) > WORDS // 2 + 1, "the second half begins to come")
         process.send_signal(signal.SIGKILL)

@@ -84,7 +84,7 @@ class TestOnAServer:
         server.put(queue, *(b'"m %d"' % n for n in range(50)))
         run = Run(copying(source(queue, server.url), out), options, InProcessHost(2))
         run.begin()
-        eventually(lambda: came(50), "the messages", 60)
+        eventually(lambda: came(50), "the messages")
         run.stop()
         assert run.wait(400)
         assert run.exception is None
@@ -92,7 +92,7 @@ class TestOnAServer:
         server.put(queue, b'"m 50"')
         again = Run(copying(source(queue, server.url), out), options, InProcessHost(2))
         again.begin()
-        eventually(lambda: came(51), "the message that came in between", 60)
+        eventually(lambda: came(51), "the message that came in between")
         again.stop()
         assert again.wait(400)
 
@@ -218,15 +218,15 @@ class TestOnAServer:
             committer.commit(commit_of(batch), tokens)
 
         commit(0, "1")
-        eventually(lambda: take(is_stored=False) == [b"1"], "the first message", 60)
+        eventually(lambda: take(is_stored=False) == [b"1"], "the first message")
         server.kill()
         commit(1, "2")
         away = f"RabbitMQ at {server.url.replace('guest:guest@', '')} ("
-        eventually(lambda: committer.status().waiting_for.startswith(away), "the sink says so", 60)
-        eventually(lambda: feed.next_run().problem.startswith(away), "the source says so", 60)
+        eventually(lambda: committer.status().waiting_for.startswith(away), "the sink says so")
+        eventually(lambda: feed.next_run().problem.startswith(away), "the source says so")
         server.start()
-        eventually(lambda: set(take(is_stored=True)[1:]) == {b"1", b"2"}, "both messages", 120)
-        eventually(lambda: server.left(queue) == 0, "they are acknowledged", 60)
+        eventually(lambda: set(take(is_stored=True)[1:]) == {b"1", b"2"}, "both messages")
+        eventually(lambda: server.left(queue) == 0, "they are acknowledged")
         committer.close(DRAIN_S)
 
 

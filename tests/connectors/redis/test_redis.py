@@ -115,19 +115,19 @@ class TestOnAServer:
         options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
         run = Run(copying(server), options, InProcessHost(2))
         run.begin()
-        eventually(lambda: len(names(client)) == 1500, "the first entries", 60)
+        eventually(lambda: len(names(client)) == 1500, "the first entries")
         server.kill()
-        eventually(lambda: "Redis at" in run.status().waiting_for, "the run says so", 30)
+        eventually(lambda: "Redis at" in run.status().waiting_for, "the run says so")
         server.start()
         add(1500, 1600)
-        eventually(lambda: len(names(client)) == 1600, "the next entries", 60)
+        eventually(lambda: len(names(client)) == 1600, "the next entries")
         run.stop()
         assert run.wait(400)
         assert run.exception is None
         add(1600, 1601)
         again = Run(copying(server), options, InProcessHost(2))
         again.begin()
-        eventually(lambda: len(names(client)) == 1601, "the last entry", 60)
+        eventually(lambda: len(names(client)) == 1601, "the last entry")
         again.stop()
         assert again.wait(400)
         assert names(client) == [f"n{number}" for number in range(1601)]
@@ -378,7 +378,7 @@ def _broken(committer: Any, eventually: Eventually) -> WallarooError:
             raised.append(error)
         return bool(raised)
 
-    eventually(is_broken, "the error", 20)
+    eventually(is_broken, "the error")
     return raised[0]
 
 

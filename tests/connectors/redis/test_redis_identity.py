@@ -251,7 +251,7 @@ def test_what_happens_to_a_stream_that_stays_is_no_reason(
     server.kill()
     server.start()
     add(client, 2501, 2502)
-    eventually(lambda: reading.read() == ["n2501", "n2502"], "the last entries", 60)
+    eventually(lambda: reading.read() == ["n2501", "n2502"], "the last entries")
     client.xadd("in", {"other": "no value"}, id="2503-0")
     reading.look()
     Reading(server, reading.resume).look()
@@ -290,7 +290,7 @@ def test_a_run_ends_with_the_sentence_when_its_stream_is_made_again(
     options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
     run = Run(copying(items, out), options, InProcessHost(1))
     run.begin()
-    eventually(lambda: out.exists() and len(out.read_text().split()) == 5, "the entries", 60)
+    eventually(lambda: out.exists() and len(out.read_text().split()) == 5, "the entries")
     pipeline = client.pipeline(transaction=True)
     pipeline.delete("in")
     for number in range(1, 9):

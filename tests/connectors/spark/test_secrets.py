@@ -110,7 +110,6 @@ def test_secrets_of_a_source_are_in_no_file_no_command_line_and_no_status(
         eventually(
             lambda: process.poll() is not None or (out.exists() and out.read_text() == "7\n"),
             "the row",
-            WAIT_S,
         )
         assert process.poll() is None, log.read_text()
         lines = list(command_lines(process.pid))

@@ -89,9 +89,9 @@ def test_rows_come_once_in_order_over_two_runs(
     for count in (6010, 6020):
         run = Run(copying, options, InProcessHost(2))
         run.begin()
-        eventually(lambda: came(count - 10), "the rows that were there", 60)  # noqa: B023
+        eventually(lambda: came(count - 10), "the rows that were there")  # noqa: B023
         add(path, count - 9, count)
-        eventually(lambda: came(count), "the rows that came meanwhile", 60)  # noqa: B023
+        eventually(lambda: came(count), "the rows that came meanwhile")  # noqa: B023
         run.stop()
         assert run.wait(400)
         assert run.exception is None
@@ -121,8 +121,8 @@ def test_a_locked_database_is_waited_for(path: Path, eventually: Eventually) -> 
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         words = f"SQLite database {path}: database is locked"
-        eventually(lambda: log.head().error == words, "it says so", 60)
-    eventually(lambda: not log.head().error, "it continues", 60)
+        eventually(lambda: log.head().error == words, "it says so")
+    eventually(lambda: not log.head().error, "it continues")
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -61,11 +61,11 @@ def test_each_datagram_is_an_event(
 
     run = Run(copying(source(port), out), options, InProcessHost(2))
     run.begin()
-    eventually(arrives, "a datagram", 60)
+    eventually(arrives, "a datagram")
     for number in range(20):
         sender.sendto(b'"t %d"' % number, ("127.0.0.1", port))
     wanted = [f"t {number}" for number in range(20)]
-    eventually(lambda: [line for line in came() if line != "first"] == wanted, "all of them", 60)
+    eventually(lambda: [line for line in came() if line != "first"] == wanted, "all of them")
     run.stop()
     assert run.wait(400)
     assert run.exception is None
@@ -81,7 +81,7 @@ def test_what_the_system_dropped_is_counted(
         sender.sendto(b"first", ("127.0.0.1", port))
         return bool(feed.next_run().events)
 
-    eventually(is_open, "the first datagram", 60)
+    eventually(is_open, "the first datagram")
     feed.next_run()
     sent = 3 * EVENTS_MAX
     for number in range(sent):  # faster than the inbox, which takes no more than EVENTS_MAX
@@ -95,7 +95,7 @@ def test_what_the_system_dropped_is_counted(
         found = re.match(r"UDP 127\.0\.0\.1:\d+ has lost (\d+) datagrams", run.problem)
         return int(found[1]) if found else 0
 
-    eventually(lambda: lost() + came >= sent, "all are accounted for", 60)
+    eventually(lambda: lost() + came >= sent, "all are accounted for")
     assert 0 < came < sent
 
 

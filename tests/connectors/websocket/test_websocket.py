@@ -64,17 +64,17 @@ def test_messages_come_over_every_connection_after_a_subscription(
 
     run = Run(copying(ticks, out), options, InProcessHost(2))
     run.begin()
-    eventually(lambda: server.came == ["ticks", b"\1"], "the subscription", 60)
+    eventually(lambda: server.came == ["ticks", b"\1"], "the subscription")
     server.send(*(f'"t {number}"' for number in range(100)))
-    eventually(lambda: came() == [f"t {number}" for number in range(100)], "the messages", 60)
+    eventually(lambda: came() == [f"t {number}" for number in range(100)], "the messages")
     server.stop()
     away = f"ws://127.0.0.1:{server.port}/feed ("
-    eventually(lambda: away in run.status().waiting_for, "the run says so", 60)
+    eventually(lambda: away in run.status().waiting_for, "the run says so")
     server.came.clear()
     server.start()
-    eventually(lambda: server.came == ["ticks", b"\1"], "it subscribes again", 60)
+    eventually(lambda: server.came == ["ticks", b"\1"], "it subscribes again")
     server.send(b'"t 100"')
-    eventually(lambda: came()[100:] == ["t 100"], "what came over the new connection", 60)
+    eventually(lambda: came()[100:] == ["t 100"], "what came over the new connection")
     run.stop()
     assert run.wait(400)
     assert run.exception is None
@@ -85,7 +85,7 @@ def test_a_full_inbox_slows_the_server_down(
 ) -> None:
     feed: Any = source(server.url).open_feed(b"")
     feed.next_run()
-    eventually(lambda: server.clients, "it is connected", 60)
+    eventually(lambda: server.clients, "it is connected")
     message = b"x" * (1 << 20)
     sent = 40  # five times what the inbox takes
     sender = threading.Thread(target=lambda: server.send(*[message] * sent))
@@ -117,13 +117,13 @@ def test_a_server_that_is_not_there_is_waited_for_and_named(
 ) -> None:
     (port,) = free_ports(1)
     feed: Any = source(f"ws://me:secret@127.0.0.1:{port}/a?key=b").open_feed(b"")
-    eventually(lambda: feed.next_run().problem, "the source says so", 60)
+    eventually(lambda: feed.next_run().problem, "the source says so")
     words = f"ws://127.0.0.1:{port}/a ([Errno 111] Connection refused)"
     assert feed.next_run().problem == words
     config = WebSocketSinkConfig(f"ws://me:secret@127.0.0.1:{port}/a?key=b")
     committer = opened(config, tmp_path)
     committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, b"m"))
-    eventually(lambda: committer.status().waiting_for == words, "the sink says so", 60)
+    eventually(lambda: committer.status().waiting_for == words, "the sink says so")
     committer.close(0)
 
 
@@ -137,7 +137,7 @@ def test_outputs_arrive_in_order(
     committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, *outputs))
     committer.close(DRAIN_S)
     wanted = [output.decode() if is_text else output for output in outputs]
-    eventually(lambda: server.came == wanted, "they are there", 60)  # behind the server's library
+    eventually(lambda: server.came == wanted, "they are there")  # behind the server's library
     assert committer.status().outputs == 2500
 
 
@@ -150,7 +150,7 @@ def test_a_server_that_answers_each_message_does_not_stop_the_sink(
         outputs = [b"%d" % number + b"x" * 1000 for number in range(1000)]
         committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, *outputs))
         committer.close(DRAIN_S)
-        eventually(lambda: server.came == outputs, "they are there", 60)
+        eventually(lambda: server.came == outputs, "they are there")
 
 
 def test_output_waits_for_a_server_that_went_away(
@@ -159,14 +159,14 @@ def test_output_waits_for_a_server_that_went_away(
     config = WebSocketSinkConfig(server.url)
     committer = opened(config, tmp_path)
     committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, b"1"))
-    eventually(lambda: server.came == [b"1"], "the first output", 60)
-    eventually(lambda: not committer.backlog(), "it is confirmed", 60)
+    eventually(lambda: server.came == [b"1"], "the first output")
+    eventually(lambda: not committer.backlog(), "it is confirmed")
     server.stop()
     committer.commit(commit_of(1), tokens_of(config, tmp_path, 1, b"2"))
-    eventually(lambda: committer.status().waiting_for, "it says so", 60)
+    eventually(lambda: committer.status().waiting_for, "it says so")
     server.start()
     committer.close(DRAIN_S)
-    eventually(lambda: server.came == [b"1", b"2"], "they are there", 60)
+    eventually(lambda: server.came == [b"1", b"2"], "they are there")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_killed_driver_loses_nothing(
     driver = child_of("tests.connectors.websocket.child")
     for plan, code in ((fault, -signal.SIGKILL), ("", 0)):
         assert driver.run(server.url, tmp_path, tokens, WALLAROO_FAULT=plan)[0] == code
-    eventually(lambda: list(dict.fromkeys(server.came)) == outputs, "they are there", 60)
+    eventually(lambda: list(dict.fromkeys(server.came)) == outputs, "they are there")
 
 
 def test_configurations_travel_and_hide_keys() -> None:

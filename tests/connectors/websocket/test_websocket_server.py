@@ -60,7 +60,7 @@ class Client:
                 return False
             return not left
 
-        eventually(is_stored, "all messages are stored", 60)
+        eventually(is_stored, "all messages are stored")
 
     def _send(self, connection: Any, left: list[str]) -> None:
         for message in left:
@@ -89,7 +89,7 @@ def test_what_is_counted_is_there_after_the_server_was_killed(
         return out.read_text().splitlines() if out.exists() else []
 
     wanted = [f"m {number}" for number in range(300)]
-    eventually(lambda: list(dict.fromkeys(came())) == wanted, "all messages, in order", 60)
+    eventually(lambda: list(dict.fromkeys(came())) == wanted, "all messages, in order")
     run.stop()
     assert run.wait(400)
     assert run.exception is None
@@ -110,11 +110,11 @@ def test_who_is_let_in(port: int, eventually: Eventually) -> None:
         except OSError:
             return None
 
-    eventually(lambda: answer("/elsewhere", "secret") == 404, "another path", 60)
+    eventually(lambda: answer("/elsewhere", "secret") == 404, "another path")
     assert answer("/in?a=b", "wrong") == 401
     with answer("/in?a=b", "secret") as connection:
         connection.send(b"x" * 100)
-        eventually(lambda: feed.next_run().events, "a message", 60)
+        eventually(lambda: feed.next_run().events, "a message")
         connection.send(b"x" * 101)
         with pytest.raises(ConnectionClosed, match="1009"):
             connection.recv(WAIT_S)
@@ -132,13 +132,13 @@ def test_a_message_is_not_counted_before_it_is_stored(port: int, eventually: Eve
             return None
 
     found: list[Any] = []
-    eventually(lambda: found.append(connected()) or found[-1], "it listens", 60)
+    eventually(lambda: found.append(connected()) or found[-1], "it listens")
     with found[-1] as connection:
         connection.send("1")
         connection.send("2")
         runs: list[Any] = []
         eventually(
-            lambda: runs.append(feed.next_run()) or sum(run.events for run in runs) == 2, "both", 60
+            lambda: runs.append(feed.next_run()) or sum(run.events for run in runs) == 2, "both"
         )
         with pytest.raises(TimeoutError):
             connection.recv(0.1)
@@ -156,8 +156,8 @@ def test_both_sides_speak_tls(tmp_path: Path, port: int, eventually: Eventually)
     committer = config.committer("s", tmp_path / "s", True)
     committer.recover(history_to(-1), [])
     committer.commit(commit_of(0), staged(config, tmp_path / "s", 0, [b"hello"]))  # type: ignore[arg-type]
-    eventually(lambda: feed.next_run().frames == b"\0\0\0\5hello", "the output", 60)
-    eventually(lambda: not committer.backlog(), "it is confirmed", 60)
+    eventually(lambda: feed.next_run().frames == b"\0\0\0\5hello", "the output")
+    eventually(lambda: not committer.backlog(), "it is confirmed")
     committer.close(0)
     stranger = WebSocketSinkConfig(f"wss://127.0.0.1:{port}/").committer("s", tmp_path / "t", True)
     stranger.recover(history_to(-1), [])

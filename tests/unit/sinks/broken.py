@@ -19,5 +19,5 @@ def error_of(committer: SinkCommitter, eventually: Callable[..., None]) -> str:
             raised.append(error)
         return bool(raised)
 
-    eventually(is_broken, "the error", 60)
+    eventually(is_broken, "the error")
     return str(raised[0])

@@ -130,11 +130,11 @@ def test_output_leaves_once_where_a_session_hangs_that_a_new_one_fences(
     with caplog.at_level(logging.WARNING):
         for batch in range(3):
             output.commit(batch)
-        eventually(output.is_sent, "the output has left", 60)
+        eventually(output.is_sent, "the output has left")
     store.let_go.set()  # what hung continues now
     assert store.returned.wait(400)
     output.commit(3)
-    eventually(output.is_sent, "the next output has left", 60)
+    eventually(output.is_sent, "the next output has left")
     output.committer.close(60.0)
     assert store.kept == [0, 1, 2, 3]
     ways = "closed and opened again" if can_break_off else "given up and opened again"
@@ -149,7 +149,7 @@ def test_a_session_that_no_other_one_fences_is_ended_before_the_next_one_begins(
     output = Output(store, tmp_path)
     for batch in range(3):
         output.commit(batch)
-    eventually(output.is_sent, "the output has left", 60)
+    eventually(output.is_sent, "the output has left")
     output.committer.close(60.0)
     assert store.kept == [0, 1, 2]
     assert store.most_at_work == 1
@@ -167,12 +167,12 @@ def test_a_session_that_can_neither_be_ended_nor_fenced_is_named_and_left_alone(
         return "it cannot be ended; restart the application if it stays so" in caplog.text
 
     with caplog.at_level(logging.WARNING):
-        eventually(is_reported, "the log names it", 60)
+        eventually(is_reported, "the log names it")
     assert output.committer.status().waiting_for.startswith("the store (no answer for ")
     assert output.committer.status().pending_bytes > 0
     assert store.newest == 1
     store.let_go.set()
-    eventually(output.is_sent, "the output has left", 60)
+    eventually(output.is_sent, "the output has left")
     output.committer.close(60.0)
     assert store.kept == [0]
 

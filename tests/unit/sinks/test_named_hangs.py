@@ -94,7 +94,7 @@ def with_output(case: Case, folder: Path) -> SinkCommitter:
 def with_a_hang(case: Case, folder: Path, eventually: Eventually) -> SinkCommitter:
     """Return a committer whose batch hangs, which its status names."""
     committer = with_output(case, folder)
-    eventually(lambda: is_named(committer), "the status names it", 60)
+    eventually(lambda: is_named(committer), "the status names it")
     assert committer.status().pending_bytes > 0
     return committer
 
@@ -112,7 +112,7 @@ def test_what_hangs_is_named_and_its_output_leaves_when_it_resumes(
     committer = with_a_hang(case, tmp_path, eventually)
 
     case.hang.let_go.set()
-    eventually(lambda: committer.status().pending_bytes == 0, "the output has left", 60)
+    eventually(lambda: committer.status().pending_bytes == 0, "the output has left")
     committer.close(DRAIN_S)
     assert case.arrived() == b"m"
 
@@ -143,6 +143,5 @@ def test_an_http_server_that_accepts_and_never_answers_is_given_up_and_named(
         eventually(
             lambda: "timed out. (read timeout=0.2); retry 2" in committer.status().waiting_for,
             "it is tried again",
-            60,
         )
         committer.close(0)

@@ -77,7 +77,7 @@ def test_writes_to_a_system_to_which_each_is_costly_are_spaced(
     began = time.monotonic()
     for batch in range(BATCHES):
         committer.commit(commit_of(batch), staged(config, tmp_path / "staging", batch, [b"a"]))
-        eventually(lambda: committer.backlog() == 0, "the output has left", 60)
+        eventually(lambda: committer.backlog() == 0, "the output has left")
     committer.close(60.0)
     assert len(system.begun) == BATCHES
     assert system.begun[-1] - began >= (BATCHES - 1) * SPACING_S

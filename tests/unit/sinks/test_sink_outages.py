@@ -82,20 +82,19 @@ def test_two_sinks_name_what_they_wait_for_and_resume_when_their_server_is_there
             run.begin()
             stopping.callback(run.stop)
             add(0, EVENTS // 2)
-            eventually(lambda: run.status().outputs > 0, "the first outputs", 60)
+            eventually(lambda: run.status().outputs > 0, "the first outputs")
             target.kill()
             add(EVENTS // 2, EVENTS)
-            eventually(lambda: is_waiting(run.status()), "both sinks are named", 60)
-            eventually(lambda: caplog.text.count("waits for Redis at") == 2, "the log too", 60)
+            eventually(lambda: is_waiting(run.status()), "both sinks are named")
+            eventually(lambda: caplog.text.count("waits for Redis at") == 2, "the log too")
             status = run.status()
             target.start()
             client: Any = redis.Redis.from_url(target.url)
             eventually(
                 lambda: all(len(names(client, stream)) == EVENTS for stream in STREAMS),
                 "everything has arrived",
-                120,
             )
-            eventually(lambda: not run.status().waiting_for, "nothing is waited for", 60)
+            eventually(lambda: not run.status().waiting_for, "nothing is waited for")
         run.stop()
         assert run.wait(400)
         for sink in status.sinks:

@@ -308,11 +308,11 @@ def test_partitions_without_events_after_the_border_hold_time_back_until_they_ar
     made = Run(application, chosen, InProcessHost(2))
     made.start()
     if idle_after:
-        eventually(lambda: counted(tmp_path) == len(HISTORY + LIVE), "all windows", 60)
+        eventually(lambda: counted(tmp_path) == len(HISTORY + LIVE), "all windows")
     else:
         before = len(HISTORY) - 20  # without the window that ends at the border: of the delay
-        eventually(lambda: counted(tmp_path) == before, "windows of the first part", 60)
-        eventually(lambda: made.status().sources[0].backlog_events == 0, "all is read", 60)
+        eventually(lambda: counted(tmp_path) == before, "windows of the first part")
+        eventually(lambda: made.status().sources[0].backlog_events == 0, "all is read")
         sleep(1.5)  # longer than the other case's idle_after
         assert counted(tmp_path) == before
     made.stop()

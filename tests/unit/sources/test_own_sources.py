@@ -77,9 +77,9 @@ def test_what_arrives_while_a_run_goes_on_is_read(
     tables: Path, tmp_path: Path, start: Callable[[Any], Run], eventually: Eventually
 ) -> None:
     run = start(Numbers("numbers", tables, is_bounded=False))
-    eventually(lambda: len(lines(tmp_path)) == 130, "the first events are written", 60)
+    eventually(lambda: len(lines(tmp_path)) == 130, "the first events are written")
     (tables / "b").write_text("31")
-    eventually(lambda: lines(tmp_path)[130:] == ["b30"], "the new event is written", 60)
+    eventually(lambda: lines(tmp_path)[130:] == ["b30"], "the new event is written")
     assert run.exception is None
 
 
@@ -152,7 +152,7 @@ def test_a_polling_source_goes_on_after_what_was_stored(
     limit = tmp_path / "limit"
     limit.write_text("50")
     first = start(Polled("polled", limit))
-    eventually(lambda: len(lines(tmp_path)) == 50, "the first events are written", 60)
+    eventually(lambda: len(lines(tmp_path)) == 50, "the first events are written")
     first.stop()
     assert first.wait(400)
 

@@ -80,7 +80,7 @@ def test_a_run_that_waited_takes_what_comes(
     """Nothing but Spark's JVM and its workers run beside it: no other process has to answer."""
     for number, payload in enumerate("abc", 1):
         send(run, payload)
-        eventually(lambda expected=number: run.status().outputs == expected, "it is out", 60)
+        eventually(lambda expected=number: run.status().outputs == expected, "it is out")
     beside = run_processes(os.getpid()).values()
     assert not [each for each in beside if "streaming_source_runner" in " ".join(each.command)]
     assert (tmp_path / "out.txt").read_text() == "a\nb\nc\n"
@@ -101,7 +101,7 @@ def test_a_stop_while_workers_warm_up_ends_the_start(
 ) -> None:
     stopped = new_run(application(tmp_path), RunOptions(status_address=None), spark_session)
     stopped.begin()
-    eventually(lambda: stopped.status().doing == "warming up the workers", "it warms up", 60)
+    eventually(lambda: stopped.status().doing == "warming up the workers", "it warms up")
     stopped.stop()
     assert stopped.wait(400)
     assert stopped.exception is None

@@ -62,14 +62,14 @@ def status_port(tmp_path: Path, eventually: Eventually) -> Iterator[int]:
         )
     clients = []
     try:
-        eventually(lambda: ask(port, "/readyz"), "it is ready", LIMIT_S)
+        eventually(lambda: ask(port, "/readyz"), "it is ready")
         for source, own in zip(SOURCES, ports, strict=True):
             client = socket.create_connection(("127.0.0.1", own))
             clients.append(client)
             for line in events(source)[:HALF]:
                 client.sendall(struct.pack(">I", len(line)) + line)
         total = HALF * len(SOURCES)
-        eventually(lambda: ask(port, "/status")["events_done"] == total, "all is read", LIMIT_S)
+        eventually(lambda: ask(port, "/status")["events_done"] == total, "all is read")
         yield port
     finally:
         process.send_signal(signal.SIGTERM)
