@@ -1,7 +1,5 @@
 """Pipelines that an application makes and does not use.
 
-Where it runs: driver, while an application is set up.
-
 A pipeline never changes: ``lines.map(clean)`` without a use of its result is a step that no event
 reaches.  It is recognized by being gone when the application is built: one that is still there,
 such as the other of two that a function returned, may be meant for something else.

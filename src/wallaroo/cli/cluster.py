@@ -1,7 +1,6 @@
 """``wallaroo cluster``: a Spark cluster on this machine.
 
-Where it runs: a terminal.  The cluster's processes outlive the command; other terminals find them
-through the folder.
+The cluster's processes outlive the command; other terminals find them through the folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``wallaroo completion``: a script for shell completion of commands and options.
 
-Where it runs: a terminal.  shtab generates the script from the parsers, so it matches them.
+shtab generates the script from the parsers, so it matches them.
 """
 
 from __future__ import annotations

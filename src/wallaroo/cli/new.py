@@ -1,7 +1,4 @@
-"""``wallaroo new NAME``: a folder with a new application, its test and sample data.
-
-Where it runs: a terminal.
-"""
+"""``wallaroo new NAME``: a folder with a new application, its test and sample data."""
 
 from __future__ import annotations
 

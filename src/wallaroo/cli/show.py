@@ -1,6 +1,6 @@
 """``wallaroo graph`` and ``wallaroo explain``: an application's graph and its stages.
 
-Where it runs: a terminal.  No JVM is started.
+No JVM is started.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """``wallaroo sql``: a query over the state and commits of a checkpoint.
 
-Where it runs: a terminal.  Nothing is locked or written; without ``--app`` none of the
-application's code is imported.
+Nothing is locked or written; without ``--app`` none of the application's code is imported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The boot id, different after each start of this machine.
-
-Where it runs: everywhere.
-"""
+"""The boot id, different after each start of this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Disk errors in words: which file, the cause, and the way out.
-
-Where it runs: everywhere that writes to disk.
-"""
+"""Disk errors in words: which file, the cause, and the way out."""
 
 from __future__ import annotations
 

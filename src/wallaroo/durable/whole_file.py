@@ -1,7 +1,5 @@
 """Atomic replacement of whole files.
 
-Where it runs: everywhere that writes to disk.
-
 A file has all its content, or is as it was before.  The invariant: the content is written under a
 temporary name in the same folder, synced if it is to survive a power cut, renamed, and the folder
 is synced.  Readers never read half a file.  A file left under the temporary name comes from a

@@ -1,7 +1,6 @@
 """One connector source inside the ingress: its port, its clients, its spool.
 
-Where it runs: ingress.  ``connector_protocol.worker`` decides which messages are sent; here are the
-sockets and the disk.
+``connector_protocol.worker`` decides which messages are sent; here are the sockets and the disk.
 
 The invariants:
 

@@ -1,7 +1,4 @@
-"""Connected senders of acknowledged streams that have not named their stream yet.
-
-Where it runs: ingress.
-"""
+"""Connected senders of acknowledged streams that have not named their stream yet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The listener of one source, for any protocol: port and spool.
-
-Where it runs: ingress.
-"""
+"""The listener of one source, for any protocol: port and spool."""
 
 from __future__ import annotations
 

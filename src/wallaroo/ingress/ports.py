@@ -1,7 +1,4 @@
-"""The listening sockets of one TCP source.
-
-Where it runs: ingress.
-"""
+"""The listening sockets of one TCP source."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The ingress's loop: one thread for all sources.
 
-Where it runs: ingress.  The only work per event is walking frame headers.
+The only work per event is walking frame headers.
 """
 
 from __future__ import annotations

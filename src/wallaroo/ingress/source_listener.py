@@ -1,7 +1,5 @@
 """One TCP source inside the ingress: its ports, its connections, its spool.
 
-Where it runs: ingress.
-
 The invariants: the bytes read from a socket are appended before the next read.  Nothing is dropped
 but the unfinished frame of a client that disconnected, and the connection of a client that broke
 the framing; both are in the log.  A client whose frame was refused sees its connection reset, never

@@ -1,7 +1,5 @@
 """The spool of one TCP source, and its acknowledged streams' counts.
 
-Where it runs: ingress.
-
 The invariant: frames passed to ``append`` are in the spool when it returns, even if the disk is
 full: it waits, and so do the clients, because nothing more is read meanwhile.  While the disk is
 full, what was published stays published, nothing else is, and consumed segments are removed.

@@ -1,11 +1,10 @@
 """Framing: the boundaries of messages in a run of bytes.
 
-Where it runs: everywhere; pure.  A framing becomes a closure once (``frame_walker``,
-``frame_splitter``, ``framer``); the closures walk headers and nothing else.  Messages of one length
-follow each other in most streams, so both closures, once they have seen a few alike, compare the
-header's columns of a whole stretch at once: a strided slice per header byte, stripped of the
-expected byte, shows how many frames are alike, and one `struct` cuts many of them.  Lines cost a
-search for newlines, in C.
+A framing becomes a closure once (``frame_walker``, ``frame_splitter``, ``framer``); the closures
+walk headers and nothing else.  Messages of one length follow each other in most streams, so both
+closures, once they have seen a few alike, compare the header's columns of a whole stretch at once:
+a strided slice per header byte, stripped of the expected byte, shows how many frames are alike, and
+one `struct` cuts many of them.  Lines cost a search for newlines, in C.
 
 The invariant: a framing's ``max_size`` decides what is accepted (``frame_walker``), never what is
 read again later (``frame_splitter``): a spool stays readable with a smaller ``max_size``.

@@ -1,7 +1,5 @@
 """Hosts, which run the tasks of batches: their interface.
 
-Where it runs: driver.
-
 It is the one interface between a run and its hosts.  A run drives a host in this order: ``open``,
 ``start``, ``poll`` many times a second, ``finish``, ``close``.  From ``start`` on the host calls
 ``Batches.run(ends)`` for one batch after the other, from one thread at a time; ``AdmissionControl``

@@ -1,7 +1,6 @@
 """Recovery: a run's start from its checkpoint, and its step table.
 
-Where it runs: driver.  ``inspection.compatibility`` decides whether the application may continue at
-all.
+``inspection.compatibility`` decides whether the application may continue at all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Avro serde: one record per payload.
 
-Where it runs: everywhere; pure.  Records are without the schema, or with its id in a registry.
+Records are without the schema, or with its id in a registry.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Changes of a database's tables: their form as events, and Debezium's envelope.
-
-Where it runs: everywhere; pure.
-"""
+"""Changes of a database's tables: their form as events, and Debezium's envelope."""
 
 from __future__ import annotations
 

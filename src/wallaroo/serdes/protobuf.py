@@ -1,7 +1,6 @@
 """The Protobuf serde.
 
-Where it runs: everywhere; pure.  It knows no library: the message class, which protoc generated,
-brings Google's.
+It knows no library: the message class, which protoc generated, brings Google's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """A checkpoint folder: its identity, its lock, and its last commit.
 
-Where it runs: driver.
-
 Layout::
 
     format.json          version and id of the checkpoint, with a checksum

@@ -1,7 +1,7 @@
 """Steps: frozen values that name a user's function and how to call it.
 
-Where it runs: everywhere.  A step travels by reference (``references.py``) if it can be imported;
-functions defined inside other functions travel by value.
+A step travels by reference (``references.py``) if it can be imported; functions defined inside
+other functions travel by value.
 """
 
 from __future__ import annotations

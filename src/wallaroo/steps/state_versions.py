@@ -1,7 +1,7 @@
 """Versions of state classes, and the functions that bring stored objects to the newest one.
 
-Where it runs: everywhere.  Functions are registered when the application's modules are imported in
-the driver, and travel to workers with the plan.
+Functions are registered when the application's modules are imported in the driver, and travel to
+workers with the plan.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Frozen dataclasses whose pickle is a call with their values.
 
-Where it runs: everywhere; pure.
-
 By default, a dataclass with slots asks for its fields at each pickling, which for the small
 messages of batches that come every few milliseconds takes longer than to pickle their content.
 """

@@ -1,8 +1,8 @@
 """Names of a package whose modules are loaded at their first use (PEP 562).
 
-Where it runs: everywhere.  Every command, every worker and every test pays for ``import wallaroo``,
-so the names that most applications never use wait.  For type checkers and editors a face that
-loads its names so has a stub beside it, written by ``scripts/write_stubs.py``.
+Every command, every worker and every test pays for ``import wallaroo``, so the names that most
+applications never use wait.  For type checkers and editors a face that loads its names so has a
+stub beside it, written by ``scripts/write_stubs.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Parameters of users' functions, read from their signatures.
-
-Where it runs: everywhere; pure.
-"""
+"""Parameters of users' functions, read from their signatures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Fields of objects: of new ones, and of pickled ones whose class may be gone.
-
-Where it runs: everywhere.
-"""
+"""Fields of objects: of new ones, and of pickled ones whose class may be gone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The user's frames of a call stack: those of modules outside of this package.
 
-Where it runs: everywhere.  Frames are distinguished by their module's name, never by a path: a
-user's project may lie in a folder of any name.
+Frames are distinguished by their module's name, never by a path: a user's project may lie in a
+folder of any name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Changes of state between two commits.
-
-Where it runs: a terminal.
-"""
+"""Changes of state between two commits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """A checkpoint read from outside: its commits, and their state.
 
-Where it runs: a terminal, beside a running application or without one.
-
 The state is that after any retained commit.
 
 The invariants: nothing is locked and nothing is written.  Published files never change, but a

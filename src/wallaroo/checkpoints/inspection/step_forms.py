@@ -1,7 +1,5 @@
 """Readable forms of what windows, joins and timers keep for a key.
 
-Where it runs: a terminal beside a run, or without one.
-
 The plan beside the checkpoint says of which kind a step is, and the specification of its windows;
 times are shown in UTC.  An entry that does not fit the plan, as one of another plan, is shown as it
 is stored.

@@ -1,7 +1,4 @@
-"""Trial of an application's state classes on every stored object; nothing is written.
-
-Where it runs: a terminal, beside a running application or without one.
-"""
+"""Trial of an application's state classes on every stored object; nothing is written."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Check of commits, deltas and snapshots.
 
-Where it runs: a terminal, beside a running application or without one.
-
 For each damaged file it reports the state that needs it.  A file that an older commit names and
 that is missing was released; only the newest commit must have all of its files.
 """

@@ -1,7 +1,6 @@
 """Check of the values of this host's view.
 
-Where it runs: a terminal, beside a running application or without one.  The values are read in a
-process of their own, as a damaged B-tree may end it.
+The values are read in a process of their own, as a damaged B-tree may end it.
 """
 
 from __future__ import annotations

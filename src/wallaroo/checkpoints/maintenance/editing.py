@@ -1,7 +1,5 @@
 """Removal and renaming of state in a checkpoint that no run holds.
 
-Where it runs: a terminal.
-
 The invariants: an edit is a commit of its own (of a removal: one delta of removed entries), so it
 has happened or it has not.  It has no input and no output: positions do not change, and sinks see
 the batch before it as their last one (`Commit.emitted`).

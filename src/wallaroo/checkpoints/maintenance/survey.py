@@ -1,7 +1,4 @@
-"""The input of a checkpoint's checkers (``verification.CHECKERS``), and their reports.
-
-Where it runs: a terminal, beside a running application or without one.
-"""
+"""The input of a checkpoint's checkers (``verification.CHECKERS``), and their reports."""
 
 from __future__ import annotations
 

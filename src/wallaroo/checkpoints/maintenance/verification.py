@@ -1,7 +1,6 @@
 """Verification of a checkpoint: its damage, and the consequences.
 
-Where it runs: a terminal, beside a running application or without one.  Everything in the
-checkpoint is read; nothing is locked and nothing is written.
+Everything in the checkpoint is read; nothing is locked and nothing is written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """A still picture of a checkpoint, also of one that a running application changes.
 
-Where it runs: a terminal.
-
 The invariants:
 
 * Nothing is locked or written, and nothing that runs waits.  All files are opened before the first

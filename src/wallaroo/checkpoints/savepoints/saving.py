@@ -1,7 +1,5 @@
 """Savepoints written: a picture of a checkpoint as a folder on its own.
 
-Where it runs: a terminal, beside a running application or without one.
-
 A savepoint has the layout of a checkpoint's folder: its last commit with one snapshot of each key
 group, the commits before it as far as sinks may ask for them (their state is left out, so no run
 goes back to them), the input that is accepted and not processed, the output that waits, and the

@@ -1,7 +1,5 @@
 """SQL over a checkpoint's tables, by DuckDB.
 
-Where it runs: a terminal.
-
 Only tables that the query names are read.
 """
 

@@ -1,8 +1,7 @@
 """Command lines of the form ``wallaroo COMMAND [options] APP [options ...]``.
 
-Where it runs: a terminal.  Options of the command and of the application follow APP.  For their
-help only ``application_setup`` is run, which builds a plan and starts nothing; the parsers that it
-asks are recorded.
+Options of the command and of the application follow APP.  For their help only ``application_setup``
+is run, which builds a plan and starts nothing; the parsers that it asks are recorded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``wallaroo dev APP``: a run in one process, reloaded when files change.
 
-Where it runs: a terminal.  No Spark and no other process: breakpoints, prints and debuggers work.
+No Spark and no other process: breakpoints, prints and debuggers work.
 
 It is a run like any other, of which tasks and feeders are threads of this process.  Outputs of all
 sinks are printed, not sent; state lives in a temporary folder and starts empty at each reload.  A

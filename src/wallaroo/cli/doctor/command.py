@@ -1,6 +1,6 @@
 """``wallaroo doctor``: a check that this machine can run applications.
 
-Where it runs: a terminal.  Changes nothing: the file written to measure a disk is removed again.
+Changes nothing: the file written to measure a disk is removed again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """``wallaroo doctor --faster-start``: the archive of Spark's classes.
 
-Where it runs: a terminal.  A small application's run writes it, under another name until it is
-complete.
+A small application's run writes it, under another name until it is complete.
 """
 
 from __future__ import annotations

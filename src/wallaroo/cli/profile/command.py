@@ -1,7 +1,7 @@
 """``wallaroo profile``: time and memory of an application over some seconds.
 
-Where it runs: a terminal.  The application is not changed: its figures are those that it always
-collects, and a flame graph is taken from outside.
+The application is not changed: its figures are those that it always collects, and a flame graph is
+taken from outside.
 """
 
 from __future__ import annotations

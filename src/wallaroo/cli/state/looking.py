@@ -1,7 +1,6 @@
 """The read-only verbs of ``wallaroo state``: list, get, export and diff.
 
-Where it runs: a terminal.  No JVM is started, nothing is locked; without ``--app`` none of the
-application's code is imported.
+No JVM is started, nothing is locked; without ``--app`` none of the application's code is imported.
 """
 
 from __future__ import annotations

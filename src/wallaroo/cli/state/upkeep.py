@@ -3,8 +3,8 @@
 They check a checkpoint, move it back to an older commit, remove state from it, rename it, and start
 it from tables.
 
-Where it runs: a terminal.  ``verify`` changes and locks nothing; the others need the application
-to be stopped, and acquire the checkpoint's lock.
+``verify`` changes and locks nothing; the others need the application to be stopped, and acquire the
+checkpoint's lock.
 
 Exit codes: 0 if all is well or done, 1 if something is damaged or refused.
 """

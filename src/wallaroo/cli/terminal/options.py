@@ -1,7 +1,4 @@
-"""Values and arguments that the options of several commands share.
-
-Where it runs: a terminal.
-"""
+"""Values and arguments that the options of several commands share."""
 
 from __future__ import annotations
 

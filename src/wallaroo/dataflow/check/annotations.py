@@ -1,7 +1,4 @@
-"""Rules about neighbours: a step's function can use what the function before it returns.
-
-Where it runs: pure.
-"""
+"""Rules about neighbours: a step's function can use what the function before it returns."""
 
 from __future__ import annotations
 

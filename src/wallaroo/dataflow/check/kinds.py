@@ -1,7 +1,6 @@
 """Rules about the kinds of arguments in a pipeline.
 
-Where it runs: pure.  Steps belong in ``to``, key extractors in ``key_by``, configurations at the
-ends.
+Steps belong in ``to``, key extractors in ``key_by``, configurations at the ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Rules about pickling.
 
-Where it runs: driver, while an application is built.  It pickles, and creates one state object of
-each class; it keeps nothing.  Steps, configurations and state must reach another process and come
-back.
+It pickles, and creates one state object of each class; it keeps nothing.  Steps, configurations and
+state must reach another process and come back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An application's graph as text and as a Mermaid diagram.
 
-Where it runs: pure.  Both show sources, steps, shuffles and sinks.
+Both show sources, steps, shuffles and sinks.
 """
 
 from __future__ import annotations

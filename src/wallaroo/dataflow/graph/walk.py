@@ -1,7 +1,7 @@
 """Walks of a graph: upstreams, order, and necessary shuffles.
 
-Where it runs: pure.  A graph has no cycles: its newest node is the root, and a node may be the
-upstream of several.  Walks are loops, so that a long pipeline causes no deep recursion.
+A graph has no cycles: its newest node is the root, and a node may be the upstream of several.
+Walks are loops, so that a long pipeline causes no deep recursion.
 """
 
 from __future__ import annotations

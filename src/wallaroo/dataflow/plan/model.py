@@ -1,6 +1,6 @@
 """The plan of an application: stages between shuffles.
 
-Where it runs: pure.  Plans are frozen values that are sent to every worker.
+Plans are frozen values that are sent to every worker.
 
 Invariants of a plan:
 

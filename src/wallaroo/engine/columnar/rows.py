@@ -1,7 +1,6 @@
 """Blocks of rows in their forms.
 
-Where it runs: pure (in workers).  Functions to count rows, select some, return each as an event,
-and convert them to another form.
+Functions to count rows, select some, return each as an event, and convert them to another form.
 
 A block belongs to the platform: no operator changes one.  Data of pandas and polars is converted to
 any other form through Arrow.

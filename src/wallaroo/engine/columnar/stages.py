@@ -1,8 +1,7 @@
 """Builder of stages in which rows flow by the block.
 
-Where it runs: pure (in workers).  Only a plan with vectorized steps has one of these, and loads
-numpy.  At either end, and between their steps, events may flow instead: borders explode and collect
-them.
+Only a plan with vectorized steps has one of these, and loads numpy.  At either end, and between
+their steps, events may flow instead: borders explode and collect them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Exit of rows with times from a stage, to an exchange.
 
-Where it runs: pure (in workers).  Rows are added up to an accumulator per key and pane if windows
-come after the exchange that allow it (``PartialAggregation``), and stay columns if a join of rows
-does; other rows leave it as events.
+Rows are added up to an accumulator per key and pane if windows come after the exchange that allow
+it (``PartialAggregation``), and stay columns if a join of rows does; other rows leave it as events.
 
 Invariant: what leaves is what the per-event path would put into the exchange for these rows: late
 rows are dropped and counted, and an accumulator has the time of the first row of its pane.

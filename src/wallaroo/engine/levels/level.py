@@ -1,7 +1,6 @@
 """The work of one task at one level.
 
-Where it runs: pure (in workers, and in the in-process runner).  Frames or blocks come in, blocks
-and encoded outputs go out.
+Frames or blocks come in, blocks and encoded outputs go out.
 
 A level is in four parts: the stages, built once (``stages``); the inputs and effects of their steps
 (``effects``); the level's times (``time``); and, here, the heads that feed the stages.

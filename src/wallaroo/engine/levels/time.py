@@ -1,7 +1,7 @@
 """Times of a level: of the records that it reads, and its watermarks.
 
-Where it runs: pure (in workers, and in the in-process runner).  Watermarks follow from what all
-tasks of level 0 have observed of the sources: for the level's blocks, and at the batch's end.
+Watermarks follow from what all tasks of level 0 have observed of the sources: for the level's
+blocks, and at the batch's end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Windows: events of a key in, a result per window out.
 
-Where it runs: pure (in workers).  Their logic is in ``wallaroo.steps.windows``; this connects it to
-the engine's entries and time.
+Their logic is in ``wallaroo.steps.windows``; this connects it to the engine's entries and time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Heads: loops that feed a stage from a source's payloads or a shuffle's blocks.
 
-Where it runs: pure (in workers).  A block's head is chosen by its kind.
+A block's head is chosen by its kind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """State objects of one state step in one task of one batch.
 
-Where it runs: pure (in workers).  Objects are created lazily, live for the batch, and are pickled
-once at its end; unchanged ones are not written, and dropped ones are removed.
+Objects are created lazily, live for the batch, and are pickled once at its end; unchanged ones are
+not written, and dropped ones are removed.
 """
 
 from __future__ import annotations

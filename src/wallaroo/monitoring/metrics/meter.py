@@ -2,10 +2,10 @@
 
 It is read as a `RunStatus` and as `RunDetails`.
 
-Where it runs: driver.  Batches report from Spark's callback thread, the terminal and the HTTP
-server ask from others: one lock, held here, guards all meters.  Time is an argument everywhere:
-seconds, milliseconds and nanoseconds of the wall clock (receipts come from other processes, so a
-monotonic clock would not do).
+Batches report from Spark's callback thread, the terminal and the HTTP server ask from others: one
+lock, held here, guards all meters.  Time is an argument everywhere: seconds, milliseconds and
+nanoseconds of the wall clock (receipts come from other processes, so a monotonic clock would not
+do).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The order of calls in a batch: attempt, accept, commit, release.
 
-Where it runs: driver.  The invariants are at the head of ``state.log.commits``; this is the one
-place that keeps them, whatever runs the tasks.
+The invariants are at the head of ``state.log.commits``; this is the one place that keeps them,
+whatever runs the tasks.
 
 A commit counts if it is written while its run owns the checkpoint.  Whether it was is asked after
 it is written: then either the run that takes over finds it, or this one learns that it is too late

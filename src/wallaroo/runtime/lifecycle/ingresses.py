@@ -1,7 +1,4 @@
-"""The ingresses of other hosts in a run: their listener, their spools, their status.
-
-Where it runs: driver.
-"""
+"""The ingresses of other hosts in a run: their listener, their spools, their status."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One run of an application, and the handle to it.
 
-Where it runs: driver.  A thread of the run's own starts everything, watches it and ends it at the
-last batch boundary; the handle only sends requests.
+A thread of the run's own starts everything, watches it and ends it at the last batch boundary; the
+handle only sends requests.
 """
 
 from __future__ import annotations

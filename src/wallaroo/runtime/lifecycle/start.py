@@ -1,7 +1,6 @@
 """Start of a run: checkpoint, sources, sinks, host, and batches.
 
-Where it runs: driver.  The parts that can refuse to run are opened first: the quick and cheap ones
-before the slow ones.
+The parts that can refuse to run are opened first: the quick and cheap ones before the slow ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Planning of the next epoch while tasks work on the present one.
 
-Where it runs: driver.
-
 If input waits, tasks begin with the next epoch as soon as they have reported, and do not wait for
 the commit.
 

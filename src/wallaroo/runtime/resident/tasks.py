@@ -1,7 +1,5 @@
 """The driver's side of one generation of resident tasks.
 
-Where it runs: driver.
-
 A generation lasts from the start of its tasks to their end.
 
 The invariant: a generation has one number of tasks, each of which owns the same key groups as long

@@ -1,7 +1,5 @@
 """Transport of blocks between levels through files on one host.
 
-Where it runs: worker.
-
 It is used if all tasks are on one host: Spark's shuffle then carries the place of each block, and
 its JVM does not touch the events.
 

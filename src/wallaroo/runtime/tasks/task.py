@@ -1,7 +1,7 @@
 """One task of one level of one batch, on any host.
 
-Where it runs: worker.  Only records leave this module: an error becomes a report, so that no host
-retries what cannot succeed, or prints a stack trace of its own.
+Only records leave this module: an error becomes a report, so that no host retries what cannot
+succeed, or prints a stack trace of its own.
 """
 
 from __future__ import annotations

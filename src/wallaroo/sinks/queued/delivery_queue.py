@@ -1,6 +1,6 @@
 """Committed batches whose output has not left, in memory and on disk.
 
-Where it runs: driver.  Two threads use it; callers hold the committer's lock.
+Two threads use it; callers hold the committer's lock.
 
 The invariants: a batch is in the list on disk (``sinks/queued/pending.py``) before the checkpoint
 can forget its commit.  That output has left is noted first; then its staged files are removed, and

@@ -1,7 +1,4 @@
-"""A queued committer that writes groups of commits, by size and age.
-
-Where it runs: driver.
-"""
+"""A queued committer that writes groups of commits, by size and age."""
 
 from __future__ import annotations
 

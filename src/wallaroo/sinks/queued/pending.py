@@ -1,7 +1,5 @@
 """The list on disk of commits whose output has not left.
 
-Where it runs: driver.
-
 It is a small file per commit: ``pending/<batch>.json``.
 
 The invariant: a batch's file is there (and on disk, in durable mode) before the checkpoint forgets

@@ -1,7 +1,5 @@
 """The committer of sinks whose system commits by transaction.
 
-Where it runs: driver.
-
 A thread writes committed batches to the system, in order.
 
 The invariants:

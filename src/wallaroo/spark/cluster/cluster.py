@@ -1,7 +1,6 @@
 """The hosts of a run: its cluster's members, and the placement of tasks.
 
-Where it runs: driver.  ``poll`` is called by the watch, many times a second; batches ask for
-``tasks`` and ``layout``.
+``poll`` is called by the watch, many times a second; batches ask for ``tasks`` and ``layout``.
 
 A host joins like this: Spark has an executor there; a task is sent to it (its Python starts,
 imports the application, sees the checkpoint); then its view is filled with the key groups it is

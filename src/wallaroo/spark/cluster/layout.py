@@ -2,8 +2,7 @@
 
 They are RDDs whose partitions have preferred hosts.
 
-Where it runs: driver.  Spark places a task on the host that its RDD prefers, if a core is free
-there.  Two kinds of tasks:
+Spark places a task on the host that its RDD prefers, if a core is free there.  Two kinds of tasks:
 
 * Level 0 reads the logs of sources: its RDD is one small element per task, each with a preferred
   host (Spark's ``makeRDD``).

@@ -1,6 +1,6 @@
 """The cluster's members, their work on key groups, and what changes moved.
 
-Where it runs: driver.  Guarded by the cluster's lock.
+Guarded by the cluster's lock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The settings that Spark is started with, each measured.
 
-Where it runs: driver.  Nothing here needs PySpark: a JVM begins to start before that is imported.
+Nothing here needs PySpark: a JVM begins to start before that is imported.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 It is one Master and any number of Workers, each a process with a loopback host of its own.
 
-Where it runs: a terminal, a test.  The object holds nothing but the folder: every command reads the
-record again, so that several terminals may command one cluster.
+The object holds nothing but the folder: every command reads the record again, so that several
+terminals may command one cluster.
 
     with LocalCluster.start(tmp_path, workers=2) as cluster:  # leaving it stops everything
         run_application(cluster.url)

@@ -1,6 +1,6 @@
 """Start of Spark's own Master and Worker.
 
-Where it runs: a terminal, a test.  The daemons get sessions of their own and outlive the terminal.
+The daemons get sessions of their own and outlive the terminal.
 """
 
 from __future__ import annotations

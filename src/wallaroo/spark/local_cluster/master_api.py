@@ -1,6 +1,6 @@
 """Reports of the Master and the Workers at their web pages' ``/json/``.
 
-Where it runs: a terminal, a test.  Asking changes nothing.
+Asking changes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The record of a cluster in its folder, and its lock.
 
-Where it runs: a terminal, a test.  ``cluster.json`` holds processes, ports and sizes.
+``cluster.json`` holds processes, ports and sizes.
 
 Invariant: a process is on record before it is waited for, and a record is removed only after its
 process has ended.  The file is replaced in one piece.  A folder that holds files but no record is

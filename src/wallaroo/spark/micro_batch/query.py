@@ -2,7 +2,7 @@
 
 It is started, watched and stopped at a boundary here.
 
-Where it runs: driver.  Spark calls ``BatchQuery`` for each of its batches, from one thread.
+Spark calls ``BatchQuery`` for each of its batches, from one thread.
 
 The query's source is one of Spark's own that always has a row, which is never read: a batch waits
 in its call until our sources have something (docs/decisions/0042).

@@ -1,7 +1,7 @@
 """The resident host: one Spark job per run, for small batches (epochs).
 
-Where it runs: driver.  On a cluster, tasks stay as long as its hosts do: if one joins or leaves,
-all tasks end between two epochs, and others begin (docs/decisions/0017).
+On a cluster, tasks stay as long as its hosts do: if one joins or leaves, all tasks end between two
+epochs, and others begin (docs/decisions/0017).
 """
 
 from __future__ import annotations

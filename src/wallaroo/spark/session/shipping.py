@@ -2,8 +2,7 @@
 
 It travels as zip files that Spark passes to its executors.
 
-Where it runs: driver.  With a local master nothing is shipped: the workers import from the same
-places as the driver.
+With a local master nothing is shipped: the workers import from the same places as the driver.
 
 Shipped: the ``wallaroo`` package; every module and package in the application's folders (the file
 that was run and those beside it).  Not shipped: libraries.  They have to be installed on the hosts,

@@ -1,8 +1,8 @@
 """The removal of a batch's shuffle files after the batch.
 
-Where it runs: driver.  Spark removes them when the JVM's garbage collector finds the RDD gone,
-which may take minutes: at 25 MB of blocks a second, gigabytes.  There is no public call for it; if
-Spark's internals differ, its own way is left to work.
+Spark removes them when the JVM's garbage collector finds the RDD gone, which may take minutes: at
+25 MB of blocks a second, gigabytes.  There is no public call for it; if Spark's internals differ,
+its own way is left to work.
 """
 
 from __future__ import annotations

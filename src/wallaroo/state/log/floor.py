@@ -1,7 +1,5 @@
 """The floor of a checkpoint that is not synced commit by commit: what a lost machine cannot take.
 
-Where it runs: driver.
-
 With the level ``memory`` nothing waits for the disk.  A thread syncs all files every second, and
 then notes the last commit from before: the floor.  The note is a file of its own, named
 ``floor.<epoch>``, because a run that was taken over may still write its own; the newest counts.

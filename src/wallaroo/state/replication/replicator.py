@@ -1,7 +1,5 @@
 """A run's side of its checkpoint's copy on a second host.
 
-Where it runs: driver.
-
 The invariants:
 
 * A commit counts once the replica has answered that it, and all files that it names, are on its

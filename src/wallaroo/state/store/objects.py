@@ -1,7 +1,5 @@
 """Operations on an object store, and the client of S3, Google Cloud Storage and Azure.
 
-Where it runs: driver.
-
 The invariants:
 
 * ``create`` never replaces an object.  `TakenKeyError` and `NoAnswerError` decide nothing: a store

@@ -1,7 +1,5 @@
 """The log of a checkpoint in an object store: numbered objects, each created once.
 
-Where it runs: driver.
-
 Layout::
 
     log/<number>           fences, commits and ends of runs: one sequence, without a gap at its end

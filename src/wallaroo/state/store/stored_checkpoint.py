@@ -1,7 +1,5 @@
 """A checkpoint folder as the cache of a log in an object store.
 
-Where it runs: driver.
-
 The invariants:
 
 * A commit counts after the store has answered that it holds it, with every file that it names.  The

@@ -1,6 +1,6 @@
 """Frozen specifications of windows, and the window of a result.
 
-Where it runs: pure.  All spans and times are whole nanoseconds.
+All spans and times are whole nanoseconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """A TCP connection to a receiver, with the kernel's byte counts.
 
-Where it runs: egress.
-
 Plain TCP does not tell an application what has arrived, but the kernel keeps two numbers per
 connection: how many bytes the other side has acknowledged (``tcpi_bytes_acked``) and how many are
 still queued (``SIOCOUTQ``).  Their sum is what ``send`` has accepted since the connection began,

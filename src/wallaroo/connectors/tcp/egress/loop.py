@@ -1,7 +1,5 @@
 """The loop of the egress: the sockets and the clock of its state machine.
 
-Where it runs: egress.
-
 It waits for the committer, the receiver and the time, passes what happens to `machine`, and
 executes the actions that the machine returns.  All decisions, and their invariants, are there.
 These are the loop's:

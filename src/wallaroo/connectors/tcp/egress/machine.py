@@ -1,8 +1,8 @@
 """The egress as a state machine: which output is sent, repeated, recorded and released.
 
-Where it runs: pure (in the egress).  Bytes, the committer's messages, the kernel's count of
-acknowledged bytes and the time come in as arguments; actions come out as values (`actions`).
-Staged output is read by the loader that the queue is given.
+Bytes, the committer's messages, the kernel's count of acknowledged bytes and the time come in as
+arguments; actions come out as values (`actions`). Staged output is read by the loader that the
+queue is given.
 
 The invariants:
 

@@ -1,7 +1,5 @@
 """Reports of an egress on itself.
 
-Where it runs: egress.
-
 They go to its committer, and through its lock file to the next run's egress.
 """
 

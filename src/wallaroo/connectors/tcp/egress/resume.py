@@ -1,7 +1,5 @@
 """The bytes that a resuming receiver sends: a greeting, then offsets.
 
-Where it runs: pure (in the egress).
-
 An offset is how many bytes the receiver has; it sends one as often as it likes.
 """
 

@@ -1,7 +1,5 @@
 """The states of an egress, and the tables of their transitions.
 
-Where it runs: pure (in the egress).
-
 Three parties have a state each: this side of the connection, the receiver's side and the committer.
 An event that the table of a state lacks cannot happen in it: `step` raises InternalError.
 """

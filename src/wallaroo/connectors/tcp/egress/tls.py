@@ -1,7 +1,5 @@
 """The sending end of a TLS connection, with acknowledged output counted.
 
-Where it runs: egress.
-
 The kernel counts encrypted bytes.  This end encrypts by itself and notes after every piece how many
 encrypted bytes there are so far: output is acknowledged once all its encrypted bytes are.
 

@@ -1,7 +1,7 @@
 """Groups of rows, and their accumulators.
 
-Where it runs: pure (in workers).  Invariant: the accumulator of a group is what its aggregation's
-``update`` returns for the rows of the group, one after the other, to the last digit.
+Invariant: the accumulator of a group is what its aggregation's ``update`` returns for the rows of
+the group, one after the other, to the last digit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Times of the rows of a block.
 
-Where it runs: pure (in workers).  Invariant: a row has the time, the watermark before it, and the
-errors that the per-event path would give to the event that the row becomes.
+Invariant: a row has the time, the watermark before it, and the errors that the per-event path would
+give to the event that the row becomes.
 """
 
 from __future__ import annotations

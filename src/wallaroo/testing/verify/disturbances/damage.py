@@ -1,7 +1,7 @@
 """Bits flipped in the files of a stopped run.
 
-Where it runs: the verifier.  Every kind of file of a checkpoint is damaged in turn.  Files that
-users read themselves (the output of a file sink) have no checksum and are left alone.
+Every kind of file of a checkpoint is damaged in turn.  Files that users read themselves (the output
+of a file sink) have no checksum and are left alone.
 """
 
 from __future__ import annotations

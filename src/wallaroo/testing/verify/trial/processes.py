@@ -1,7 +1,7 @@
 """The processes of a run, by their place in the process tree.
 
-Where it runs: the verifier.  Only descendants of the process that the verifier started are ever
-found, so nothing else can be killed.
+Only descendants of the process that the verifier started are ever found, so nothing else can be
+killed.
 """
 
 from __future__ import annotations
