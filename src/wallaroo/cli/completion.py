@@ -13,7 +13,6 @@ import shtab
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``completion`` to the commands."""
     parser = subparsers.add_parser(
         "completion",
         allow_abbrev=False,

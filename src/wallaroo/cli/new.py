@@ -22,7 +22,6 @@ SUFFIX = ".tmpl"  # they are no Python before their name is filled in
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``new`` to the commands."""
     parser = subparsers.add_parser(
         "new",
         allow_abbrev=False,

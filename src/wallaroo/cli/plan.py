@@ -33,7 +33,6 @@ INCOMPATIBLE = 1
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``plan`` to the commands."""
     parser = subparsers.add_parser(
         "plan",
         allow_abbrev=False,

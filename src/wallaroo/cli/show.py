@@ -52,7 +52,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def show_graph(options: argparse.Namespace) -> None:
-    """Print the graph in one of its formats."""
     print(FORMATS[options.format](_load(options)))
 
 

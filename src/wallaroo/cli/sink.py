@@ -20,7 +20,6 @@ from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``sink`` to the commands."""
     parser = subparsers.add_parser(
         "sink", allow_abbrev=False, help="give up output of a TCP sink that is damaged"
     )

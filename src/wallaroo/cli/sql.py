@@ -22,7 +22,6 @@ LIMIT_DEFAULT = 100
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``sql`` to the commands."""
     parser = subparsers.add_parser(
         "sql",
         allow_abbrev=False,

@@ -40,7 +40,6 @@ PROCESSES_SHOWN = 8
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``top`` to the commands."""
     parser = subparsers.add_parser(
         "top",
         allow_abbrev=False,

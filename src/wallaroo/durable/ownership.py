@@ -82,7 +82,6 @@ class Ownership:
 
     @staticmethod
     def from_text(text: str) -> Ownership:
-        """Undo ``to_text``."""
         inode, _, path = text.partition(":")
         return Ownership(path, int(inode)) if path else UNOWNED
 

@@ -58,7 +58,6 @@ class Handshakes:
             self._refuse(pending, f"it sent no hello for {self._timeout_s:g} s")
 
     def close(self) -> None:
-        """Close all of them."""
         for pending in list(self._pending.values()):
             self._close(pending)
 

@@ -74,7 +74,6 @@ class Ports:
                 self._watch(listener, on_client)
 
     def close(self) -> None:
-        """Stop listening."""
         for listener, _ in self._listeners:
             listener.close()
 

@@ -173,7 +173,6 @@ class Feeders:
     def _listening(
         self, sources: Sequence[SourceConfig], spool_root: Path
     ) -> tuple[IngressSource, ...]:
-        """Return the sources that the ingress is to read."""
         options = self._options
         listening = [(source, at) for source in sources if (at := source.listening) is not None]
         any_port = {source.name: 0 for source, at in listening if at.can_acknowledge}

@@ -202,7 +202,6 @@ class SourceStore:
         self.note_closed()
 
     def is_at_bound(self) -> bool | None:
-        """See ``Backlog``."""
         return self._backlog.is_at_bound()
 
     def remove_consumed(self) -> None:

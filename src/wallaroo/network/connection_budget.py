@@ -68,7 +68,6 @@ class Budget:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is no connection."""
         return not self._silent and not self._proved
 
     def enter(self, close: Callable[[], object], within_s: float = math.inf) -> Visitor | None:

@@ -73,7 +73,6 @@ class Acceptor:
         listener.setblocking(False)
 
     def run(self) -> None:
-        """Accept until ``end``."""
         looked_at = time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)

@@ -165,7 +165,6 @@ class TaskListener:
 
     @property
     def endpoint(self) -> DriverEndpoint:
-        """Return the endpoint for the other sides."""
         return DriverEndpoint(self.address, self._secret, self._certificate)
 
     def begin(self, on_proved: Callable[[socket.socket], object] | None = None) -> None:

@@ -61,7 +61,6 @@ class Replica:
 
     @property
     def place(self) -> str:
-        """Return the address in words."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -247,7 +246,6 @@ class ReplicaLink:
             yield Sent(name, b"", COMPLETE)
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
 

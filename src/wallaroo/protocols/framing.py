@@ -51,7 +51,6 @@ class Framing:
 
 
 def line_framing(max_size: int = 16384) -> Framing:
-    """Return the framing of lines."""
     return Framing(0, "", max_size, is_lines=True)
 
 

@@ -261,7 +261,6 @@ def position_of(offsets: dict[str, int], identity: Facts) -> Position:
 
 
 def offsets_of(position: Position) -> dict[str, int]:
-    """Return the offset of each partition."""
     offsets: dict[str, int]
     offsets, _ = _parts(position)
     return offsets

@@ -97,7 +97,6 @@ class SpoolCopy:
             self._drop()
 
     def close(self) -> None:
-        """Close the connection."""
         self._drop()
 
     def _finish(self) -> None:

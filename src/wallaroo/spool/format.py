@@ -147,12 +147,10 @@ def folder_of(root: Path, source: str) -> Path:
 
 
 def segment_at(folder: Path, start: Boundary) -> Segment:
-    """Return the segment that starts at a position."""
     return Segment(start, folder / f"{start.byte:020d}-{start.events:020d}{CHUNKS}")
 
 
 def segments_of(folder: Path) -> list[Segment]:
-    """List the segments of a folder in order."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:  # nothing was ever received

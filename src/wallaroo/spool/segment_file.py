@@ -63,7 +63,6 @@ class SegmentFile:
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Close the files."""
         os.close(self._fd)
         os.close(self._index_fd)
 

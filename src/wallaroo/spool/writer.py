@@ -71,7 +71,6 @@ class _PublishedHead:
             raise disk_error(self._folder, error) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -303,7 +302,6 @@ def _recovered(folder: Path, is_durable: bool, checkpoint: str) -> Recovered:
 
 
 def foreign_spool(folder: Path) -> CheckpointError:
-    """Return the error for a spool of another checkpoint."""
     return CheckpointError(
         f"spool {folder} belongs to another checkpoint. Put this checkpoint's own spool folder "
         f"back, or start over with --fresh."

@@ -194,7 +194,6 @@ class TaskState:
         return StoredEntries(self._view, self._step_ids[name])
 
     def keys(self, step: str) -> Iterator[Key]:
-        """Yield the keys for which a state step has state."""
         step_id = self._step_ids[step]
         for group in range(*self._groups):
             for entry in self._view.entries(group):

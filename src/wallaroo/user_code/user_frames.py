@@ -25,7 +25,6 @@ def module_of(frame: FrameType) -> str:
 
 
 def is_user_frame(frame: FrameType) -> bool:
-    """Return whether a frame is the user's."""
     name = module_of(frame)
     return not _is_within(name, PACKAGE) and not _is_within(name, IMPORT_SYSTEM)
 

@@ -36,7 +36,6 @@ class Trial:
 
     @property
     def objects(self) -> int:
-        """Return the number of stored objects."""
         return self.as_stored + self.filled + self.upgraded + self.failed
 
 

@@ -47,7 +47,6 @@ def remove_keys(root: Path, step: str, keys: Sequence[Sequence[Key]]) -> Removal
 
 
 def remove_step(root: Path, step: str) -> Removal:
-    """Remove all state of a step."""
     return _remove(root, step, lambda state: _all(state, step), "all keys")
 
 

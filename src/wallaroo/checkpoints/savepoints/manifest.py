@@ -46,7 +46,6 @@ class Manifest:
         return sum(file.size for file in self.files)
 
     def encode(self) -> bytes:
-        """Return the manifest as it is stored."""
         return with_checksum(json.dumps({"version": VERSION, **asdict(self)}))
 
 

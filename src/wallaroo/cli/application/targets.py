@@ -129,7 +129,6 @@ def _line(record: RunRecord) -> tuple[str, ...]:
 
 
 def as_target(record: RunRecord) -> Target:
-    """Return the target of a run's record."""
     return Target(
         record.address,
         record.token,

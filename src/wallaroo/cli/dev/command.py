@@ -43,7 +43,6 @@ STOP_S = 2.0  # for the batch under way, at a reload and Ctrl-C; it may sit at a
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``dev`` to the commands."""
     parser = subparsers.add_parser(
         "dev",
         allow_abbrev=False,

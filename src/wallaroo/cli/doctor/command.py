@@ -53,7 +53,6 @@ LOOPBACK_SECONDS_MAX = 5.0
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``doctor`` to the commands."""
     parser = subparsers.add_parser(
         "doctor",
         allow_abbrev=False,

@@ -34,7 +34,6 @@ class WordCount:
 
 @wallaroo.key_extractor
 def word(text: str) -> str:
-    """Return the word itself."""
     return text
 
 
@@ -47,7 +46,6 @@ def count(text: str, state: WordCount) -> str:
 
 @wallaroo.encoder
 def encode(text: str) -> bytes:
-    """Encode an output as text."""
     return text.encode()
 
 

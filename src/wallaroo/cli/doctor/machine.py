@@ -155,7 +155,6 @@ def judge_package(package: str, version: str | None, least: tuple[int, ...]) -> 
 
 
 def judge_cores(count: float) -> Finding:
-    """Judge the number of cores."""
     fix = "It runs, slowly: Spark and Python share it. Give it two or more."
     return judged("cores", count >= 2, f"{count:g}", fix, Verdict.WARN)
 

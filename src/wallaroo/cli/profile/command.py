@@ -42,7 +42,6 @@ STOP_S_MAX = 90.0
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``profile`` to the commands."""
     parser = subparsers.add_parser(
         "profile",
         allow_abbrev=False,

@@ -29,7 +29,6 @@ FLUSH_S = 0.2  # how long printed output may stay in the buffer
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the program's parser."""
     parser = subparsers.add_parser(
         "receive", help="print, save or count output: over TCP, or of a Kafka topic"
     )

@@ -68,7 +68,6 @@ class TopicReader:
         return records
 
     def close(self) -> None:
-        """Disconnect."""
         self._consumer.close()
 
 

@@ -204,7 +204,6 @@ class Receiver:
         return self.totals.messages if self._cut else self.totals.bytes
 
     def start(self) -> Receiver:
-        """Start accepting connections and receiving."""
         self._thread.start()
         return self
 

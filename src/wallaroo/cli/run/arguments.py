@@ -55,7 +55,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_spark(add: Callable[..., Any]) -> None:
-    """Add the options for Spark."""
     add("--master", default="local[*]",
         help=(
             "Spark's master: local[N], spark://HOST:PORT, yarn, k8s://... (default: %(default)s, "
@@ -85,7 +84,6 @@ def checkpoint_place(text: str) -> Path | str:
 
 
 def _add_checkpoint(add: Callable[..., Any]) -> None:
-    """Add the options for the checkpoint."""
     add(
         "--checkpoint",
         type=checkpoint_place,
@@ -251,7 +249,6 @@ def _add_pace(add: Callable[..., Any]) -> None:
 
 
 def _add_logs(add: Callable[..., Any]) -> None:
-    """Add the options for logging."""
     add(
         "--log",
         choices=("text", "json"),

@@ -48,7 +48,6 @@ Start = Callable[[Application, argparse.Namespace], RunHandle]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``run`` to the commands."""
     parser = subparsers.add_parser(
         "run",
         allow_abbrev=False,

@@ -502,7 +502,6 @@ def _killed_words(status: RunStatus) -> str:
 
 
 def _end_of(status: RunStatus) -> str:
-    """Describe how the run ended."""
     return (
         "finished (all input is processed)" if status.state is RunState.FINISHED else status.state
     )

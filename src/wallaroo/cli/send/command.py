@@ -37,7 +37,6 @@ FORMS = ("lines", "frames", "raw")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the program's parser."""
     parser = subparsers.add_parser(
         "send", help="send frames, lines or numbers to an application over TCP, or to Kafka"
     )

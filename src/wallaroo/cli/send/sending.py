@@ -66,7 +66,6 @@ def of_lines(content: bytes, *, keeps_empty: bool = False, framing: Framing = U3
 
 
 def of_payloads(payloads: Sequence[bytes], framing: Framing = U32) -> Messages:
-    """Frame payloads."""
     return _joined(b"".join(map(framer(framing), payloads)), framing.overhead, payloads)
 
 

@@ -36,7 +36,6 @@ DAMAGED = 1
 
 
 def add_verify(verbs: Any) -> None:
-    """Add ``verify`` to the verbs of ``state``."""
     verb = _add_verb(
         verbs,
         "verify",
@@ -49,7 +48,6 @@ def add_verify(verbs: Any) -> None:
 
 
 def add_rollback(verbs: Any) -> None:
-    """Add ``rollback`` to the verbs of ``state``."""
     verb = _add_verb(
         verbs,
         "rollback",
@@ -65,7 +63,6 @@ def add_rollback(verbs: Any) -> None:
 
 
 def add_drop(verbs: Any) -> None:
-    """Add ``drop`` to the verbs of ``state``."""
     verb = _add_verb(
         verbs,
         "drop",
@@ -85,7 +82,6 @@ def add_drop(verbs: Any) -> None:
 
 
 def add_rename(verbs: Any) -> None:
-    """Add ``rename`` to the verbs of ``state``."""
     verb = _add_verb(
         verbs,
         "rename",
@@ -100,7 +96,6 @@ def add_rename(verbs: Any) -> None:
 
 
 def add_load(verbs: Any) -> None:
-    """Add ``load`` to the verbs of ``state``."""
     verb = _add_verb(
         verbs,
         "load",

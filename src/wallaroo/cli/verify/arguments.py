@@ -73,7 +73,6 @@ def _add_oracle(add: Callable[..., Any]) -> None:
 
 
 def _add_load(add: Callable[..., Any]) -> None:
-    """Add the options for kills and load."""
     add(
         "--kills",
         type=int,
@@ -161,7 +160,6 @@ def _add_disturbances(add: Callable[..., Any]) -> None:
 
 
 def _add_results(add: Callable[..., Any]) -> None:
-    """Add the options for the results."""
     add("--quiet", action="store_true", help="print the results only")
     add(
         "--json",

@@ -41,7 +41,6 @@ Verifier = Callable[[VerifyOptions, Path, argparse.Namespace], Result]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``verify`` to the commands."""
     parser = subparsers.add_parser(
         "verify",
         allow_abbrev=False,

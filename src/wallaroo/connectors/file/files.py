@@ -53,7 +53,6 @@ class FilePlace:
 
     @staticmethod
     def from_json(stored: dict[str, Any]) -> FilePlace:
-        """Undo `to_json`."""
         return FilePlace(**{**stored, "stamp": Stamp(*stored["stamp"])})
 
 
@@ -129,7 +128,6 @@ class OpenFile:
             pass
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
         self._bounded.close()
 

@@ -272,7 +272,6 @@ def _checksum(path: str, size: int) -> tuple[int, int]:
 
 
 def open_log(config: FileSourceConfig[Any], context: LogContext) -> FileLog:
-    """Return the log of the source."""
     framing = config.wire_framing if config.form == "frames" else None
     cutter = cutter_of(framing, skips_empty=config.skip_empty)
     ahead = min(AHEAD_BYTES, context.mark_bytes * MARKS_AHEAD_MAX)

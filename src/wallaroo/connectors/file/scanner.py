@@ -41,7 +41,6 @@ class Mark(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Return the mark as a position."""
         return Position(self.place.to_json() if self.place else None, self.events)
 
 
@@ -87,7 +86,6 @@ class Scanner:
         return mark if mark and mark[:2] == wanted[:2] and mark.order == wanted.order else None
 
     def forget_before(self, mark: Mark) -> None:
-        """Drop older marks."""
         del self._marks[: self._marks.index(mark)]
 
     def between(self, start: Mark, end: Mark) -> list[Mark]:
@@ -120,7 +118,6 @@ class Scanner:
             pass
 
     def close(self) -> None:
-        """Close the open file."""
         if self._file is not None:
             self._file.close()
         self._file = None

@@ -78,7 +78,6 @@ def tail_digest(tail: bytes) -> str:
 
 
 def sidecar_of(target: Path) -> Path:
-    """Return the sidecar's path."""
     return target.with_name(target.name + SUFFIX)
 
 

@@ -119,7 +119,6 @@ class Parts:
         self._first_end_ns = min(self._ends.values(), default=ENDLESS)
 
     def _note(self, folder: str) -> None:
-        """Note that a folder has files."""
         assert self.partitions is not None
         timed = self.partitions.timed(folder)
         if timed not in self._ends:

@@ -279,7 +279,6 @@ def _words(error: Exception) -> str:
 
 
 def open_log(config: FilesSourceConfig[Any], context: LogContext) -> FilesLog:
-    """Return the log of the source."""
     storage = FileStore(config.path, tuple(sorted(config.options.items())))
     is_watching = config.watch and not context.until_now
     return FilesLog(config.name, storage, config.form, is_watching)

@@ -172,7 +172,6 @@ def arrow_type(kind: Any) -> Any:
 
 
 def arrow() -> Any:
-    """Return pyarrow."""
     # it takes long to import, and only sinks of rows need it
     import pyarrow
 
@@ -180,5 +179,4 @@ def arrow() -> Any:
 
 
 def unpacked(packed: Iterable[memoryview]) -> list[tuple[Any, ...]]:
-    """Return the rows of staged outputs."""
     return [pickle.loads(row) for row in packed]

@@ -100,7 +100,6 @@ class FileStore:
         return [found for found in files if found.type == fs.FileType.File]
 
     def open(self, name: str) -> Any:
-        """Open a file for reading at any place."""
         return self.system.open_input_file(name)
 
     def write_object(self, name: str, content: bytes) -> None:

@@ -71,7 +71,6 @@ class _Handler(BaseHTTPRequestHandler):
         return super().parse_request()
 
     def do_POST(self) -> None:
-        """Accept a body."""
         refused = self._refused()
         if refused is not None:
             self.close_connection = True  # its body is not read
@@ -157,5 +156,4 @@ def serve(config: HTTPSourceConfig[Any], inbox: Inbox, stored_s: float = STORED_
 
 
 def open_feed(config: HTTPSourceConfig[Any], resume: bytes) -> InboxFeed:
-    """Return the feed of the source."""
     return InboxFeed(config.name, lambda inbox, _: serve(config, inbox), resume)

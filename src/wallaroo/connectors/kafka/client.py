@@ -187,7 +187,6 @@ class Inquiry:
         self._ids: TopicIds | None = None
 
     def topics(self) -> dict[str, list[int]]:
-        """Return the partitions of every topic."""
         found = self._asked(lambda: self._consumer.list_topics(timeout=self._request_s)).topics
         return {name: sorted(topic.partitions) for name, topic in found.items()}
 
@@ -233,7 +232,6 @@ class Inquiry:
             self._consumer.commit(offsets=changed, asynchronous=True)
 
     def close(self) -> None:
-        """Disconnect."""
         self._consumer.close()
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:

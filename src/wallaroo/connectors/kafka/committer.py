@@ -97,7 +97,6 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
 
     @property
     def brokers(self) -> str:
-        """Return the addresses of the brokers."""
         return self._config.address
 
     @property

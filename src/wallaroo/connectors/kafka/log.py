@@ -405,7 +405,6 @@ def _with_metadata(messages: list[Any]) -> list[KafkaRecord]:
 
 
 def open_log(config: KafkaSourceConfig[Any], context: LogContext) -> KafkaLog:
-    """Return the log of the source."""
     start = config.start
     return KafkaLog(
         TopicsQuery(

@@ -107,7 +107,6 @@ class PartitionReader:
         self._continues = (end, first)
 
     def close(self) -> None:
-        """Close the consumer."""
         self._ahead.clear()
         self._consumer.close()
 

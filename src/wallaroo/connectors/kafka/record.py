@@ -22,7 +22,6 @@ class KafkaRecord(NamedTuple):
 
 
 def record_of(message: Any) -> KafkaRecord:
-    """Copy a message of the client."""
     return KafkaRecord(
         message.value(),
         message.key(),

@@ -139,5 +139,4 @@ class RedisFeed:
 
 
 def open_feed(config: RedisSourceConfig[Any], resume: bytes) -> RedisFeed:
-    """Return the feed of the source."""
     return RedisFeed(config, EntryPosition.of(resume, config.start))

@@ -80,7 +80,6 @@ class Line:
         return Line(last, begun, int(fields["outputs"]))
 
     def to_text(self) -> str:
-        """Undo `from_text`."""
         if self.next is None:
             return json.dumps(self.last.to_json())
         return f"{self.partly}{self.outputs}}}"

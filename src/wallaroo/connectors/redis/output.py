@@ -130,7 +130,6 @@ def _bytes(value: Any) -> bytes:
 
 
 def unpacked(packed: memoryview) -> Fields:
-    """Return the fields of a staged output."""
     fields: Fields = pickle.loads(packed)
     return fields
 
@@ -145,7 +144,6 @@ def decoded_entry(packed: bytes) -> dict[str, bytes | None]:
 
 
 def decoded_field(packed: bytes) -> tuple[str, bytes | None]:
-    """Return a field of a hash and its value."""
     [(name, value)] = unpacked(memoryview(packed))
     return _name(name), value
 

@@ -145,12 +145,10 @@ class TableSource(ReplayableSource[Any]):
 
     @property
     def _table(self) -> str:
-        """Return the table as SQL."""
         return self._quoted(self._rows.table)
 
     @property
     def _number(self) -> str:
-        """Return the column as SQL."""
         return self._quoted(self._rows.column)
 
     def _page(self, connection: Any, start: int, end: int) -> tuple[list[str], list[Any]]:

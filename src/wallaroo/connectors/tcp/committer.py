@@ -279,7 +279,6 @@ class Reasons:
         return self.broken or self._silent or self.ending or self._waiting
 
     def note(self, message: Message, config: EgressConfig) -> None:
-        """Note the reasons that a message reports."""
         if "silent" in message:
             self._silent = (
                 f"the sending process {message['pid']}, which has not answered for "
@@ -301,7 +300,6 @@ class Reasons:
 
 
 def open_committer(sink: TCPSinkConfig, staging: Path, is_durable: bool) -> OutboxCommitter:
-    """Open the outbox of a sink, and return its committer."""
     config = EgressConfig(
         sink.host, int(sink.port), str(staging), is_durable, sink.resume, tls=sink.tls
     )

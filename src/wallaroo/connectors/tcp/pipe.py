@@ -53,7 +53,6 @@ class EgressConfig:
 
     @property
     def address(self) -> str:
-        """Return the address of the receiver."""
         return f"{self.host}:{self.port}"
 
     @classmethod

@@ -154,7 +154,6 @@ class ProgressFile:
             self._file.sync()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

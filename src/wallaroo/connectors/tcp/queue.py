@@ -130,11 +130,9 @@ class SendQueue:
         return bool(self._batches) and self._batches[0].end <= min(offset, self.offset)
 
     def skips(self) -> list[PendingBatch]:
-        """Return the batches that are skipped."""
         return [batch for batch in self._batches if batch.skipped_bytes]
 
     def is_empty(self) -> bool:
-        """Return whether everything is released."""
         return not self._batches
 
     def _around(self, offset: int) -> Sequence[tuple[int, Staged]]:

@@ -118,7 +118,6 @@ def _record(
     start: int,
     known: PendingBatch | None,
 ) -> PendingBatch:
-    """Return the record that replaces the batch."""
     if known is not None:
         if known.skipped_bytes:
             raise CheckpointError(f"The output of batch {commit.batch} is skipped already.")

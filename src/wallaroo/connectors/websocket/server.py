@@ -140,5 +140,4 @@ def follow(config: WebSocketServerSourceConfig[Any], inbox: Inbox, position: Any
 
 
 def open_feed(config: WebSocketServerSourceConfig[Any], resume: bytes) -> InboxFeed:
-    """Return the feed of the source."""
     return InboxFeed(config.name, partial(follow, config), resume)

@@ -32,7 +32,6 @@ IN_TO = "A computation goes into to()."
 
 
 def computations_in_to(subject: Subject) -> Iterator[Problem]:
-    """Require computations in ``to``."""
     for node in subject.of(StepNode):
         if not (isinstance(node.step, Step) and node.step.is_computation):
             what = f"to() was given {described(node.step)} instead of a computation."
@@ -40,7 +39,6 @@ def computations_in_to(subject: Subject) -> Iterator[Problem]:
 
 
 def key_extractors_in_key_by(subject: Subject) -> Iterator[Problem]:
-    """Require key extractors in ``key_by``."""
     for node in subject.of(KeyByNode):
         if not isinstance(node.extractor, KeyExtractor):
             what = f"key_by() was given {described(node.extractor)} instead of a key extractor."

@@ -42,7 +42,6 @@ class Subject:
         return f"application '{self.application}'"
 
     def problem(self, what: str, fix: str) -> Problem:
-        """Return a problem of the application."""
         return Problem(self.title, self.place, what, fix)
 
     def of(self, kind: type[Any]) -> Iterator[Any]:
@@ -104,7 +103,6 @@ def title_of(node: Node) -> str:
 
 
 def problem_at(node: Node, what: str, fix: str) -> Problem:
-    """Return a problem of a node."""
     return Problem(title_of(node), node.place, what, fix)
 
 
@@ -127,7 +125,6 @@ class Used:
     step: Step
 
     def problem(self, what: str, fix: str) -> Problem:
-        """Return a problem of this use."""
         return Problem(self.title, self.place, what, fix)
 
 

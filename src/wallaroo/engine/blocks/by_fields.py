@@ -179,7 +179,6 @@ def _tuples(shape: tuple[Any, ...]) -> Form | None:
 
 
 def _as_type(shape: tuple[Any, ...]) -> Any:
-    """Return the type of the tuples of a shape."""
     parts = tuple(_as_type(each) if isinstance(each, tuple) else each for each in shape)
     return tuple[parts]  # type: ignore[valid-type]  # computed
 

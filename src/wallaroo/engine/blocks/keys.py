@@ -148,7 +148,6 @@ def locate(key: Key, key_groups: int) -> tuple[int, bytes]:
 
 
 def group_of_key(key: Key, key_groups: int) -> int:
-    """Return the key group of a normalized key."""
     return locate(key, key_groups)[0]
 
 

@@ -47,7 +47,6 @@ def encode_time(time_ns: int) -> bytes:
 
 
 def decode_time(encoded: bytes, at: int = 0) -> int:
-    """Undo ``encode_time``."""
     return int(_TIME.unpack_from(encoded, at)[0]) - (1 << 63)
 
 

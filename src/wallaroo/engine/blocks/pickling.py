@@ -91,7 +91,6 @@ _idle_picklers: list[_Pickler] = []  # one that a thread is using is not here
 
 
 def pickled(value: Any) -> bytes:
-    """Return the pickle of a value."""
     try:
         pickler = _idle_picklers.pop()
     except IndexError:

@@ -127,7 +127,6 @@ def _packed(
 def encoded(
     encoder: BatchEncoder[Any], extend: Callable[[list[bytes]], None], failed: OnError
 ) -> Emit:
-    """Encode blocks for a sink."""
     encode = encoder.function
     form = encoder.form
     calls = Calls(encoder, failed)

@@ -44,7 +44,6 @@ def count_of(rows: Rows) -> int:
 
 
 def take(rows: Rows, at: Any) -> Rows:
-    """Return the rows at these indexes."""
     form = form_of_rows(rows)
     if form is Form.NUMPY:
         return rows[at]
@@ -110,7 +109,6 @@ def as_arrow(rows: Rows) -> pa.RecordBatch:
 
 
 def batch_of_table(table: Any) -> pa.RecordBatch:
-    """Return a table as one record batch."""
     batches = table.combine_chunks().to_batches()
     if batches:
         return batches[0]

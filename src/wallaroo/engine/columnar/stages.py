@@ -81,7 +81,6 @@ class RowStageBuilder(EventStageBuilder):
         return path(leave.stage, self.stage.id, site.task, site.owners, site.packing)
 
     def state(self, step: Step, read: Read) -> KeyedState:
-        """Return the states of one of its steps."""
         if isinstance(step, BatchStateComputation):
             evolution = self.site.plan.evolution.get(step.step_name)
             return StateTable(step, read, self.site.packing, evolution)

@@ -332,7 +332,6 @@ class Level:
         self._turn_back(builder.stage)
 
     def drain(self) -> Iterator[tuple[int, Block]]:
-        """Yield blocks that are full."""
         for exchange in self._stages.exchanges.values():
             yield from exchange.drain(self._receipt_ms)
 

@@ -56,7 +56,6 @@ def expiring_at_once(elapsed_ns: int, new_keys: int) -> int:
 
 
 def build(step: Any, site: Site) -> Operator:
-    """Build the operator of a step with ``timing``."""
     work = _Work(step, site)
     if not step.keeps_entries:
         return Operator(work.plain(), end=work.end)
@@ -225,7 +224,6 @@ class _Timed:
             self._timers.set(key, name, at_ns, processing)
 
     def cancel(self, key: Key, name: str) -> None:
-        """Remove a timer."""
         self._timers.cancel(key, name)
 
     def _fire(self, key: Key, up_to_ns: int) -> None:

@@ -112,7 +112,6 @@ class EventStageBuilder:
         return PartialAggregationExchange(aggregation, exchange, site.accumulators_max)
 
     def state(self, step: Step, read: Read) -> KeyedState:
-        """Return the states of one of its steps."""
         evolution = self.site.plan.evolution.get(step.step_name)
         return keyed_state_of(step, read, self.site.packing, evolution)
 
@@ -183,7 +182,6 @@ class EventStageBuilder:
         )
 
     def operator(self, step: Step, site: Site) -> Operator:
-        """Build the operator of one of its steps."""
         return build_operator(step, site)
 
     def fused(self, head: Head) -> Head:
@@ -325,7 +323,6 @@ def _measured(operator: Operator, around: Around, place: int) -> Operator:
 
 
 def source_of(plan: Plan, stage: Stage) -> SourcePlan:
-    """Return the source that a stage reads."""
     assert isinstance(stage.entry, SourceEntry)
     return plan.sources[stage.entry.source]
 

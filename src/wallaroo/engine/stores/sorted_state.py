@@ -321,7 +321,6 @@ class DueIndex:
         return min(times, default=None)
 
     def changes(self) -> Iterator[Change]:
-        """Yield the rows to write."""
         for stored, due in self._rows.items():
             if due is not None:
                 _, encoded = self._groups.locate(due.key)

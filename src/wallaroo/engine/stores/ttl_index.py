@@ -100,7 +100,6 @@ class TTLIndex:
         return decode_time(min(times)) if times else None
 
     def changes(self) -> Iterator[Change]:
-        """Yield the rows to write."""
         for row in list(self._keys):
             keys = self._of(row)
             value = pickle.dumps([keys[encoded] for encoded in sorted(keys)], 5) if keys else None

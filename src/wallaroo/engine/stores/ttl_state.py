@@ -105,6 +105,5 @@ class TTLState(KeyedState):
 def keyed_state_of(
     step: Step, read: Read, packing: Packing, evolution: Evolution | None = None
 ) -> KeyedState:
-    """Return the state objects of a step."""
     kind = TTLState if step.has_expiring_state else KeyedState
     return kind(step, read, packing, evolution)

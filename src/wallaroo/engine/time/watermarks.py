@@ -113,7 +113,6 @@ class Watermarks:
     has_ended: bool = False  # all input had ended, everything was fired, and nothing came since
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a commit stores it."""
         return {
             "watermark": self.watermark_ns,
             "clock": self.clock_ns,

@@ -77,7 +77,6 @@ class _Session:
         return self.connection.fileno() in ready
 
     def close(self) -> None:
-        """Close the connection."""
         for each in (self.connection, self._rings, self._bell):
             each.close()
 

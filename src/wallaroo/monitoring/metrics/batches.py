@@ -57,7 +57,6 @@ class BatchMeter:
         self.newest: deque[BatchRecord] = deque(maxlen=BATCHES_KEPT)
 
     def add(self, record: BatchRecord) -> None:
-        """Count a committed batch."""
         self.count += 1
         self.total_ms += record.duration_ms
         self.last_batch = record.batch

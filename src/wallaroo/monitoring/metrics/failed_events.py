@@ -45,7 +45,6 @@ class ErrorLog:
         self._last: dict[str, str] = {}
 
     def add(self, batch: int, at: float, counts: Tally, samples: Sequence[Sample]) -> None:
-        """Count the failed events of a committed batch."""
         add_counts(self._counts, counts)
         for sample in samples:
             self._samples += 1
@@ -70,7 +69,6 @@ class ErrorLog:
 
     @property
     def total(self) -> int:
-        """Return the number of failed events."""
         return sum(self._counts.values())
 
 

@@ -99,5 +99,4 @@ class CountMeter:
 
     @property
     def counts(self) -> Counts:
-        """Return all numbers."""
         return self._counts

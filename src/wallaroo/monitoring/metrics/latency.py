@@ -95,7 +95,6 @@ class LatencyMeter:
         return len(self._waiting)
 
     def status(self) -> tuple[PipelineLatency, ...]:
-        """Return the percentiles by pipeline."""
         return tuple(_latency_of(pipeline, seen) for pipeline, seen in self.by_pipeline.items())
 
 

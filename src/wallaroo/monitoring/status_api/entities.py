@@ -167,7 +167,6 @@ def keys_of(
 
 
 def counts_of(state: StateAt | None, steps: Sequence[str]) -> dict[str, int]:
-    """Count keys by step."""
     sizes = state.sizes() if state is not None else {}
     return {step: sizes[step].keys if step in sizes else 0 for step in steps}
 

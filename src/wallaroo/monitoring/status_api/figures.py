@@ -90,7 +90,6 @@ class Figure:
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """Return the names of its samples."""
         if self.kind is not Kind.HISTOGRAM:
             return (self.family,)
         return tuple(f"{self.family}_{part}" for part in ("bucket", "count", "sum"))

@@ -128,12 +128,10 @@ class Router:
 
 
 def json_reply(content: Any, code: HTTPStatus = HTTPStatus.OK) -> Reply:
-    """Return content as JSON."""
     return Reply(code, json.dumps(content).encode())
 
 
 def error_reply(text: str, code: HTTPStatus) -> Reply:
-    """Return an error as JSON."""
     return json_reply({"error": text}, code)
 
 

@@ -70,7 +70,6 @@ def cluster_status(plan: Plan, status: RunStatus) -> Answer:
 
 
 def source_ids(plan: Plan, status: RunStatus) -> Answer:
-    """Return the name of every source."""
     return {"source_ids": [source.config.name for source in plan.sources]}
 
 

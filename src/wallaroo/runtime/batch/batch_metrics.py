@@ -48,7 +48,6 @@ class BatchMetrics:
         started_ns: int,
         phases_ms: Mapping[str, float],
     ) -> None:
-        """Count a committed batch."""
         events, receipts = gather(self._plan, reports, self._running_ms)
         finished_ns = time.time_ns()
         results = {name: count for name, count in commit.outputs.items() if name != DEAD_LETTERS}

@@ -52,7 +52,6 @@ class BatchSetup:
 
     @cached_property
     def logs_by_name(self) -> dict[str, SourceLog]:
-        """Return the logs, by source name."""
         names = [source.config.name for source in self.plan.sources]
         return dict(zip(names, self.logs, strict=True))
 

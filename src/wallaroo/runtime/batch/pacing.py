@@ -79,7 +79,6 @@ class Pacer:
 
     @staticmethod
     def for_run(options: RunOptions, plan: Plan) -> Pacer:
-        """Return the pacer of a run."""
         pace = options.tuning.pace
         target_s = options.batch_target_s
         growth = options.batch_time_s / target_s if options.is_resident else pace.backlog_growth

@@ -209,7 +209,6 @@ class Trigger:
 
     @property
     def admitted(self) -> Admission:
-        """Return the next batch's admission."""
         return self._admitted
 
     @property

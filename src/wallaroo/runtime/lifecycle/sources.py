@@ -83,7 +83,6 @@ class RunSources:
                 log.require(positions[name])
 
     def beginnings(self, positions: Mapping[str, Position]) -> dict[str, Position]:
-        """Return the beginnings of sources without a position."""
         logs = self.logs_by_name
         return {name: log.beginning() for name, log in logs.items() if name not in positions}
 
@@ -179,7 +178,6 @@ class RunSources:
         self._feeders.stop_feeding()
 
     def close(self) -> None:
-        """Stop everything."""
         if self._ingresses is not None:
             self._ingresses.close()
         self._feeders.stop()

@@ -85,7 +85,6 @@ class OpenedCheckpoint:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Return the step table."""
         dropped = with_namespaces(self.compatibility.dropped)
         return step_table(self.checkpoint.last, self.plan.step_names, dropped)
 

@@ -117,6 +117,5 @@ class Mesh:
         poll.poll()
 
     def close(self) -> None:
-        """Close the connections."""
         for connection in self._peers.values():
             connection.close()

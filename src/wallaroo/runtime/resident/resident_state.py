@@ -131,7 +131,6 @@ class ResidentState:
         return BufferedEntries(layers, self._view.open_entries(name))
 
     def keys(self, step: str) -> Iterator[Key]:
-        """Yield the keys for which a state step has state."""
         assert self._view is not None
         written = {**self._older.states.get(step, {}), **self._newer.states.get(step, {})}
         yield from (key for key, raw in written.items() if raw is not None)

@@ -103,7 +103,6 @@ class ResidentTasks:
 
     @property
     def endpoint(self) -> DriverEndpoint:
-        """Return the endpoint to which tasks connect."""
         return self._listener.endpoint
 
     def welcome(

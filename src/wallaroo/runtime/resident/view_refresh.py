@@ -76,7 +76,6 @@ class Views:
 
     @property
     def is_due(self) -> bool:
-        """Return whether a refresh may begin."""
         return self._refresh is None and time.monotonic() >= self._refresh_at
 
     def refresh(self, start: Version, committed: Version, written: WriteLayer) -> None:

@@ -81,7 +81,6 @@ class WriteLayer:
         states: Mapping[str, Iterable[tuple[Key, bytes | None]]],
         entries: Mapping[str, Iterable[Change]],
     ) -> None:
-        """Add the writes of an epoch."""
         for step, written in states.items():
             self.states.setdefault(step, {}).update(written)
         for name, changes in entries.items():

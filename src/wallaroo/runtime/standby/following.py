@@ -69,7 +69,6 @@ class Follower:
         self.ready_batch = -1
 
     def start(self) -> None:
-        """Begin to follow."""
         self._thread.start()
 
     def close(self) -> Path | None:

@@ -308,7 +308,6 @@ class Task:
         )
 
     def _written(self, state: StateOfTask) -> DeltaRef | None:
-        """Write the changes of state."""
         job = self._job
         effects = self._level.effects
         name = f"{job.batch}.{self._level.number}.{self._index}.{self.attempt}"

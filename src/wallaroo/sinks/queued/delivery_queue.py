@@ -78,7 +78,6 @@ class WaitingBatches:
         remove_orphans(self.staging, {token["file"] for token in committed}, owner)
 
     def add(self, batch: PendingBatch) -> None:
-        """Add a committed batch."""
         self._batches[batch.batch] = batch
 
     def record(self, batch: PendingBatch) -> None:

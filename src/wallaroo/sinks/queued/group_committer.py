@@ -39,7 +39,6 @@ class GroupCommitter(QueuedCommitter):
             return pending if self._is_due() else 0
 
     def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
         status = super().status()
         with self._state:
             status.is_gathering = not self._is_due()

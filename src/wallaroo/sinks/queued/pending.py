@@ -43,7 +43,6 @@ class PendingBatch:
 
     @property
     def batch(self) -> int:
-        """Return its number."""
         return self.commit.batch
 
     @property
@@ -121,7 +120,6 @@ class PendingList:
                 sync_folder(self._folder)
 
     def add(self, batch: PendingBatch) -> None:
-        """Record a batch."""
         body = json.dumps(batch.to_json(), separators=(",", ":"))
         text = json.dumps({"format": FORMAT, "crc": zlib.crc32(body.encode()), "body": body})
         path = self._path(batch.batch)
@@ -154,7 +152,6 @@ class PendingList:
 
     @staticmethod
     def has_any(staging: Path) -> bool:
-        """Return whether an outbox lists a batch."""
         return any((staging / PENDING).glob(LISTED))
 
     def read(self, batch: int) -> PendingBatch:

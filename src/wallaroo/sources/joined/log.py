@@ -68,7 +68,6 @@ class _Parts:
 
     @property
     def position(self) -> Position:
-        """Return it as one position."""
         if len(self.parts) == 1 and not self.left:
             return self.parts[OWN]
         stored = {key: part.to_json() for key, part in self.parts.items()}
@@ -80,7 +79,6 @@ class _Parts:
         return replace(self, parts={**self.parts, **parts}).position
 
     def without(self, key: str) -> _Parts:
-        """Return it without a host."""
         parts = {each: part for each, part in self.parts.items() if each != key}
         left = (*self.left, key.rpartition("/")[2])[-LEFT_MAX:]
         return _Parts(parts, self.base + self.parts[key].events, left)
@@ -346,7 +344,6 @@ class _CountedChunks:
         self.events = 0
 
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
-        """Yield the chunks of a range."""
         for chunk in self._spool.chunks(start, end):
             yield chunk
             self.byte += chunk_length(chunk)

@@ -33,7 +33,6 @@ class Membership:
 
     @property
     def workers(self) -> frozenset[str]:
-        """Return the names of the members."""
         return frozenset(member.worker for member in self.members)
 
     def named(self, seen: ExecutorHost, worker: str) -> Member:
@@ -47,7 +46,6 @@ class Membership:
         return tuple(sorted((*others, member), key=lambda some: some.host))
 
     def add(self, member: Member, seen: ExecutorHost) -> None:
-        """Add a host to the members."""
         self.moves.changed(self.workers, self._settled)
         self.members = self.having(member)
         self.seen[seen.host] = seen

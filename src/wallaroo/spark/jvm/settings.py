@@ -165,7 +165,6 @@ def _of_this_machine(scratch: Path) -> dict[str, str]:
 
 
 def _log4j(level: str, trace: str, master: str) -> str:
-    """Return the configuration of the JVM's log."""
     common = LOG4J.format(level=level, trace=trace)
     if is_local(master):
         return common

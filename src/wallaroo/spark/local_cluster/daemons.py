@@ -99,7 +99,6 @@ class Daemons:
         return (*self.marks, f"{WORKER_MARK}={worker}")
 
     def log(self, name: str) -> Path:
-        """Return the path of a daemon's log."""
         return self.folder / "logs" / f"{name}.log"
 
     def start_master(

@@ -75,7 +75,6 @@ class ClusterRecord:
         ]
 
     def is_running(self) -> bool:
-        """Return whether any of its processes runs."""
         return any(is_running(process) for process in self.processes())
 
     def worker(self, name: str) -> WorkerRecord | None:
@@ -89,7 +88,6 @@ class ClusterRecord:
         return replace(self, workers=workers, next_number=max(self.next_number, worker.number + 1))
 
     def without_worker(self, name: str) -> Self:
-        """Return a record without a worker."""
         return replace(
             self, workers=tuple(worker for worker in self.workers if worker.name != name)
         )

@@ -69,7 +69,6 @@ class ResidentJob:
         return self._error
 
     def cancel(self) -> None:
-        """Kill the tasks."""
         with contextlib.suppress(*GONE):
             self._context.cancelJobGroup(GROUP)
 

@@ -69,7 +69,6 @@ class HostSession:
 
     @property
     def context(self) -> SparkContext:
-        """Return the session's context."""
         return self.session.sparkContext
 
     def open(self, scratch: Path) -> None:

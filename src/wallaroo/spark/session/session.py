@@ -81,7 +81,6 @@ def _know_installed_sources(session: SparkSession) -> None:
 
 
 def _object_of(package: Any, name: str) -> Any:
-    """Return Scala's object of this name."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 

@@ -63,7 +63,6 @@ class SparkPosition:
     done: int = WHOLE
 
     def to_bytes(self) -> bytes:
-        """Return the position as a spool keeps it."""
         return json.dumps([self.query, self.batch, self.done]).encode()
 
     @staticmethod
@@ -321,5 +320,4 @@ class SparkFeed:
 
 
 def open_feed(config: SparkSourceConfig[Any], resume: bytes) -> SparkFeed:
-    """Return the feed of the source."""
     return SparkFeed(config, resume)

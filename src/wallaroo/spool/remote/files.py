@@ -91,7 +91,6 @@ class _Addition:
         self._error: OSError | None = None
 
     def write(self, content: bytes | bytearray) -> None:
-        """Add a part of the content."""
         if self._error is not None:
             return
         try:

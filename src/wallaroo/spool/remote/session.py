@@ -39,7 +39,6 @@ class RangeSession:
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the connection is closed."""
         return self.socket.fileno() < 0
 
     def receive(self, count: int) -> Waiting:

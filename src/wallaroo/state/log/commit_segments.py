@@ -67,7 +67,6 @@ class CommitSegment:
 
     @property
     def name(self) -> str:
-        """Return its name in the storage."""
         return self.file.name
 
     @property

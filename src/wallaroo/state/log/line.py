@@ -35,7 +35,6 @@ class CommitFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its name in the storage."""
         epoch = f".{self.epoch}" if self.epoch else ""
         return f"{COMMITS}/{self.first:020d}{epoch}{SUFFIX if self.is_segment else ''}"
 

@@ -336,7 +336,6 @@ class _LeaseSender:
             raise
 
     def close(self) -> None:
-        """Close the connection."""
         if self._link is not None:
             self._link.close()
             self._link = None

@@ -104,7 +104,6 @@ def packed(
 
 
 def encode(record: Record) -> bytes:
-    """Return the bytes of an object."""
     head = json.dumps(asdict(record.head), separators=(",", ":")).encode()
     facts = b"%b %d %d %08x\n" % (MAGIC, VERSION, len(head), zlib.crc32(head))
     return b"".join((facts, head, record.payload))

@@ -100,7 +100,6 @@ class StoreLog:
 
     @property
     def url(self) -> str:
-        """Return the log's URL."""
         return self._objects.url
 
     @property
@@ -256,7 +255,6 @@ class StoreLog:
         )
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the objects in a folder."""
         return self._asked(lambda: self._objects.names(folder))
 
     def file(self, name: str) -> bytes | None:
@@ -394,7 +392,6 @@ class StoreLog:
 
 
 def image_key(head: Head) -> str:
-    """Return the key of an image."""
     return f"{IMAGES}/{head.number:020d}.{head.run}"
 
 

@@ -107,7 +107,6 @@ class StoredCheckpoint:
 
     @property
     def url(self) -> str:
-        """Return the URL."""
         return self._log.url
 
     @property
@@ -360,7 +359,6 @@ class _Images:
 
     @property
     def is_due(self) -> bool:
-        """Return whether the next image is to begin."""
         if self._begun is not None or (self._thread and self._thread.is_alive()):
             return False
         bytes_max = max(IMAGE_BYTES_MIN, self._image_bytes)

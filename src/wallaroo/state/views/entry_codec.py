@@ -33,7 +33,6 @@ Stored = tuple[int, bytes, bytes]  # an entry as it is found in LMDB, checked: s
 
 
 def stored_key(group: int, step: int, key: bytes) -> bytes:
-    """Return the LMDB key of an entry."""
     if len(key) > KEY_BYTES_MAX:
         key = _LONG + hashlib.blake2b(key, digest_size=32).digest()
     return _PREFIX.pack(group, step) + key

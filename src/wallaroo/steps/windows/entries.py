@@ -115,7 +115,6 @@ class Live:
         self._rows = rows
 
     def slot(self, slot: Slot) -> dict[Any, Any]:
-        """Return the objects of a slot."""
         found = self._slots.get(slot)
         if found is None:
             found = self._slots[slot] = {}
@@ -142,7 +141,6 @@ class Live:
         self.slot(slot)[key] = value
 
     def discard(self, slot: Slot, key: Any) -> None:
-        """Remove an entry."""
         objects = self._slots.get(slot)
         if objects is not None:
             objects.pop(key, None)

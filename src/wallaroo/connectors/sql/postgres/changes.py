@@ -180,7 +180,6 @@ class PostgresChanges(ReplayableSource[Any]):
             self._snapshot = None
 
     def read_snapshot(self, name: str) -> Iterator[Change[Any]]:
-        """Yield the rows of an exported snapshot."""
         try:
             with self._connection() as connection:
                 yield from snapshot_rows(connection, self._config.publication, name)
@@ -378,5 +377,4 @@ def _place(position: Position) -> int:
 
 
 def open_log(config: PostgresChangesConfig[Any], context: LogContext) -> ChangesLog:
-    """Return the log of the source."""
     return ChangesLog(PostgresChanges(config), context.until_now)

@@ -148,6 +148,5 @@ def lsn_text(place: int) -> str:
 
 
 def lsn_of(text: str) -> int:
-    """Undo `lsn_text`."""
     high, low = text.split("/")
     return (int(high, 16) << 32) + int(low, 16)

@@ -196,7 +196,6 @@ def _connected(dsn: str) -> psycopg.Connection[Any]:
 
 
 def open_log(config: PostgresSourceConfig[Any], context: LogContext) -> TableLog:
-    """Return the log of the source."""
     rows = config.rows(config.dsn)
     source = PostgresTableSource(rows, config.start, config.poll_s)
     return TableLog(source, context.until_now)

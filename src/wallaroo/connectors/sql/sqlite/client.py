@@ -43,7 +43,6 @@ def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
@@ -55,5 +54,4 @@ def is_transient(error: sqlite3.Error) -> bool:
 
 
 def sentence(error: Exception) -> str:
-    """Return an error on one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -115,7 +115,6 @@ class EgressMachine:
     # -- the committer ----------------------------------------------------------------------------
 
     def receive_message(self, message: Message) -> list[Action]:
-        """Accept a message of the committer."""
         if "commit" in message:
             return self._accept(PendingBatch.from_json(message["commit"]), message["end"])
         if "ping" in message:

@@ -39,7 +39,6 @@ class Result:
     seconds: float = 0.0
 
     def note(self, kind: Kind, fault: Fault) -> None:
-        """Count a fault to a process."""
         self.kills[kind] += 1
         self.injected[fault] = self.injected.get(fault, 0) + 1
         self.disturbances += 1
