@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
-# The least number of commits at low latency: an egress writes to disk several times a second what
-# has left, and until then the commit is the only list of it.
+# The least number of commits at low latency: an egress syncs its progress several times a second,
+# and until then the commit is the only record of it.
 RETAINED_FREQUENT = 128
 EPOCH_TIME_S = 0.05  # the least target of an epoch; only a backlog has larger ones
 LATENCY_MS = 50.0  # the default target of resident tasks (docs/decisions/0047)
-STORE_LATENCY_MS = 250.0  # the same with a checkpoint in an object store: each commit is paid for
-# On a cluster, resident tasks are the default for targets below: a batch of Spark's takes longer.
+# the same with a checkpoint in an object store, where every commit costs money
+STORE_LATENCY_MS = 250.0
+# On a cluster, resident tasks are the default for targets below: a micro-batch takes longer.
 MICRO_BATCH_LEAST_MS = 500.0
 
 

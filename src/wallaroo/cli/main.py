@@ -38,7 +38,8 @@ EXIT_USER_CODE = 3
 EXIT_TAKEN_OVER = 4
 EXIT_OUR_MISTAKE = 70
 EXIT_INTERRUPTED = 130
-# A command's module is imported when it is asked for: each would wait for the imports of all.
+# A command's module is imported only when that command runs: importing all would slow each one
+# down.
 COMMANDS = {
     "new": "wallaroo.cli.new",
     "dev": "wallaroo.cli.dev.command",
@@ -91,7 +92,7 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _say("wallaroo: interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has seen enough
+    except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except WallarooError as error:

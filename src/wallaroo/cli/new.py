@@ -18,7 +18,7 @@ TEMPLATES = {
     "vectorized": "state per key with functions that are called with many rows at once",
     "model": "a model that scores blocks of rows",
 }
-SUFFIX = ".tmpl"  # they are no Python before their name is filled in
+SUFFIX = ".tmpl"  # they are not valid Python before their name is filled in
 
 
 def add_parser(subparsers: Any) -> None:

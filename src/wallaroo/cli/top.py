@@ -33,7 +33,7 @@ from wallaroo.errors import PeerError
 from wallaroo.monitoring.metrics.status import RunStatus
 
 EVERY_S = 1.0
-OVER_S = 5.0  # shares and rates of steps are those of the last seconds: they are sampled
+OVER_S = 5.0  # shares and rates of steps cover the last seconds, because they are sampled
 STEPS_SHOWN = 8
 KEYS_SHOWN = 6
 PROCESSES_SHOWN = 8
@@ -83,7 +83,7 @@ def top_command(options: argparse.Namespace) -> int:
 
 def _watch(target: Target, console: Console, options: argparse.Namespace) -> None:
     looks = Looks(target)
-    first = looks.look()  # whatever is wrong with the target is an error of the command
+    first = looks.look()  # any problem with the target is an error of the command
     with (
         _keyboard() as is_over_after,
         Live(console=console, auto_refresh=False, screen=console.is_terminal) as live,

@@ -25,7 +25,7 @@ from pathlib import Path
 from wallaroo.errors import CheckpointError, PeerError, TakenOverError
 
 VARIABLE = "WALLAROO_OWNER"  # in a child's environment: its run's claim
-OVER = ".over"  # after the name of a claim that counts no longer
+OVER = ".over"  # after the name of a claim that is no longer valid
 _GONE = {errno.ENOENT, errno.ESTALE, errno.ENOTDIR}
 
 

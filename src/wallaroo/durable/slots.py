@@ -31,7 +31,7 @@ VERSION = 2
 SLOT_BYTES = 1024
 SLOTS = 3
 FILE_BYTES = SLOTS * SLOT_BYTES
-NONE = 0xFF  # in place of a slot's number: none was synced
+NONE = 0xFF  # instead of a slot's number: none was synced
 # checksum of everything after it, magic, version, number of the synced slot, bytes of content,
 # sequence
 _SLOT = struct.Struct(">Q8sHHIQ")

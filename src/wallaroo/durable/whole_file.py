@@ -18,7 +18,7 @@ from wallaroo.instrumentation.faults import fault_point
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
-USER_FILE = 0o666  # for files that users read: their umask decides
+USER_FILE = 0o666  # for files that users read: the umask decides
 
 
 def temporary_name(path: Path, writer: str = "") -> Path:

@@ -13,7 +13,7 @@ from wallaroo.network.connection_budget import Visitor
 from wallaroo.network.tls_sockets import Socket
 from wallaroo.protocols.framing import FrameError, Framing, frame_ender, frame_walker, last_frame
 
-READ_BYTES = 256 * 1024  # at once
+READ_BYTES = 256 * 1024  # per read
 KEPT_BYTES_MAX = 64 * 1024  # an unfinished frame in the shared buffer; a larger one has its own
 
 Store = Callable[[memoryview, int], None]  # (whole frames, how many)

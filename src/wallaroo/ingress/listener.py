@@ -20,7 +20,7 @@ from wallaroo.network.replica import Replica
 from wallaroo.network.tls_sockets import Address
 from wallaroo.spool import SpoolWriter
 
-SILENT_S = 0.25  # between two publications while clients are connected and nothing comes
+SILENT_S = 0.25  # between two publications while clients are connected but silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Listener(ABC):
         streams_of: Callable[[SpoolWriter], StreamNumbers] = StreamNumbers,
     ):
         self.source = source
-        self.is_changed = True  # something to publish
+        self.is_changed = True  # whether there is something to publish
         self.published_at = 0.0
-        self.read_ns = 0  # when the clients' sockets were last known to be read
+        self.read_ns = 0  # when the clients' sockets are known to have been read last
         self.unanswered_events = 0  # stored so far, from clients that wait for no acknowledgement
         self._selector = context.selector
         self._store = open_store(

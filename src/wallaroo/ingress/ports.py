@@ -16,7 +16,7 @@ from wallaroo.network.tls_sockets import Address, Socket, TlsSocket, server_cont
 OnClient = Callable[[Socket, str], object]
 
 LISTEN_BACKLOG = 1024
-ACCEPTS_MAX = 64  # at once; the connected are served in between
+ACCEPTS_MAX = 64  # per pass; the connected clients are served in between
 
 
 class Ports:
@@ -43,7 +43,7 @@ class Ports:
         self._budget = budget
         self._context = server_context(tls) if tls is not None else None
         self._listeners: list[tuple[socket.socket, OnClient]] = []
-        self._is_waiting = False  # for others to disconnect
+        self._is_waiting = False  # whether it waits for others to disconnect
 
     def open(self, port: int, on_client: OnClient) -> Address:
         """Listen on a port (0: any); return the address.  Raises PeerError: it is unavailable."""

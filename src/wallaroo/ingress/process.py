@@ -76,22 +76,23 @@ class Feeding:
 
     log: Log = print
     is_durable: bool = False
-    levels: Mapping[str, Durability] = field(default_factory=dict)  # by source, where they differ
+    levels: Mapping[str, Durability] = field(default_factory=dict)  # by source, if different
     checkpoint: str = ""  # its id; spools of another one are refused
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     sys_path: Sequence[str] = ()
     # second ports for senders that want acknowledgements, by source
     ack_ports: Mapping[str, int] = field(default_factory=dict)
-    is_acknowledged: bool = False  # every source that can have one has one
-    # a range server on this host's address, which serves ``RemoteSpool(range_address, range_secret,
-    # source)``; None: none.  Port 0: any free one
+    # whether every source that can have a port for acknowledgements has one
+    is_acknowledged: bool = False
+    # the host's address for a range server that serves ``RemoteSpool(range_address, range_secret,
+    # source)``; None: no server.  Port 0: any free one
     serve_on: str | None = None
     serve_port: int = 0
     serve_tls: TLS | None = None
     serve_secret: bytes = b""  # what its readers prove; empty: a new one
     serve_files: str = ""  # the checkpoint's folder, if that server serves its files, too
     handshake_s: float = HANDSHAKE_S  # for a sender of an acknowledged stream to name its stream
-    hung_s: float = HUNG_S  # a process without a sign of life for so long is started again
+    hung_s: float = HUNG_S  # after this time without a sign of life a process is restarted
     is_stopping: Callable[[], bool] = lambda: False  # ends the waiting for processes to be ready
     # a Unix socket that gets a datagram after each publication (``spool.waking``); empty: none does
     wake: str = ""
@@ -99,7 +100,8 @@ class Feeding:
     # how long ports and spools may be held by the processes of a run that was taken over
     patience_s: float = 0.0
     replica: Replica | None = None  # keeps the spools' copies
-    until_now: bool = False  # feeders end once what their sources held at the beginning is read
+    # feeders end once everything that their sources held at the beginning is read
+    until_now: bool = False
 
     def is_synced(self, source: str) -> bool:
         """Return whether input of a source is on disk before it is published."""
@@ -226,7 +228,7 @@ class Feeders:
             if code < 0 or (code == 0 and child.module == RANGES):
                 self._restart(child, code)
             elif code == 0 and child.module != INGRESS:
-                child.is_done = True  # a generator at its end
+                child.is_done = True  # a generator that is exhausted
             else:
                 child.is_done = True
                 raise _failure(child, *child.last_line())

@@ -154,7 +154,7 @@ class SourceListener(Listener):
         if not self._store.streams.admit(stream, said.secret):
             self._store.rejected += 1
             self._log(f"closed {peer}: stream {stream!r} began with another secret")
-            if said.secret:  # others would take the answer for a count
+            if said.secret:  # others would mistake the answer for a count
                 with contextlib.suppress(OSError):
                     sock.send(COUNT.pack(REFUSED))
             sock.close()

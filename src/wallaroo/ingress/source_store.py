@@ -19,8 +19,8 @@ from wallaroo.spool import SpoolFullError, SpoolWriter
 from wallaroo.spool.connections import NUMBERS, OpenConnections, write_open
 from wallaroo.spool.tail import CommitWaits
 
-LOOK_S = 0.02  # between polls of the backlog
-LOOK_FRACTION = 1 / 16  # share of the backlog's bound: poll earlier when this much came
+LOOK_S = 0.02  # between two polls of the backlog
+LOOK_FRACTION = 1 / 16  # share of the backlog's bound: poll sooner after this much has arrived
 RESUME_FRACTION = 0.75  # share of the backlog's bound: below it a paused source reads again
 FULL_RETRY_S = 0.25
 CLOSED_S = 0.05  # between two notes of connections that have closed
@@ -55,7 +55,7 @@ class ConnectionNumbers:
             return
         self._noted_at = now
         found = OpenConnections(events, self._following, frozenset(self._open))
-        with contextlib.suppress(OSError):  # it is a hint: the next one comes
+        with contextlib.suppress(OSError):  # only a hint: the next one follows
             write_open(self._folder, found)
             self._has_closed = False
 
@@ -77,7 +77,7 @@ class Backlog:
         now = time.monotonic()
         byte = self._writer.position.byte
         if now < self._look_at and byte < self._look_byte:
-            return None  # a look opens a file: not at every publication
+            return None  # it opens a file, so not at every publication
         self._look_at = now + LOOK_S
         self._look_byte = byte + int(self._bytes_max * LOOK_FRACTION)
         backlog = self._writer.backlog_bytes()

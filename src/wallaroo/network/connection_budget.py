@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from wallaroo.processes.open_files import files_max
 
-OWN_FRACTION = 4  # one part in so many of a process's descriptors is for files of our own
+OWN_FRACTION = 4  # this fraction of a process's descriptors (one in four) is for files of our own
 OWN_FILES_MIN = 32
 
 
@@ -32,7 +32,7 @@ class Visitor:
     def __init__(self, budget: Budget, close: Callable[[], object], until: float):
         self._budget = budget
         self.close = close
-        self.until = until  # monotonic: the deadline of what is awaited of it, as a whole
+        self.until = until  # monotonic: the deadline for everything that is expected of it
 
     def within(self, seconds: float) -> None:
         """Set the deadline of what comes next; ``math.inf``: none."""

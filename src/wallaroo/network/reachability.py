@@ -55,7 +55,7 @@ def _cause(address: str, within_s: float) -> str:
         else:
             causes.append("")
 
-    # a name that no server resolves has no timeout of its own, and may take minutes
+    # resolving a name has no timeout of its own if no server answers, and may take minutes
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(within_s)

@@ -32,10 +32,10 @@ ANSWER_S = 8.0  # for a request; twice that is less than `HUNG_S`
 LIST_S = 60.0  # for the list of its files, of which it reads the ends
 LATE_S = 2.0  # without the copy, until that is reported
 RETRY_S = 0.25
-PART_BYTES = 8 << 20  # files in one request have no more
+PART_BYTES = 8 << 20  # limit for the files in one request
 OVER = "over"  # another run owns the copy
 REFUSED = "refused"  # the copy cannot be of this checkpoint
-LATER = "later"  # not yet, or not while its disk is as it is
+LATER = "later"  # not yet, or not while its disk is in this state
 LENGTHS = struct.Struct(">IQ")
 # in place of an offset
 WHOLE = -1

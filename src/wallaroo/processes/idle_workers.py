@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 SPARKS_DAEMON = "pyspark.daemon"
-FOLDER = "wallaroo-idle"  # in the executor's folder, to which Spark has fetched the application
+FOLDER = "wallaroo-idle"  # in the executor's folder, into which Spark has fetched the application
 _mark: Path | None = None  # none on this machine, whose daemon notices all deaths
 
 

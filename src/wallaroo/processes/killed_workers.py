@@ -38,7 +38,7 @@ class Deaths:
     def kill(self, pid: int, number: int) -> None:
         """Send a signal as ``os.kill`` does, and expect it to end the process; 0 means all."""
         self._is_over |= pid == 0
-        self._expected.add(pid)  # before: the end may be noticed at once
+        self._expected.add(pid)  # first: the end may be noticed immediately
         try:
             os.kill(pid, number)
         except OSError:

@@ -19,5 +19,5 @@ def files_max() -> int:
 def allow_many_files() -> None:
     """Raise the limit of this process to what the system allows."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they state
+    with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

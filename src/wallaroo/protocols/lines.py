@@ -34,7 +34,7 @@ def split_lines(content: bytes) -> list[bytes]:
     """
     lines = content.split(b"\n")
     if not lines[-1]:
-        lines.pop()  # after the last newline
+        lines.pop()  # the rest after the last newline
     if b"\r" in content:
         return [line[:-1] if line.endswith(b"\r") else line for line in lines]
     return lines

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.blocks.shares import shares
 
-# a copy of a key group that is more batches behind is not better than none: its snapshot is newer
+# a copy of a key group that is this many batches behind is useless: its snapshot is newer
 # (state.snapshots)
 OLD = 64
 

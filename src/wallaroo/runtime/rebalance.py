@@ -72,7 +72,7 @@ class MoveMeter:
         behind; ``now``: the members.
         """
         if self._before is None:
-            if seconds:  # not the warm-up
+            if seconds:  # except for the warm-up
                 self._durations.append(seconds)
             return None
         self._bytes += cold_bytes

@@ -22,7 +22,7 @@ class AvroCodec(Codec):
     """The codec of records that were written with one schema."""
 
     def __init__(self, schema: Schema, kind: Any, reader: Schema):
-        # optional: only those who use it have it installed
+        # optional: only its users have it installed
         import fastavro
 
         super().__init__(schema, kind, reader)

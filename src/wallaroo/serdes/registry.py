@@ -179,20 +179,20 @@ def _client_of(registry: SchemaRegistry) -> Any:
 @cache
 def _client(url: str, options: tuple[tuple[str, Any], ...]) -> Any:
     """Return this process's client, which keeps the schemas that it has seen."""
-    # retries are ours
+    # we retry ourselves
     return _library().SchemaRegistryClient({"url": url, "max.retries": 0, **dict(options)})
 
 
 class RegisteredCodec(Codec):
     """A codec of payloads after their schema's id; subclasses define what follows."""
 
-    schema_kind = ""  # as the registry calls it
+    schema_kind = ""  # the registry's name for it
 
     def __init__(self, registry: SchemaRegistry, *arguments: Any):
         super().__init__(registry, *arguments)
         self._registry = registry
         self._schemas = Schemas(registry)
-        # by the five bytes of the head
+        # by the first five bytes
         self._readers: dict[bytes, Callable[[Any], Any]] = {}
         self._writer: tuple[bytes, Callable[[Any], bytes]] | None = None
 

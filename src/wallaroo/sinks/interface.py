@@ -48,7 +48,8 @@ class WriteContext:
     # a directory for this sink beside the checkpoint (shared between workers and driver); it exists
     staging: Path
     is_durable: bool  # whether what prepare() returns must survive a power cut (fsync)
-    inline_bytes_max: int = DEFAULT.inline_bytes_max  # what may ride in the token
+    # output of at most this size is put into the token
+    inline_bytes_max: int = DEFAULT.inline_bytes_max
 
 
 class SinkWriter(ABC):
@@ -79,7 +80,7 @@ class SinkStatus:
     # e.g. "127.0.0.1:7002 (connection refused)"; empty if nothing is waited for
     waiting_for: str = ""
     pending_bytes: int = 0  # committed output that has not left yet
-    is_gathering: bool = False  # whether pending output is kept until there is more
+    is_gathering: bool = False  # whether pending output is held back until there is more
     # batch -> wall clock when its output left (bounded, last 64)
     sent_at_ns: dict[int, int] = field(default_factory=dict)
 
@@ -184,11 +185,11 @@ class SinkConfig(ABC):
     kind: ClassVar[str] = "sink"
     can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
     takes_rows: ClassVar[bool] = False  # whether an event that is a dict can be written as it is
-    # the options that name it in errors: "topic={0.topic!r}" is KafkaSinkConfig(topic='orders')
+    # the options that identify it in errors: "topic={0.topic!r}" is KafkaSinkConfig(topic='orders')
     shown_options: ClassVar[str] = ""
-    target_form: ClassVar[str] = ""  # what its target shows of it: "{0.host}:{0.port}"
-    # the user's name for it, or "": a sink with a name may move to another target with what waits;
-    # a configuration may do without it
+    target_form: ClassVar[str] = ""  # the format of its target: "{0.host}:{0.port}"
+    # the user's name for it, or "": a named sink may move to another target with waiting output; a
+    # configuration may do without it
     name: str
     encoder: Encoder[Any] | None
 

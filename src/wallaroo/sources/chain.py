@@ -73,7 +73,7 @@ class ChainSourceConfig(SourceConfig[Event]):
         object.__setattr__(self, "name", self.first.name)
         object.__setattr__(self, "decoder", self.first.decoder)
         _check(self)
-        if not getattr(self.first, "until_now", True):  # a stream that is read up to now has an end
+        if not getattr(self.first, "until_now", True):  # a stream that is read up to now ends
             object.__setattr__(self, "first", replace(self.first, until_now=True))  # type: ignore[type-var]  # a dataclass, as it has fields
         if self.is_mixed:
             decoder: Any = ChainDecoder(self.first.decoder, self.second.decoder)

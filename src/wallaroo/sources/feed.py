@@ -37,11 +37,12 @@ class FrameRun(NamedTuple):
     events: int
     resume: bytes
     pause_s: float = 0.0  # before the next poll
-    stored: Callable[[], None] | None = None  # called when the frames are on disk
-    problem: str = ""  # why nothing comes at the moment, for the status
+    stored: Callable[[], None] | None = None  # called once the frames are on disk
+    problem: str = ""  # why no events arrive at the moment, for the status
     is_away: bool = False  # not connected yet: nothing can come
     skipped: int = 0  # events that were lost before these, and are left out
-    # all that the other system held when the feed was opened has been returned; None: unknown
+    # whether everything that the other system held when the feed was opened has been returned;
+    # None: unknown
     is_caught_up: bool | None = None
 
 

@@ -78,11 +78,12 @@ class Head:
 
     position: Position
     is_ended: bool = False  # no more events will come
-    is_paused: bool = False  # the backlog is at its bound: nothing is taken in
+    is_paused: bool = False  # the backlog is at its bound: nothing is read
     connections: int = 0
     error: str = ""  # the newest problem; empty if there is none
     is_away: bool = False  # the origin of events is unavailable: its clients are not connected
-    # by the clock: it includes all that had come by then; 0: all that had come when it was queried
+    # by the clock: everything that had arrived by then is included; 0: everything at the time of
+    # the query
     as_of_ns: int = 0
     # plain counters since the run began, by the names of their figures (``status_api.figures``)
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -158,7 +159,7 @@ class Boundary(NamedTuple):
     """The place from which a log is read after another source, found once."""
 
     position: Position
-    # no event after it is expected to be older than this, but for delays; None: not known
+    # no event after it is expected to be older, except for delays; None: not known
     time_ns: int | None = None
 
 
@@ -167,7 +168,7 @@ class Backfill(NamedTuple):
 
     done: int  # events
     left: int
-    is_whole: bool  # ``left`` includes all that will come
+    is_whole: bool  # ``left`` includes everything that will arrive
 
 
 class SourceLog(ABC):

@@ -54,7 +54,7 @@ class ReplayableSource(SourceConfig[Event]):
     kind: ClassVar[str] = "replayable"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
     has_one_order: ClassVar[bool] = False
-    look_s: ClassVar[float] = 0.05  # the lifetime of an answer of `end`
+    look_s: ClassVar[float] = 0.05  # how long an answer of `end` remains valid
 
     def __init__(self, name: str, decoder: Decoder[Event] = as_it_is):
         self.name = name
@@ -138,7 +138,7 @@ class OwnLog(SourceLog):
     def beginning(self) -> Position:
         source = self._source
         found = self._asked(lambda: {name: source.start(name) for name in source.partitions()})
-        self._look()  # a mistake in `end` is found before the run begins
+        self._look()  # errors in `end` surface before the run begins
         return position_of(found, self._present)
 
     def head(self) -> Head:
@@ -194,7 +194,8 @@ class OwnLog(SourceLog):
 
     def _look(self) -> Head:
         source = self._source
-        is_ended = self._asked(source.is_ended)  # before the ends: no event comes in between
+        # before the ends, so that no event arrives in between
+        is_ended = self._asked(source.is_ended)
         ends = self._asked(lambda: {name: source.end(name) for name in source.partitions()})
         if self._is_bounded:
             self._bound = ends if self._bound is None else self._bound
@@ -252,7 +253,7 @@ def _origin(part: Range, number: int) -> dict[str, Any]:
 def position_of(offsets: dict[str, int], identity: Facts) -> Position:
     """Return the position of offsets; offsets count events."""
     ordered = dict(sorted(offsets.items()))
-    read_to = max(offsets.values(), default=0) - 1  # offsets beyond it may not be committed there
+    read_to = max(offsets.values(), default=0) - 1  # later offsets may not be committed there
     facts = {
         name: min(fact, read_to) if isinstance(fact, int) else fact
         for name, fact in identity.items()

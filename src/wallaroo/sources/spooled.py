@@ -40,7 +40,7 @@ from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.remote.client import RemoteSpool
 from wallaroo.spool.tail import read_released, write_tail
 
-NEAR = 0.5  # a boundary within this share of the wanted step, or piece, will do
+NEAR = 0.5  # a boundary within this share of the wanted step, or piece, is good enough
 PARTITION = ""  # the partition of all ranges
 
 

@@ -46,9 +46,9 @@ class SpoolCopy:
         self._replica = replica
         self._link: ReplicaLink | None = None
         self._outage = Outage(replica.place)
-        self._is_pending = False  # an answer
+        self._is_pending = False  # whether an answer is pending
         self._sizes: dict[str, int] = {}  # segments, as they were sent
-        self._end: Boundary | None = None  # the copy has the log up to there
+        self._end: Boundary | None = None  # the copy has the log up to here
 
     def holds(self, end: Boundary) -> bool:
         """Return whether the copy has the log up to ``end``."""

@@ -56,7 +56,7 @@ CHUNKS = ".chunks"  # the suffix of a segment's name
 # one entry per this much log: finding a boundary walks at most this far
 INDEX_STRIDE_BYTES = 64 * 1024
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-ERROR_BYTES_MAX = 800  # in the head's error text; fits a slot
+ERROR_BYTES_MAX = 800  # limit for the head's error text; fits a slot
 # numbered: the next connection's number follows, then, if identified, a byte of length and the
 # checkpoint's id
 FLAG_ENDED = 1
@@ -114,11 +114,11 @@ class SpoolHead:
     is_paused: bool = False
     connections: int = 0
     rejected: int = 0
-    error: str = ""  # the last thing a person should see
+    error: str = ""  # the last error message to show
     checkpoint: str = ""  # id of the checkpoint that the spool belongs to; empty: not known
     following: int = 0  # the next connection's number (see ``spool.connections``)
-    # by the writer's clock: all events that had come by then are published; 0: nothing can come, as
-    # no client is connected or the other system is unavailable
+    # by the writer's clock: all events that had arrived by then are published; 0: nothing can
+    # arrive, as no client is connected or the other system is unavailable
     as_of_ns: int = 0
     skipped: int = 0  # events that were lost before they were read, since the writer began
 
@@ -153,7 +153,7 @@ def segment_at(folder: Path, start: Boundary) -> Segment:
 def segments_of(folder: Path) -> list[Segment]:
     try:
         names = os.listdir(folder)
-    except FileNotFoundError:  # nothing was ever received
+    except FileNotFoundError:  # nothing was received yet
         return []
     segments = []
     for name in names:

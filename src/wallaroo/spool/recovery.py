@@ -41,9 +41,9 @@ class LogEnd:
 
     head: SpoolHead  # as published last; if none is, at the oldest segment
     position: Boundary  # after the last whole chunk
-    resume: bytes | None  # the resume of the last chunk after the head; None if there is none
-    segments: list[Segment]  # that hold the log
-    surplus: list[Segment]  # after its end
+    resume: bytes | None  # the resume note of the last chunk after the head; None if there is none
+    segments: list[Segment]  # the segments that hold the log
+    surplus: list[Segment]  # the segments after its end
     following: int  # the next connection's number
 
 
@@ -55,13 +55,13 @@ class Recovered:
     last_resume: bytes
     segments: list[Segment]
     index_byte: int  # the byte of the last index entry
-    checkpoint: str  # the spool's, as far as it is known
+    checkpoint: str  # the spool's, if known
     following: int  # the next connection's number
     published: Boundary  # by the writer before
 
 
 class _Scanned(NamedTuple):
-    position: Boundary  # the end of the whole chunks
+    position: Boundary  # the end of the last whole chunk
     is_torn: bool  # bytes follow that are not a whole chunk
     resume: bytes | None  # that of the last one; None if there is none
     following: int  # the next connection's number

@@ -36,7 +36,7 @@ def write_tail(folder: Path, position: Boundary, released: Boundary | None = Non
 def _opened(folder: Path) -> SlotFile:
     try:
         return SlotFile(folder / "tail")
-    except FileNotFoundError:  # nothing was ever received
+    except FileNotFoundError:  # nothing was received yet
         make_private(folder)
         return SlotFile(folder / "tail")
 

@@ -80,7 +80,7 @@ from wallaroo.state.lost_machine import fill_up, set_back
 from wallaroo.state.store.stored_checkpoint import CACHE, StoredCheckpoint, cached_url
 from wallaroo.state.views.view_folders import remove_other_views, view_name
 
-EMPTYING = "emptying"  # there while a fresh start deletes; the start that finds it continues that
+EMPTYING = "emptying"  # present while a fresh start deletes; the next start continues the deletion
 ROLLBACK = "rollback.json"
 # files that a run that died at its very start may have left
 BEFORE_FORMAT = frozenset({LOCK, OWNERS, f".{FORMAT}.tmp", EMPTYING, CACHE, f".{CACHE}.tmp"})
@@ -125,7 +125,7 @@ class Checkpoint:
     lock: IO[bytes]
     claim: Claim
     view: str  # the name under which hosts keep their views
-    elsewhere: Elsewhere | None = None  # holds commits, too; None: they count in the folder
+    elsewhere: Elsewhere | None = None  # holds commits, too; None: those in the folder count
     floor: FloorKeeper | None = None  # what is on disk, if commits do not wait for it
 
     def publish(self, commit: Commit) -> None:
@@ -228,7 +228,7 @@ def open_checkpoint(
         if root.is_dir():
             _reject_foreign(root)  # before its mode is changed: it may be any folder
         make_private(root, is_durable=is_durable)
-        if is_taking_over and after is not None:  # who loses this must not have replaced the lock
+        if is_taking_over and after is not None:  # the loser must not have replaced the lock
             claim = _claimed(root, is_durable, is_fresh, up_to, after)
         lock, is_replaced = _locked(root, is_taking_over)
     except LockedError as error:
@@ -293,7 +293,7 @@ def _locked(root: Path, is_taking_over: bool) -> tuple[IO[bytes], bool]:
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(descriptor).st_ino:
                 return os.fdopen(descriptor, "rb"), is_replaced
-        os.close(descriptor)  # replaced meanwhile
+        os.close(descriptor)  # the file was replaced meanwhile
 
 
 def _claimed(
@@ -302,7 +302,7 @@ def _claimed(
     if up_to is None and not is_fresh:
         _reject_half_rolled_back(root)
     if (root / FORMAT).exists() and not (is_fresh or (root / EMPTYING).exists()):
-        read_identity(root)  # what cannot be read here is not taken over
+        read_identity(root)  # do not take over an unreadable checkpoint
     try:
         return make_claim(root, is_durable, after)
     except OSError as error:

@@ -34,7 +34,7 @@ from wallaroo.state.views.entry_codec import Stored
 from wallaroo.state.views.view import View
 from wallaroo.state.views.view_updates import CatchUp
 
-SCANNED_AT_ONCE = 8  # entries, at first: one is enough to know the next due time; later more
+SCANNED_AT_ONCE = 8  # at first: one entry is enough to know the next due time
 SCANNED_MAX = 8192
 LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
 NO_STORES: Mapping[str, OperatorState] = MappingProxyType({})

@@ -20,7 +20,7 @@ from wallaroo.user_code.references import importable_module, is_found, pickle_by
 from wallaroo.user_code.signatures import takes_third
 from wallaroo.user_code.user_frames import PACKAGE
 
-In = TypeVar("In", contravariant=True)  # a step that accepts more than it receives fits
+In = TypeVar("In", contravariant=True)  # a step may accept more than it receives
 Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
 K = TypeVar("K", bound=Key, covariant=True)
@@ -58,12 +58,12 @@ class Step:
     keeps_entries: bool = False
     # whether all events of a key have to come to one place for it, as those of a state step do
     needs_key: ClassVar[bool] = False
-    side: int | None = None  # the side of a join, which is all that it adds to events
-    watermark_lag_ns: int = 0  # by which the watermark passes a result's time before it leaves
-    uses_time: ClassVar[bool] = False  # whether it needs the times of events
-    acts_at_end: bool = False  # whether it has something to do when all input has ended
+    side: int | None = None  # the side of a join, its only addition to events
+    watermark_lag_ns: int = 0  # how far the watermark passes a result's time before it leaves
+    uses_time: ClassVar[bool] = False  # whether it needs event times
+    acts_at_end: bool = False  # whether it does something when all input has ended
     has_expiring_state: bool = False
-    expires_by_event_time: bool = False  # if its state expires
+    expires_by_event_time: bool = False  # applies if its state expires
     may_generate: ClassVar[bool] = False  # whether its function may be a generator
     kept_for: object = None  # part of the state's identity: another value means another state
     takes_blocks: ClassVar[bool] = False  # whether its function is called with many rows at once
@@ -73,7 +73,7 @@ class Step:
     function: Callable[..., Any]
     step_name: str
     on_error: str  # one of ON_ERROR
-    # where the user has put a function of this package; empty for their own
+    # where the user uses a function of this package; empty for their own
     used_at: str = ""
 
     def __init__(self, function: Callable[..., Any], name: str | None = None, on_error: str = STOP):
@@ -108,7 +108,8 @@ class Step:
             return self
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, used_at=place)
-        copy.__qualname__ = getattr(self.function, "__qualname__", self.step_name)  # not the step's
+        # instead of the step's
+        copy.__qualname__ = getattr(self.function, "__qualname__", self.step_name)
         return copy
 
     def __call__(self, *args: Any) -> Any:

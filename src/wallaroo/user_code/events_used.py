@@ -78,7 +78,7 @@ def lacks(cls: type[Any], attribute: str) -> bool:
     if hasattr(cls, attribute):
         return False
     if attribute == "__getitem__":
-        return True  # Python looks for it at the class alone
+        return True  # Python looks it up on the class only
     is_plain = isinstance(cls.__getattribute__, types.WrapperDescriptorType)
     return is_plain and not hasattr(cls, "__getattr__") and cls.__dictoffset__ == 0
 

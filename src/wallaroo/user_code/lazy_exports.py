@@ -24,7 +24,7 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         module = importlib.import_module(homes[name])
         value = module if homes[name] == f"{package}.{name}" else getattr(module, name)
-        setattr(sys.modules[package], name, value)  # the next access does not come here
+        setattr(sys.modules[package], name, value)  # so that the next access does not come here
         return value
 
     return load

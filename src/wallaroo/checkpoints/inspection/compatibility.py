@@ -51,9 +51,9 @@ class PlanFinding:
     comparison: Comparison
     plan: Plan  # with the checkpoint's ids of its sinks
     text: str  # the plan's JSON, to be written beside the checkpoint
-    lasting: str = ""  # a clause on what differs and can never be dropped
+    lasting: str = ""  # a clause about a difference that can never be dropped
     dropped: frozenset[str] = frozenset()  # state steps whose state would be abandoned
-    # by step, if objects were stored under another schema
+    # by step, for steps whose objects were stored under another schema
     fates: dict[str, tuple[Fate, ...]] = field(default_factory=dict)
 
     @property

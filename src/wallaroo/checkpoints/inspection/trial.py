@@ -17,7 +17,7 @@ from wallaroo.engine.stores.ttl_state import without_last_use
 from wallaroo.steps.state_versions import evolution_of, version_of
 from wallaroo.user_code.user_frames import user_frames
 
-ERRORS_MAX = 5  # shown of each step
+ERRORS_MAX = 5  # listed for each step
 
 Progress = Callable[[int], None]  # called with the number of objects tried so far
 PROGRESS_EVERY = 50_000

@@ -109,7 +109,7 @@ def _broken_links(
     for batch, commit in commits.items():
         survey.note("commits", 0)
         if before is not None and line.name_of(before.batch + 1) in wrong:
-            before = None  # reported already
+            before = None  # already reported
         if problem := broken_link(before, commit, survey.id, line):
             broken[line.name_of(batch)] = problem
         before = commit

@@ -31,7 +31,7 @@ class Survey:
     id: str
     commits: Mapping[int, Commit]
     line: Line = field(default_factory=Line)
-    read: Counter[str] = field(default_factory=Counter)  # number of things read, by their kind
+    read: Counter[str] = field(default_factory=Counter)  # number of items read, by kind
     bytes: int = 0
     whole: tuple[int, ...] = ()  # commits whose state was read in full
 

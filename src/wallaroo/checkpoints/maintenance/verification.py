@@ -33,7 +33,7 @@ class Report:
     """Result of a verification.  ``whole`` are the commits whose state was read in full."""
 
     damages: tuple[Damage, ...]
-    read: dict[str, int]  # number of things read, by their kind
+    read: dict[str, int]  # number of items read, by kind
     bytes: int
     whole: tuple[int, ...]
 

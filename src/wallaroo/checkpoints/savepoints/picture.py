@@ -37,7 +37,7 @@ from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.store.stored_checkpoint import outbox_files, rank_of
 
 ATTEMPTS = 500
-PAUSE_S = 0.003  # between two of them
+PAUSE_S = 0.003  # between two attempts
 LISTS = 1  # the rank of a list of what waits
 NOTES = 2
 

@@ -67,7 +67,7 @@ def save(checkpoint: str, target: str, report: Report) -> Manifest:
 
 
 def _scratch(closing: ExitStack) -> Path:
-    sweep_dead()  # what savers that were killed left
+    sweep_dead()  # left behind by savers that were killed
     scratch = make_scratch()
     closing.callback(scratch.remove)
     return scratch.path / "savepoint"

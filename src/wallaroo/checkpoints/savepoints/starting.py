@@ -58,7 +58,7 @@ from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint
 
-COPY = ".savepoint"  # the copy, until all of it is there
+COPY = ".savepoint"  # the copy, until it is complete
 FORK_NAME_LENGTH = 8
 
 

@@ -28,7 +28,7 @@ EPILOG = (
     "application_setup(args); after a '--' everything does."
 )
 
-# the value that --in and --out read while only their names are wanted
+# the value of --in and --out while only their names are read
 PLACEHOLDER = "name@127.0.0.1:1"
 
 EXIT_USAGE = 2

@@ -38,7 +38,7 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 
 POLL_S = 0.3  # between two checks of the files
-PAUSE_S = 0.01  # between two batches, so that one takes what came together
+PAUSE_S = 0.01  # between two batches, so that one batch takes what arrived together
 STOP_S = 2.0  # for the batch under way, at a reload and Ctrl-C; it may sit at a breakpoint
 
 
@@ -74,7 +74,7 @@ def dev_command(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C, or until the input ends with --once."""
     own = trailing_parser("dev", arguments.app, _add_options)
     options, args = split_args(own, arguments, trailing_parser("run", arguments.app, add_options))
-    sys.dont_write_bytecode = True  # two saves within a second would count as one
+    sys.dont_write_bytecode = True  # two saves within one second would look like one
     watch = FileWatch(Path(options.app))
     try:
         try:

@@ -203,7 +203,8 @@ def _show(figures: Figures, memory: list[ProcessFigures]) -> None:
                 step.step,
                 f"{step.share:.1%}",
                 f"{step.events_per_s:,.0f}",
-                f"{step.us_per_event:.1f}" if step.us_per_event else "-",  # not measured is not 0
+                # a step that was not measured does not take 0 us
+                f"{step.us_per_event:.1f}" if step.us_per_event else "-",
             )
             for step in figures.steps
         ],

@@ -264,7 +264,7 @@ class Receiver:
                         self._accept()
                     elif (
                         isinstance(key.data, _Peer) and key.data.sock.fileno() >= 0
-                    ):  # not dropped a moment ago for a newer one
+                    ):  # not replaced by a newer one a moment ago
                         self._receive(key.data, scratch)
                 if self._resume is not None and self._resume.is_due:
                     self._report(self._resume.save())

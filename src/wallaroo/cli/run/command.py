@@ -42,7 +42,7 @@ from wallaroo.runner import launch
 POLL_S = 0.5  # between two updates of the table and checks for signals
 STARTING_POLL_S = 0.1  # while the run starts: phases are timed by polling
 PHASE_SHOWN_S = 0.5  # shorter phases are not worth a line
-LAST_STOP_S = 30.0  # how long a run may take to stop after the watching loop itself failed
+LAST_STOP_S = 30.0  # how long a run may take to stop after the watching loop itself has failed
 
 Start = Callable[[Application, argparse.Namespace], RunHandle]
 

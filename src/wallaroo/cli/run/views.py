@@ -27,7 +27,7 @@ from wallaroo.processes import console
 from wallaroo.processes.log_entry import Entry
 
 LINE_EVERY_S = 5.0
-STILL_EVERY = 12  # while nothing changes, only each so many-th line is logged: one a minute
+STILL_EVERY = 12  # while nothing changes, only every 12th line is logged: one a minute
 _CURSOR_ON = b"\r\n\x1b[?25h"
 
 
@@ -97,7 +97,7 @@ class LineView(_Closing):
         if status.moved != self._moved:
             self._moved = status.moved
             self.say(status.moved)
-        # without results nothing shows that the target is kept again
+        # without results there is no sign that the target is met again
         if status.is_late != self._is_late and (status.is_late or status.latency_newest_ms):
             self._is_late = status.is_late
             kept = f"the latency target of {status.latency_target_ms:g} ms is kept again"

@@ -15,7 +15,7 @@ from wallaroo.testing.verify.trial.processes import Kind
 from wallaroo.testing.verify.trial.schedule import Fault
 
 IN_PROCESS = "in-process"
-# partitions need hosts of their own, which this command does not create
+# partitions need a network namespace per host, which this command does not create
 FAULTS = tuple(fault for fault in Fault if fault is not Fault.PARTITION)
 
 

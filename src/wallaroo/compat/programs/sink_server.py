@@ -67,7 +67,8 @@ class SinkServer:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError as error:  # the client has left, or this process has no descriptors
+        except OSError as error:
+            # the client has disconnected, or this process is out of descriptors
             _LOG.warning("A connection cannot be accepted: %s.", error)
             time.sleep(ACCEPT_RETRY_S)
             return

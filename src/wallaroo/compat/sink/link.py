@@ -138,7 +138,7 @@ class Link:
     def _read(self) -> None:
         data = self._socket.recv(READ_BYTES)
         if not data:
-            for frame in self._came:  # the reason, if it was sent
+            for frame in self._came:  # the reason, if one was sent
                 if isinstance(frame, Error | Restart):
                     _check(frame, "")
             raise SinkUnavailableError("it closed the connection")

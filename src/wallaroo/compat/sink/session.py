@@ -109,12 +109,12 @@ class ConnectorSystem(ExternalSystem[SinkConnectorConfig]):
 
     errors: ClassVar[tuple[type[Exception], ...]] = (SinkUnavailableError,)
     ways_on: ClassVar[str] = WAYS_ON
-    stalled_s = 2 * SILENT_S_MAX  # for a program that sends much and never the answer
+    stalled_s = 2 * SILENT_S_MAX  # for a program that sends a lot but never the answer
 
     def connect(self, checkpoint: str) -> Session:
         config = self._config
         context = self._context
-        # programs use it as the name of a file, and find by it what is theirs
+        # programs name a file after it, and recognise their own files by it
         instance = f"{quote(context.sink, safe='')}-{checkpoint}"
         link = Link((config.host, int(config.port)))
         hello = Hello(VERSION, config.cookie.encode(), PROGRAM, instance.encode())

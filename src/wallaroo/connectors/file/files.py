@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 
 from wallaroo.errors import PeerError
 
-READ_BYTES = 256 * 1024  # at once, unless something else bounds it
+READ_BYTES = 256 * 1024  # per read, unless something else bounds it
 COMPRESSED = ".gz"
 READ_ERRORS = (OSError, EOFError, zlib.error)
 

@@ -33,7 +33,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.staging import StagedToken, read_staged
 
-COMPARED_BYTES = 1 << 16  # at a time
+COMPARED_BYTES = 1 << 16  # compared at a time
 
 
 class SingleFileCommitter(FileCommitter):
@@ -236,7 +236,7 @@ class SingleFileCommitter(FileCommitter):
         sidecar = self._sidecar
         end = _end_at(sidecar, to)
         assert end is not None
-        if self._size() > sidecar.end.length:  # an earlier rollback was cut short
+        if self._size() > sidecar.end.length:  # an earlier rollback was interrupted
             self._truncate(sidecar.end.length)
         if end != sidecar.end:
             ends = sidecar.ends[: sidecar.ends.index(end) + 1]

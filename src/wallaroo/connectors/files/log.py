@@ -30,10 +30,10 @@ from wallaroo.connectors.files.storage import FileStore
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 
-LOOK_S = 1.0  # how long a list of the files is good for
+LOOK_S = 1.0  # how long a list of the files remains valid
 EVENT_BYTES = 100  # assumed size of an event, to report how many are waiting
 PIECE_BYTES_MIN = 64 * 1024  # a smaller part of a file is not worth a task
-PATIENCE_S = 30.0  # at the start of a run, for a store that does not answer
+PATIENCE_S = 30.0  # how long the start of a run waits for a store that does not answer
 RETRY_S = 1.0
 
 Files = dict[str, list[int]]  # name -> [done, size]
@@ -66,7 +66,7 @@ class FilesLog(SourceLog):
         self._is_watching = is_watching
         self._bound = bound
         self._seen: _Seen | None = None
-        self._gone = 0  # events of files that are forgotten, as far as this process knows
+        self._gone = 0  # events of files that were forgotten, as far as this process knows
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self._source, self._storage, self._form, self._is_watching, self._bound)

@@ -44,7 +44,7 @@ class RowPack:
         self._more = more
         self._names = tuple(columns)
         self._checks: list[Callable[[Any], Any]] = []
-        self._getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}  # by type of outputs
+        self._getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}  # by type of output
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowPack, (self._columns, self._more)
@@ -153,7 +153,7 @@ def _whole_number(bound: int, is_scalar: Callable[[Any], Any]) -> Callable[[Any]
         if type(value) is int and -bound <= value < bound:
             return None
         if isinstance(value, float) and not value.is_integer():
-            raise ValueError("it is not a whole number")  # Arrow cuts the rest off
+            raise ValueError("it is not a whole number")  # Arrow would truncate it
         return is_scalar(value)
 
     return check

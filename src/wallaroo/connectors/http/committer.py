@@ -34,7 +34,7 @@ from wallaroo.sinks.queued.system import BROKEN_OFF, STALLED_S, CommitContext, D
 IDEMPOTENCY_KEY = "Idempotency-Key"
 LOGGER = logging.getLogger("wallaroo.connectors.http")
 TRANSIENT = (408, 425, 429)  # and 5xx: the same request may be accepted later
-SHOWN_MAX = 200  # characters of an answer's body, in errors
+SHOWN_MAX = 200  # characters of a response body that errors show
 
 
 class AnswerError(DeliveryError):
@@ -71,7 +71,8 @@ class HTTPSession(SlicedSession):
             config.method, config.url, body=self._body(part), headers=headers, redirect=False
         )
         fault_point("http.answer")
-        if self._is_broken_off:  # what was cut off may look like an answer
+        # the rest of a broken-off response could look like another response
+        if self._is_broken_off:
             raise DeliveryError(BROKEN_OFF, is_transient=True)
         if 200 <= answer.status < 300:
             return
@@ -91,7 +92,7 @@ class HTTPSession(SlicedSession):
         own = getattr(self._connection, "sock", None)
         if own is not None:
             with contextlib.suppress(OSError):
-                # a TLS socket's own method would take its state from under the request
+                # a TLS socket's own method would reset its state while the request still uses it
                 socket.socket.shutdown(own, socket.SHUT_RDWR)
 
     def _body(self, part: Slice) -> bytes:

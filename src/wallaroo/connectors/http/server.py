@@ -25,10 +25,10 @@ from wallaroo.sources.feed import framed
 from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
 
 LOGGER = logging.getLogger("wallaroo.connectors.http")
-REQUESTS_MAX = 64  # under way at a time
+REQUESTS_MAX = 64  # in progress at a time
 STORED_S_MAX = 25.0  # for a request to be on disk: clients and proxies often time out after 30
 CONNECTIONS_MAX = 2000
-# for a request's header, and for the next request to begin
+# for a request's header, and until the next request begins
 REQUEST_S_MAX = 30.0
 BODY_BYTES_PER_S_MIN = 1 << 15  # allows a body more time by its size
 
@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
     def __init__(self, sock: socket.socket, address: Any, own: _Server, visitor: Visitor):
         self._own = own
         self._visitor = visitor
-        super().__init__(sock, address, cast(Any, None))  # it asks nothing of its server
+        super().__init__(sock, address, cast(Any, None))  # it never uses its server argument
 
     def handle_one_request(self) -> None:
         """Await a request for a bounded time; meanwhile an unproved connection may be closed."""

@@ -41,7 +41,7 @@ NEXT = -1
 
 DESTROY_BROKER = -137  # in librdkafka 2.10 and later
 
-# errors that pass by themselves: the client retries, and a run waits
+# transient errors: the client retries, and a run waits
 PASSING = frozenset(
     [
         KafkaError._TRANSPORT,
@@ -51,8 +51,8 @@ PASSING = frozenset(
         KafkaError._MSG_TIMED_OUT,
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
-        # a broker that restarts: its topics are not known yet, or the connection is to one that was
-        # replaced meanwhile
+        # a broker that restarts: it does not know its topics yet, or the connection is to one that
+        # was replaced meanwhile
         KafkaError._UNKNOWN_PARTITION,
         DESTROY_BROKER,
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -104,7 +104,7 @@ class SparingFilter(logging.Filter):
 
 LOGGER.addFilter(SparingFilter())
 
-# what a user of the brokers may not do: waiting does not help
+# operations that the user of the brokers is not allowed to do: waiting does not help
 UNAUTHORIZED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "group",

@@ -61,7 +61,7 @@ SPACING_S = 0.02
 # Defaults of the client, which the sink's options override.  A coordinator that has not finished
 # one transaction refuses the next one for some milliseconds; the client would wait 100.
 TUNING = {"linger.ms": 5, "retry.backoff.ms": 5}
-TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once
+TOPIC_S_MAX = 3.0  # a new topic is not known to all brokers immediately
 # Once fenced, a client answers every call with "fatal"; no other cause makes ours fatal.
 FENCED = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH)
 LEDGER_PARTITION = 0  # the topic's partition under which the group's offset is kept
@@ -78,7 +78,7 @@ class KafkaTimeouts:
     answer_s: float = 10.0  # an answer; after that the session is reopened
     # the time without a confirmed record; until then a commit is retried
     stalled_s: float = 30.0
-    transaction_ms: int = 300_000  # then the broker aborts a transaction that is not finished
+    transaction_ms: int = 300_000  # after this time the broker aborts an unfinished transaction
 
 
 class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
@@ -276,7 +276,7 @@ class TransactionalSession(KafkaSession):
         super().__init__(system, checkpoint, own)
         self._producer.init_transactions(timeouts.answer_s)  # fences earlier sessions
         system.own.opened()
-        self._is_settled = True  # no request is on its way
+        self._is_settled = True  # no request is in flight
         self._member = Consumer(
             {**settings(system.brokers, system.options), "group.id": self._group}
         )

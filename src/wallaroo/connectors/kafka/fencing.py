@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 RETRIES_MAX = 5  # fences in a row without a transaction that succeeded
-DOUBT_S = 60.0  # after a session was opened that follows one that was given up
+DOUBT_S = 60.0  # how long an older session that was abandoned counts as a threat
 
 
 class OwnSessions:
@@ -23,7 +23,7 @@ class OwnSessions:
 
     def __init__(self, clock: Callable[[], float] = time.time):
         self._clock = clock  # one that passes while a machine sleeps
-        self._is_open = False  # the last session: what it still sends is unknown
+        self._is_open = False  # the last session, whose unsent messages are unknown
         self._doubt_until = float("-inf")
         self._retries = RETRIES_MAX
 

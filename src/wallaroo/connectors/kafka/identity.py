@@ -39,7 +39,7 @@ class TopicLoss(NamedTuple):
     """A change of something that a position refers to."""
 
     topic: str
-    what: str  # a sentence without its end
+    what: str  # a clause, without its full stop
     way_out: str  # a sentence, for the error
     skipping: str  # the effect of skipping, in words
     moved: Flat  # the offsets at which partitions continue

@@ -66,7 +66,7 @@ from wallaroo.sources.log import (
 )
 
 HEAD_S = 0.005  # a head younger than this is not queried again
-RETRY_S = 1.0  # after a broker has not answered
+RETRY_S = 1.0  # after a broker did not answer
 CONNECT_S = 1.0  # for each broker to accept a connection at the start
 # how long the first start of an application waits for brokers of which none accepts a connection
 FIRST_START_S = 5.0

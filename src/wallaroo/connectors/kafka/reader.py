@@ -34,9 +34,9 @@ from wallaroo.connectors.kafka.client import (
 )
 from wallaroo.errors import CheckpointError, PeerError
 
-MESSAGES_MAX = 8192  # taken from the client at a time
+MESSAGES_MAX = 8192  # taken from the client per call
 POLL_S = 0.5  # the wait of one poll of an empty queue
-SILENCE_S_MAX = 600.0  # without anything from the brokers: then the task fails
+SILENCE_S_MAX = 600.0  # without anything from the brokers; after that the task fails
 OPEN_MAX = 8  # consumers that a worker keeps
 
 
@@ -73,7 +73,7 @@ class PartitionReader:
             isolation=partition.isolation,
         )
         self._continues: tuple[int, int] | None = None
-        self._ahead: list[Message] = []  # taken from the client, after the last range
+        self._ahead: list[Message] = []  # taken from the client, and after the last range
 
     def prepare(self, start: int) -> None:
         """Let the client fetch from ``start`` on, unless it already does."""
@@ -89,7 +89,7 @@ class PartitionReader:
         SILENCE_S_MAX.
         """
         self.prepare(start)
-        self._continues = None  # until this range has been read to its end
+        self._continues = None  # None until this range has been read to its end
         received_at = time.monotonic()
         position = start
         while position < end:

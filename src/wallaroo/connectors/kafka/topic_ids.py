@@ -114,7 +114,7 @@ class TopicIds:
             collection = self._library.TopicCollection_of_topic_names(array, len(names))
             self._library.DescribeTopics(self._client, collection, options, queue)
             self._library.TopicCollection_destroy(collection)
-            # the client answers after the request's time, too
+            # the client may answer after the request's time has passed
             event = self._library.queue_poll(queue, 2 * self._request_ms)
             if not event:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -160,7 +160,7 @@ class TopicIds:
                 if library.conf_set(conf, name.encode(), text.encode(), why, ERROR_BYTES):
                     library.conf_destroy(conf)
                     raise KafkaException(KafkaError(KafkaError._INVALID_ARG, why.value.decode()))
-        library.conf_set_log_cb(conf, None)  # the consumer of the same brokers logs
+        library.conf_set_log_cb(conf, None)  # the consumer of the same brokers already logs
         client = library.new(CONSUMER, conf, why, ERROR_BYTES)
         if not client:
             library.conf_destroy(conf)

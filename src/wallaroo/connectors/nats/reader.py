@@ -41,18 +41,18 @@ from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
 from wallaroo.sources.feeds.reconnecting import keep_reading
 
 RETRY_S = 0.5
-IDLE_S = 0.25  # without a message the reader attends to other things
-FULL_S = 0.02  # between two checks whether the inbox has room
+IDLE_S = 0.25  # without a message, the reader does other work
+FULL_S = 0.02  # between two checks for room in the inbox
 PULL_MESSAGES = 1000
 PULL_BYTES = 8 << 20
 PULL_S = 5.0  # until a request without messages is answered
-ANSWER_S_MAX = 15.0  # beyond that: the server, or the consumer, is lost
-KEPT_S = 24 * 3600.0  # a message waits for its acknowledgement
+ANSWER_S_MAX = 15.0  # after this the server, or the consumer, counts as lost
+KEPT_S = 24 * 3600.0  # how long a message waits for its acknowledgement
 ALONE_S_MAX = 300.0  # how long an ephemeral consumer outlives its connection
 TOKEN_BYTES = 6
 ENDS = ("404", "408")  # statuses that end a request, and nothing else
 _log = logging.getLogger(__name__)
-TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's bytes does not suffice
+TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's byte limit is too small
 
 
 class StreamPosition(NamedTuple):

@@ -26,9 +26,9 @@ _LASTING = (
 )
 _PIKA = logging.getLogger("pika")
 if _PIKA.level == logging.NOTSET:
-    # it logs seven errors for each try to connect; a run reports once what it waits for
+    # it logs seven errors per attempt to connect; a run reports its wait once
     _PIKA.setLevel(logging.CRITICAL)
-_NOT_NOW = (320, 541, 506)  # codes of a server that stops, fails or has no resources
+_NOT_NOW = (320, 541, 506)  # codes of a server that is stopping, failing or out of resources
 
 
 def parameters_of(url: str, *, has_heartbeats: bool) -> Any:

@@ -51,7 +51,7 @@ class ChannelPublisher:
         self._unconfirmed: deque[int] = deque()
         self._channel: Any = None
         self._is_confirming = False
-        self._condition: Callable[[], bool] = bool  # the end of the wait
+        self._condition: Callable[[], bool] = bool  # the condition that ends the wait
         self._connection: Any = SelectConnection(
             parameters,
             on_open_callback=self._connected,

@@ -24,8 +24,8 @@ from wallaroo.durable.whole_file import sync_folder, write_whole
 from wallaroo.sources.feed import framed
 
 STAGED = "staged.json"
-ROWS_MAX = 1024  # in a run of frames
-BATCH_ROWS_MAX = 8192  # in a record batch that is an event
+ROWS_MAX = 1024  # per run of frames
+BATCH_ROWS_MAX = 8192  # per record batch that is one event
 
 
 class StagedBatch:

@@ -20,7 +20,7 @@ from wallaroo.sources.identity import Facts
 from wallaroo.sources.replayable import ReplayableSource
 
 ROWS_MAX = 5000  # read in one transaction: an open one may hold up writers
-READ_S_MAX = 300.0  # a worker waits so long for an unavailable database
+READ_S_MAX = 300.0  # how long a worker waits for an unavailable database
 
 
 class UnavailableError(PeerError):
@@ -113,7 +113,7 @@ class TableSource(ReplayableSource[Any]):
         if self._is_due(now):
             with self._connection() as connection:
                 self._advance_end(connection, now)
-                # after the rows: what is replaced in between is seen
+                # after the rows, so that a replacement in between is noticed
                 self._identity = self._facts(connection)
             self._polled_at = now
         return self._end or 0

@@ -42,7 +42,7 @@ from wallaroo.sinks.interface import CANNOT_FOLLOW, SinkCommitter, SinkStatus
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import remove_orphans, remove_staged
 
-READY_S = 60.0  # a new process on a busy machine
+READY_S = 60.0  # for a new process on a busy machine to be ready
 _LOG = logging.getLogger(__name__)
 
 

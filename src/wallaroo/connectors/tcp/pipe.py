@@ -73,7 +73,7 @@ class Pipe:
         self._out = bytearray()
         self._held_back: list[Message] = []
         self._is_broken = False  # the other side reads no more; it may have written before
-        self.has_ended = False  # all that the other side has written was received
+        self.has_ended = False  # everything that the other side wrote was received
 
     @property
     def is_open(self) -> bool:

@@ -37,7 +37,7 @@ from wallaroo.connectors.tcp.pipe import EXIT_BROKEN, EgressConfig, Message, Pip
 from wallaroo.errors import PeerError
 from wallaroo.processes.environment import python_environment
 
-RESTART_S = 0.25  # an egress that dies at once is not started again sooner
+RESTART_S = 0.25  # an egress that exits immediately is not restarted sooner
 STOP_S = 3.0  # for an egress to report that it ends; twice that if it has to be replaced first
 _LOG = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class EgressTimeouts:
     """The bounds on the silence of an egress."""
 
     ping_s: float = 1.0  # between two pings; an egress answers each
-    named_s: float = 3.0  # then it is named in the status
-    killed_s: float = 30.0  # then it is replaced
+    named_s: float = 3.0  # after this the status names it
+    killed_s: float = 30.0  # after this it is replaced
     start_s: float = 60.0  # instead, until its first message: a new process on a busy machine
 
 
@@ -182,7 +182,7 @@ class EgressProcess:
         intent.is_left = True
         self.wake()
         if intent.is_acknowledged.is_set():
-            self._thread.join(RESTART_S)  # most receivers end their side at once
+            self._thread.join(RESTART_S)  # most receivers close their side immediately
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class Intent:
     """The intent of the process's owner, and how far it is met."""
 
     def __init__(self) -> None:
-        self.is_closing = False  # end in order
+        self.is_closing = False  # whether it ends normally
         self.is_abandoned = False  # killed for good
         self.is_left = False  # it may continue alone until its receiver has read everything
         self.is_ending = threading.Event()

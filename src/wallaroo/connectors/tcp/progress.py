@@ -43,8 +43,8 @@ class OutputProgress:
     """An outbox's progress; offsets count a receiver's bytes since the checkpoint began."""
 
     checkpoint: str
-    accepted: int = 0  # accepted by the kernel; for people
-    acked: int = 0  # acknowledged by the other side, as far as its protocol can
+    accepted: int = 0  # accepted by the kernel; only shown
+    acked: int = 0  # acknowledged by the other side, as far as its protocol can tell
     released_batch: int = NO_BATCH  # last batch that never has to be sent again
     released_end: int = 0  # the end of that batch
     skipped: int = 0  # bytes skipped up to there

@@ -39,7 +39,7 @@ class Skipped:
     batch: int
     bytes: int
     outputs: int  # -1: not known
-    at: int  # how many bytes a receiver has that holds everything before it
+    at: int  # the number of bytes that a receiver has if it has everything before it
     may_have_begun: bool  # to leave: a receiver may hold a part of it
     is_restored: bool = False  # from its commit: nothing is lost
 

@@ -57,7 +57,7 @@ class UDPSystem(SlicedSystem[UDPSinkConfig]):
 
     session = UDPSession
     errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    stalled_s = ENDLESS_S  # a datagram is accepted at once, or refused
+    stalled_s = ENDLESS_S  # a datagram is accepted or refused immediately
 
     @property
     def target(self) -> str:

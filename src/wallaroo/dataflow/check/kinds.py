@@ -144,7 +144,7 @@ def _fix(thing: Any, wanted: str) -> str:
 def _decorated(function: Any, wanted: str) -> str:
     name = name_of(function)
     is_lambda = name == "<lambda>"
-    if wanted == "computation":  # map and to differ only in that
+    if wanted == "computation":  # `map` and `to` differ only in that
         return (
             "Write .map(lambda ...) in place of .to(lambda ...)."
             if is_lambda

@@ -140,7 +140,7 @@ def _combines_to_none(aggregation: Any) -> bool:
     try:
         left = aggregation.initial_accumulator()
         return aggregation.combine(left, aggregation.initial_accumulator()) is None
-    except Exception:  # it may need accumulators with events
+    except Exception:  # it may only accept accumulators that hold events
         return False
 
 

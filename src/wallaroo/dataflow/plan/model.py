@@ -198,8 +198,8 @@ class Plan:
     has_blocks: bool = field(init=False, compare=False)  # a step accepts rows by the block
     # the rule of each source's watermark
     source_times: SourceTimes = field(init=False, compare=False)
-    # how far the watermark of each stage is behind that of the sources: by so much the results of
-    # the steps before it may be later than their times
+    # how far each stage's watermark is behind that of the sources: results of the steps before it
+    # may be later than their times by this much
     watermark_lags_ns: dict[int, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

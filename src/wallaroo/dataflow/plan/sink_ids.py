@@ -189,7 +189,7 @@ def _matched(
     for key, rule in passes:
         taken = {*ids.values()}
         numbers = _grouped((n, key(sink, ""), sink) for n, sink in enumerate(new) if n not in ids)
-        # ids are longer from 10 on
+        # from 10 on, ids are longer
         in_order = sorted(old, key=lambda each: (len(each), each))
         known = _grouped((i, key(old[i], i), old[i]) for i in in_order if i not in taken)
         for group, there in known.items():

@@ -28,7 +28,7 @@ import msgspec
 PLAIN = frozenset({str, bytes, int, float, bool})
 _NAMES = {each: each.__name__ for each in PLAIN}
 PLAIN_OR_NONE = PLAIN | {NoneType}
-_MARSHAL_VERSION = 2  # the last one that does not look for values that it has seen
+_MARSHAL_VERSION = 2  # the last version that does not look for repeated values
 _PICKLING = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
 
 
@@ -93,7 +93,7 @@ def form_of(cls: Any) -> Form | None:
             return _typed(cls, names, is_frozen=cls.__dataclass_params__.frozen)
         if _is_struct(cls):
             return _typed(cls, cls.__struct_fields__, is_frozen=cls.__struct_config__.frozen)
-    except Exception:  # a class may raise whatever it likes when it is looked at
+    except Exception:  # inspecting a class may raise anything
         return None
     return None
 
@@ -190,7 +190,7 @@ def _conditions(cls: type[Any], names: Sequence[str]) -> Callable[[str], str]:
     for name in names:
         own = inspect.getattr_static(cls, name, None)
         is_computed = hasattr(own, "__set__") and type(own) not in _STORED
-        if is_computed or name.startswith("_"):  # msgspec passes over private fields
+        if is_computed or name.startswith("_"):  # msgspec ignores private fields
             raise TypeError(f"{name} is not a plain field")
         is_optional = get_origin(hints[name]) in (Union, UnionType)
         kinds = set(get_args(hints[name])) if is_optional else {hints[name]}

@@ -87,7 +87,7 @@ class _Pickler:
             buffer.truncate()
 
 
-_idle_picklers: list[_Pickler] = []  # one that a thread is using is not here
+_idle_picklers: list[_Pickler] = []  # a pickler that a thread is using is not in the list
 
 
 def pickled(value: Any) -> bytes:

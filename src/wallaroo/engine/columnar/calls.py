@@ -91,7 +91,7 @@ class Calls:
         except (IndexError, TypeError, ValueError) as wrong:
             self.fail(keys, rows, wrong)
             return np.empty(0, np.intp)
-        if not len(refused):  # it would be called with the same rows forever
+        if not len(refused):  # otherwise the same rows would be refused forever
             self.fail(keys, rows, error)
             return refused
         cause = error.why if isinstance(error.why, Exception) else error

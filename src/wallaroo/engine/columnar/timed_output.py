@@ -130,7 +130,7 @@ class _AddingUp:
 
     def _panes(self, times: RowTimes) -> list[Array]:
         """Return the numbers that distinguish panes, for each row."""
-        grid: Any = self._grid  # its arithmetic is that of arrays, too
+        grid: Any = self._grid  # it computes with arrays as well
         watermarks = np.maximum(
             times.watermarks, -TIME_LIMIT_NS
         )  # nothing is late for an older one

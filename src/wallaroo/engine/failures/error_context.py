@@ -23,8 +23,8 @@ OF_PAYLOADS = (
     'Correct the function or the payloads, or give the decoder on_error="skip" or "dead-letter"; '
     "then run again."
 )
-UNHASHABLE = "TypeError: unhashable type: "  # what Python says of a list as a key
-UTF8 = codecs.getincrementaldecoder("utf-8")  # which may end within a letter
+UNHASHABLE = "TypeError: unhashable type: "  # Python's message for a list as a key
+UTF8 = codecs.getincrementaldecoder("utf-8")  # the text may end within a character
 ESCAPES = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
@@ -75,7 +75,7 @@ def with_details(
     "7 (key 'a', topic t, offset 3)"
     """
     said = [] if key is None or key == COLLECT_KEY else [f"key {shorten(key)}"]
-    if said and f"of {said[0]}" in event:  # it says so itself
+    if said and f"of {said[0]}" in event:  # the message already says so
         said = []
     said += notes_of(error)
     said += [f"{name} {value}" for name, value in record.items() if value is not None]

@@ -61,7 +61,7 @@ class Receipts:
         self._time = time
         self._partitions = partitions
         self._carried = carried
-        self._received_ns = received_ns  # one for all records, if theirs does not count
+        self._received_ns = received_ns  # one for all records, if their own does not count
 
     def begin(self, receipt_ms: int, partition: str | int, times: Times | None) -> None:
         """Set the next records' time of receipt; ``times``: of the events, if known."""

@@ -100,7 +100,7 @@ class _Text:
     assigned: frozenset[str]
     bound: tuple[str, ...]  # the names it refers to: free variables and globals, no builtins
     has_next: bool  # calls the next one in one place
-    fits: bool  # can be put in the place of its call
+    fits: bool  # can be inlined
 
 
 @lru_cache(maxsize=256)

@@ -36,9 +36,10 @@ from wallaroo.steps.losses import Loss
 # (`benchmarks.event_time.pending expiry`), so that most of a core is left for events;
 # the next batch continues
 EXPIRED_PER_S = 8_000
-EXPIRED_MIN = 1_000  # in a batch, however soon it comes
+EXPIRED_MIN = 1_000  # per batch, however soon the next one comes
 EXPIRED_MAX = 50_000
-PER_NEW_KEY = 2  # in addition, so that the backlog shrinks however many keys come
+# extra expirations per new key, so that the backlog shrinks however many keys arrive
+PER_NEW_KEY = 2
 
 
 def expiring_at_once(elapsed_ns: int, new_keys: int) -> int:

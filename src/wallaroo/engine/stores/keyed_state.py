@@ -100,6 +100,7 @@ class KeyedState:
     def removed(self) -> Iterator[tuple[Key, None]]:
         """Yield the keys whose stored state was dropped."""
         for key in self._dropped:
-            # a key that was not read may have had none: removing nothing costs less than reading
+            # a key that was not read may have had no state: removing nothing costs less than
+            # reading
             if key not in self.live and self._stored.get(key, b"") is not None:
                 yield key, None

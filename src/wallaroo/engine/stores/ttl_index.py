@@ -46,7 +46,7 @@ class TTLIndex:
         self._groups = groups
         self._keys: dict[DueRow, dict[bytes, Key]] = {}  # by touched row, then by encoded key
         self._stored: dict[DueRow, bytes | None] = {}  # the rows that were read
-        self._left = encode_time(TIME_MIN)  # no stored row before it is left
+        self._left = encode_time(TIME_MIN)  # all stored rows before it were taken
 
     def add(self, time_ns: int, key: Key) -> None:
         """Note that the state of a key expires at a time; a repeated call changes nothing."""

@@ -51,7 +51,7 @@ class ObservedSource(NamedTuple):
 class Known(NamedTuple):
     """Watermarks of a source when a batch begins."""
 
-    least: int  # no watermark is below
+    least: int  # no watermark is below it
     marks: Marks = {}
     waited_for: frozenset[str] = frozenset()  # those that are not idle
     is_ordered: bool = True  # events of all partitions have one order

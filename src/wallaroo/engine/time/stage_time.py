@@ -54,8 +54,9 @@ class StageTime:
         # event was received
         self.passed_ns: int = TIME_MIN
         self.receipt_ns: int = TIME_MAX
-        self.latest_ns: int = TIME_MAX  # the latest time such an event may have (``max_ahead``)
-        self.payload: Any = None  # the payload of the event, if that travels
+        # the latest time that such an event may have (``max_ahead``)
+        self.latest_ns: int = TIME_MAX
+        self.payload: Any = None  # the payload of the event, if payloads travel
 
     def fire_at(self, time_ns: int, added_at_ns: int = TIME_MIN) -> None:
         """Set the time of events emitted from here on to that of something due.

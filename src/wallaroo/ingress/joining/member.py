@@ -74,7 +74,7 @@ CONNECT_S = 2.0
 RETRY_S = 0.5
 LOOK_S = 0.1
 REPORT_S = 60.0  # between two reports that the run cannot be reached
-NEWS_S = 0.5  # between two reports of a head that is the same
+NEWS_S = 0.5  # between two reports of an unchanged head
 _ERRORS = (OSError, EOFError, msgspec.MsgspecError)
 
 
@@ -85,7 +85,7 @@ class MemberOptions:
     addresses: tuple[Address, ...]  # the run's, and those of standbys
     key: Path
     folder: Path
-    name: str = ""  # empty: that of the folder, else the host's
+    name: str = ""  # empty: the folder's, else the host's
     host: str = ""  # to listen on; empty: as the source says
     ports: Mapping[str, int] = field(default_factory=dict)  # by source, where others are wanted
     ack_ports: Mapping[str, int] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class _Reported:
 
     def news(self, source: str, committed: Boundary) -> tuple[Fields, bytes] | None:
         """Return the message that is due, if one is."""
-        connections = read_open(self._folder)  # before the head, which is newer then
+        connections = read_open(self._folder)  # read before the head, which is then newer
         head = SpoolReader(self._folder).head()
         now = time.monotonic()
         if head == self._head and now - self._sent_at < NEWS_S:

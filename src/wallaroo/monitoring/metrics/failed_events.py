@@ -14,7 +14,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.monitoring.metrics.status import ErrorCount
 from wallaroo.steps.kinds import DEAD_LETTER, SKIP
 
-LINES_MAX = 3  # per batch: a flood of bad input must not become a flood of log lines
+LINES_MAX = 3  # per batch, so that a flood of bad input does not flood the log
 DONE = {SKIP: "skipped", DEAD_LETTER: "written as a dead letter"}
 
 

@@ -46,8 +46,8 @@ class LatencyMeter:
         self.by_pipeline: dict[str, LatencyHistogram] = {}
         self._recent = LatencyHistogram()
         self._newest: deque[LatencyHistogram] = deque(maxlen=NEWEST)
-        self.newest_p99_ms = 0.0  # p99 over the newest ten seconds; 0 if nothing left in them
-        self.late_seconds = 0  # those among them whose own p99 was above twice the target
+        self.newest_p99_ms = 0.0  # p99 over the newest ten seconds; 0 if nothing left meanwhile
+        self.late_seconds = 0  # those among them with a p99 of their own above twice the target
         self._waiting: deque[_Waiting] = deque()
 
     def batch_waits(self, batch: int, receipts: Mapping[str, Receipts]) -> None:

@@ -69,7 +69,7 @@ class Figure:
     """One figure: its name, and the way to read it."""
 
     name: str  # without prefix, unit and suffix
-    unit: str  # "": a number of what the name says
+    unit: str  # "": a plain number
     help: str
     kind: Kind
     labels: tuple[str, ...]

@@ -292,7 +292,7 @@ class SourceSession:
         for stream, point in self._points.items():
             known = self._streams.by_id[stream]
             if known.is_ended and known.last == point:
-                known.owner = None  # it may be opened again, by any connection
+                known.owner = None  # any connection may open it again
         self._points.clear()
 
     def _fail(self, reason: str) -> None:

@@ -224,7 +224,7 @@ class BatchProtocol:
         commit = published.commit
         self._checkpoint.confirm(commit)
         fault_point("commit.after")
-        self._checkpoint.owner.require()  # after it is written, and before it is reported
+        self._checkpoint.owner.require()  # after it was written, and before it is reported
         self.last = commit
         published.end_phase("commit")
         with self._releasing:
@@ -268,7 +268,7 @@ class BatchProtocol:
     ) -> Commit:
         sinks = enumerate(self._plan.sinks)
         written = [snapshot for report in reports for snapshot in report.snapshots]
-        # a source that is no longer in the plan may return: it continues from its position
+        # a source that is no longer in the plan may return: it then continues from its position
         known = self.last.offsets if self.last else {}
         return Commit(
             batch=batch,

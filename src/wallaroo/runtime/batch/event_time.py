@@ -60,7 +60,7 @@ class BatchTimes:
         self._silences = Silences(plan.source_times, logs)
         self._commit: Commit | None = None  # the last one whose watermarks were read
         self._marks: Watermarks | None = None  # the watermarks in that commit
-        self._looked: Watermarks | None = None  # the same at the last poll, if there is more
+        self._looked: Watermarks | None = None  # the same at the last poll, if it was later
 
     def of_batch(self, last: Commit | None, start: Ends, ends: Ends) -> BatchTime:
         """Return the time of the batch after ``last`` from ``start`` to ``ends``."""
@@ -76,7 +76,7 @@ class BatchTimes:
     ) -> BatchTime:
         before = self._marks_of(last)
         if any(ends[name] != start[name] for name in self._names):
-            before = replace(before, has_ended=False)  # a file has grown: it ends again
+            before = replace(before, has_ended=False)  # a file has grown: it will end again
         before = self._with_partitions(before, start, ends, clock_ns, heads)
         self._looked = before = self._silences.applied(before, clock_ns)
         return BatchTime(

@@ -150,7 +150,7 @@ class Housekeeping:
         snapshots = storage.names(SNAPSHOTS)
         uncounted = commits.uncounted(self._checkpoint.claim.epoch)
         oldest = oldest_needed(self._retained[0], self._key_groups) if self._retained else 0
-        # before asking, too: the next run removes the files of ours that it has copied
+        # first: the next run removes those of our files that it has copied
         needed = commits.delta_files(oldest) if self._retained else frozenset()
         self._checkpoint.owner.require()
         for name in uncounted:
@@ -170,7 +170,7 @@ class Housekeeping:
             frozenset(ref.file for refs in in_force.values() for ref in refs),
             self._is_awaited if are_snapshots_awaited else _never,
         )
-        commits.forget_before(self._retained[0].batch)  # thousands of them, at low latency
+        commits.forget_before(self._retained[0].batch)  # there are thousands of them at low latency
 
     def _is_awaited(self, name: str) -> bool:
         """Return whether a later commit may name a snapshot.

@@ -112,7 +112,8 @@ class LossMeter:
             yield f"the delay of source '{name}' is too small: it is {delay}"
         mark = Watermarks.from_json(self._marks).sources.get(name)
         kinds = {source.config.name: source.config.kind for source in self._plan.sources}
-        if kinds[name] == "files":  # a partition each: those side by side are not late
+        # each is a partition: files that are read side by side are not late
+        if kinds[name] == "files":
             yield "files that came later have times from before those of files already read"
         elif mark is not None and len(mark.partitions) <= 1:
             yield (

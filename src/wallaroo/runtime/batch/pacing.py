@@ -36,8 +36,9 @@ FULL = 0.5
 WINDOW = 16  # batches
 ALIKE = 1.5  # batches that differ by less do not show the cost of one more event
 LONG = 1.5  # times the target
-ON_EVENTS = 2.0  # times the fixed time are spent on events at least: it is a third of the batch
-STRETCH_MAX = 10.0  # times the target are spent on events for that, at most
+# at least this many times the fixed time is spent on events: it is a third of the batch
+ON_EVENTS = 2.0
+STRETCH_MAX = 10.0  # at most this many times the target is spent on events for that
 # assumed work per event, and its weight in measured events
 EVENT_S = 3e-6
 ASSUMED = 100

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from wallaroo.sources.log import Position, SourceLog, from_stored
 from wallaroo.state.log.commits import Commit
 
-BURST_S = 5.0  # what was not used for so long may be made up for, no more
+BURST_S = 5.0  # unused budget of at most this time is made up for
 
 
 @dataclass(slots=True)

@@ -21,8 +21,9 @@ from wallaroo.dataflow.plan.model import SourceTimes
 from wallaroo.engine.time.watermarks import SourceMark, Watermarks
 from wallaroo.sources.log import Head, Position, SourceLog
 
-ANSWERS = 4  # at least, before a partition is idle
-STOPPED_NS = 5_000_000_000  # without a poll or a batch: then the cause of the gap is not known
+ANSWERS = 4  # the least number of answers before a partition is idle
+# after this time without a poll or a batch, the cause of the gap is not known
+STOPPED_NS = 5_000_000_000
 
 
 class Silence:

@@ -29,7 +29,7 @@ SLOWER = 0.05  # the next pause as a share of the time without input
 LOOK_WOKEN_S = 2.0  # between polls of sources that wake the driver, in case a wake-up is lost
 READ_BYTES = 64
 PAUSE_S = 0.25  # between two questions whether all input has ended, while the cadence holds back
-CLOSE_S = 1.0  # the time for `next` to return
+CLOSE_S = 1.0  # the time that `next` has to return
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class LookTimes:
     """Seconds between polls of sources that do not wake the driver."""
 
     flowing_s: float = 0.001  # while input flows
-    idle_s: float = 0.03  # at most: an idle run takes less than 1 % of a core
+    idle_s: float = 0.03  # at most: an idle run uses less than 1 % of a core
 
 
 class PollSchedule:

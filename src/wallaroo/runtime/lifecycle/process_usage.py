@@ -12,7 +12,7 @@ import psutil
 from wallaroo.monitoring.metrics.status import ProcessStatus
 from wallaroo.processes.roles import family, name_of
 
-SAMPLE_S = 10.0  # between two samples: one reads the system's table of all processes
+SAMPLE_S = 10.0  # between two samples, each of which reads the table of all processes
 
 
 class ProcessUsage:

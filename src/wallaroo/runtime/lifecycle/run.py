@@ -277,7 +277,7 @@ class Run(RunHandle):
             self.exception = reason
             return
         except WallarooError:
-            pass  # a consequence, or the cause of the error
+            pass  # this is a consequence of the error, or its cause
         if self._signals.stop.is_set() and not self._signals.up.is_set():
             return
         self.exception = error

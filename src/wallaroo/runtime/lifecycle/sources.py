@@ -22,7 +22,7 @@ from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
 from wallaroo.spool.remote.link import Endpoint
 from wallaroo.spool.remote.storage import RemoteStorage
 
-# for the processes of a run that was taken over: they ask twice a second, and have to publish
+# for the processes of the previous run: they ask twice a second, and have to publish
 TAKE_OVER_S = 15.0
 _log = logging.getLogger("wallaroo.run")
 

@@ -59,7 +59,7 @@ from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint
 
-COMMIT_S = 5.0  # for a commit under way when a run has stopped waiting
+COMMIT_S = 5.0  # for a commit in progress when a run has stopped waiting
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -70,8 +70,8 @@ class OpenedCheckpoint:
     checkpoint: Checkpoint
     compatibility: Compatibility
     sources: RunSources
-    lease: LeaseHolder | None  # None: no standby polls a temporary or a stored checkpoint
-    taken_over: Lease | None = None  # the last one of the run that this one took over
+    lease: LeaseHolder | None  # None: a temporary or a stored checkpoint has no standby
+    taken_over: Lease | None = None  # the last lease of the run that this one replaced
 
     @property
     def plan(self) -> Plan:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 
 from wallaroo.network.proved_connections import READ_BYTES, exactly
 
-# raised by a connection that does not block if it would have to, without TLS and with it
+# raised by a non-blocking connection that would block, without TLS and with it
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _LENGTH = struct.Struct(">Q")
 

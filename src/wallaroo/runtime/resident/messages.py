@@ -14,7 +14,7 @@ from wallaroo.runtime.tasks.job import BatchJob, Pieces
 from wallaroo.state.log.history import Version
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
-LOST = ""  # in place of an address: the task has died
+LOST = ""  # instead of an address: the task has died
 
 
 @dataclass(frozen=True, slots=True)

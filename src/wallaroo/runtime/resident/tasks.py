@@ -127,7 +127,7 @@ class ResidentTasks:
                 raise LostTaskError(f"task {hello.index} has gone while it started")
             self._connections[hello.index] = connection
             addresses[hello.index] = hello.address
-        self._listener.close()  # a task that comes later is of no use
+        self._listener.close()  # a task that connects later is of no use
         ordered = tuple(addresses[index] for index in range(self.count))
         self._send_all(pickle.dumps(Welcome(common, ordered, self._pem, replicas)))
         self._gather()

@@ -50,7 +50,7 @@ from wallaroo.state.log.history import History, Version
 from wallaroo.state.task_state import TaskState
 from wallaroo.state.views.view_updates import CatchUp
 
-Given = list[list[Record]] | None  # by task of the next level; None: nothing was to be done
+Given = list[list[Record]] | None  # by task of the next level; None: there was nothing to do
 
 
 def serve(endpoint: DriverEndpoint, index: int) -> None:

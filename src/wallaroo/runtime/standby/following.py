@@ -30,7 +30,7 @@ from wallaroo.state.views.view import View
 
 FOLLOW_S = 0.2  # between two turns: commits of low latency are retained for longer
 WARM_S = 20.0  # Spark ends Python workers that were idle for a minute
-YIELD_S = 2.0  # a cluster's workers are needed by the run that leads
+YIELD_S = 2.0  # the leading run needs the cluster's workers
 _log = logging.getLogger("wallaroo.run")
 
 

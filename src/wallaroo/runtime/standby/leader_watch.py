@@ -15,8 +15,8 @@ class Verdict(Enum):
     """The next act of a standby."""
 
     WAIT = auto()
-    BEGIN = auto()  # no run leads: as any run, which a lock refuses
-    TAKE_OVER = auto()  # the leader is silent: whatever it holds
+    BEGIN = auto()  # no run leads: start as usual, which a lock may refuse
+    TAKE_OVER = auto()  # the leader is silent: take over whatever it holds
     END = auto()  # the application was stopped
 
 
@@ -69,7 +69,7 @@ class LeaderWatch:
         if seen.is_led:
             is_silent = seen.is_gone or self.silent_s(now) >= self._after_s
             return Verdict.TAKE_OVER if is_silent else Verdict.WAIT
-        # a run that has claimed and not begun to renew, or a command: it holds the lock
+        # a run that has claimed but not renewed yet, or a command: it holds the lock
         return self._begin(now) if self.silent_s(now) >= self._after_s else Verdict.WAIT
 
     def refused(self, now: float) -> None:

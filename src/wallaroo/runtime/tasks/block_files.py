@@ -90,7 +90,7 @@ class Filing:
                 written = os.pwrite(self._fd, rest, offset)
                 offset += written
                 rest = rest[written:]
-        except OSError:  # a full disk, most likely: Spark has other ways, and reports the error
+        except OSError:  # most likely a full disk: Spark has other ways, and reports the error
             return block
         filed = Filed(block._replace(packed=b""), str(self._path), self._size, len(block.packed))
         self._size = offset

@@ -15,10 +15,10 @@ import time
 
 from wallaroo.instrumentation.tracing import trace_point
 
-YOUNG_MAX = 5_000  # objects; what epochs leave behind is mostly gone without a collection
-IDLE_S = 0.25  # without an epoch: then there is time for a whole collection
-EVERY_S = 10.0  # at least, between two whole collections of an idle task
-AT_LEAST_S = 300.0  # between two whole collections under load
+YOUNG_MAX = 5_000  # objects; most garbage of epochs is freed without a collection
+IDLE_S = 0.25  # without an epoch: then there is time for a full collection
+EVERY_S = 10.0  # at least, between two full collections of an idle task
+AT_LEAST_S = 300.0  # between two full collections under load
 OLD_EVERY = 16  # collections of the youngest for one of those that survived a few
 
 

@@ -80,7 +80,7 @@ class Deployment:
     module_paths: tuple[str, ...]  # put on sys.path before the plan is unpickled
     logs: CarriedLogs  # as workers read them
     view_root: str  # "": each host has a folder of its own
-    outbox_root: str  # "": staged output is handed to the storage
+    outbox_root: str  # "": staged output goes to the storage
     storage: Storage
     checkpoint_id: str
     is_durable: bool
@@ -214,6 +214,6 @@ def plan_of(deployment: Deployment) -> Plan:
                 f"{type(error).__name__}: {error}. Install what it imports on every host, or ship "
                 "it: docs/scaling.md, 'Dependencies'."
             ) from error
-        if not deployment.is_in_driver:  # where objects of a run outlive no other run
-            gc.freeze()  # what is loaded by now stays: collections need not scan it again
+        if not deployment.is_in_driver:  # objects of a run outlive no other run there
+            gc.freeze()  # everything that is loaded now stays: collections need not scan it again
     return _plans[deployment.plan_id]

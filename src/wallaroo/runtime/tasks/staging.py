@@ -28,7 +28,7 @@ class StagedOutputs:
         self._attempt = attempt
         self._inline_bytes_max = deployment.tuning.inline_bytes(tasks)
         self._writers: dict[int, SinkWriter] = {}
-        self._own: tempfile.TemporaryDirectory[str] | None = None  # if hosts share no folder
+        self._own: tempfile.TemporaryDirectory[str] | None = None  # if hosts do not share a folder
 
     def write(self, sink: int, plan: SinkPlan, outputs: Sequence[bytes]) -> None:
         """Stage encoded outputs for a sink, in order."""

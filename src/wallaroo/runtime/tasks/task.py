@@ -47,7 +47,7 @@ from wallaroo.state.views.view_updates import CatchUp
 
 Record = tuple[int, Block | Marker | None]
 RunLevel = Callable[..., Iterator[Any]]  # job, level, index, records
-COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
+COLLECT_AFTER_MS = 50.0  # a shorter task leaves cyclic garbage to the next one
 
 
 class OpenedState(NamedTuple):
@@ -215,7 +215,7 @@ class Task:
         yield from drain(self._level, feeding, self._stage_outputs, leaving=self._tally.leaving)
 
     def _feed_pieces(self, records: Iterable[Record]) -> Fed:
-        # there is nothing in it, but Spark does not reuse a process that leaves input unread
+        # it is empty, but Spark does not reuse a process that leaves input unread
         deque(records, maxlen=0)
         pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
         expected = sum(piece.range.events for piece in pieces)

@@ -17,7 +17,7 @@ from wallaroo.processes.log_entry import Entry
 from wallaroo.runtime.user_output.settings import STRUCTURED
 
 READ_BYTES = 64 * 1024
-LINE_BYTES_MAX = 1024 * 1024  # a longer line is cut: the rest comes as a line of its own
+LINE_BYTES_MAX = 1024 * 1024  # a longer line is split
 
 
 class Collector:
@@ -78,7 +78,7 @@ class Collector:
     def _accept(self) -> bool:
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # nothing waits, or it is gone already
+        except OSError:  # nothing waits, or it is already gone
             return False
         connection.setblocking(False)
         pid = _pid_of(connection)

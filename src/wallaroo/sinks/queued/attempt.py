@@ -12,15 +12,15 @@ from enum import Enum
 from wallaroo.sinks.queued.system import Session
 
 RESTART_S = 5.0  # for a call to end after its session was broken off
-GROWTH_MAX = 16  # times the bound: slow calls would be broken off again and again
+GROWTH_MAX = 16  # times the bound: otherwise slow calls would be broken off over and over
 
 
 class Outcome(Enum):
     """A verdict about an attempt."""
 
     FINE = "fine"
-    BREAK_OFF = "break off"  # it has been silent for too long: end its session
-    ABANDON = "abandon"  # it is silent although its session was ended
+    BREAK_OFF = "break off"  # silent for too long: end its session
+    ABANDON = "abandon"  # silent although its session was ended
 
 
 class Attempt:

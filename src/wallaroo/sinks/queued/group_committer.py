@@ -14,8 +14,8 @@ from wallaroo.sinks.queued.system import CommitContext, Config, ExternalSystem
 class GroupSystem(ExternalSystem[Config], Generic[Config]):
     """A system that is written to rarely, much at a time."""
 
-    group_bytes: int  # a group is written when this much output waits
-    group_s: float  # and when the oldest of it is this old
+    group_bytes: int  # a group is written when this much output waits,
+    group_s: float  # or when the oldest of it is this old
 
 
 class GroupCommitter(QueuedCommitter):

@@ -50,10 +50,10 @@ from wallaroo.sinks.staging import disk_errors, remove_staged
 from wallaroo.sinks.target_record import begin_target, read_target
 
 STOP_S = 3.0  # for the thread to end after its statement was cancelled
-TOGETHER_BYTES_MAX = 4 << 20  # for batches that are written together
+TOGETHER_BYTES_MAX = 4 << 20  # for batches that are written in one go
 HISTORY_KEPT = 100  # commits that the system's last one is compared with
 NAMED_S = 2.0  # without a sign of life: then the status names the system
-LOOK_S = 1.0  # between two checks of the thread, while what waits is sent at the end of a run
+LOOK_S = 1.0  # between two checks of the thread, while the last output is sent at the end of a run
 _LOG = logging.getLogger(__name__)
 
 
@@ -266,7 +266,7 @@ class QueuedCommitter(SinkCommitter):
     def _serve(self) -> None:
         """Open a session, write what waits and what comes, and close it."""
         self._begin()
-        self._history.owner.require()  # a new session may end another run's
+        self._history.owner.require()  # a new session may end that of another run
         session = self._system.connect(self._history.checkpoint)
         try:
             self._take_over(session)
@@ -346,7 +346,7 @@ class QueuedCommitter(SinkCommitter):
     def _break(self, error: WallarooError) -> None:
         with self._state:
             if threading.current_thread() is not self._thread:
-                return  # the other thread finds out by itself
+                return  # the other thread will notice
             self._broken = error
             self._status.waiting_for = str(error)
             self._state.notify_all()

@@ -18,8 +18,8 @@ from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.staging import Staged
 
 RETRY_S = 0.25  # between two tries
-STALLED_S = 60.0  # without a sign of life: then the session is closed and another one is opened
-ENDLESS_S = float("inf")  # instead, if no session can be ended from outside
+STALLED_S = 60.0  # without a sign of life; then the session is closed and another one is opened
+ENDLESS_S = float("inf")  # for sessions that cannot be ended from outside
 BROKEN_OFF = "no answer, so the connection was closed"
 Config = TypeVar("Config", bound=SinkConfig)
 
@@ -93,8 +93,8 @@ class ExternalSystem(ABC, Generic[Config]):
     """The system outside of the application that a sink writes to."""
 
     errors: ClassVar[tuple[type[Exception], ...]]  # what its client raises
-    ways_on: ClassVar[str] = ""  # what to do if the checkpoint was rolled back
-    # what a session's calls may take without a sign of life
+    ways_on: ClassVar[str] = ""  # the remedy if the checkpoint was rolled back
+    # how long a session's calls may take without a sign of life
     stalled_s: float = STALLED_S
     # whether output is there once even if an older session's call, which hangs now, ends later:
     # a new session fences the older ones, or the system compares commits in each transaction

@@ -26,7 +26,7 @@ from wallaroo.spool.connections import OpenConnections
 from wallaroo.spool.format import Boundary, SpoolHead
 
 BEGINNING = Boundary()
-HOLD_S = 5.0  # a host that could not be read is not asked for its input again for so long
+HOLD_S = 5.0  # how long a host that could not be read is not asked for its input again
 
 
 class Farewell(Enum):
@@ -43,7 +43,7 @@ class HostPart:
     def __init__(self) -> None:
         self.open: OpenConnections | None = None
         self.is_known = False  # the host has reported it since it connected
-        self.returned_at = 0  # events there when it did: time waits until they are read
+        self.returned_at = 0  # events there when it did: time waits until these are read
         self._lock = threading.Lock()
         self._head = SpoolHead()
         self._bytes = array("Q")
@@ -112,8 +112,8 @@ class IngressHost:
         self.since = time.time()  # the connection's beginning, or its end
         self.cause = "it has not connected yet"
         self.farewell = Farewell.NONE
-        self.left: set[str] = set()  # sources whose commit has let it go
-        self.wake: Callable[[], None] = lambda: None  # its connection: something was committed
+        self.left: set[str] = set()  # sources whose commits no longer list it
+        self.wake: Callable[[], None] = lambda: None  # wakes its connection after a commit
         self._held_until = 0.0
 
     @property
@@ -204,7 +204,7 @@ class IngressHosts:
             for key, committed in parts.items():
                 host = self.get(key)
                 is_new = host.committed.get(source) != committed
-                host.committed = {**host.committed, source: committed}  # others read it
+                host.committed = {**host.committed, source: committed}  # other threads read it
                 if source in host.parts:
                     host.parts[source].forget_before(committed.position.byte)
                 if is_new:
@@ -236,5 +236,5 @@ class IngressHosts:
             host.cause = cause
             is_over = host.has_left(self.sources)
             if is_over or not (host.committed or host.farewell is not Farewell.NONE):
-                del self._hosts[host.key]  # it has left, or no commit knows it yet
+                del self._hosts[host.key]  # it has left, or no commit lists it yet
         self.wake()

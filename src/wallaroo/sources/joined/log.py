@@ -45,7 +45,7 @@ from wallaroo.spool.offsets import SpoolOffset
 from wallaroo.spool.remote.client import RemoteSpool
 
 OWN = ""  # the key of the run's own spool
-READ_S = 3.0  # a task waits so long for a host that does not answer
+READ_S = 3.0  # how long a task waits for a host that does not answer
 _KEYS = {"parts", "base", "left"}
 LEFT_MAX = 256  # ids of hosts that have left, the newest
 
@@ -61,7 +61,8 @@ class _Parts:
     @staticmethod
     def of(position: Position) -> _Parts:
         place = position.place
-        if not isinstance(place, dict) or place.keys() != _KEYS:  # other logs have dicts, too
+        # positions of other logs are dicts, too
+        if not isinstance(place, dict) or place.keys() != _KEYS:
             return _Parts({OWN: position})
         parts = {key: Position.from_json(stored) for key, stored in place["parts"].items()}
         return _Parts(parts, place["base"], tuple(place["left"]))
@@ -214,7 +215,7 @@ class SeveralSpools(SourceLog):
     def _range(self, key: str, start: Position, end: Position) -> Range:
         assert self._known is not None
         ranges = self._known.get(key).ranges
-        assert ranges is not None  # it was there when the end was chosen
+        assert ranges is not None  # it existed when the end was chosen
         place = [*ranges.address, ranges.certificate, start.place]
         return Range(key, place, end.place, end.events - start.events)
 

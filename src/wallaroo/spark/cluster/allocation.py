@@ -20,7 +20,7 @@ from wallaroo.spark.cluster.executors import executors_of
 from wallaroo.spark.session.spark_errors import reason_of
 
 STANDALONE = "spark://"
-ALL = (1 << 31) - 1  # the master's own number for no limit
+ALL = (1 << 31) - 1  # the master's own number for unlimited
 _SEPARATOR = " "
 _log = logging.getLogger("wallaroo.run")
 

@@ -44,7 +44,7 @@ from wallaroo.spark.session.spark_errors import reason_of
 
 LOOK_S = 0.5  # between two polls of Spark's executors
 SILENT_S = 5.0  # without any host, until it is logged
-OTHERS_S = 10.0  # for more hosts, if those that came first cannot take part
+OTHERS_S = 10.0  # for more hosts, if those that came first cannot participate
 NO_WORKERS = "workers: Spark's master gives this application none now"  # a run waits for them
 _log = logging.getLogger("wallaroo.run")
 WARMINGS = 2  # the second one catches up with what was committed during the first
@@ -59,7 +59,7 @@ class Placement:
     is_sticky: bool = True  # False: Spark places tasks as it likes (to compare)
     # whether tasks stay, each with a core of its own, and exchange blocks without Spark
     are_resident: bool = False
-    members_min: int = 1  # a start waits for so many hosts
+    members_min: int = 1  # a start waits for this many hosts
     has_replicas: bool = False  # whether hosts keep copies of others' key groups
 
 
@@ -132,7 +132,7 @@ class Cluster:
     def _prepared(self, tasks: int, members: tuple[Member, ...]) -> Layout:
         """Return a new layout, made while cores are free; cached anchors stay where they are."""
         layout = self._laid_out(tasks, members)
-        self._prepare(layout)  # without the lock: it waits if no host is left
+        self._prepare(layout)  # not under the lock: it waits if no host is left
         with self._lock:
             if self._membership.members == members:
                 self._layouts.put(layout)
@@ -313,7 +313,7 @@ class Cluster:
             self._admit(seen, answer())
         except WallarooError as known:
             error = known
-        except Py4JJavaError as failed:  # a task on it did
+        except Py4JJavaError as failed:  # a task on it failed
             error = cannot_join(seen, reason_of(failed))
         else:
             return None

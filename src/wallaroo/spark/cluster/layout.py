@@ -28,8 +28,8 @@ from pyspark.serializers import CPickleSerializer
 from wallaroo.spark.session.shuffles import ShuffleCleaner
 
 PICKLE = CPickleSerializer()
-# after so many batches in a row with a task elsewhere than preferred the layout is replaced: the
-# anchor of a task was put elsewhere when its host was busy, and would stay there
+# after this many batches in a row with a task elsewhere than preferred the layout is replaced: the
+# anchor of a task was placed elsewhere while its host was busy, and would stay there
 MISPLACED = (8, 64, 512)
 
 

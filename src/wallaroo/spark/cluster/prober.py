@@ -17,7 +17,7 @@ from wallaroo.spark.cluster.joining_hosts import HostProbe, probe
 from wallaroo.spark.cluster.layout import located
 
 PROBES = 16  # hosts probed at once, when a run starts
-PROBE_S = 60.0  # for a host that Spark has to take its first task
+PROBE_S = 60.0  # for a host until Spark gives it its first task
 LOOK_S = 0.5  # between two tries
 
 Answer = Callable[[], HostProbe]

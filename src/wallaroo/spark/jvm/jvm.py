@@ -43,9 +43,9 @@ class Jvm:
                 if process is None or process.poll() is None:
                     self._let_go()
                     return
-                SparkContext._gateway = None  # a dead one
+                SparkContext._gateway = None  # the gateway is dead
                 SparkContext._jvm = None
-            # PySpark decides what a JVM ignores, and offers no other way to add to it
+            # PySpark decides which signals a JVM ignores, and offers no other way to add to them
             module: Any = java_gateway
             usual = module.Popen
             module.Popen = self._start

@@ -26,7 +26,7 @@ WORKER_PYTHON = "PYSPARK_PYTHON"
 WORKER_MODULES = ("lmdb", "cloudpickle")  # imported by workers besides Spark's own
 PYTHON_SECONDS_MAX = 30.0
 MASTER_S_MAX = 5.0  # for each address of a master to accept a connection
-JAVA_MIN = 17  # Spark 4 asks for it
+JAVA_MIN = 17  # required by Spark 4
 INSTALL_JAVA = (
     "Install it (Debian: apt-get install openjdk-17-jre-headless; Fedora: dnf install "
     "java-17-openjdk-headless; macOS: brew install openjdk@17)"

@@ -99,7 +99,7 @@ COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 TASK_ATTEMPTS = 4
 # The longest folder of Unix sockets: a name has 42 characters, an address 107.
 SOCKET_FOLDER_LENGTH_MAX = 64
-# ours -> Spark's
+# our levels, and those of Spark
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}
 
 
@@ -143,7 +143,7 @@ def settings_of(
     theirs = chosen.get(driver, "")
     archive = options_to_use(os.environ, theirs)
     heap = heap_options(chosen["spark.driver.memory"])
-    if COLLECTOR.search(theirs):  # Java does not start with two
+    if COLLECTOR.search(theirs):  # Java does not start with two collectors
         heap = COLLECTOR.sub("", heap).strip()
     of_java = f"{TO_STDERR} {heap} {COMPILER} {NO_SAMPLES}"
     _put_in_front(

@@ -41,7 +41,7 @@ MASTER_SETTINGS = {
 SETTINGS = {
     # seconds without a heartbeat; a connection that breaks is noticed at once
     "spark.worker.timeout": "20",
-    # a port that is taken is an error, not a reason to listen on the next
+    # a port in use is an error, not a reason to listen on the next
     "spark.port.maxRetries": "0",
     "spark.decommission.enabled": "true",
     "spark.worker.decommission.signal": DECOMMISSION_SIGNAL,
@@ -186,7 +186,7 @@ class Daemons:
         archive = options_to_use({**os.environ, "SPARK_HOME": str(spark)}, "")
         return {
             "SPARK_HOME": str(spark),
-            # not there: Java uses no archive of classes if a folder is among the jars
+            # does not exist: Java uses no archive of classes if a folder is among the jars
             "SPARK_CONF_DIR": str(self.folder / "no-conf"),
             "LOG4J_CONFIGURATION_FILE": str(self.folder / "conf" / "log4j2.properties"),
             "SPARK_DAEMON_MEMORY": HEAP,

@@ -58,7 +58,7 @@ class ClusterRecord:
     port: int = 0  # the Master's; kept when it is restarted
     ui_port: int = 0
     master_host: str = MASTER_HOST
-    next_number: int = 1  # numbers are not used twice: a name means one folder of state
+    next_number: int = 1  # numbers are never reused: a name means one folder of state
     master: Process | None = None
     workers: tuple[WorkerRecord, ...] = ()
     secret: str = field(default="", repr=False)  # required by its processes

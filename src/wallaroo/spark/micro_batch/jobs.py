@@ -25,7 +25,7 @@ from wallaroo.spark.session.spark_errors import reason_of
 
 ATTEMPTS = 5  # per batch on a cluster, whose hosts may leave
 ATTEMPTS_LOCAL = 2
-CRASHED = "Python worker exited unexpectedly"  # Spark's words
+CRASHED = "Python worker exited unexpectedly"  # Spark's message
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -114,5 +114,5 @@ def _blocks_folder(scratch: Path | None) -> str | None:
         return None
     try:
         return tempfile.mkdtemp(prefix="blocks-", dir=scratch)
-    except OSError:  # Spark has other ways, and reports what is wrong
+    except OSError:  # Spark has other ways, and reports the problem
         return None

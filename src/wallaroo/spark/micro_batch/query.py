@@ -31,7 +31,7 @@ LOOK_S = 0.02
 # between two questions to the JVM whether the query is active, if it has been: they are most of
 # the work of an idle run
 ASK_S = 1.0
-STOP_S = 5.0  # for Spark to end a query; it continues by itself after that
+STOP_S = 5.0  # for Spark to stop a query; it finishes by itself after that
 
 
 class BatchQuery:
@@ -65,7 +65,7 @@ class BatchQuery:
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
         """Run one batch, as Spark's entry.  Raises to keep Spark from starting another one."""
         if not self._has_begun.is_set():
-            self._has_begun.set()  # the first batch is empty: the next one is quick
+            self._has_begun.set()  # the first batch is empty, so the next one starts quickly
             return
         if not self._loop.step():
             self._has_ended.set()

@@ -229,7 +229,7 @@ class ResidentHost(SparkHost[EpochWork]):
         try:
             self._tasks_there(work.cluster.tasks_max())
         except (LostTaskError, _OtherCountError):
-            work.generations.end()  # the next epoch tries again
+            work.generations.end()  # the next epoch retries
         except PeerError:
             if not self._trigger.is_over:
                 raise

@@ -18,7 +18,7 @@ from wallaroo.runtime.resident.worker import report_loss, serve
 from wallaroo.spark.cluster.layout import Layout
 from wallaroo.spark.session.spark_errors import GONE
 
-LEAVE_S = 1.0  # for tasks to end when their driver's socket has closed; then they are killed
+LEAVE_S = 1.0  # for tasks to end after their driver's socket has closed; then they are killed
 CANCEL_S = 10.0
 GROUP = "wallaroo-tasks"  # Spark's group of the job
 

@@ -22,7 +22,7 @@ from pyspark import SparkContext
 from wallaroo.errors import PeerError
 from wallaroo.processes.package import PACKAGE_ROOT
 
-BYTES_MAX = 100 * 1024 * 1024  # per application's folder: a larger one does not hold code alone
+BYTES_MAX = 100 * 1024 * 1024  # per application's folder: a larger one contains more than code
 NAME_BYTES = 16
 SKIPPED = frozenset({"__pycache__", "site-packages", "node_modules"})
 

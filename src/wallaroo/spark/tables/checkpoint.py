@@ -56,7 +56,7 @@ class Part(InputPartition):
 class CheckpointSource(DataSource):
     """The data source; its options are ``OPTIONS``."""
 
-    is_sampled = False  # the schema is ours, by some rows
+    is_sampled = False  # the schema is ours, inferred from some rows
 
     @classmethod
     def name(cls) -> str:

@@ -43,8 +43,8 @@ from wallaroo.spark.session.session import open_session
 
 WAIT_S = 0.1  # for a batch, before the feed returns to its process
 RETRY_S = 1.0
-TABLE = "table"  # in place of a query's id
-WHOLE = -1  # frames of a batch that is stored to its end
+TABLE = "table"  # instead of a query's id
+WHOLE = -1  # frames of a batch that is stored completely
 SETTINGS = {
     "spark.driver.memory": "512m",
     # Arrow reads Spark's older form of times slowly
@@ -94,7 +94,7 @@ class SparkFeed:
         self._state = threading.Condition()
         self._batch: StagedBatch | None = None  # the one that the feed passes on
         self._frames: Iterator[list[bytes]] | None = None
-        self._run: list[bytes] = []  # the next ones of them
+        self._run: list[bytes] = []  # the following ones
         self._is_reading = False  # Spark has begun to read
         self._is_ended = False
         self._problem = ""
@@ -242,7 +242,7 @@ class SparkFeed:
             except Exception as error:  # Spark's errors have no common base
                 if self._failure is not None or not self._is_reading or is_jvm_gone():
                     raise
-                # that of a batch is known: Spark names a callback that raised
+                # the cause is known for a batch: Spark names a callback that raised
                 self._problem = self._problem or self._problem_of(error)
             threading.Event().wait(RETRY_S)
             frame = self._frame(session)

@@ -24,7 +24,7 @@ READ = ("commits", "owners", "deltas", "snapshots")
 READ_FILES = ("format.json",)
 ADDED = ("deltas", "snapshots")
 STAGED = "outbox"  # with a folder for each sink
-RECEIVED_BYTES_MAX = 1 << 20  # in one turn
+RECEIVED_BYTES_MAX = 1 << 20  # per turn
 _numbers = itertools.count()
 
 
@@ -100,7 +100,7 @@ class _Addition:
                 self._descriptor = os.open(self._unfinished, flags, PRIVATE_FILE)
             write_all(self._descriptor, memoryview(content))
         except OSError as error:
-            self._error = error.with_traceback(None)  # which would hold on to the content
+            self._error = error.with_traceback(None)  # the traceback would keep the content alive
 
     def publish(self) -> None:
         """Give the file its name.  Raises PeerError: the disk refused it."""

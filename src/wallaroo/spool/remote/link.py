@@ -18,7 +18,7 @@ from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign, verif
 from wallaroo.network.tls_sockets import Address, pinned_context
 from wallaroo.spool.remote import wire
 
-RETRY_S_MAX = 15.0  # without progress: a restart of the server is slow on a busy machine
+RETRY_S_MAX = 15.0  # without progress: restarting the server is slow on a busy machine
 RECEIVE_S_MAX = 30.0  # for the next bytes: clients take turns at the server
 # between tries, doubled each time
 PAUSE_S = 0.02
@@ -56,7 +56,7 @@ class Retries:
 
     def __init__(self, address: Address, retry_s: float, what: str):
         self._address = address
-        self._what = what  # "... cannot be read"
+        self._what = what  # the object of the sentence "... cannot be read"
         self._retry_s = retry_s
         self._until: float | None = None
         self._pause_s = 0.0

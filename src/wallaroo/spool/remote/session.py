@@ -15,7 +15,7 @@ from wallaroo.network.tls_sockets import Socket, TlsSocket
 from wallaroo.spool.remote.wire import ANSWER
 
 AUTHENTICATION_S_MAX = 5.0  # for a client to prove itself
-SLICE_BYTES = 1024 * 1024  # sent in one turn
+SLICE_BYTES = 1024 * 1024  # per turn
 ENCRYPTED_SLICE_BYTES = 64 * 1024
 
 Waiting = Generator[int, None, None]
@@ -80,7 +80,7 @@ class RangeSession:
             except BlockingIOError:
                 sent = -1
             if sent == 0:
-                # the client asks again, and receives the error then
+                # the client asks again, and gets the error then
                 raise ConnectionError("the file became shorter")
             offset += max(sent, 0)
             if offset < limit:

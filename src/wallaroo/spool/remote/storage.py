@@ -67,12 +67,12 @@ class RemoteStorage:
                     link = Link(self.server, retries.begin())
                 answer = ask(link)
                 is_whole = True
-            except FileNotFoundError:  # an answer, too
+            except FileNotFoundError:  # a valid answer, too
                 is_whole = True
                 raise
             except OSError as error:
                 if link is not None and time.monotonic() - began > self.retry_s:
-                    retries.renew()  # a large file was on its way
+                    retries.renew()  # a large file was in transit
                 retries.spend(error)
             else:
                 return answer

@@ -32,7 +32,7 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
 
 AHEAD = 512  # commits after the floor: a run that is quicker waits for the next sync
-WAIT_S = 30.0  # for that sync
+WAIT_S = 30.0  # how long a commit waits for that sync
 LOST = "the machine was lost before what followed was on disk"  # an edit's description
 _PREFIX = "floor."
 
@@ -98,7 +98,7 @@ class FloorKeeper:
         self._owner = owner
         self._path = root / f"{_PREFIX}{int(owner.epoch):012d}"
         self._state = threading.Condition()
-        self._newest = last  # the last commit that is over: sinks have noted it, too
+        self._newest = last  # the last finished commit: sinks have noted it, too
         self._is_over = threading.Event()
         self._sync_s = sync_s  # from one sync to the next
         self._error = ""  # why the last sync failed
@@ -134,7 +134,7 @@ class FloorKeeper:
         if newest == self.floor.batch or not self._is_owner():
             return
         sync_everything()
-        if not self._is_owner():  # the next run has removed our note
+        if not self._is_owner():  # the next run has removed our record
             return
         floor = self._noted(newest)
         with self._state:
@@ -175,5 +175,6 @@ class FloorKeeper:
             try:
                 self.sync()
                 self._error = ""
-            except (OSError, PeerError) as error:  # the next turn may succeed; commits wait for it
+            except (OSError, PeerError) as error:
+                # the next attempt may succeed; commits wait for it
                 self._error = str(error)

@@ -29,7 +29,7 @@ from wallaroo.state.log.owners import Claim, owner_words
 
 LEASE = "lease.json"
 RENEW_S = 0.5
-_BYTES = 2048  # always, so that a shorter text leaves nothing of a longer one
+_BYTES = 2048  # fixed, so that a shorter text leaves nothing of a longer one
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Lease:
     owner: str = ""  # in words
     place: str = ""  # where ``pid`` names its process; equal only among processes that share it
     pid: int = 0
-    beat: int = 0  # another one in each renewal
-    has_ended: bool = False  # in order: there is nothing to take over
-    claim: str = ""  # as its children have it in their environment
-    allocation: str = ""  # what a cluster gives it; as in `Host.allocation`
+    beat: int = 0  # changes with each renewal
+    has_ended: bool = False  # normally: there is nothing to take over
+    claim: str = ""  # the value in its children's environment
+    allocation: str = ""  # what a cluster allocates to it; as in `Host.allocation`
 
 
 def process_place() -> str:

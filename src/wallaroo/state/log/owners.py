@@ -166,7 +166,7 @@ def _end_earlier(folder: Path, epoch: int, is_durable: bool) -> None:
     for claim in claim_files(os.listdir(folder)):
         if claim.epoch < epoch and claim.name.isdigit():
             fault_point("owner.end")
-            with contextlib.suppress(FileNotFoundError):  # another run took it away
+            with contextlib.suppress(FileNotFoundError):  # another run removed it
                 over = f"{claim.name}.{uuid.uuid4().hex[:12]}{OVER}"
                 os.rename(folder / claim.name, folder / over)
     if is_durable:

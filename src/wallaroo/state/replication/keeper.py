@@ -59,7 +59,7 @@ from wallaroo.state.log.owners import Claim, adopt_claim, owner_words
 
 COPY = "copy for "  # how the claim of a copy begins
 REPORT_S = 60.0  # between two reports of trouble with the disk
-LOOK_S = 0.25  # between two looks at the claim
+LOOK_S = 0.25  # between two checks of the claim
 
 
 class _RefusedError(Exception):
@@ -72,7 +72,7 @@ class _Session:
 
     connection: socket.socket
     peer: str
-    claim: Claim | None = None  # its run's
+    claim: Claim | None = None  # that of its run
     busy: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -99,8 +99,9 @@ class Keeper:
         self._sessions: set[_Session] = set()
         self._changing = threading.Lock()
         self._report_at = 0.0  # monotonic: trouble with the disk
-        self._doubtful: set[Path] = set()  # a sync failed, so they have to come whole once more
-        self._over = ""  # why this is a copy no longer
+        # a sync failed, so these have to be sent again as a whole
+        self._doubtful: set[Path] = set()
+        self._over = ""  # why this is no longer a copy
 
     def _own_claim(self) -> Claim | None:
         """Return the claim of the run that the folder is a copy of; None for an empty one."""
@@ -138,7 +139,7 @@ class Keeper:
                 fault_point("replica.answer")
                 write_message(connection, answer)
         except (OSError, EOFError, ValueError, msgspec.MsgspecError):
-            pass  # it connects again, or was no run
+            pass  # it connects again, or was not a run
         finally:
             with self._changing:
                 self._sessions.discard(session)
@@ -162,7 +163,7 @@ class Keeper:
     def _end_sessions(self) -> None:
         """Return once no request of the run is under way; none of its connections counts then."""
         for session in list(self._sessions):
-            if session.claim is not None:  # else its hello is under way, which changes nothing
+            if session.claim is not None:  # its hello is still in progress, which changes nothing
                 with session.busy:
                     session.claim = None
 
@@ -178,7 +179,7 @@ class Keeper:
                 raise _RefusedError(LATER, "another run began")
             claim.ownership.require()
             answer: Fields = getattr(self, f"_do_{op}")(payload, **request) or {}
-            claim.ownership.require()  # after it was written, and before it is answered
+            claim.ownership.require()  # after it was written, and before it is acknowledged
             return answer
         except _RefusedError as error:
             kind, words = error.args
@@ -191,7 +192,7 @@ class Keeper:
         except (OSError, PeerError) as error:
             kind = LATER
             words = f"its disk refuses: {error}"
-            if time.monotonic() >= self._report_at:  # the run asks again and again
+            if time.monotonic() >= self._report_at:  # the run asks repeatedly
                 self._report_at = time.monotonic() + REPORT_S
                 self._report(f"{words}. The run waits until it does not.")
         return {"error": kind, "words": words}

@@ -62,8 +62,8 @@ class _Files:
         self._storage = LocalStorage(str(root), is_durable=True)
         self._before: Commit | None = None
         self._sizes: dict[str, int] = {}  # the copy's files of commits
-        self._stamps: dict[str, Stamp] = {}  # texts and notes, as they were sent last
-        self._there: set[str] = set()  # files of the copy that may be deleted some day
+        self._stamps: dict[str, Stamp] = {}  # texts and notes, as last sent
+        self._there: set[str] = set()  # files of the copy that may be deleted later
 
     def bring_up(self, link: ReplicaLink, *, is_new: bool) -> None:
         """Let the copy be as the folder is."""

@@ -51,7 +51,7 @@ LOG = "log"
 IMAGES = "images"
 FILES = "files"
 SWEPT = "swept"
-PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries; later ones wait as long as the last
+PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between attempts; later ones wait as long as the last
 TRIES = 40  # some two minutes
 FIRST_TRIES = 6  # until the first answer, as a wrong address never answers
 READ_TRIES = 20  # while another run deletes what is read
@@ -93,7 +93,7 @@ class StoreLog:
         self._owner = owner
         self._sleep = sleep
         self.run = uuid.uuid4().hex
-        self._last: Head | None = None  # what this run wrote last
+        self._last: Head | None = None  # the last object that this run wrote
         self._fences: tuple[int, ...] = ()
         self._tries = FIRST_TRIES
         self._appending = threading.Lock()
@@ -197,7 +197,7 @@ class StoreLog:
                 newest = following
             if newest is not None and self._is_last(newest.head):
                 return newest
-            self._sleep(PAUSES_S[0])  # the list was old: what it named is deleted
+            self._sleep(PAUSES_S[0])  # the list was stale: what it named is deleted
         raise self._changing()
 
     def _numbers(self) -> list[int]:
@@ -212,7 +212,8 @@ class StoreLog:
         """
         before = self.read(head.number - 1) if head.number else None
         if before is None:
-            is_on_line = head.since >= head.number - 1  # what an image covers may be deleted
+            # objects that an image covers may be deleted
+            is_on_line = head.since >= head.number - 1
         else:
             is_on_line = not self._is_followed(before.head)
         return is_on_line and not self._is_followed(head)

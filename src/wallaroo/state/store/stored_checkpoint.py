@@ -99,8 +99,8 @@ class StoredCheckpoint:
         self.is_current = False  # whether the folder's files may be used
         self.commits: tuple[Commit, ...] = ()  # those of the log
         self._before: Commit | None = None
-        self._noted: dict[str, bytes] = {}  # the plan and the sinks' notes, as they were sent last
-        self._apart: dict[str, int] = {}  # large files, by the number of the object with them
+        self._noted: dict[str, bytes] = {}  # the plan and the sinks' notes, as last sent
+        self._apart: dict[str, int] = {}  # large files, by the number of the object that holds them
         self._images = _Images(log, root, tuning.image_every)
         self._owner_check_s = tuning.owner_check_s
         self._asked_s = time.monotonic()
@@ -257,7 +257,7 @@ class StoredCheckpoint:
         for file in record.head.files:
             if file.is_apart and is_wanted(file.name):
                 stored = self._log.file(file.name)
-                # one that took over deletes what it no longer needs
+                # a run that took over deletes what it no longer needs
                 if stored is None and self._log.is_fenced:
                     self.ask()
                 yield file.name, checked(file, stored)
@@ -314,7 +314,7 @@ class StoredCheckpoint:
         while (other := self._log.read(number)) is not None:
             if other.head.run != self._log.run:
                 raise self._log.taken_over(other)
-            number += 1  # the answer to it is on its way
+            number += 1  # the answer to it is in flight
 
     def close(self) -> None:
         """Note in the log that this run has ended in order, if it owns it still.

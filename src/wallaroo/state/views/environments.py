@@ -44,12 +44,12 @@ HEADER_PAGES = 2
 # in use: a batch that changes all of them writes new ones before the old ones are free
 PAGES_MIN = 64
 FREE_TIMES_MAX = 4
-# a file is replaced sooner if the pages in use have fallen to this share of their most, and have
-# not fallen further for CALM_LOOKS looks; it then grows to the size that its batches need, as one
-# does that never held more
+# a file is replaced sooner if the pages in use have fallen to this share of their maximum, and have
+# not fallen further for CALM_LOOKS checks; it then grows to the size that its batches need, as if
+# it had never held more
 LEFT = 0.75
 CALM_LOOKS = 16
-GAIN_MIN = 1.5  # times the pages in use: a smaller file is not worth it
+GAIN_MIN = 1.5  # times the pages in use: a smaller gain is not worth it
 WRITTEN_AT_ONCE = 100_000  # entries per transaction when a file is replaced
 CRASHES = "crashes"
 _LOCK = "lock"
@@ -62,7 +62,7 @@ class _Used:
 
     most: int = 0
     least: int = 0
-    looks: int = 0  # since it was the least
+    looks: int = 0  # since the minimum
 
     def has_fallen(self, used: int) -> bool:
         """Note the pages in use; return whether many were freed, and no more are being freed."""

@@ -58,7 +58,7 @@ from wallaroo.state.views.view_updates import (
 # LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one
 # another
 SHARDS = 16
-REBUILDS_MAX = 3  # per shard and task: a disk that damages data just written is broken
+REBUILDS_MAX = 3  # per shard and task: a disk that damages new data is broken
 
 Found = TypeVar("Found")
 

@@ -141,7 +141,7 @@ class RangeMachine:
         now = self._context.now
         pane = self._panes.at(now.event_ns, now.watermark_ns)
         if pane is None:
-            return  # see ``may_add_up``: late events are dropped
+            return  # late events are dropped, see ``may_add_up``
         live = self._context.live
         try:
             own = live.get(pane.slot, key)

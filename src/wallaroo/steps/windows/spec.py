@@ -97,7 +97,7 @@ class RangeWindowSpec:
     policy: str = DROP
     early_ns: int | None = None  # how often a window is evaluated before it fires
     lateness_ns: int = 0  # how long after firing a window accepts late events
-    corrected_ns: int | None = None  # how often it is evaluated again meanwhile; None: once
+    corrected_ns: int | None = None  # how often it is evaluated again in that time; None: once
     empty_limit: int = 0  # successive empty windows of a key that are evaluated
 
 

@@ -57,7 +57,8 @@ END = """
     SELECT pg_current_wal_flush_lsn()::text, pg_current_wal_insert_lsn()::text,
            current_setting('wal_block_size')::int
 """
-PAGE_HEADER_BYTES = 40  # at the beginning of a block, at most: no record has room in so few
+# at the beginning of a block, at most: a record never fits into so few bytes
+PAGE_HEADER_BYTES = 40
 PEEK = (
     "SELECT data FROM pg_logical_slot_peek_binary_changes"
     "(%s, %s, NULL, 'proto_version', '1', 'publication_names', %s)"
@@ -134,7 +135,8 @@ class PostgresChanges(ReplayableSource[Any]):
             flushed, written = map(lsn_of, ends)
             before = max(self._end, self.slot.first if self.slot else 0)
             self._end = whole_end(flushed, written, block, before)
-            # not the whole end: that is unknown to a new process, and may be before a commit's
+            # not the whole end: a new process does not know it, and it may be before the one of a
+            # commit
             self._facts = {**cluster_facts(connection), "log's end": flushed}
         return self._end
 
@@ -205,7 +207,7 @@ class PostgresChanges(ReplayableSource[Any]):
         """Describe why changes after a place cannot be read; empty if they can."""
         slot = self.slot
         if not self._facts or not place:
-            return ""  # the server was not seen yet, or nothing was read
+            return ""  # the server was not reached yet, or nothing was read
         if slot is None:
             return "does not exist any more"
         if slot.status == "lost":

@@ -15,8 +15,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from wallaroo.errors import PeerError
 
 CONNECT_S = 5
-# A server that vanished silently is noticed within about half a minute rather than the
-# system's two hours.
+# A silent loss of the server is noticed within about half a minute instead of the system's two
+# hours.
 DEFAULTS: dict[str, Any] = {
     "connect_timeout": CONNECT_S,
     "keepalives_idle": 10,
@@ -24,7 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-# Classes of SQLSTATE (manual, appendix A) that pass by themselves or by work on the server:
+# Classes of SQLSTATE (manual, appendix A) that are transient or can be fixed on the server:
 # connection, authorisation, no such database, rollback, resources (a full disk), locks,
 # intervention (a shutdown), system errors.
 PASSING = frozenset({"08", "28", "3D", "40", "53", "55", "57", "58"})

@@ -18,7 +18,7 @@ from typing import Any
 from wallaroo.serdes.changes import Change
 
 Row = dict[str, Any]
-Load = Callable[[bytes], Any]  # returns the value of a text of a type
+Load = Callable[[bytes], Any]  # parses the text of a value of some type
 BEGIN = struct.Struct(">QqI")  # LSN of the commit, its time, the transaction
 NUMBER = struct.Struct(">I")
 COUNT = struct.Struct(">H")
@@ -58,7 +58,7 @@ class Messages:
             return self._truncations(message)
         elif kind in (b"I", b"U", b"D"):
             return [self._change(kind, message)]
-        return []  # nothing is needed of commits, types and origins
+        return []  # commits, types and origins are not needed
 
     def _begin(self, message: bytes) -> None:
         self.commit, microseconds, number = BEGIN.unpack_from(message, 1)

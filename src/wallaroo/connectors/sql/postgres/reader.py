@@ -58,7 +58,7 @@ class Candidate:
     newest: int
     waiting: OpenTransactions
     since: float
-    breaks: int  # connections broken until then: after a crash writers may have other names
+    breaks: int  # connections broken until then: writers may have other names after a crash
 
 
 class PostgresTableSource(TableSource):

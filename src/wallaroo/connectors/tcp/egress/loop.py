@@ -88,7 +88,7 @@ class Egress:
             poll.register(1, select.POLLOUT)
         if self._attempt is not None:
             poll.register(self._attempt, select.POLLOUT)
-        # poll would report an ended connection at once, again and again
+        # poll would report an ended connection over and over
         if self._connection is not None and not self.machine.is_ended:
             poll.register(self._connection.sock, self._events(self._connection))
         return poll.poll(self.machine.timeout_s(time.monotonic()) * 1000)
@@ -168,7 +168,7 @@ class Egress:
         self.execute(self.machine.settle(now, connection.acked(), connection.has_rest, error))
 
     def _load(self, token: StagedToken) -> Staged:
-        self._pipe.send(alive=True)  # reading a large part takes time
+        self._pipe.send(alive=True)  # reading a large part takes a while
         staging = Path(self._config.staging)
         try:
             return read_staged(staging, token)
@@ -222,7 +222,7 @@ class Egress:
     def _begin(self, connection: Connection, start: int) -> None:
         connection.begin(start)
         if self._config.is_resuming:
-            return  # the receiver reports its place: neither this connection nor its end matters
+            return  # the receiver reports its offset: neither this connection nor its end matters
         self._record.note(local_port=connection.sock.getsockname()[1])
         fault_point("egress.hand_over")
         if self._config.handover_fd >= 0 and connection.can_be_continued:

@@ -56,7 +56,7 @@ class TlsStream:
             except ssl.SSLError as error:
                 self._collect()
                 with contextlib.suppress(OSError):
-                    self.flush()  # the alert
+                    self.flush()  # sends the alert
                 raise failed(error) from error
             self._collect()
             while not self.flush():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wallaroo.testing.verify.trial.result import Result
 
-AROUND = 8  # bytes on each side of a flipped one, by which it is known again
+AROUND = 8  # bytes on each side of a flipped one, to recognise it
 
 # kind -> its files, below the checkpoint; the order is that of the first turn
 KINDS: dict[str, tuple[str, ...]] = {
@@ -44,7 +44,7 @@ class Flip:
     file: Path
     byte: int
     mask: int
-    damaged: bytes  # the byte after the flip, and those around it
+    damaged: bytes  # the byte after the flip, with its neighbours
 
     def undo(self) -> None:
         """Flip the bit back, unless the file was removed or rewritten around the bit."""
@@ -83,7 +83,7 @@ class BitFlips:
         self._folder = folder
         self._result = result
         self._say = say
-        self._there: list[Flip] = []  # still in the files
+        self._there: list[Flip] = []  # flips that are still in the files
         self._flipped: set[str] = set()  # kinds that had their turn
 
     def add(self, chance: random.Random) -> Flip | None:
@@ -104,7 +104,7 @@ class BitFlips:
 
         ``said`` is an ended run's output, whose end such bits explain, or an error's text.
         """
-        # the last one first: a bit beside it is known by what was around it before
+        # the last one first: a neighbouring bit is recognised by what was around it before
         named = [one for one in reversed(self._there) if _names(said, one.file)]
         for one in named:
             one.undo()

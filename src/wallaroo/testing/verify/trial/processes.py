@@ -27,7 +27,7 @@ class Kind(Enum):
     DRIVER = "driver"
     JVM = "jvm"
     WORKER = "worker"
-    DAEMON = "daemon"  # which forks the workers
+    DAEMON = "daemon"  # the process that forks the workers
     INGRESS = "ingress"
     EGRESS = "egress"
 
