@@ -103,7 +103,7 @@ WEAKER_SOURCE = (
 
 
 class Latency(StrEnum):
-    """Former modes: the micro-batch host, and resident tasks that commit as often as they can."""
+    """Former modes: the micro-batch host, and resident tasks that commit as often as possible."""
 
     NORMAL = "normal"
     LOW = "low"
@@ -263,7 +263,7 @@ class RunOptions:
             raise ValueError(f"ingress_listen={host}: {INGRESSES_NEED_TLS}")
 
     def _check_durability(self) -> None:
-        """Raise ValueError for levels that do not exist, or not with this checkpoint."""
+        """Raise ValueError for levels that do not exist, or are impossible with this checkpoint."""
         levels = tuple(Durability)
         for level in (self.durability, *dict(self.source_durability).values()):
             if level is not None and level not in levels:
@@ -289,7 +289,7 @@ class RunOptions:
             raise ValueError(WEAKER_SOURCE)
 
     def _levels_of_sources(self) -> tuple[Durability, ...]:
-        """Return the levels that sources may have; a copy's commits name only input it has."""
+        """Return the possible levels of sources; a copy's commits only name input that it has."""
         alone = self.level is Durability.REPLICATED
         return (self.level,) if alone else (self.level, Durability.DISK)
 
@@ -312,7 +312,7 @@ class RunOptions:
         return self.checkpoint if isinstance(self.checkpoint, str) else ""
 
     def on(self, *, is_one_machine: bool) -> RunOptions:
-        """Return the options with the host that they choose, by default or by name."""
+        """Return the options with their host, by default or by name."""
         if isinstance(self.latency, Latency) or self.host is not None:
             return self
         is_quick = 0 < self.latency_s < MICRO_BATCH_LEAST_MS / 1e3
@@ -344,7 +344,7 @@ class RunOptions:
 
     @property
     def retained(self) -> int:
-        """Return how many commits stay at least."""
+        """Return the minimum number of retained commits."""
         return max(self.retain_commits, RETAINED_FREQUENT if self.is_resident else 1)
 
     @property

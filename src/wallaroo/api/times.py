@@ -1,4 +1,4 @@
-"""Time spans as whole nanoseconds, and the one check of those that users give.
+"""Time spans as whole nanoseconds, and the check of spans that users pass.
 
 Where it runs: pure.
 """

@@ -35,7 +35,7 @@ def print_script(commands: Any, options: argparse.Namespace) -> None:
 
 
 def _complete_files(parser: argparse.ArgumentParser) -> None:
-    """Let every value that is not one of some choices be completed as a file."""
+    """Complete every value that is not one of some choices as a file."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for subparser in action.choices.values():

@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _asked_for(arguments: Sequence[str]) -> Iterable[str]:
-    """Return the command of a command line; all of them if it needs more than that one."""
+    """Return the command of a command line, or all of them if it needs several."""
     word = arguments[0] if arguments else ""
     return (word,) if word in COMMANDS and word not in NEED_ALL else COMMANDS
 
@@ -110,7 +110,7 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _say(text: str) -> None:
-    """Print a command's last word, as JSON if that is the form of its log."""
+    """Print the last message of a command, as JSON if its log has that form."""
     form = as_json if console.is_json() else plain
     print(form(Entry(text, "error", kind="error")), file=sys.stderr)
 
@@ -141,7 +141,7 @@ def version() -> str:
 
 
 def exit_code(error: WallarooError) -> int:
-    """Return the exit code for an error, by who has to act on it."""
+    """Return the exit code for an error, by who can fix it."""
     if isinstance(error, UserCodeError):
         return EXIT_USER_CODE
     if isinstance(error, PipelineError):

@@ -95,7 +95,7 @@ def _outbox(root: Path, sink: str) -> Path:
 
 
 def _commit(checkpoint: Checkpoint, sink: str, batch: int) -> tuple[CommitId, list[Any]]:
-    """Return the batch's commit and the sink's tokens in it, as far as it is retained."""
+    """Return the batch's commit and the sink's tokens in it, if it is retained."""
     if batch not in checkpoint.commits.batches():
         return CommitId(checkpoint.id, batch), []
     commit = checkpoint.commits.read(batch)

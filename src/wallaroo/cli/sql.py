@@ -102,7 +102,7 @@ def _cell(value: Any, absent: str) -> str:
 
 
 def _json(value: Any) -> Any:
-    """Return a value that JSON lacks, as the state tools write it."""
+    """Return a value that JSON lacks in the form of the state tools."""
     if isinstance(value, bytes):
         return value.hex()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -108,7 +108,7 @@ def _only_wait(seconds: float) -> bool:
 
 @contextmanager
 def _keyboard() -> Iterator[Callable[[float], bool]]:
-    """Yield what waits so many seconds, or for a key, and returns whether that is q.
+    """Yield a function that waits for a time or a key, and returns whether the key was q.
 
     Without a terminal it waits only.  At the end the terminal is as it was.
     """
@@ -130,7 +130,7 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
 
 
 def _numbers(count: int | None) -> Iterator[int]:
-    """Yield the numbers of the looks after the first one."""
+    """Yield the numbers of the polls after the first one."""
     number = 1
     while count is None or number < count:
         yield number
@@ -148,7 +148,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Looks:
-    """Looks at an application; rates are those since the oldest look of the last seconds."""
+    """Polls of an application; rates cover the last seconds."""
 
     target: Target
     clock: Callable[[], float] = time.monotonic

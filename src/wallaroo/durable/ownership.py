@@ -43,7 +43,7 @@ class Ownership:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the run still owns the checkpoint.  Raises PeerError: no answer."""
+        """Return whether the run still owns the checkpoint; raise PeerError without an answer."""
         if not self.path:
             return True
         try:
@@ -77,7 +77,7 @@ class Ownership:
         )
 
     def to_text(self) -> str:
-        """Return the claim in the form that a child is given; empty if there is none."""
+        """Return the claim in the form that children receive; empty if there is none."""
         return f"{self.inode}:{self.path}" if self.path else ""
 
     @staticmethod

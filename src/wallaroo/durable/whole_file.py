@@ -27,7 +27,7 @@ def temporary_name(path: Path, writer: str = "") -> Path:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what writers of ``path`` before this one left, or have not renamed yet."""
+    """Remove files that earlier writers of ``path`` left, or have not renamed yet."""
     for unfinished in path.parent.glob(f".{path.name}.*tmp"):
         unfinished.unlink(missing_ok=True)
 

@@ -48,7 +48,7 @@ class Connection:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Return the number of bytes of an unfinished frame that have come."""
+        """Return the number of received bytes of an unfinished frame."""
         return len(self._large) or len(self._rest)
 
     @property

@@ -113,7 +113,7 @@ class Feeder:
             self._writer.close()
 
     def _answer(self, stored: Callable[[], None] | None) -> None:
-        """Let the other system know that events are stored, or later that they are committed."""
+        """Report to the other system that events are stored or, later, committed."""
         if stored is None:
             return
         if self._waits is None:
@@ -122,7 +122,7 @@ class Feeder:
             self._waits.add(self._writer.position, stored)
 
     def _is_read_to_now(self, run: FrameRun) -> bool:
-        """Return whether all has been read that the source held when the run began."""
+        """Return whether everything that the source held when the run began was read."""
         if run.is_caught_up is not None:
             self._quiet_since = None
             return run.is_caught_up
@@ -135,7 +135,7 @@ class Feeder:
         return now - self._quiet_since >= QUIET_S
 
     def _note_silence(self, run: FrameRun, asked_ns: int) -> None:
-        """Let readers know that nothing came, or could come; at intervals."""
+        """Report to readers at intervals that nothing arrived, or could arrive."""
         is_changed = run.problem != self._problem
         self._problem = run.problem
         if run.problem or run.is_away:
@@ -208,7 +208,7 @@ class Feeder:
 
 
 def _leave_with_parent(parent: Parent) -> None:
-    """Exit even if user code does not return; the unpublished is produced again."""
+    """Exit even if user code does not return; unpublished events are produced again."""
     while not parent.look(1.0):
         pass
     time.sleep(GRACE_S)

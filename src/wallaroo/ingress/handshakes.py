@@ -53,7 +53,7 @@ class Handshakes:
         self._selector.register(sock, selectors.EVENT_READ, partial(self._read, pending))
 
     def close_expired(self, now: float) -> None:
-        """Close the clients whose time is over (``now``: monotonic)."""
+        """Close the clients that have timed out (``now``: monotonic)."""
         for pending in [other for other in self._pending.values() if other.until < now]:
             self._refuse(pending, f"it sent no hello for {self._timeout_s:g} s")
 

@@ -46,7 +46,7 @@ class Ports:
         self._is_waiting = False  # whether it waits for others to disconnect
 
     def open(self, port: int, on_client: OnClient) -> Address:
-        """Listen on a port (0: any); return the address.  Raises PeerError: it is unavailable."""
+        """Listen on a port (0: any); return the address; raise PeerError if it is unavailable."""
         try:
             family, kind, _, _, address = socket.getaddrinfo(
                 self._host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -67,7 +67,7 @@ class Ports:
         return self._host, listener.getsockname()[1]
 
     def retry(self) -> None:
-        """Accept again if that had to stop."""
+        """Accept again after a forced pause."""
         if self._is_waiting:
             self._is_waiting = False
             for listener, on_client in self._listeners:

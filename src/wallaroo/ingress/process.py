@@ -67,7 +67,7 @@ _ERRORS: dict[str, type[WallarooError]] = {
 
 
 class KilledAtStartError(PeerError):
-    """A process was killed by a signal before it was ready.  It may be started again."""
+    """Death of a process by a signal before it was ready; it may be started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Feeding:
         return is_synced(self.levels.get(source), self.is_durable)
 
     def awaits_commits(self, source: str) -> bool:
-        """Return whether senders are answered once what they sent is committed."""
+        """Return whether senders are answered once their input is committed."""
         return self.levels.get(source) is Durability.STORE
 
 
@@ -214,7 +214,7 @@ class Feeders:
             self._ready(child)
 
     def poll(self) -> None:
-        """Start killed processes again, on the same ports; raise any other one's error."""
+        """Restart killed processes on the same ports; raise the error of any other."""
         for child in list(self._children):
             code = None if child.is_done else child.process.poll()
             if code is None:
@@ -235,7 +235,7 @@ class Feeders:
 
     @property
     def silent(self) -> str:
-        """Describe the processes that are silent, and for how long; empty if none is."""
+        """Describe the silent processes with their durations; empty if there are none."""
         return "; ".join(
             f"{child.name} to show a sign of life (for {child.silent_s:.0f} s now)"
             for child in self._children
@@ -247,7 +247,7 @@ class Feeders:
         self._stop([child for child in self._children if child.module != RANGES])
 
     def stop(self) -> None:
-        """Let every process publish and exit; kill those that take more than seconds."""
+        """Let every process publish and exit; kill those that take more than ``seconds``."""
         self._stop(list(self._children))
 
     def _stop(self, children: list[Child]) -> None:
@@ -265,7 +265,7 @@ class Feeders:
 
     @property
     def range_secret(self) -> bytes:
-        """Return the secret of ranges' readers, "" if none are served; do not log it."""
+        """Return the secret of ranges' readers, "" if there are none; do not log it."""
         return bytes.fromhex(self._ranges.secret) if self._ranges else b""
 
     def _ready(self, child: Child) -> dict[str, Any]:
@@ -289,7 +289,7 @@ class Feeders:
             child = self._again(child)
 
     def _again(self, child: Child) -> Child:
-        """Return a process in the place of one that has ended."""
+        """Return a replacement for an ended process."""
         self._children.remove(child)
         child.release()
         return self._spawn(child.name, child.module, child.configuration)
@@ -301,7 +301,7 @@ class Feeders:
         self._ingress = self._pinned(self._ingress)
 
     def _pinned(self, config: IngressConfig) -> IngressConfig:
-        """Return the configuration with the ports that the sources have."""
+        """Return the configuration with the present ports of the sources."""
         pinned = tuple(
             replace(
                 source,

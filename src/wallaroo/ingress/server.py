@@ -108,7 +108,7 @@ class Ingress:
 
 
 def wait_s(listeners: Iterable[Listener]) -> float:
-    """Return the seconds to wait for input, after which the unpublished is published."""
+    """Return how many seconds to wait for input before unpublished input is published."""
     if any(listener.is_changed for listener in listeners):
         return PUBLISH_S
     is_looking = any(listener.is_paused or listener.is_awaiting_commits for listener in listeners)

@@ -44,7 +44,7 @@ class ConnectionNumbers:
         return number
 
     def closed(self, connection: int) -> None:
-        """Note that nothing more comes from a connection."""
+        """Note that a connection has closed."""
         self._open.discard(connection)
         self._has_closed = True
 
@@ -70,7 +70,7 @@ class Backlog:
         self._look_byte = 0
 
     def is_at_bound(self) -> bool | None:
-        """Return whether the backlog is at its bound; None if that is undecided.
+        """Return whether the backlog is at its bound; None if unknown.
 
         It is if the next look is not due yet, or if a paused source is still near its bound.
         """
@@ -87,7 +87,7 @@ class Backlog:
 
 
 class Answers:
-    """The acknowledgements of one source: at once, or after the commit of what they name."""
+    """The acknowledgements of one source, immediate or after the commit of their frames."""
 
     def __init__(self, writer: SpoolWriter, streams: StreamNumbers, *, awaits_commits: bool):
         self._writer = writer
@@ -101,14 +101,14 @@ class Answers:
         self._changed.add(stream)
 
     def published(self) -> None:
-        """Note that everything appended so far was published."""
+        """Note that everything appended was published."""
         if self._waits is not None and self._changed:
             counts = {stream: self._counts[stream] for stream in self._changed}
             self.after_commit(partial(self._committed.update, counts))
         self._changed.clear()
 
     def after_commit(self, answer: Callable[[], object]) -> None:
-        """Call ``answer`` as soon as what was published may be acknowledged."""
+        """Call ``answer`` as soon as published frames may be acknowledged."""
         if self._waits is None:
             answer()
         else:
@@ -120,7 +120,7 @@ class Answers:
         return bool(self._waits)
 
     def look(self) -> bool:
-        """Return whether input was committed that an answer waits for."""
+        """Return whether awaited input was committed."""
         return self._waits is not None and self._waits.look()
 
     def count_of(self, stream: bytes, *, is_first: bool) -> int | None:
@@ -166,7 +166,7 @@ class SourceStore:
         return self._numbers.opened()
 
     def closed(self, connection: int) -> None:
-        """Note that nothing more comes from a connection."""
+        """Note that a connection has closed."""
         self._numbers.closed(connection)
 
     def note_closed(self) -> None:
@@ -196,7 +196,7 @@ class SourceStore:
         )
 
     def publish(self) -> None:
-        """Make what was appended visible and, if durable, safe.  Raises as ``append`` does."""
+        """Make appended frames visible and, if durable, safe.  Raises as ``append`` does."""
         self._until_stored(self._publish)
         self.answers.published()
         self.note_closed()

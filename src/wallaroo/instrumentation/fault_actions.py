@@ -32,7 +32,7 @@ _REAL: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in WRIT
 
 
 def act(action: str) -> None:
-    """Carry out an action.  Raises ValueError if there is none of that name."""
+    """Carry out an action; raise ValueError if it does not exist."""
     name, _, seconds = action.partition(" ")
     if name == "kill":
         _die()

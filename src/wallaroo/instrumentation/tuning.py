@@ -12,7 +12,7 @@ HUNG_S = 20.0  # without a sign of life or an answer; ``RunOptions.hung_s`` over
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The pace of batches: how many events they take (``runtime.pacing``)."""
+    """The pace of batches: their numbers of events (``runtime.pacing``)."""
 
     # the first batch's: seconds for slow user code; it grows quickly while there is time
     events_first: int = 1_000
@@ -52,7 +52,7 @@ class Tuning:
     turns_per_refresh: int = 2  # in the rotation of snapshots: all get theirs in half a minute
 
     def inline_bytes(self, tasks: int) -> int:
-        """Return how much output of one task rides in its token, in a batch of so many tasks.
+        """Return how much output of one task is inlined in its token, in a batch of ``tasks``.
 
         >>> Tuning().inline_bytes(2), Tuning().inline_bytes(64)
         (65536, 16384)

@@ -39,11 +39,11 @@ class Visitor:
         self.until = time.monotonic() + seconds
 
     def prove(self) -> None:
-        """Keep the connection, however many others come."""
+        """Keep the connection, however many others arrive."""
         self._budget.prove(self)
 
     def doubt(self) -> None:
-        """Let the connection make room for others, as one that has just come."""
+        """Let the connection make room for others, like a new one."""
         self._budget.doubt(self)
 
     def leave(self) -> None:
@@ -62,7 +62,7 @@ class Budget:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the bound is reached and none makes room."""
+        """Return whether the bound is reached and no connection makes room."""
         with self._lock:
             return not self._silent and len(self._proved) >= self.most
 
@@ -95,7 +95,7 @@ class Budget:
             oldest.close()
 
     def close_late(self, now: float) -> None:
-        """Close connections whose time is over (``now``: monotonic)."""
+        """Close connections that have timed out (``now``: monotonic)."""
         with self._lock:
             late = [each for each in (*self._silent, *self._proved) if each.until < now]
         for visitor in late:

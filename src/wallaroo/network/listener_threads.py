@@ -40,7 +40,7 @@ Serve = Callable[[socket.socket, Any, Visitor], object]
 def listening(
     source: str, address: tuple[str, int], context: ssl.SSLContext | None
 ) -> socket.socket:
-    """Return a source's listening socket, ``context``: of TLS.  Raises PeerError: it cannot."""
+    """Return a source's listening socket, with TLS by ``context``.  Raises PeerError."""
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -136,6 +136,6 @@ class Acceptor:
 
 
 def _cut(sock: socket.socket) -> None:
-    """Wake the thread that waits for a connection; TLS is not asked, as its thread may use it."""
+    """Wake the thread that waits for a connection, bypassing TLS, which it may be using."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -14,7 +14,7 @@ from wallaroo.errors import PipelineError, Problem
 
 
 def why_unreachable(addresses: Iterable[str], within_s: float) -> str:
-    """Return why none of the addresses ``host:port`` accepts a connection in time, or ""."""
+    """Return why no address ``host:port`` accepts a connection in time, or ""."""
     causes = []
     for address in addresses:
         cause = _cause(address, within_s)

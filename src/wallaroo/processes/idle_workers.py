@@ -40,7 +40,7 @@ def report_idle_deaths() -> None:
 
 
 def as_task(work: Callable[..., Iterable[Any]], index: int, rows: Iterable[Any]) -> Iterator[Any]:
-    """Yield what ``work`` does as a task of Spark's; then this worker waits for the next one.
+    """Run ``work`` as a task of Spark; then this worker waits for the next one.
 
     A task that fails or is cancelled ends its worker, on Spark's request.
     """

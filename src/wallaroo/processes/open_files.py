@@ -11,7 +11,7 @@ import sys
 
 
 def files_max() -> int:
-    """Return how many files this process may have open at a time."""
+    """Return the limit of files that this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 

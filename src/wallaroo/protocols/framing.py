@@ -253,7 +253,7 @@ def frame_ender(framing: Framing) -> Callable[[Buffer, Buffer, int], int]:
 
 
 def last_frame(framing: Framing, rest: bytes) -> bytes:
-    """Return the frame that the rest of an ended stream is; empty if it is none.
+    """Return the frame that the rest of an ended stream forms; empty if none.
 
     >>> last_frame(line_framing(), b"no newline"), last_frame(Framing(), b"\\0\\0")
     (b'no newline\\n', b'')
@@ -283,7 +283,7 @@ def end_of_frames(framing: Framing, frames: bytes, count: int) -> int:
 
 
 def text_hint(framing: Framing, head: bytes) -> str:
-    """Return the advice for a frame that is too large: text without a header, or a large message.
+    """Return a hint for a frame that is too large: text without a header, or a large message.
 
     >>> text_hint(Framing(), b"\\0\\0\\1\\0abc")
     ''

@@ -23,7 +23,7 @@ class Readable(Protocol):
         """Go to a byte."""
 
     def read(self, size: int, /) -> bytes:
-        """Read at most so many bytes; none at the end."""
+        """Read at most ``size`` bytes; none at the end."""
 
 
 def split_lines(content: bytes) -> list[bytes]:

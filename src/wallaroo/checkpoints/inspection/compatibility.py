@@ -64,7 +64,7 @@ class PlanFinding:
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """Notes of a run on the comparison.
+    """Comparison result, and the effect of ``--allow-incompatible``.
 
     ``dropped`` names state steps whose state is abandoned; ``plan`` has the checkpoint's ids of its
     sinks.
@@ -174,7 +174,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
 def _without_plan(
     root: Path, commits: CommitLog, waits: Callable[[str], bool], plan: Plan
 ) -> PlanFinding:
-    """Compare with the sinks of the outboxes, which is all that is known."""
+    """Compare with the sinks of the outboxes, as nothing else is known."""
     text = dumps(plan)
     batches = commits.batches()
     if not batches:

@@ -1,4 +1,4 @@
-"""Changes of state between two commits."""
+"""Return whether a run may continue without the parts that do not match."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ PROGRESS_EVERY = 50_000
 
 @dataclass(slots=True)
 class Trial:
-    """Numbers of one step's stored objects, by what happens to them, and the first errors."""
+    """Counts of one step's stored objects by outcome, and the first errors."""
 
     step: str
     as_stored: int = 0

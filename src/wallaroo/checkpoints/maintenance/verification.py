@@ -49,7 +49,7 @@ def verify(root: Path, checkers: Iterable[Checker] = CHECKERS) -> Report:
 
 
 def _settled(checker: Checker, survey: Survey) -> Iterator[Damage]:
-    """Yield a checker's reports, repeating it while new commits are made.
+    """Yield a checker's reports, repeating it while new commits appear.
 
     An attempt counts if it found no damage, if no commit was made meanwhile, or if it is the last
     of ``ATTEMPTS``: files that a run deletes meanwhile are not damaged.

@@ -1,4 +1,4 @@
-"""A still picture of a checkpoint, also of one that a running application changes.
+"""A consistent picture of a checkpoint, even of one that a running application changes.
 
 The invariants:
 
@@ -43,7 +43,7 @@ NOTES = 2
 
 
 class OpenFile(NamedTuple):
-    """A file, and how many of its bytes count: it may grow."""
+    """A file with the number of its bytes that count, as it may grow."""
 
     file: IO[bytes]
     size: int
@@ -63,7 +63,7 @@ class Picture:
 
     @property
     def waiting_events(self) -> int:
-        """Return how many accepted events wait to be processed, as far as spools count them."""
+        """Return how many accepted events are unprocessed, as far as spools count them."""
         return sum(head.position.events - tail.events for head, tail in self.spools.values())
 
 
@@ -160,7 +160,7 @@ def _commits(root: Path, log: CommitLog) -> tuple[Commit, ...]:
 
 
 def _waiting(root: Path, commits: tuple[Commit, ...]) -> tuple[dict[str, bytes], set[str]]:
-    """Return the lists of output that waits, and the names of staged files."""
+    """Return the lists of waiting output, and the names of staged files."""
     lists: dict[str, bytes] = {}
     staged: set[str] = set()
     for path in outbox_files(root):

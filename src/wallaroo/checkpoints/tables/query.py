@@ -25,7 +25,7 @@ WAY_OUT = "Tables: state.STEP (in double quotes if it has blanks), commits, sink
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows of a query, by the block, as Python's values."""
+    """The rows of a query, block by block, as Python values."""
 
     columns: tuple[str, ...]
     blocks: Iterator[list[tuple[Any, ...]]]

@@ -66,7 +66,7 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"wallaroo: error: {what} {hint}\n")
 
     def _command(self) -> CommandParser:
-        """Return the parser of the command that the words name, which may be one of another."""
+        """Return the parser of the command that the words name, possibly of another one."""
         parser = self
         for word in self._words:
             commands = parser._commands()
@@ -172,7 +172,7 @@ def _command(parser: argparse.ArgumentParser) -> str:
 
 
 def source_of(app: str) -> str:
-    """Return the source text of the application and of the modules beside it, "" if it has none."""
+    """Return the source text of the application and the modules beside it, "" if there is none."""
     path = Path(app)
     if not path.is_file():
         try:
@@ -187,7 +187,7 @@ def source_of(app: str) -> str:
 
 
 def application_help(app: str) -> str:
-    """Return the options ``application_setup`` reads with argparse, or why they are unknown."""
+    """Return the options that ``application_setup`` reads with argparse, or why not."""
     try:
         setup = getattr(import_application(app), "application_setup", None)
     except WallarooError as error:

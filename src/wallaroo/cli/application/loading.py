@@ -160,7 +160,7 @@ def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()
 
 
 def _shown_syntax(error: SyntaxError) -> str:
-    """Return the faulty line, and a mark below the place in it."""
+    """Return the faulty line, and a mark below the position in it."""
     if not error.text:
         return ""
     line = error.text.rstrip("\n")

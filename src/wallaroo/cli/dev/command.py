@@ -114,7 +114,7 @@ def begin(application: Application, options: argparse.Namespace) -> RunHandle:
 
 
 def serve(run: RunHandle, watch: FileWatch) -> None:
-    """Let the run go on until it ends or a file is saved; raise the error that ended it."""
+    """Wait until the run ends or a file is saved; raise the error that ended it."""
     try:
         run.wait_started()
         for name, (host, port) in run.addresses.items():
@@ -133,7 +133,7 @@ def serve(run: RunHandle, watch: FileWatch) -> None:
 
 @contextmanager
 def _log_on_stderr(options: argparse.Namespace) -> Iterator[None]:
-    """Print the run's warnings; with a status server its address, too."""
+    """Log the run's warnings and, with a status server, its address."""
     log = logging.getLogger("wallaroo")
     level = log.level
     handler = logging.StreamHandler(sys.stderr)
@@ -175,7 +175,7 @@ class FileWatch:
         )
 
     def has_changed(self) -> bool:
-        """Return whether a file was saved since the watch on it began."""
+        """Return whether a file was saved since the watch began."""
         return dict(_times(self._seen)) != self._seen
 
     def pause(self) -> None:

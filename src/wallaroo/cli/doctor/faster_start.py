@@ -50,7 +50,7 @@ def encode(text: str) -> bytes:
 
 
 def small_application(folder: Path) -> wallaroo.Application:
-    """Return a source, a shuffle, state and a sink: all classes that every run loads."""
+    """Return an application with all that runs load: a source, a shuffle, state and a sink."""
     words = folder / "words.txt"
     words.write_text("a\nb\na\n", encoding="utf-8")
     counts = (

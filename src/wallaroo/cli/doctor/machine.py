@@ -44,7 +44,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report: what was examined, its verdict, what was seen, and the fix."""
+    """One line of the report: the subject, its verdict, the observation, and the fix."""
 
     thing: str
     verdict: Verdict

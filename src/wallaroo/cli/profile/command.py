@@ -133,7 +133,7 @@ def _details(target: Target) -> Details:
 
 
 def _wait(target: Target, until: float, before: Details) -> Details:
-    """Return the figures at ``until``, or the last ones of an application that ends earlier."""
+    """Return the figures at ``until``, or the last ones if the application ends earlier."""
     latest = before
     while time.monotonic() < until:
         time.sleep(POLL_S)
@@ -189,7 +189,7 @@ def _is_running(target: Target) -> bool:
 
 
 def _known(share: float) -> str:
-    """Format a share, "-" if it is not known; only the greatest are."""
+    """Format a share, "-" if it is unknown: only the greatest ones are known."""
     return f"{share:.1%}" if share else "-"
 
 

@@ -219,7 +219,7 @@ def _output(args: argparse.Namespace) -> Iterator[BinaryIO | None]:
 
 
 def _watch(receiver: Receiver, out: BinaryIO | None, args: argparse.Namespace) -> bool:
-    """Wait for the count or the timeout, flushing; return whether all requested arrived."""
+    """Wait for the count or the timeout, flushing; return whether everything requested arrived."""
     deadline = time.monotonic() + args.timeout if args.timeout is not None else float("inf")
     wanted = args.count if args.count is not None else sys.maxsize
     try:

@@ -95,7 +95,7 @@ class KeptOutput:
         self._is_keeping = is_keeping
 
     def take(self, pieces: Sequence[bytes | memoryview], end: bytes) -> None:
-        """Accept messages, or raw bytes; ``end`` is written after each."""
+        """Accept messages, or raw bytes; write ``end`` after each."""
         if self._is_keeping:
             self.payloads.extend(map(bytes, pieces))
         if self._out is not None and pieces:
@@ -208,7 +208,7 @@ class Receiver:
         return self
 
     def wait_for(self, count: int, seconds: float) -> bool:
-        """Wait for ``count`` messages (bytes in raw form); return whether they came."""
+        """Wait for ``count`` messages (bytes in raw form); return whether they arrived."""
         deadline = time.monotonic() + seconds
         with self._progress:
             while (

@@ -430,7 +430,7 @@ def _tls(certificate: str | None, key: str | None, options: str) -> TLS | None:
 
 
 def check_until_now(application: Application) -> None:
-    """Raise PipelineError if no source of an application holds anything until it is run."""
+    """Raise PipelineError if every source of an application only holds data while it runs."""
     configs = [source.config for source in application.plan.sources]
     if all(config.fed_by is FedBy.CLIENTS for config in configs):
         what = "every source is fed by clients that connect later, so nothing is there now."

@@ -22,7 +22,7 @@ PURGE_S = 1.0  # the client's time to drop what can no longer be sent
 
 
 def partitions_of(client: Any, address: KafkaAddress, timeout_s: float) -> list[int]:
-    """Return a topic's partitions.  Raises PeerError if it, or its cluster, is not there."""
+    """Return a topic's partitions; raise PeerError if it, or its cluster, does not exist."""
     try:
         topic = client.list_topics(address.topic, timeout_s).topics[address.topic]
     except KafkaException as error:

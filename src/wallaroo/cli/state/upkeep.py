@@ -181,7 +181,7 @@ def _facts(report: Report) -> dict[str, Any]:
 
 
 def rollback_command(options: argparse.Namespace) -> None:
-    """Roll a checkpoint back; print the commits that were dropped."""
+    """Roll a checkpoint back; print the dropped commits."""
     application = load_application(options.app, options.rest)
     dropped = roll_back(options.folder, options.to, application.plan)
     if not dropped:

@@ -1,4 +1,4 @@
-"""The source program's end of the connector protocol, ``AtLeastOnceSourceConnector``.
+"""The source program's side of the connector protocol, ``AtLeastOnceSourceConnector``.
 
 Where it runs: source programs, one thread per connector.  (Wallaroo's was built on asyncore, which
 Python no longer has; names, arguments and callbacks are the same.)
@@ -52,7 +52,7 @@ class _RestartError(ConnectionError):
 
 
 class _Link:
-    """One connection: its socket, and the bytes that wait."""
+    """One connection: its socket, and its unsent bytes."""
 
     def __init__(self, host: str, port: int):
         self.socket = socket.create_connection((host, port), CONNECT_S_MAX)
@@ -69,7 +69,7 @@ class _Link:
             self._waker.send(b"x")
 
     def exchange(self, timeout_s: float) -> list[bytes]:
-        """Send, wait at most so long; return received frames.  Raises OSError: connection lost."""
+        """Send, wait for a limited time; return received frames.  Raises OSError."""
         poll = select.poll()  # not select, which takes no descriptor above 1,023
         poll.register(self.socket, select.POLLIN | (select.POLLOUT if self.out else 0))
         poll.register(self._wakeup, select.POLLIN)
@@ -197,12 +197,12 @@ class AtLeastOnceSourceConnector:
                 self._link.wake()
 
     def pending_sends(self) -> bool:
-        """Return whether something that was written has not been sent."""
+        """Return whether written data has not been sent."""
         with self._changed:
             return bool(self._queue or (self._link is not None and self._link.out))
 
     def shutdown(self, error: object = None) -> None:
-        """Send what was written, close the connection and stop.
+        """Send everything written, close the connection and stop.
 
         With an error, stop at once, after sending it if it is a ``connector_wire_messages.Error``.
         """
@@ -258,7 +258,7 @@ class AtLeastOnceSourceConnector:
         raise _RestartError("the application asks for a new connection")
 
     def handle_invalid_message(self, msg: object) -> None:
-        """Handle a message that a worker does not send."""
+        """Handle a message that a worker never sends."""
         raise ProtocolError(f"{msg} should never be received at the connector.")
 
     def handle_error(self) -> None:

@@ -1,4 +1,4 @@
-"""The sink program's end of the connector protocol, with its data in memory.
+"""The sink program's side of the connector protocol, with its data in memory.
 
 Where it runs: sink programs, one thread.
 """
@@ -76,7 +76,7 @@ class SinkServer:
         self._selector.register(sock, selectors.EVENT_READ, _Client(sock))
 
     def _serve(self, client: _Client) -> bool:
-        """Answer what a client sent; return whether its connection stays open."""
+        """Answer a client's frames; return whether its connection stays open."""
         try:
             data = client.socket.recv(READ_BYTES)
             contents = client.splitter.feed(data)

@@ -1,4 +1,4 @@
-"""The two-phase commit of a queued committer's batches to a sink program.
+"""The two-phase commit of a queued committer's batches with a sink program.
 
 Where it runs: driver, in the committer's thread.
 
@@ -146,7 +146,7 @@ class TwoPhaseSession(Session):
         self._tags = itertools.count(1)
 
     def begin(self) -> None:
-        """Shake hands, open the stream of output, and end the transactions that were left open."""
+        """Shake hands, open the stream of output, and end transactions that were left open."""
         self._link.send(self._hello)
         self._link.await_frame(Ok, "OK")
         self._link.send(Notify(OUTPUT_STREAM, self._hello.instance, self._ledger.offset))

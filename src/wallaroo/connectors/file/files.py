@@ -1,4 +1,4 @@
-"""The files of a source, places in them, and reading from them.
+"""The files of a source, positions in them, and reading from them.
 
 Where it runs: everywhere.
 """
@@ -22,7 +22,7 @@ READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
 class Stamp(NamedTuple):
-    """The facts by which a file counts as the same one."""
+    """The facts that identify a file."""
 
     inode: int
     changed_ns: int
@@ -31,7 +31,7 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file as a run found it.  What comes after its size belongs to the next run."""
+    """A file as a run found it; anything after its size belongs to the next run."""
 
     name: str
     stamp: Stamp

@@ -45,7 +45,7 @@ class Mark(NamedTuple):
 
 
 class Scanner:
-    """The marks from one on.  ``failure`` is the reason why there is no further one."""
+    """The marks from one on; ``failure`` is why there is no further one."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Scanner:
         return next((mark for mark in self._marks if mark.events > start.events), self._marks[at])
 
     def scan_to(self, events: int) -> None:
-        """Scan until ``events`` events lie before the last mark, or there are no more."""
+        """Scan until ``events`` events lie before the last mark, or the input ends."""
         while self.last.events < events and self._step():
             pass
 
@@ -124,7 +124,7 @@ class Scanner:
         self._pending = b""
 
     def _step(self) -> bool:
-        """Add a mark; return whether there was one to add."""
+        """Add a mark; return whether there was one."""
         if self.failure or self.is_ended:
             return False
         index = self.last.file + (1 if self.last.is_done else 0)

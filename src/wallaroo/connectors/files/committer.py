@@ -107,11 +107,11 @@ class Parts:
             self._note(folder)
 
     def has_passed(self, watermark_ns: float) -> bool:
-        """Return whether a watermark has passed the time of a folder that has no mark."""
+        """Return whether a watermark has passed the time of an unmarked folder."""
         return self._first_end_ns <= watermark_ns
 
     def mark(self, watermark_ns: float) -> None:
-        """Mark the folders whose time a watermark has passed."""
+        """Mark the folders whose time has passed."""
         for folder in [each for each, end_ns in self._ends.items() if end_ns <= watermark_ns]:
             self.write(folder, SUCCESS, b"")
             self._ends[folder] = ENDLESS
@@ -257,7 +257,7 @@ class RollingCommitter(GroupCommitter):
         return is_due or self._is_marking()
 
     def _group(self) -> list[PendingBatch]:
-        """Return all waiting batches, or those of the file in hand; none before marks."""
+        """Return all waiting batches, or those of the current file; none before marks."""
         if self._is_marking():
             return []
         return [
@@ -296,7 +296,7 @@ class RollingCommitter(GroupCommitter):
     # -- decisions --------------------------------------------------------------------------------
 
     def _resume(self) -> None:
-        """Resume an earlier run's decision: write the file, or forget its batches."""
+        """Carry out an earlier run's decision: write the file, or forget its batches."""
         self._is_resumed = True
         path = self._waiting.staging / ROLL
         try:

@@ -155,7 +155,7 @@ class FilesLog(SourceLog):
         return sum(size - done.get(name, [0, 0])[0] for name, (_, size) in files.items())
 
     def partitions(self, position: Position) -> frozenset[str]:
-        """Return the files that are not read to their end: each holds time back until it is."""
+        """Return the unfinished files, each of which holds time back until it is read."""
         done: Files = position.place["files"]
         return frozenset(
             name for name, size in self._sizes().items() if done.get(name, (0, 0))[0] < size
@@ -190,7 +190,7 @@ class FilesLog(SourceLog):
             time.sleep(RETRY_S)
 
     def _records_after(self, part: Range, count: int) -> Iterator[list[Any]]:
-        """Read the range without its first ``count`` records, as files never change."""
+        """Read the range without its first ``count`` records; files never change."""
         left_out = 0
         for block in records(self._storage, self._form, part.partition, part.start, part.end):
             skipped = min(len(block), count - left_out)
@@ -206,7 +206,7 @@ class FilesLog(SourceLog):
     # -- the list of files ------------------------------------------------------------------------
 
     def _find_bound(self) -> None:
-        """List the files for the first time, with retries.  Raises PeerError if nothing answers."""
+        """List the files for the first time, with retries.  Raises PeerError."""
         until = time.monotonic() + (PATIENCE_S if self._storage.is_s3 else 0.0)
         while self._bound is None:
             sizes = self._sizes()
@@ -238,7 +238,7 @@ class FilesLog(SourceLog):
         return latest.sizes
 
     def _checked(self, position: Position, sizes: dict[str, int]) -> Files:
-        """Return the files that can be read, with how far each was read.
+        """Return the readable files, with how far each was read.
 
         Raises PeerError if a file has changed, or was removed too early.
         """
@@ -270,7 +270,7 @@ def _position(files: Files, gone: int) -> Position:
 
 
 def _events(done: int, size: int) -> int:
-    """Return the approximate number of events read from a file; more whenever more was read."""
+    """Return the approximate number of events read from a file, which never decreases."""
     return done // EVENT_BYTES + (done > 0) + (done == size)
 
 

@@ -63,7 +63,7 @@ class HTTPSession(SlicedSession):
         pool.ConnectionCls = partial(self._noted, pool.ConnectionCls)
 
     def deliver(self, part: Slice) -> None:
-        """Make one request; raise DeliveryError or urllib3's HTTPError if it was not accepted."""
+        """Make one request; raise DeliveryError or urllib3's HTTPError if it is rejected."""
         config = self._config
         headers = {**self._headers, IDEMPOTENCY_KEY: part.key}
         fault_point("http.request")
@@ -87,7 +87,7 @@ class HTTPSession(SlicedSession):
         return self._connection
 
     def cancel(self) -> None:
-        """Close the connection under a request: each part of the answer has a time of its own."""
+        """Close the connection during a request: each part of the answer has its own timeout."""
         self._is_broken_off = True
         own = getattr(self._connection, "sock", None)
         if own is not None:
@@ -154,7 +154,7 @@ class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error on one line, without the name of the client's object in front."""
+    """Return an error on one line, without the name of the client's object."""
     text = " ".join(str(error).split())
     is_own = isinstance(error, DeliveryError)
     return text if is_own else re.sub(r"^HTTPS?Connection(Pool)?\(.*?\): ", "", text)

@@ -34,7 +34,7 @@ BODY_BYTES_PER_S_MIN = 1 << 15  # allows a body more time by its size
 
 
 class _Server:
-    """The common state of a source's connections."""
+    """The state that a source's connections share."""
 
     def __init__(self, config: HTTPSourceConfig[Any], inbox: Inbox, stored_s: float):
         self.config = config
@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(sock, address, cast(Any, None))  # it never uses its server argument
 
     def handle_one_request(self) -> None:
-        """Await a request for a bounded time; meanwhile an unproved connection may be closed."""
+        """Await a request for a limited time; until then an unproved connection may be closed."""
         self._visitor.within(REQUEST_S_MAX)
         super().handle_one_request()
         if not self._own.config.token:
@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
             request.leave()
 
     def do_GET(self) -> None:
-        """Refuse: there is nothing to get."""
+        """Refuse GET requests."""
         self.close_connection = True
         self._answer(HTTPStatus.METHOD_NOT_ALLOWED)
 

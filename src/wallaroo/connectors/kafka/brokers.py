@@ -101,7 +101,7 @@ class Brokers:
             raise
 
     def open(self) -> None:
-        """Open the client, whose options are checked thereby.  Raises PeerError."""
+        """Open the client, which checks its options.  Raises PeerError."""
         self._inquiry()
 
     def close(self) -> None:

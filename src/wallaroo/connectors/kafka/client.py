@@ -128,12 +128,12 @@ def error_of(raised: KafkaException) -> KafkaError:
 
 
 def sentence(error: KafkaError) -> str:
-    """Return an error in the broker's or the client's words, on one line."""
+    """Return an error on one line, in the broker's or the client's words."""
     return " ".join(str(error.str()).split())
 
 
 def hint_at(wanted: str, there: Iterable[str]) -> str:
-    """Return what to do about a topic that is missing among those that are there."""
+    """Return the remedy for a missing topic among the existing ones."""
     near = difflib.get_close_matches(wanted, list(there), 1)
     if near:
         return f"Did you mean '{near[0]}'?"
@@ -141,7 +141,7 @@ def hint_at(wanted: str, there: Iterable[str]) -> str:
 
 
 def quiet(_: Any) -> None:
-    """Drop the client's own error events: those that matter are results of calls, too."""
+    """Drop the client's own error events: those that matter are also results of calls."""
 
 
 def settings(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
@@ -191,11 +191,11 @@ class Inquiry:
         return {name: sorted(topic.partitions) for name, topic in found.items()}
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the ids of topics, for those that have one."""
+        """Return the ids of topics that have one."""
         return self._descriptions().of(topics)
 
     def rights(self, topic: str) -> set[int]:
-        """Return the operations that the user may do on a topic; none if it is not known."""
+        """Return the operations that the user may do on a topic; none if it is unknown."""
         return self._descriptions().rights(topic)
 
     def _descriptions(self) -> TopicIds:
@@ -235,7 +235,7 @@ class Inquiry:
         self._consumer.close()
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Make a request.
+        """Make a request; raise the client's error if brokers refuse it, as they never answer then.
 
         If the brokers refuse the client, they never answer: their error comes as an event.
         """

@@ -116,7 +116,7 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
         return IdempotentSession(self, checkpoint)
 
     def _require_topic(self) -> None:
-        """Raise PeerError for a topic that does not appear within ``TOPIC_S_MAX``, or rights."""
+        """Raise PeerError for missing rights, or a topic that does not appear in time."""
         deadline = time.monotonic() + TOPIC_S_MAX
         with closing(Inquiry(self.brokers, self.options)) as inquiry:
             while self.target not in (topics := inquiry.topics()):
@@ -180,7 +180,7 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
 
 
 class KafkaSession(Session):
-    """A session with a producer, and the first thing that went wrong with a record."""
+    """A session with a producer, and the first error of a record."""
 
     def __init__(self, system: KafkaSystem, checkpoint: str, own: Mapping[str, Any]):
         self._checkpoint = checkpoint
@@ -332,7 +332,7 @@ class TransactionalSession(KafkaSession):
         self._system.own.succeed()
 
     def _abort(self, error: KafkaError) -> None:
-        """Abort a transaction that the brokers refuse, unless the next session is to end it.
+        """Abort a transaction that the brokers refuse, unless the next session ends it.
 
         After a permanent error there is none, and readers of committed records would wait behind an
         open transaction until the brokers end it.
@@ -355,7 +355,7 @@ class TransactionalSession(KafkaSession):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
 
     def _commit(self) -> None:
-        """Commit; retry if no answer comes: the client knows that it is the same transaction."""
+        """Commit; retry without an answer: the client knows that it is the same transaction."""
         while True:
             try:
                 self._producer.commit_transaction(self._timeouts.answer_s)

@@ -1,4 +1,4 @@
-"""Fences of a sink's sessions: by another process, or by a late request of an own session.
+"""Fences of a sink's sessions: by another process, or by a late request of this one.
 
 Where it runs: driver; pure.  The system is called by one thread at a time, or by one that
 hangs and the one that replaced it.
@@ -19,7 +19,7 @@ DOUBT_S = 60.0  # how long an older session that was abandoned counts as a threa
 
 
 class OwnSessions:
-    """The ends of this run's sessions, as far as they are known."""
+    """The ends of this run's sessions, as far as known."""
 
     def __init__(self, clock: Callable[[], float] = time.time):
         self._clock = clock  # one that passes while a machine sleeps

@@ -130,7 +130,7 @@ class PartitionReader:
         return messages
 
     def _sorted_out(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
-        """Return the records without notices, and the offset up to which all is seen."""
+        """Return the records without notices, and the offset before which everything was seen."""
         records = [message for message in messages if message.error() is None]
         if len(records) < len(messages):
             position = self._position_after(messages, position)
@@ -139,7 +139,7 @@ class PartitionReader:
         return records, position
 
     def _position_after(self, messages: list[Message], position: int) -> int:
-        """Return the offset up to which all is seen, if notices are among the records."""
+        """Return the offset before which everything was seen, if there are notices."""
         for message in messages:
             error = message.error()
             if error is None:
@@ -153,7 +153,7 @@ class PartitionReader:
         return position
 
     def _after_lost(self, position: int) -> int:
-        """Continue at the first offset that is there, and report how many are not.
+        """Continue at the first available offset, and report how many are missing.
 
         Raises CheckpointError if the source may not skip them.
         """

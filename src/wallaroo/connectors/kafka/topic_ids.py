@@ -108,7 +108,7 @@ class TopicIds:
     def _described(
         self, names: list[bytes], fact: Callable[[int], Fact | None], *, with_rights: bool
     ) -> Iterator[tuple[str, Fact]]:
-        """Yield the names of topics that are known, with a fact out of each description."""
+        """Yield the names of known topics, with one fact of each description."""
         with self._queue() as queue, self._options(with_rights) as options:
             array = (_TEXT * len(names))(*names)
             collection = self._library.TopicCollection_of_topic_names(array, len(names))

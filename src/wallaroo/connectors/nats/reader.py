@@ -64,11 +64,11 @@ class StreamPosition(NamedTuple):
 
 
 class LostError(ConnectionError):
-    """The connection or the consumer can no longer be used."""
+    """The error of a connection or consumer that can no longer be used."""
 
 
 class Acknowledgements:
-    """Replies that wait for their message to be on disk."""
+    """Replies that wait until their messages are on disk."""
 
     def __init__(self, stored: int):
         self._stored = stored  # the last number on disk; set by the feed's thread
@@ -90,12 +90,12 @@ class Acknowledgements:
         return due
 
     def forget(self) -> None:
-        """Drop all replies: the next consumer delivers again what was not acknowledged."""
+        """Drop all replies: the next consumer delivers unacknowledged messages again."""
         self._waiting.clear()
 
 
 class StreamReader:
-    """A reader that continues over as many connections as it needs."""
+    """A reader that uses as many connections as it needs."""
 
     def __init__(
         self,
@@ -346,7 +346,7 @@ class Pulls:
         self._something.set()
 
     def _is_delivery(self, message: Any) -> bool:
-        """Return whether it is a message of the stream; if not, end the request or the consumer."""
+        """Return whether it is a message of the stream; if not, end the request or consumer."""
         if not message.reply:
             headers = message.headers or {}
             status = headers.get("Status", "")

@@ -51,7 +51,7 @@ def _is_transient(error: Exception) -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error on one line, in the server's words if it sent any."""
+    """Return an error on one line, in the server's words if there are any."""
     words = getattr(error, "reply_text", "")
     if not words and isinstance(error, AMQPConnectionError) and error.args:
         words = repr(error.args[0]) if not isinstance(error.args[0], str) else error.args[0]

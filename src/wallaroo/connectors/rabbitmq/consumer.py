@@ -36,7 +36,7 @@ OTHERS_S = 5.0  # without a message, until other consumers count as having taken
 
 
 class Consumer:
-    """One connection and its consumer."""
+    """One connection with its consumer."""
 
     def __init__(self, config: RabbitMQSourceConfig[Any], parameters: Any, inbox: Inbox):
         self._inbox = inbox

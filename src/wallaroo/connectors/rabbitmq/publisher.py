@@ -1,4 +1,4 @@
-"""A RabbitMQ connection whose messages are confirmed by the server.
+"""A RabbitMQ connection whose messages the server confirms.
 
 Where it runs: driver, in the committer's thread.  It imports pika, which is optional.
 
@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 
 class ChannelPublisher:
-    """One connection with one channel."""
+    """A connection with one channel."""
 
     def __init__(self, parameters: Any, *, is_mandatory: bool, exchange: str = ""):
         """Connect; raise one of pika's errors, or DeliveryError if nothing answers.

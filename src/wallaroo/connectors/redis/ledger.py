@@ -53,7 +53,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A checkpoint's line in the ledger.
+    """The ledger's line of a checkpoint.
 
     It holds the last commit that was put as a whole, and the number of outputs put of the next one.
     """

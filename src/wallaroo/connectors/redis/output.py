@@ -79,7 +79,7 @@ def _fields_in(template: str) -> tuple[str, ...]:
 
 
 def unpacked_key(packed: memoryview) -> tuple[bytes, bytes | Fields | None]:
-    """Return a key and what it gets: a value, the fields of a hash, or None if it is deleted."""
+    """Return a key and its content: a value, the fields of a hash, or None if it is deleted."""
     change: tuple[bytes, bytes | Fields | None] = pickle.loads(packed)
     return change
 

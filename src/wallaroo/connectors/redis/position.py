@@ -100,7 +100,7 @@ class EntryPosition:
         return replace(self, after=after, read=read, digest=digest_of(entries[-1:]))
 
     def adopted(self, seen: StreamSnapshot) -> EntryPosition:
-        """Return the position, completed by facts of the present stream."""
+        """Return the position, completed with facts about the present stream."""
         read = self.read
         if read is None and seen.exists and seen.added is not None:
             unread = seen.unread(self.after)

@@ -86,7 +86,7 @@ class StagedBatch:
 
 
 def sync_file(path: Path) -> None:
-    """Let a file that another process wrote survive a power cut."""
+    """Make a file that another process wrote survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -79,7 +79,7 @@ class TableSource(ReplayableSource[Any]):
 
     @abstractmethod
     def _advance_end(self, connection: Any, now: float) -> None:
-        """Set the end to the number below which all is decided."""
+        """Set the end to the number below which all rows are final."""
 
     @abstractmethod
     def _facts(self, connection: Any) -> Facts:
@@ -105,7 +105,7 @@ class TableSource(ReplayableSource[Any]):
             ) from error
 
     def end(self, partition: str) -> int:
-        """Return the number after the last one below which all is decided.
+        """Return the number after the last one below which all rows are final.
 
         Raises PeerError if the database is unavailable.
         """
@@ -163,14 +163,14 @@ class TableSource(ReplayableSource[Any]):
         return [name for name, *_ in answer.description[1:]], answer.fetchall()
 
     def _ask(self, connection: Any, function: str) -> int | None:
-        """Return the smallest (``min``) or largest (``max``) number; None of an empty table."""
+        """Return the smallest (``min``) or largest (``max``) number; None if the table is empty."""
         query = f"SELECT {function}({self._number}) FROM {self._table}"
         number: int | None
         (number,) = connection.execute(query).fetchone()
         return number
 
     def _failure(self, words: str, *, is_transient: bool) -> PeerError:
-        """Return what to raise for an error of the client."""
+        """Return the exception for an error of the client."""
         if is_transient:
             return UnavailableError(words)
         return PeerError(

@@ -87,7 +87,7 @@ class Pipe:
 
     @property
     def is_congested(self) -> bool:
-        """Return whether too much is unread to send what the committer can do without."""
+        """Return whether too much is unread to send what the committer does not need."""
         return len(self._out) > OUT_BYTES_MAX
 
     def send(self, **message: Any) -> None:

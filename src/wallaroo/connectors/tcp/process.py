@@ -44,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EgressTimeouts:
-    """The bounds on the silence of an egress."""
+    """A descriptor of the egress's connection, and the known facts about it."""
 
     ping_s: float = 1.0  # between two pings; an egress answers each
     named_s: float = 3.0  # after this the status names it
@@ -155,7 +155,7 @@ class EgressProcess:
 
     @property
     def pid(self) -> int:
-        """Return the process id of the egress that runs now."""
+        """Return the process id of the current egress."""
         return self._child.process.pid
 
     def wake(self) -> None:
@@ -239,7 +239,7 @@ class EgressProcess:
             self._awake.recv(4096)
 
     def _tick(self, child: Child) -> None:
-        """Ping the egress; name one that answered no ping for long, then kill it."""
+        """Ping the egress; report one that has not answered for long, then kill it."""
         timeouts = self._timeouts
         child.silent_ticks += 1
         if not child.pipe.has_output:
@@ -336,7 +336,7 @@ class EgressProcess:
 
 
 class Intent:
-    """The intent of the process's owner, and how far it is met."""
+    """The intent of the process's owner, and how far it is carried out."""
 
     def __init__(self) -> None:
         self.is_closing = False  # whether it ends normally

@@ -133,7 +133,7 @@ class ProgressFile:
             self.note(max(0, place["acked"] - self.progress.acked), **place)
 
     def note(self, unsynced: int = 0, **changes: int | str) -> None:
-        """Record changes against SIGKILL; power cuts lose ``unsynced`` sent bytes' record."""
+        """Record changes safely against SIGKILL; ``unsynced`` bytes may be lost in a power cut."""
         if "acked" in changes:
             self._place = {}  # this one is newer
         progress = replace(self.progress, **changes)  # type: ignore[arg-type]  # checked by the class
@@ -146,7 +146,7 @@ class ProgressFile:
             self.sync()
 
     def sync(self) -> None:
-        """Make everything noted survive a power cut, in durable mode."""
+        """Make all records survive a power cut, in durable mode."""
         self._unsynced = 0
         self._write_place()
         if self._is_durable:

@@ -64,7 +64,7 @@ class WebSocketSession(SlicedSession):
             self._drop_what_came()
 
     def _drop_what_came(self) -> None:
-        """Drop the server's messages: while their queue is full, no answer is read either."""
+        """Drop the server's messages: no answer is read while their queue is full."""
         with contextlib.suppress(TimeoutError):
             for _ in range(DROPPED_MAX):
                 self._connection.recv(0, decode=False)

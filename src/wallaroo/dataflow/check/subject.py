@@ -49,7 +49,7 @@ class Subject:
         return (node for node in self.nodes if isinstance(node, kind))
 
     def is_branched(self, node: Node) -> bool:
-        """Return whether the stream goes several ways after a node."""
+        """Return whether the stream splits after a node."""
         return isinstance(node, BranchNode) or len(self.after[node]) > 1
 
 

@@ -216,7 +216,7 @@ class Plan:
 
     @property
     def output_lag_ns(self) -> int:
-        """Return how far output's times may be behind the watermark of the sources."""
+        """Return how far output times may be behind the watermark of the sources."""
         lags_ns = self.watermark_lags_ns
         return max((lags_ns[stage.id] + _own_lag_ns(stage) for stage in self.stages), default=0)
 
@@ -286,7 +286,7 @@ def _source_times(plan: Plan) -> SourceTimes:
 
 
 def _own_lag_ns(stage: Stage) -> int:
-    """Return by how much a stage's steps let the watermark pass their results."""
+    """Return how far a stage's steps let the watermark get ahead of their results."""
     return sum(step.watermark_lag_ns for step in stage.steps)
 
 

@@ -1,4 +1,4 @@
-"""Packing of objects by their fields, in less time than pickle takes.
+"""Packing of objects by their fields, faster than pickle.
 
 Invariant: what is unpacked is of the class of what was packed, and so are its fields, exactly.  An
 object of which this is not certain is pickled.
@@ -52,7 +52,7 @@ class Form(NamedTuple):
 
 
 def cannot_change(value: Any) -> bool:
-    """Return whether an object of a frozen class, or a tuple, has nothing but plain fields."""
+    """Return whether an object of a frozen class, or a tuple, has only plain fields."""
     cls: Any = shape_of(value) if type(value) is tuple else type(value)
     form = form_of(cls)
     try:
@@ -119,7 +119,7 @@ def _is_struct(cls: type[Any]) -> bool:
 
 
 def _is_pickled_as(base: type[Any], cls: type[Any]) -> bool:
-    """Return whether a class leaves pickling to its base, or to what dataclasses add."""
+    """Return whether a class uses its base's pickling, or that of dataclasses."""
     own = {getattr(cls, name, None) for name in _PICKLING}
     own -= {getattr(base, name, None) for name in _PICKLING}
     is_registered = cls in copyreg.dispatch_table
@@ -184,7 +184,7 @@ def _as_type(shape: tuple[Any, ...]) -> Any:
 
 
 def _conditions(cls: type[Any], names: Sequence[str]) -> Callable[[str], str]:
-    """Return a function from a name to the expression that checks an object's field types."""
+    """Return a function from a name to an expression that checks an object's field types."""
     hints = get_type_hints(cls, include_extras=True)
     parts = [f"len(@.__dict__) == {len(names)}"] if cls.__dictoffset__ else ["True"]
     for name in names:

@@ -153,7 +153,7 @@ def group_of_key(key: Key, key_groups: int) -> int:
 
 @lru_cache(maxsize=16)
 def homes(key_groups: int) -> tuple[str, ...]:
-    """Return a key of each key group, always the same one.
+    """Return one key of each key group, always the same.
 
     >>> [group_of_key(home, 3) for home in homes(3)]
     [0, 1, 2]

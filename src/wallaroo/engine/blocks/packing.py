@@ -364,7 +364,7 @@ def _unpack_objects(cls: Any, packed: Any) -> list[Any]:
 
 
 def _filled(values: list[Any], pickled: list[Any], objects: dict[int, list[Any]]) -> list[Any]:
-    """Return values with objects in the places of their marks."""
+    """Return values with objects in place of their marks."""
     following = iter(pickled)
     if not objects:
         return [next(following) if value is None else value for value in values]

@@ -76,7 +76,7 @@ class _Pickler:
         self._clear_memo = pickler.clear_memo
 
     def dumps(self, value: Any) -> bytes:
-        """Return the pickle of a value; keep nothing of it."""
+        """Return the pickle of a value; keep no reference to it."""
         buffer = self._buffer
         try:
             self._dump(value)

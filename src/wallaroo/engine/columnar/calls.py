@@ -150,7 +150,7 @@ def keys_by(extractor: BatchKeyExtractor[Any, Any]) -> Callable[[Rows], Keys]:
 
 
 def missing(done: Given | None, count: int) -> int:
-    """Return how many rows fewer than the ``count`` it had a function returned."""
+    """Return how many rows of ``count`` a function did not return."""
     return count if done is None else max(0, count - count_of(done[1]))
 
 

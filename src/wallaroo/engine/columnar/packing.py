@@ -154,7 +154,7 @@ def pack_keys(pieces: list[Keys]) -> Any:
 
 
 def _coded(pieces: list[Keys]) -> CodedKeys:
-    """Return all pieces as one, without the values that no row has now."""
+    """Return all pieces as one, without values that no row has."""
     numbers: dict[Any, int] = {}
     parts = []
     for piece in pieces:

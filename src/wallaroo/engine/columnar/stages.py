@@ -133,7 +133,7 @@ class RowStageBuilder(EventStageBuilder):
         return keyed_reader(block.kind, takes_blocks, emit)
 
     def timed_reader(self, block: Block, built: BuiltStage) -> Timed:
-        """Return the same for blocks with times."""
+        """Return the head for blocks with times."""
         leave = self.site.plan.stages[block.origin].exit
         assert isinstance(leave, ToExchange)
         if not leave.keeps_rows:

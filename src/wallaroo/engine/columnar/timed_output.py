@@ -129,7 +129,7 @@ class _AddingUp:
             self._add_row(None, event)
 
     def _panes(self, times: RowTimes) -> list[Array]:
-        """Return the numbers that distinguish panes, for each row."""
+        """Return for each row the numbers that identify its pane."""
         grid: Any = self._grid  # it computes with arrays as well
         watermarks = np.maximum(
             times.watermarks, -TIME_LIMIT_NS
@@ -144,7 +144,7 @@ class _AddingUp:
     def _add(
         self, fold: Fold, times: RowTimes, codes: Array, panes: list[Array], rows: Rows
     ) -> bool:
-        """Add rows that are not late; return False, and add none, if they cannot be by column."""
+        """Add rows that are not late; return False, and add none, if impossible by column."""
         if not len(codes):
             return True
         last, first, _, *round_ = panes

@@ -172,7 +172,7 @@ class Exchange:
 
 
 def _drop_replaced(keys: list[Any], column: Column) -> int:
-    """Drop all events but the last one of each key, if the values allow it; return how many."""
+    """Drop all events but the last of each key, if the values allow it; return how many."""
     last = {key: place for place, key in enumerate(keys)}
     dropped = len(keys) - len(last)
     if not dropped:

@@ -83,7 +83,7 @@ def with_details(
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """Return what was noted about the event of an error, such as its window."""
+    """Return the notes on the event of an error, such as its window."""
     return list(getattr(error, "__notes__", ()))
 
 
@@ -113,7 +113,7 @@ def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
 
 
 def _files_of(step: Step) -> set[str]:
-    """Return the files of a step's function, of its class, and of the line that made it."""
+    """Return the files of a step's function, of its class, and of the line that created it."""
     code = getattr(step.__wrapped__, "__code__", None)
     module = sys.modules.get(step.__module__)
     found = {getattr(module, "__file__", None), step.place.rpartition(":")[0]}

@@ -108,7 +108,7 @@ class _Work:
         return process
 
     def call(self, key: Any, event: Any, function: Callable[[Any], Any]) -> None:
-        """Call a function of the key's state; emit its outputs."""
+        """Call a function with the key's state; emit its outputs."""
         own = self.state.live[key] if key in self.state.live else self.state.load(key)
         self.context.key = key
         try:
@@ -170,7 +170,7 @@ class _Timed:
         return Operator(timed, self._advance, None, self._work.end)
 
     def _expiring(self, process: Emit) -> Emit:
-        """Let state expire before an event meets it; note the event as its use."""
+        """Let state expire before an event reaches it; note the event as its use."""
         if self._step.expires_by_event_time:
             return self._expiring_by_event_time(process)
         return self._expiring_by_clock(process)
@@ -295,7 +295,7 @@ class _Timed:
         time.watermark_ns = watermark_ns
 
     def _expire_until(self, key: Key, time_ns: int) -> None:
-        """Let the state of a key expire if it does so before the time of a timer."""
+        """Let the state of a key expire if it is due before the time of a timer."""
         if not self._step.expires_by_event_time:
             return
         used = self._expiring_state.used_ns(key)

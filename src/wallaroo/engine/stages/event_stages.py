@@ -235,7 +235,7 @@ class EventStageBuilder:
         return self._to_each(branches, changing)
 
     def _to_each(self, emits: Sequence[Emit], changing: Sequence[bool]) -> Emit:
-        """Emit every event to each; those that may change it do not disturb the others."""
+        """Emit every event to each; changes by one are not visible to the others."""
         reading = [emit for emit, changes in zip(emits, changing, strict=True) if not changes]
         *copied, last = [
             emit for emit, changes in zip(emits, changing, strict=True) if changes
@@ -348,7 +348,7 @@ def producer_of(plan: Plan, stage: Stage) -> Step:
 
 
 def _may_change(plan: Plan, branch: Stage) -> bool:
-    """Return whether user functions are called with a branch's events: they may change them."""
+    """Return whether user functions get a branch's events, which they may change."""
     leave = branch.exit
     if isinstance(leave, ToSinks):
         return bool(branch.steps) or any(_is_of_user(plan.sinks[s].encoder) for s in leave.sinks)
@@ -356,7 +356,7 @@ def _may_change(plan: Plan, branch: Stage) -> bool:
 
 
 def _is_of_user(encoder: Encoder[Any] | None) -> bool:
-    """Return whether an encoder is not one of this package's, which only read their events."""
+    """Return whether an encoder is the user's; those of this package only read events."""
     if encoder is None:
         return False
     module = getattr(getattr(encoder, "inner", encoder).function, "__module__", None) or ""

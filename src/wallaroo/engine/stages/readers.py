@@ -132,7 +132,7 @@ def ship_by_declared_key(
     exchange: Exchange,
     ship_decoded: Callable[[Payloads], None],
 ) -> Callable[[Payloads], None]:
-    """Return the head of such a stage whose decoder finds the key without decoding.
+    """Return the head of a source stage whose decoder finds the key without decoding.
 
     A payload whose key has not been seen goes through ``ship_decoded``, the head that decodes: so
     the key of the first event of each key is compared with the one that the extractor returns for

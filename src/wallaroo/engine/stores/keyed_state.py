@@ -84,7 +84,7 @@ class KeyedState:
         yield from self.removed()
 
     def release(self) -> None:
-        """Let go of all states: the batch is over."""
+        """Release all states: the batch is over."""
         self.live.clear()
         self._stored.clear()
 

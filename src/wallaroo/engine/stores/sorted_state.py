@@ -230,7 +230,7 @@ class SortedState:
                 yield group, stored, None
 
     def release(self) -> None:
-        """Let go of all entries: the batch is over."""
+        """Release all entries: the batch is over."""
         for touched in (self.live, self._stored, self._packed, self._touched):
             touched.clear()
 
@@ -311,7 +311,7 @@ class DueIndex:
             yield stored, group, value
 
     def earliest_ns(self) -> int | None:
-        """Return when the next row is due."""
+        """Return the time of the next due row."""
         while self._added and self._rows[self._added[0]] is None:
             heapq.heappop(self._added)
         times = [decode_time(stored) for stored in self._added[:1]]
@@ -330,7 +330,7 @@ class DueIndex:
                 yield self._group_of[stored], stored, None
 
     def release(self) -> None:
-        """Let go of all rows: the batch is over."""
+        """Release all rows: the batch is over."""
         for touched in (self._rows, self._is_stored, self._group_of, self._added):
             touched.clear()
 

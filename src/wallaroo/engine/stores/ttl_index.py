@@ -91,7 +91,7 @@ class TTLIndex:
         return keys
 
     def earliest_ns(self) -> int | None:
-        """Return when the next key expires."""
+        """Return the time at which the next key expires."""
         times = [row.stored for row, keys in self._keys.items() if keys]
         for row, _ in self._committed(encode_time(TIME_MAX)):
             if row not in self._stored:

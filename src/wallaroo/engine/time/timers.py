@@ -35,7 +35,7 @@ Named = dict[str, Timer]
 
 
 class _Book:
-    """A key's timers, in event time and by the clock, as they are now and as they are written."""
+    """A key's timers, in event time and by the clock, as they are and as stored."""
 
     __slots__ = ("by_clock", "in_event_time", "written_by_clock", "written_in_event_time")
 

@@ -287,7 +287,7 @@ def _idle_since(sources: Iterable[tuple[str, SourceTime]], marks: Mapping[str, S
 
 
 def is_idle(how: SourceTime, mark: SourceMark | PartitionMark, clock_ns: int) -> bool:
-    """Return whether a source or partition is idle: left out, as it had no events for long."""
+    """Return whether a source or partition is idle: ignored, as it had no events for long."""
     return (
         not how.is_receipt
         and how.idle_after_ns is not None
@@ -333,7 +333,7 @@ def _newest(mark: SourceMark) -> int:
 
 
 def _reaches(marks: Watermarks, sources: SourceTimes, clock_ns: int) -> bool:
-    """Return whether a batch without input at a reading of the clock would reach what is due."""
+    """Return whether a batch without input would make something due at a reading of the clock."""
     if clock_ns < marks.clock_ns:
         return False
     drained = frozenset(range(len(sources)))

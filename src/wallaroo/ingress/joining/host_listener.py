@@ -99,7 +99,7 @@ class HostListener:
         )
 
     def close(self) -> None:
-        """Admit no more, and end all connections; hosts keep what they receive."""
+        """Admit no more, and end all connections; hosts keep received input."""
         self._is_closing = True
         self._listener.close()
         for host in self._hosts.all():
@@ -159,7 +159,7 @@ class HostListener:
                 _log.warning("ingress '%s' is disconnected: %s; the run continues", name, cause)
 
     def _admitted(self, name: str, id_: str, is_leaving: bool) -> tuple[str, Fields]:
-        """Return a host's key, and what is committed of it.  Raises _RefusedError."""
+        """Return a host's key, and its committed positions.  Raises _RefusedError."""
         if not NAME.fullmatch(name) or not _ID.fullmatch(id_):
             raise _RefusedError(REFUSED, f"{name!r} is not a name of an ingress")
         left = self._hosts.left_of(id_)
@@ -226,7 +226,7 @@ class HostListener:
     # -- giving up --------------------------------------------------------------------------------
 
     def _give_up(self, name: str) -> None:
-        """Let a host that is lost leave.  Raises _RefusedError."""
+        """Let a lost host leave.  Raises _RefusedError."""
         host = self._hosts.named(name)
         if host is None:
             known = ", ".join(f"'{each.name}'" for each in self._hosts.all()) or "none"

@@ -120,7 +120,7 @@ class _Identity:
 
 
 class _Reported:
-    """The part of one source's spool that the driver knows."""
+    """The part of one source's spool that was reported to the driver."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -129,7 +129,7 @@ class _Reported:
         self._sent_at = 0.0
 
     def news(self, source: str, committed: Boundary) -> tuple[Fields, bytes] | None:
-        """Return the message that is due, if one is."""
+        """Return the message that is due, if any."""
         connections = read_open(self._folder)  # read before the head, which is then newer
         head = SpoolReader(self._folder).head()
         now = time.monotonic()
@@ -192,7 +192,7 @@ class Member:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """Hold the folder and a socket that its processes wake."""
+        """Hold the folder, and a socket by which its processes wake this one."""
         folder = self._options.folder
         make_private(folder, is_durable=True)
         try:
@@ -244,7 +244,7 @@ class Member:
     # -- the run ----------------------------------------------------------------------------------
 
     def _connected(self, key: KeyFile) -> socket.socket | None:
-        """Return a connection to the run; None if there is none yet."""
+        """Return a connection to the run, or None."""
         for address in self._options.addresses:
             endpoint = DriverEndpoint(address, bytes.fromhex(key.secret), key.certificate)
             try:
@@ -335,7 +335,7 @@ class Member:
     def _prepare(
         self, terms: Terms, committed: Mapping[str, Committed], link: socket.socket, secret: bytes
     ) -> None:
-        """Check the spools; listen as the run wants it.  Raises CheckpointError or PeerError."""
+        """Check the spools and listen as the run asks.  Raises CheckpointError or PeerError."""
         make_private(self._root, is_durable=True)
         for source in terms.sources:
             consumed = committed.get(source.name, Committed())
@@ -356,7 +356,7 @@ class Member:
         self._terms = placed
 
     def _publish_all(self, terms: Terms) -> None:
-        """Publish what was acknowledged, even if the head was lost in a power cut."""
+        """Publish everything acknowledged, even if the head was lost in a power cut."""
         for source in terms.sources:
             folder = folder_of(self._root, source.name)
             writer = SpoolWriter(folder, is_durable=True, checkpoint=terms.checkpoint)
@@ -389,7 +389,7 @@ class Member:
         return feeders
 
     def _placed(self, source: IngressSource) -> IngressSource:
-        """Return a source as this host listens for it; its input is always synced."""
+        """Return a source as this host listens for it, with synced input."""
         options = self._options
         level = Durability.STORE if source.durability is Durability.STORE else None
         return replace(
@@ -456,7 +456,7 @@ def _boundaries(folder: Path, start: Boundary, end: Boundary) -> Iterator[Bounda
 
 
 def give_up(options: MemberOptions, name: str) -> None:
-    """Have a run let a lost ingress go.  Raises PeerError or CheckpointError."""
+    """Make a run give up a lost ingress.  Raises PeerError or CheckpointError."""
     key = read_key(options.key, WRITER)
     host, port = options.addresses[0]
     endpoint = DriverEndpoint((host, port), bytes.fromhex(key.secret), key.certificate)

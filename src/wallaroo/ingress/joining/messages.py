@@ -111,5 +111,5 @@ def head_of(
 
 
 def has_more(connection: Any) -> bool:
-    """Return whether TLS has decrypted what a selector cannot see."""
+    """Return whether TLS holds decrypted bytes that a selector cannot see."""
     return isinstance(connection, ssl.SSLSocket) and connection.pending() > 0

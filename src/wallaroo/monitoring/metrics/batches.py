@@ -30,7 +30,7 @@ class BatchRecord:
 
 
 class PhaseClock:
-    """A clock for a batch's phases; each ``end`` closes the one since the last ``end``."""
+    """A clock for a batch's phases; each ``end`` closes the phase since the previous one."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
@@ -38,7 +38,7 @@ class PhaseClock:
         self.phases_ms: dict[str, float] = {}
 
     def end(self, phase: str) -> None:
-        """Close a phase; if it is closed twice, its times add up."""
+        """Close a phase; the times of repeated phases add up."""
         now = self._clock()
         self.phases_ms[phase] = self.phases_ms.get(phase, 0.0) + (now - self._began_at) * 1e3
         self._began_at = now

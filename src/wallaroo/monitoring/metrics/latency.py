@@ -86,7 +86,7 @@ class LatencyMeter:
         return recent
 
     def reset(self) -> None:
-        """Forget the latencies so far; outputs that have yet to leave will count."""
+        """Forget the latencies so far; outputs that have not left yet will count."""
         self.by_pipeline.clear()
 
     @property
@@ -113,7 +113,7 @@ def _joined(oldest: _Waiting, younger: _Waiting) -> _Waiting:
 
 
 def _folded(receipts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Halve sorted receipts until they fit, keeping the earlier: never understated."""
+    """Halve sorted receipts until they fit, keeping the earlier ones: never understated."""
     while len(receipts) > RECEIPTS_MAX:
         seconds = [count for _, count in receipts[1::2]] + [0]
         receipts = [

@@ -34,7 +34,7 @@ class RateMeter:
         return self._samples[-1][1]
 
     def sample(self, total: int, at_s: float) -> None:
-        """Note the total at ``at_s``; a clock that went back counts as one that stopped."""
+        """Note the total at ``at_s``; a clock that was set back counts as one that stopped."""
         samples = self._samples
         at_s = max(at_s, samples[-1][0])
         if len(samples) >= 2 and at_s - samples[-2][0] < RESOLUTION_S:

@@ -161,7 +161,7 @@ class StandbyStatus:
 
     @property
     def behind(self) -> int:
-        """Return how many commits the state here is behind."""
+        """Return by how many commits the state here is behind."""
         return self.last_batch - self.ready_batch
 
     @property
@@ -186,7 +186,7 @@ class RunState(StrEnum):
     FAILED = "failed"
 
     def to(self, next_state: RunState) -> RunState:
-        """Return the next state.
+        """Return the next state; raise InternalError if the transition is impossible.
 
         Raises InternalError if no run changes so.
 

@@ -107,7 +107,7 @@ class Router:
         }
 
     def reply(self, request: Request) -> Reply:
-        """Answer a request; one for a path that is not there gets the list of paths."""
+        """Answer a request; unknown paths are answered with the list of paths."""
         handler = self._exact.get(request.path)
         if handler is None:
             below = (h for prefix, h in self._below.items() if request.path.startswith(prefix))
@@ -169,7 +169,7 @@ class HttpServer:
             self._listener.close()
 
     def end(self) -> None:
-        """Answer no more, and let ``serve`` close the socket."""
+        """Stop answering, and let ``serve`` close the socket."""
         self._acceptor.end()
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ class Reader:
         return self.take(self.number(U16))
 
     def take(self, length: int) -> bytes:
-        """Return so many bytes."""
+        """Return the next ``length`` bytes."""
         if length > self.rest():
             raise struct.error("cut off")
         self._at += length

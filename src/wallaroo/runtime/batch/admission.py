@@ -87,7 +87,7 @@ class AdmissionControl:
 
     @property
     def is_held(self) -> bool:
-        """Return whether batches may take nothing."""
+        """Return whether batches must not take anything."""
         return self._admission.is_held
 
     def hold(self, is_held: bool) -> None:

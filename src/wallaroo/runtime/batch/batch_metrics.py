@@ -60,7 +60,7 @@ class BatchMetrics:
         self._count_losses(commit, reports)
 
     def workers(self, workers: tuple[WorkerStatus, ...], moved: str) -> None:
-        """Note the batch's workers, and what a change of them ``moved``; "" if nothing."""
+        """Note the batch's workers, and the effect ``moved`` of a change; "" if none."""
         self._meter.set_workers(workers)
         if moved:
             self._meter.set_moved(moved)

@@ -48,7 +48,7 @@ Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A commit that is published, and what to do once it counts."""
+    """A published commit, and the actions once it counts."""
 
     commit: Commit
     watermarks: Watermarks | None
@@ -69,7 +69,7 @@ def history_of(checkpoint: Checkpoint, sink: str) -> CommitHistory:
 
 
 def _begun(work: Callable[[], None]) -> Future[None]:
-    """Begin work in a thread that no end of the process waits for."""
+    """Start work in a thread that does not keep the process alive."""
     future: Future[None] = Future()
 
     def run() -> None:
@@ -190,7 +190,7 @@ class BatchProtocol:
         return self._under_way is not None
 
     def settle(self, seconds: float | None = None) -> bool:
-        """Wait, at most so long, until the published commit counts; return whether there was one.
+        """Wait until the published commit counts, for a limited time; return whether there was one.
 
         Raises the error because of which it does not.
         """
@@ -213,7 +213,7 @@ class BatchProtocol:
             self._releasing.release()
 
     def _answered(self, published: Published) -> None:
-        """Do all that an answer of the store allows, beside the next batch."""
+        """Do everything that an answer of the store allows, during the next batch."""
         began = time.monotonic()
         self._count(published)
         published.end()
@@ -289,7 +289,7 @@ class BatchProtocol:
         )
 
     def abort(self, batch: int, reports: list[TaskReport]) -> None:
-        """Drop what an attempt staged."""
+        """Drop an attempt's staged output."""
         with self._releasing:
             for name, tokens in self._tokens(reports).items():
                 self._committers[name].abort(batch, tokens)

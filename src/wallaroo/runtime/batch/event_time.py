@@ -37,7 +37,7 @@ Heads = Mapping[str, Head]
 
 
 def _now_ns() -> int:
-    """Read the clock by its name: tests and verifications replace it with a wrong one."""
+    """Read the clock by its name, which tests and verifications replace."""
     return time.time_ns()
 
 
@@ -133,7 +133,7 @@ class BatchTimes:
         return marks
 
     def _hold_ns(self, name: str, how: SourceTime, start: Ends) -> int | None:
-        """Return the watermark that a source does not pass, for the sake of a later part of it."""
+        """Return the watermark that a source does not pass before a later part of it."""
         hold_ns = None if how.is_receipt else self._logs[name].hold_ns(start[name])
         return None if hold_ns is None else hold_ns - how.delay_ns
 
@@ -150,7 +150,7 @@ class BatchTimes:
         return with_due(marks, due)
 
     def is_due(self, last: Commit | None, ends: Ends) -> bool:
-        """Return whether a batch without input would do something now."""
+        """Return whether a batch without input would now do something."""
         if not self._is_needed:
             return False
         clock_ns, heads = self._look(last, ends)
@@ -172,7 +172,7 @@ class BatchTimes:
         return max(0, wakes_ns - max(self._clock_ns(), marks.clock_ns)) / 1e9
 
     def is_finished(self, last: Commit | None) -> bool:
-        """Return whether nothing is left to do once all input has ended."""
+        """Return whether there is nothing left to do once all input has ended."""
         return not self._plan.has_end or _marks(last).has_ended
 
     def _wakes_ns(self, marks: Watermarks) -> int:

@@ -75,7 +75,7 @@ class Slot:
 
 
 class PostgresChanges(ReplayableSource[Any]):
-    """The tables of a publication."""
+    """The publication's tables."""
 
     kind: ClassVar[str] = "postgres changes"
     ends_query: ClassVar[str] = END
@@ -220,7 +220,7 @@ class PostgresChanges(ReplayableSource[Any]):
         return ""
 
     def warning(self) -> str:
-        """Describe what will end badly if nothing is done; empty if all is well."""
+        """Describe a problem that needs attention; empty if there is none."""
         slot = self.slot
         if slot is None or slot.status != "unreserved":
             return ""

@@ -40,13 +40,13 @@ def is_transient(error: psycopg.Error) -> bool:
 
 
 def first_line(error: psycopg.Error) -> str:
-    """Return the error's first line, without the prefix that all have."""
+    """Return the error's first line, without the common prefix."""
     lines = str(error.diag.message_primary or error).strip().splitlines()
     return lines[0].strip().removeprefix("connection failed: ") if lines else type(error).__name__
 
 
 def complete_dsn(dsn: str) -> str:
-    """Return ``dsn`` with our defaults below it.  Raises PeerError if it cannot be read."""
+    """Return ``dsn``, completed with our defaults.  Raises PeerError if it cannot be parsed."""
     try:
         parts = conninfo_to_dict(dsn)
     except psycopg.Error as error:

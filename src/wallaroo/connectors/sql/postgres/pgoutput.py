@@ -37,7 +37,7 @@ class Relation:
 
 
 class Messages:
-    """A reader of the messages of one session."""
+    """A reader of one session's messages."""
 
     def __init__(self, load_of: Callable[[int], Load]):
         """Create a reader; ``load_of`` returns the reader of a type's texts by its object id."""
@@ -112,7 +112,7 @@ class Messages:
     def _row(
         self, relation: Relation, message: bytes, at: int, *, is_key_alone: bool
     ) -> tuple[Row, int]:
-        """Return a row; without large values that were not changed, which are not sent."""
+        """Return a row without unchanged large values, which are not sent."""
         row: Row = {}
         at += COUNT.size
         for name, load, is_key in relation.columns:

@@ -24,7 +24,7 @@ ROWIDS = ("rowid", "oid", "_rowid_")
 
 
 class SQLiteTableSource(TableSource):
-    """A table of a file."""
+    """An SQLite table as a replayable source."""
 
     @property
     def place(self) -> str:

@@ -73,7 +73,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Send the committer a message; `Reports` drops what it need not read."""
+    """Send the committer a message; `Reports` drops redundant ones."""
 
     message: Message
 

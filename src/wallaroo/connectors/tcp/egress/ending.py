@@ -37,7 +37,7 @@ class Ending:
         self.since = now
 
     def is_over(self, now: float) -> bool:
-        """Return whether to give up waiting.
+        """Return whether to stop waiting.
 
         >>> ending = Ending(since=0.0)
         >>> ending.note_missing(10, 1.0)

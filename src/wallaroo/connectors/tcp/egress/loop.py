@@ -159,7 +159,7 @@ class Egress:
         self.settle(now)
 
     def settle(self, now: float) -> None:
-        """Let the machine do what is due."""
+        """Let the machine do everything that is due."""
         connection = self._connection
         if connection is None:
             self.execute(self.machine.settle(now))
@@ -265,7 +265,7 @@ class Egress:
         self._pipe.send(released=release.batch, accepted=release.accepted)
 
     def _take_over(self) -> None:
-        """Continue the connection that a killed egress left, exactly at its place."""
+        """Continue the connection that a killed egress left, exactly where it stopped."""
         config = self._config
         sock = socket.socket(fileno=config.inherited_fd)
         sock.setblocking(False)

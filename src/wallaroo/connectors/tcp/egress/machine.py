@@ -100,7 +100,7 @@ class EgressMachine:
         return self.state is State.DRAINING and self.receiver is ReceiverState.ENDED
 
     def timeout_s(self, now: float) -> float:
-        """Return the seconds after which `settle` is due if nothing happens before."""
+        """Return the seconds after which `settle` is due if nothing else happens."""
         if self.state in (State.FINISHING, State.DRAINING):
             return ACK_POLL_S
         if self.state is State.DISCONNECTED and self.committer is Committer.SUPPLYING:
@@ -259,7 +259,7 @@ class EgressMachine:
     # -- the end of a connection ------------------------------------------------------------------
 
     def lose(self, reason: str, acked: int | None, now: float) -> list[Action]:
-        """Leave a connection that broke, and repeat what was not acknowledged."""
+        """Leave a broken connection, and repeat unacknowledged output."""
         is_begun = self.state in BEGUN
         if is_begun:
             self._note_acked(acked)

@@ -121,7 +121,7 @@ def _extremes(at: Array, groups: int, values: Array, is_least: bool) -> list[Any
 
 
 def _firsts(at: Array, groups: int, rows: Array) -> Array:
-    """Return the first of ``rows`` in each group; every group has one."""
+    """Return the first of ``rows`` in each group; no group is empty."""
     first = np.empty(groups, np.int64)
     first[at[::-1]] = rows[::-1]
     return first
