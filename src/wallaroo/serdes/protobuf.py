@@ -142,7 +142,7 @@ def end_of_place(payload: bytes) -> int:
 
 
 def _number(payload: bytes, at: int) -> tuple[int, int]:
-    """Return the varint at a place, and where it ends."""
+    """Return the varint at a position, and its end."""
     number = 0
     shift = 0
     while (byte := payload[at]) > 0x7F:

@@ -102,7 +102,7 @@ class Schemas:
         return str(schema.schema_str)
 
     def register(self, text: str, kind: str) -> int:
-        """Return the id of a schema of the subject; register it, if it is not yet."""
+        """Return the id of a schema of the subject; register it if necessary."""
         client = _client_of(self._registry)
         subject = self._registry.subject
         schema = _library().Schema(text, kind)
@@ -123,7 +123,7 @@ class Schemas:
         return int(found.schema_id), str(found.schema.schema_str)
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer.  Raises _RefusedError, or PeerError if none comes."""
+        """Ask until there is an answer.  Raises _RefusedError or PeerError."""
         refusal = _library().SchemaRegistryError
         registry = self._registry
         until = time.monotonic() + registry.wait_s

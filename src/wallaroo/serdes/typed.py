@@ -260,7 +260,7 @@ def plain(value: Any) -> Any:
 
 
 def written(value: Any) -> Any:
-    """Return the plain form of a value that msgspec does not know.  Raises TypeError for others."""
+    """Return the plain form of a value that msgspec does not know; raise TypeError for others."""
     if hasattr(value, "item") and hasattr(value, "dtype"):  # a scalar of numpy
         return value.item()
     kind: Any

@@ -100,7 +100,7 @@ class SinkCommitter(ABC):
 
     @abstractmethod
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Finish the last commit if it was not finished; drop what was staged and not committed.
+        """Finish an unfinished last commit; drop staged output that was not committed.
 
         Called before the first batch is staged.
 
@@ -136,10 +136,10 @@ class SinkCommitter(ABC):
         """
 
     def poll(self) -> None:  # noqa: B027  # only what can hang has to act
-        """Check on what sends.  Called about once a second while the run lasts."""
+        """Check on the sending thread or process."""
 
     def check(self, seconds: float) -> None:  # noqa: B027  # only what connects has to act
-        """Wait at most so long for the target's first answer, after ``recover``.
+        """Wait for the target's first answer after ``recover``, for a limited time.
 
         Raises WallarooError if the target cannot be used.  An unavailable one is not an error.
         """
@@ -176,7 +176,7 @@ class SinkCommitter(ABC):
 
     @abstractmethod
     def close(self, drain_s: float) -> None:
-        """Let committed output leave for at most this long, then release everything."""
+        """Let committed output leave for at most ``drain_s`` seconds, then release everything."""
 
 
 class SinkConfig(ABC):
@@ -215,7 +215,7 @@ class SinkConfig(ABC):
 
     @property
     def needs_time(self) -> bool:
-        """Return whether its committer waits for watermarks; then events must have times."""
+        """Return whether its committer waits for watermarks, which requires event times."""
         return False
 
     @abstractmethod

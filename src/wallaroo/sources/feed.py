@@ -62,4 +62,4 @@ class StagingFeed(Protocol):
     """A feed that keeps files beside its spool."""
 
     def stage_in(self, folder: Path, is_durable: bool) -> None:
-        """Use a folder that lasts as the spool does; called before the first ``next_run``."""
+        """Use a folder that lasts as long as the spool; called before the first ``next_run``."""

@@ -110,7 +110,7 @@ class SourceConfig(ABC, Generic[Event]):
 
     @property
     def exclusive(self) -> str:
-        """Describe what the other system hands to one application only; empty if nothing."""
+        """Describe what the other system gives to one application only; empty if nothing."""
         return ""
 
     def for_fork(self, name: str) -> Self:

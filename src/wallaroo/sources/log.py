@@ -90,7 +90,7 @@ class Head:
 
     @property
     def answers(self) -> bool:
-        """Return whether nothing new means that nothing came: not if nothing could come."""
+        """Return whether silence means that nothing arrived, rather than that nothing could."""
         return self.is_ended or not (self.error or self.is_away)
 
 
@@ -197,7 +197,7 @@ class SourceLog(ABC):
         return None
 
     def hold_ns(self, position: Position) -> int | None:
-        """Return a time that may not pass yet, as events from then on come in a later part."""
+        """Return a time that may not pass yet, as later events come in a later part."""
         return None
 
     def backlog(self, position: Position) -> int:
@@ -227,7 +227,7 @@ class SourceLog(ABC):
         """
 
     def cut_short(self, start: Position, end: Position, reached: Mapping[str, Reached]) -> Position:
-        """Return the end of a batch that read some partitions' only range not to its end."""
+        """Return the end of a batch that read the only ranges of some partitions incompletely."""
         raise InternalError("a range was cut short of a log whose ranges are not")
 
     def prefetch(self, part: Range) -> None:  # noqa: B027  # a log may have everything at hand
@@ -249,7 +249,7 @@ class SourceLog(ABC):
 
     @property
     def counts_events(self) -> bool:
-        """Return whether planned positions count events; if not, commits count those read."""
+        """Return whether planned positions count events; if not, commits count the events read."""
         return True
 
     @property
@@ -267,7 +267,7 @@ class SourceLog(ABC):
         return False
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
-        """Return those of some partitions that have no events after a position, now or later.
+        """Return the partitions that have no events after a position, now or later.
 
         They hold no watermark back.  One that is left out costs time, not results.
         """

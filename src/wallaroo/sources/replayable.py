@@ -1,4 +1,4 @@
-"""ReplayableSource: a source of a user's own that can read events again.
+"""ReplayableSource: a user's source that can read events again.
 
 Where it runs: the driver queries partitions and ends, workers read.
 
@@ -111,21 +111,21 @@ class ReplayableSource(SourceConfig[Event]):
 
 @dataclass(slots=True)
 class _Seen:
-    """The last look at the ends, in this process."""
+    """The last poll of the ends, in this process."""
 
     head: Head
     at: float
 
 
 class OwnLog(SourceLog):
-    """The log of a source of a user's own.
+    """The log of a user's source.
 
     A position's place is ``{partition: offset}``, in a list with the identity if the source has
     one.
     """
 
     def __init__(self, source: ReplayableSource[Any], is_bounded: bool = False):
-        """Create a log; ``is_bounded``: it ends at what the first look finds."""
+        """Create a log; ``is_bounded``: it ends at the end that the first poll finds."""
         self._source = source
         self._is_bounded = is_bounded
         self._bound: dict[str, int] | None = None
@@ -142,7 +142,7 @@ class OwnLog(SourceLog):
         return position_of(found, self._present)
 
     def head(self) -> Head:
-        """Return the ends, and a warning; the last known ones and the error if a look fails."""
+        """Return the ends and a warning; if a poll fails, the last known ends and the error."""
         seen = self._seen
         if seen is None or time.monotonic() - seen.at >= self._source.look_s:
             try:
@@ -209,7 +209,7 @@ class OwnLog(SourceLog):
         return WAYS_ON
 
     def _compare(self, position: Position) -> None:
-        """Raise CheckpointError if a position was taken in another system than the present."""
+        """Raise CheckpointError if a position is of another system than the present one."""
         difference = changed(_identity(position), self._present)
         if difference:
             raise CheckpointError(
@@ -224,7 +224,7 @@ class OwnLog(SourceLog):
         return {**offsets, **self._asked(lambda: {n: self._source.start(n) for n in new})}
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Call the user's code.  Raises UserCodeError, with its file and line, if that raises."""
+        """Call the user's code.  Raises UserCodeError, with its file and line."""
         try:
             return ask()
         except WallarooError:
@@ -246,7 +246,7 @@ class TableLog(OwnLog):
 
 
 def _origin(part: Range, number: int) -> dict[str, Any]:
-    """Return the offsets among which a record is: the source may leave some out."""
+    """Return the offsets between which a record is: the source may leave some out."""
     return {"partition": part.partition, "from_offset": part.start, "before_offset": part.end}
 
 

@@ -68,7 +68,7 @@ class SpoolCopy:
         fault_point("spool.copy_sent")
 
     def wait(self, end: Boundary) -> None:
-        """Return once what was sent is on the copy's disk.
+        """Return once everything sent is on the copy's disk.
 
         Raises ReplicaSilentError if there is no answer; the call may be repeated.
         """
@@ -87,7 +87,7 @@ class SpoolCopy:
         fault_point("spool.copied")
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete segments that were consumed; if that fails, a later connection does."""
+        """Delete consumed segments; if that fails, a later connection does it."""
         if self._link is None or self._is_pending:
             return
         try:

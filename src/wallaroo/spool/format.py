@@ -80,7 +80,7 @@ class SpoolFullError(PeerError):
 
 
 class ReplicaSilentError(SpoolFullError):
-    """The copy on a second host does not have it yet; the same holds as for a full disk."""
+    """The copy on a second host does not confirm; otherwise like a full disk."""
 
 
 class SpoolDiskError(PeerError):
@@ -179,7 +179,7 @@ def check_segment_header(segment: Segment, header: bytes) -> None:
 
 
 def corrupt(path: Path, byte: int, why: str) -> CheckpointError:
-    """Return the error for a file that is not as it was written."""
+    """Return the error for a file that differs from what was written."""
     return CheckpointError(
         f"spool file {path} is corrupt at byte {byte}: {why}. "
         "Restore the file from a copy, or start over with an empty checkpoint directory."
@@ -238,7 +238,7 @@ def chunk_length(chunk: Chunk) -> int:
 
 
 def pack_head(head: SpoolHead) -> bytes:
-    """Return the head's bytes; a long error is cut."""
+    """Return the head's bytes; a long error is truncated."""
     checkpoint = head.checkpoint.encode()
     flags = FLAG_ENDED * head.is_ended | FLAG_PAUSED * head.is_paused | FLAG_NUMBERED
     asked = b""
@@ -300,7 +300,7 @@ def is_full(error: OSError) -> bool:
 
 
 def disk_error(folder: Path, error: OSError) -> PeerError:
-    """Return the error for what the disk did not store."""
+    """Return the error for a failed write."""
     if is_full(error):
         return SpoolFullError(
             f"no room for the spool in {folder}: {error.strerror}. Free disk space; nothing that "

@@ -56,7 +56,7 @@ class SegmentFile:
         return length
 
     def sync(self) -> None:
-        """Let everything that was appended survive a power cut.
+        """Make everything appended survive a power cut.
 
         Raises OSError; then it must not be called again for the same bytes.
         """

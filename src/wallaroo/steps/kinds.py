@@ -103,7 +103,7 @@ class Step:
         return module.partition(".")[0] != PACKAGE
 
     def used(self, place: str) -> Self:
-        """Return the step as it is used at a place of the user's; a function of his has its own."""
+        """Return the step as used at a place of the user's; user functions have their own."""
         if self.is_users or not place:
             return self
         copy = object.__new__(type(self))
@@ -229,7 +229,7 @@ class Peek(Step, Generic[In]):
 
 
 def receipt_time(event: object) -> int:
-    """Mark that an event's time is that of its receipt, which the runtime knows."""
+    """Mark that an event's time is its receipt, which the runtime knows."""
     raise NotImplementedError
 
 
@@ -266,7 +266,7 @@ class EventTime(Step, Generic[In]):
         return None if self.function is receipt_time else self.function
 
     def tolerant(self) -> EventTime[In]:
-        """Return the same step, but one that skips an event if it would have stopped the run.
+        """Return the same step, except that it skips an event instead of stopping the run.
 
         It is for events that their source should not have sent: they end no run.
         """
@@ -285,7 +285,7 @@ class EventTime(Step, Generic[In]):
 
 
 class Callback:
-    """A function besides a step's own one.  It travels by reference, or by value if it must."""
+    """A function besides a step's own one."""
 
     __slots__ = ("function",)
 

@@ -53,6 +53,6 @@ def registered(cls: Any) -> dict[int, Upgrade]:
 
 
 def evolution_of(cls: Any, may_lack: bool) -> Evolution:
-    """Return the differences to expect, with the functions that are registered here."""
+    """Return the differences to expect, with the functions registered here."""
     upgrades = ((version, Callback(each)) for version, each in sorted(registered(cls).items()))
     return Evolution(may_lack, tuple(upgrades))

@@ -14,7 +14,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def pickled_by_values(cls: Class) -> Class:
-    """Let objects of a dataclass pickle as a call with their values; all fields are arguments.
+    """Make objects of a dataclass pickle as a call with their values; all fields are arguments.
 
     >>> from dataclasses import dataclass
     >>> @pickled_by_values

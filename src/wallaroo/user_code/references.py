@@ -42,7 +42,7 @@ def resolve(module: str, qualname: str) -> Any:
 
 
 def load(path: str) -> Any:
-    """Import what ``module:name`` names, when it is needed rather than with its user."""
+    """Import ``module:name`` when it is needed, rather than with its user."""
     module, _, name = path.partition(":")
     return resolve(module, name)
 

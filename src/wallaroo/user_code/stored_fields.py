@@ -48,7 +48,7 @@ class Gone:
         return self
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Accept what the class accepted."""
+        """Accept the class's arguments."""
 
     def __setstate__(self, state: Any) -> None:
         self.__dict__.update(_named(state))

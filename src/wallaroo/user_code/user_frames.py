@@ -42,7 +42,7 @@ def user_frame() -> FrameType | None:
 
 
 def user_files() -> Iterator[str]:
-    """Yield the files of the user's frames on the stack, innermost first; not what was typed in."""
+    """Yield the files of the user's frames on the stack, innermost first; no interactive input."""
     frame = user_frame()
     while frame is not None:
         if is_user_frame(frame) and not frame.f_code.co_filename.startswith("<"):

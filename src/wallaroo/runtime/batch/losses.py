@@ -64,7 +64,7 @@ class LossMeter:
         )
 
     def _events(self, step: str) -> int:
-        """Return about how many events came to a step: those of its stage, less those lost there.
+        """Return about how many events arrived at a step: those of its stage, less earlier losses.
 
         Behind a shuffle, events that were added up before it count one by one.
         """
@@ -129,7 +129,7 @@ class LossMeter:
             yield "a partition began when the others were ahead of it"
 
     def _sources(self, stage: Stage) -> Iterator[int]:
-        """Yield the sources whose events come to a stage."""
+        """Yield the sources whose events reach a stage."""
         head = self._plan.head_of(stage)
         if isinstance(head.entry, SourceEntry):
             yield head.entry.source

@@ -134,7 +134,7 @@ class Pacer:
         return self._pace.growth_max * self.events_max
 
     def _is_blind(self) -> bool:
-        """Return whether batches are all alike, and small or long.
+        """Return whether all batches are alike, and small or long.
 
         Then the cost of an event and the cost of a task without any (a slow broker, a machine that
         others use) cannot be separated.  One larger batch shows it.

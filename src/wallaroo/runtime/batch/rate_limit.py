@@ -46,7 +46,7 @@ class RateLimit:
         self._courses = {name: _Course(positions[name], 1.0) for name in logs}
 
     def batch_done(self, commit: Commit, events: Mapping[str, int]) -> None:
-        """Note a batch, and the events that it had by source."""
+        """Note a batch with its events by source."""
         ends = from_stored(commit.offsets)
         with self._lock:
             for name, course in self._courses.items():
@@ -57,7 +57,7 @@ class RateLimit:
                     course.counted_per_event = counted / events[name]
 
     def limits(self) -> dict[str, int] | None:
-        """Return how many events each limited source may deliver now; None if none is limited."""
+        """Return how many events each limited source may deliver now; None without limits."""
         with self._lock:
             now_s = self._clock_s()
             gained = self._per_s * (now_s - self._at_s)

@@ -1,4 +1,4 @@
-"""The trigger of batches: the next one's beginning and ends.
+"""The trigger of batches: when the next one begins, and where it ends.
 
 A batch begins as soon as there is something to do, and the cadence of the latency target allows it
 (`runtime/batch/cadence.py`).  Batches adapt to the load by themselves: one
@@ -94,13 +94,13 @@ class WakeSocket:
                 pass
 
     def wake(self) -> None:
-        """Wake up ``wait``; from any thread."""
+        """Wake ``wait`` up; from any thread."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
             own.setblocking(False)
             own.sendto(b"\0", self._address)
 
     def close(self) -> None:
-        """Close the socket; ``wait`` is no longer called."""
+        """Close the socket; ``wait`` must not be called again."""
         self._socket.close()
 
 
@@ -194,7 +194,7 @@ class Trigger:
         return None
 
     def _pause_s(self, logs: Mapping[str, SourceLog]) -> float:
-        """Return the seconds until a batch may begin; 0 if all input has come and they are many."""
+        """Return the seconds until a batch may begin; 0 if all input has arrived, and is large."""
         pause_s = self._cadence.pause_s(time.monotonic())
         if pause_s > PAUSE_S and all(log.head().is_ended for log in logs.values()):
             return 0.0
@@ -213,7 +213,7 @@ class Trigger:
 
     @property
     def waiting_for(self) -> str:
-        """Describe the source that has not reported its end for long; empty if none."""
+        """Describe the source that has not reported its end for long; empty if there is none."""
         asked = self._asked
         if asked is None:
             return ""
@@ -229,16 +229,16 @@ class Trigger:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no further batch is to begin."""
+        """Return whether there is no further batch."""
         return self._is_over.is_set()
 
     def end(self) -> None:
-        """Begin no more batches."""
+        """Begin no further batches."""
         self._is_over.set()
         self.wake()
 
     def close(self) -> None:
-        """End; close the socket once `next` returned (never, if a source does not answer)."""
+        """End; close the socket once `next` has returned (never, if a source does not answer)."""
         self.end()
         if self._wakes is not None and self._waiting.acquire(timeout=CLOSE_S):
             self._wakes.close()

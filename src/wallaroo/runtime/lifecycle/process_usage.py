@@ -27,7 +27,7 @@ class ProcessUsage:
 
     @property
     def cpu_s(self) -> Mapping[str, float]:
-        """Return the processor seconds by the processes' names, those that ended included."""
+        """Return the processor seconds by process name, including ended processes."""
         return dict(self._cpu_s)
 
     def sample(self) -> tuple[ProcessStatus, ...] | None:

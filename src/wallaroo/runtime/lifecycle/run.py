@@ -187,7 +187,7 @@ class Run(RunHandle):
         return Watch(spec, components, phases, stop).run()
 
     def _opened(self, phases: Phases, stack: ShutdownStack) -> OpenedCheckpoint | None:
-        """Return the open checkpoint; None if this run stood by and need not lead."""
+        """Return the open checkpoint; None if this run was a standby and need not lead."""
         after_s = self.options.standby_after_s
         if after_s is None:
             return open_state(self._spec, phases, stack)

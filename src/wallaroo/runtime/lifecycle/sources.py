@@ -134,7 +134,7 @@ class RunSources:
             )
 
     def _fed_names(self) -> list[str]:
-        """Return the names of the sources whose input lies in a spool, parts of chains included."""
+        """Return the names of the sources with input in a spool, including parts of chains."""
         sources = zip(self._configs, self.logs, strict=True)
         fed = [part for config, log in sources for part in config.fed(log)]
         return [part.name for part in fed if part.fed_by is not FedBy.ITSELF]
@@ -166,7 +166,7 @@ class RunSources:
 
     @property
     def waiting_for(self) -> str:
-        """Describe the source processes that show no sign of life; empty if none."""
+        """Describe the silent source processes; empty if there are none."""
         return self._feeders.silent
 
     def poll(self) -> None:
@@ -174,7 +174,7 @@ class RunSources:
         self._feeders.poll()
 
     def stop_feeding(self) -> None:
-        """Accept no more input; batches under way may still read."""
+        """Accept no more input; current batches may still read."""
         self._feeders.stop_feeding()
 
     def close(self) -> None:

@@ -37,13 +37,13 @@ class Overdue:
 
 @dataclass(slots=True)
 class Busy:
-    """The last time at which there was something to do."""
+    """The last time at which there was work."""
 
     batch: int = -1
     at: float = field(default_factory=time.monotonic)  # a run that has just started is not idle
 
     def pause_s(self, is_busy: bool, batch: int, now: float) -> float:
-        """Note whether there is something to do, and the last batch; return the next pause.
+        """Note whether there is work, and the last batch; return the next pause.
 
         >>> busy = Busy()
         >>> [busy.pause_s(False, batch, at) for batch, at in ((7, 10.0), (7, 11.0), (7, 13.0))]

@@ -45,7 +45,7 @@ class Incoming:
         self._has_length = False
 
     def read(self, connection: socket.socket) -> bytes | None:
-        """Read the bytes that have arrived; return the message once it is whole."""
+        """Read the bytes that have arrived; return the message once it is complete."""
         while True:
             while self._missing:
                 try:
@@ -65,7 +65,7 @@ class Incoming:
 
 
 class Mesh:
-    """One task's connections to the others, by their index."""
+    """One task's connections to the others, by index."""
 
     def __init__(self, peers: Mapping[int, socket.socket]):
         self._peers = dict(peers)

@@ -145,7 +145,7 @@ class ResidentTasks:
     def run(
         self, epoch: Epoch, plan_ahead: Callable[[Epoch], Ahead | None] = _nothing_ahead
     ) -> list[TaskReport]:
-        """Run one epoch; return all reports.
+        """Run one epoch; return all reports.  Raises LostTaskError.
 
         Raises LostTaskError.  ``plan_ahead`` is called while the tasks work, and returns what they
         may begin with when they have reported.

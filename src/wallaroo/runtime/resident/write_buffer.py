@@ -32,7 +32,7 @@ class WrittenEntries:
         self._keys: list[bytes] = []
 
     def write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Add changes, each newer than its entry here."""
+        """Add changes, each newer than the existing entry."""
         values = self.values
         added = []
         for stored, value in changes:
@@ -157,7 +157,7 @@ class BufferedEntries:
 def _newest(
     rows: Iterable[tuple[bytes, bytes | None]],
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the first of rows with the same key; omit entries that are removed."""
+    """Yield the first of rows with the same key, without removed entries."""
     last = None
     for stored, value in rows:
         if stored != last:

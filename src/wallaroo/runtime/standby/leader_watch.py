@@ -1,4 +1,4 @@
-"""A standby's picture of the leader, and the decision that follows from it.
+"""A standby's picture of the leader, and the resulting decision.
 
 Pure: what was read, and this machine's monotonic time, come in as arguments.
 """
@@ -12,7 +12,7 @@ from wallaroo.state.log.lease import Lease
 
 
 class Verdict(Enum):
-    """The next act of a standby."""
+    """The next action of a standby."""
 
     WAIT = auto()
     BEGIN = auto()  # no run leads: start as usual, which a lock may refuse
@@ -22,7 +22,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The owner of a checkpoint at one look: the newest claim, and the lease."""
+    """The owner of a checkpoint at one poll: the newest claim, and the lease."""
 
     epoch: int = 0  # 0: nothing was begun
     lease: Lease | None = None
@@ -56,7 +56,7 @@ class LeaderWatch:
         self._has_seen_leader = False
 
     def look(self, seen: Seen, now: float) -> Verdict:
-        """Take in what was read at ``now``; return what to do."""
+        """Accept what was read at ``now``; return what to do."""
         if seen != self._seen:
             self._seen = seen
             self._since = now
@@ -73,7 +73,7 @@ class LeaderWatch:
         return self._begin(now) if self.silent_s(now) >= self._after_s else Verdict.WAIT
 
     def refused(self, now: float) -> None:
-        """Note that another run was quicker, or holds the lock: try again later."""
+        """Note that another run was faster, or holds the lock: retry later."""
         self._refused_at = now
         self._since = now
 

@@ -39,7 +39,7 @@ class Garbage:
         self._young = 0  # collections of young objects
 
     def after_batch(self) -> None:
-        """Collect the young objects if there are many, and seldom all others."""
+        """Collect the young objects if there are many, and rarely all others."""
         self._is_due = True
         if gc.get_count()[0] > YOUNG_MAX:
             self._young += 1
@@ -55,7 +55,7 @@ class Garbage:
         return max(IDLE_S, self._collected_at + EVERY_S - time.monotonic())
 
     def when_idle(self) -> None:
-        """Collect everything: there is no epoch under way."""
+        """Collect everything: no epoch is running."""
         self._collect()
 
     def _collect(self) -> None:

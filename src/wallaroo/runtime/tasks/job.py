@@ -173,13 +173,13 @@ class BatchJob:
 
     @property
     def version(self) -> Version:
-        """Return the last committed batch, without an id if its commit is not at hand."""
+        """Return the last committed batch, without an id if its commit is not available."""
         last = self.commits[-1] if self.commits else None
         is_known = last is not None and last.batch == self.committed
         return Version(self.committed, last.id if last is not None and is_known else "")
 
     def without_output(self) -> BatchJob:
-        """Return the job to send to tasks: they do not need the output of commits."""
+        """Return the job to send to tasks, which do not need the output of commits."""
         return replace(self, commits=tuple(replace(commit, sinks={}) for commit in self.commits))
 
 

@@ -1,4 +1,4 @@
-"""The output of one task: its writers, and the way of what they stage to the driver's host.
+"""The output of one task: its writers, and the transfer of staged output to the driver's host.
 
 The invariant: once a task has its tokens, what they name is in the sinks' folders on the driver's
 host: written there, or handed over.

@@ -138,7 +138,7 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
 
 
 def unexpected(error: Exception) -> WallarooError:
-    """Return the error being handled as one to report, with its traceback unless a disk's."""
+    """Return the error being handled as a report, with its traceback unless a disk caused it."""
     return unexpected_error("a task failed", error, traceback.format_exc())
 
 
@@ -204,7 +204,7 @@ class Task:
 
     @property
     def observed(self) -> Observed:
-        """Return what level 0 has observed, as far as this task knows it."""
+        """Return the observations of level 0, as far as this task knows them."""
         return {self._index: self._level.observed} if self._level.number == 0 else self._observed
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
@@ -322,7 +322,7 @@ class Task:
         return tuple(self._opened.snapshots())
 
     def close(self) -> None:
-        """Release the view, and what the level has touched."""
+        """Release the view, and everything that the level has touched."""
         self._level.effects.release()
         self._outputs.close()
         if self._state is not None:

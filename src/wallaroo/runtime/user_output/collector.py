@@ -94,7 +94,7 @@ class Collector:
             self._drop(connection)
 
     def _read(self, connection: socket.socket) -> bool:
-        """Print the lines that can be read at once; return whether there was something."""
+        """Print the lines that are available; return whether there were any."""
         try:
             received = connection.recv(READ_BYTES)
         except BlockingIOError:
@@ -126,7 +126,7 @@ class Collector:
 
 
 def _pid_of(connection: socket.socket) -> int:
-    """Return the process that connected, or a unique number if the system cannot say."""
+    """Return the process that connected, or a unique number if it is unknown."""
     if not hasattr(socket, "SO_PEERCRED"):
         return -connection.fileno()
     size = struct.calcsize("3i")

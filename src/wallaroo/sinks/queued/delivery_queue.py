@@ -40,19 +40,19 @@ class WaitingBatches:
 
     @property
     def bytes(self) -> int:
-        """Return how many bytes of output wait."""
+        """Return how many bytes of output are waiting."""
         return sum(batch.bytes for batch in self._batches.values())
 
     def in_order(self) -> list[PendingBatch]:
-        """Return all of them, in their order."""
+        """Return all batches, in order."""
         return [self._batches[number] for number in sorted(self._batches)]
 
     def last_left(self, last: int) -> int:
-        """Return the last batch up to which all has left; ``last``: the last commit."""
+        """Return the last batch whose predecessors have all left; ``last``: the last commit."""
         return min(self._batches) - 1 if self._batches else last
 
     def listed(self) -> list[PendingBatch]:
-        """Read what an earlier run listed."""
+        """Read the list of an earlier run."""
         return list(self._list.batches())
 
     def take_up(
@@ -62,7 +62,7 @@ class WaitingBatches:
         tokens: Sequence[Any],
         owner: Ownership,
     ) -> None:
-        """Begin with what an earlier run left; remove what was staged and not committed.
+        """Begin with the output of an earlier run; remove staged output that was not committed.
 
         It left what it listed, and its last commit, which it may not have listed.
         """
@@ -92,7 +92,7 @@ class WaitingBatches:
             self._list.remove(self._batches.pop(number))
 
     def last_entered(self) -> CommitId | None:
-        """Return the last commit that the system's ledger must have, if any is known."""
+        """Return the last commit that must be in the system's ledger, if known."""
         return last_entered(self.staging, self._ledger) if self._ledger else None
 
     def parts(self, batch: PendingBatch) -> Iterator[Staged]:

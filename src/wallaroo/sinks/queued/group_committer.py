@@ -12,7 +12,7 @@ from wallaroo.sinks.queued.system import CommitContext, Config, ExternalSystem
 
 
 class GroupSystem(ExternalSystem[Config], Generic[Config]):
-    """A system that is written to rarely, much at a time."""
+    """A system that is written to rarely, in large groups."""
 
     group_bytes: int  # a group is written when this much output waits,
     group_s: float  # or when the oldest of it is this old
@@ -61,7 +61,7 @@ class GroupCommitter(QueuedCommitter):
         return group
 
     def _group(self) -> list[PendingBatch]:
-        """Return what is written together, at least one batch; the caller holds the lock."""
+        """Return the batches to write together, at least one; the caller holds the lock."""
         group: list[PendingBatch] = []
         size = 0
         for batch in self._waiting.in_order():

@@ -159,7 +159,7 @@ class PendingList:
         return read_pending(self._path(batch))
 
     def set_aside(self, batch: int) -> None:
-        """Move a damaged file out of the list, if there is one; it is kept for people."""
+        """Move a damaged file out of the list, if there is one, and keep it for people."""
         with contextlib.suppress(FileNotFoundError):
             self._path(batch).rename(self._path(batch).with_suffix(".damaged"))
 

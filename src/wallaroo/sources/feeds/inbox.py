@@ -85,13 +85,13 @@ class Inbox:
             return True
 
     def reach_present(self) -> None:
-        """Note that all that the other system held at the beginning has been put."""
+        """Note that everything that the other system held at the beginning was put."""
         with self._changed:
             self._present = self._put if self._present is None else self._present
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Return whether all of that has been taken; None if it is not known what that was."""
+        """Return whether all of that was taken; None if it is unknown."""
         if not self.knows_present:
             return None
         return self._present is not None and self._taken >= self._present
@@ -165,7 +165,7 @@ class InboxFeed:
         self._again_at: float | None = None  # monotonic; None: nothing has stopped
 
     def next_run(self) -> FrameRun | None:
-        """Return the events that came.
+        """Return the waiting events.  Raises UserCodeError or PeerError if the user's code did.
 
         Raises UserCodeError or PeerError if the user's code did.
         """

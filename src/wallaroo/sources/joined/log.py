@@ -1,4 +1,4 @@
-"""The log of a source that the run's own ingress receives, and ingresses on other hosts.
+"""The log of a source that the run's own ingress and ingresses on other hosts receive.
 
 Where it runs: the driver plans; workers read the own spool as ever, and each host's from its range
 server.
@@ -52,7 +52,7 @@ LEFT_MAX = 256  # ids of hosts that have left, the newest
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A position, taken apart."""
+    """A position, split into its parts."""
 
     parts: Mapping[str, Position]  # by key
     base: int = 0
@@ -76,7 +76,7 @@ class _Parts:
         return Position({"parts": stored, "base": self.base, "left": list(self.left)}, events)
 
     def moved(self, parts: Mapping[str, Position]) -> Position:
-        """Return the position with other parts in place of its own."""
+        """Return the position with other parts instead of its own."""
         return replace(self, parts={**self.parts, **parts}).position
 
     def without(self, key: str) -> _Parts:
@@ -181,7 +181,7 @@ class SeveralSpools(SourceLog):
         )
 
     def advance(self, start: Position, events_max: int) -> Position:
-        """Share ``events_max`` over the parts that can be read, by what waits in them."""
+        """Share ``events_max`` over the readable parts, in proportion to their backlogs."""
         begin = _Parts.of(start)
         logs = self._readable(begin.parts)
         waiting = {
@@ -232,7 +232,7 @@ class SeveralSpools(SourceLog):
     # -- time -------------------------------------------------------------------------------------
 
     def partitions(self, position: Position) -> frozenset[str]:
-        """Return one for each host that is disconnected, or whose input of that time is unread."""
+        """Return one for each host that is disconnected, or whose earlier input is unread."""
         parts = _Parts.of(position).parts
         return frozenset(
             f"{host.key}/"
@@ -270,7 +270,7 @@ class SeveralSpools(SourceLog):
     # -- joining and leaving ----------------------------------------------------------------------
 
     def reconcile(self, position: Position) -> Position:
-        """Return a position that knows the hosts that have joined, without those that leave."""
+        """Return a position with the hosts that have joined, without those that leave."""
         before = _Parts.of(position)
         changed = before
         for host in self._hosts:
@@ -337,7 +337,7 @@ class SeveralSpools(SourceLog):
 
 
 class _CountedChunks:
-    """The chunks of a spool, counted as they are done with."""
+    """The chunks of a spool, counted once they are processed."""
 
     def __init__(self, spool: RemoteSpool, byte: int):
         self._spool = spool

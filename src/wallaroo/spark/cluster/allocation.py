@@ -26,7 +26,7 @@ _log = logging.getLogger("wallaroo.run")
 
 
 def allocation_of(context: SparkContext) -> str:
-    """Return the address of such a master, and this driver's application; else empty."""
+    """Return the address of such a master, with this driver's application; else empty."""
     is_standalone = str(context.master).startswith(STANDALONE)
     return f"{context.master}{_SEPARATOR}{context.applicationId}" if is_standalone else ""
 

@@ -1,4 +1,4 @@
-"""The cluster's members, their work on key groups, and what changes moved.
+"""The cluster's members, their work on key groups, and the effects of changes.
 
 Guarded by the cluster's lock.
 """
@@ -18,7 +18,7 @@ from wallaroo.spark.cluster.executors import ExecutorHost
 
 
 class Membership:
-    """The members, and what is known of each."""
+    """The members, and the known facts about each."""
 
     def __init__(self, key_groups: int):
         self._key_groups = key_groups
@@ -79,7 +79,7 @@ class Membership:
         self._settled = dict(self.ownership.owners)
 
     def moved(self, cold_bytes: int, seconds: float) -> Move | None:
-        """Return what a change moved, once it is over."""
+        """Return what a change moved, once it is complete."""
         return self.moves.batch_done(self.ownership.owners, cold_bytes, seconds, self.workers)
 
     def are_at(self, hosts: tuple[str, ...], workers: Mapping[int, str]) -> bool:

@@ -215,7 +215,7 @@ def heap_options(size: str, huge_pages: Path = HUGE_PAGES) -> str:
 
 
 def _put_in_front(settings: dict[str, str], name: str, options: str) -> None:
-    """Put our options before those that the user gave.
+    """Put our options before the user's.
 
     If two options contradict each other, Java uses the last one.
 

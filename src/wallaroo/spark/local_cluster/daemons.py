@@ -233,7 +233,7 @@ def _tail(log: Path, begin: int) -> str:
 
 
 def _reason(said: str) -> str:
-    """Return the last error in a log, in parentheses, without the stack below it; "" if none."""
+    """Return the last error in a log, in parentheses, without its stack; "" if none."""
     matches = re.findall(
         r"^(?:\S+ \S+ ERROR \w+: (.*)|Caused by: (.*)|Exception in thread .*?: (.*)|(Error: .*))$",
         said,

@@ -36,7 +36,7 @@ class WorkerRemoval:
 def let_leave(
     record: ClusterRecord, worker: WorkerRecord, marks: tuple[str, ...], timeout_s: float
 ) -> str:
-    """Decommission a worker, await its executors, end it.  Raises PeerError: there is no Master."""
+    """Decommission a worker, await its executors, end it.  PeerError: there is no Master."""
     if not processes.is_running(worker.process):
         # executors end with their worker by themselves, if they can
         processes.kill(process_tree(worker, marks))

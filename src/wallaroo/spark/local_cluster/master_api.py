@@ -84,7 +84,7 @@ def _executors(answer: dict[str, Any]) -> Iterator[Executor]:
 
 
 def _get(host: str, port: int, secret: str) -> dict[str, Any] | None:
-    """Return a page's JSON, never through a proxy; None if it is none (of a starting server)."""
+    """Return a page's JSON, never through a proxy; None if it is not JSON yet."""
     connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
     try:
         connection.request("GET", "/json/", headers=bearer(secret))

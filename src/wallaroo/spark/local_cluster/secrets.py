@@ -47,7 +47,7 @@ def settings_with(secret: str) -> dict[str, str]:
 
 
 def pages_with(secret: str) -> dict[str, str]:
-    """Return the settings of daemons whose web pages, with executors' output, require it."""
+    """Return the settings of daemons whose web pages require it, as they show output."""
     if not secret:
         return {}
     key = base64.urlsafe_b64encode(secret.encode()).decode()

@@ -109,13 +109,13 @@ def default_folder() -> Path:
 
 
 def command(verb: str, folder: Path) -> str:
-    """Return the command line of ``verb`` for the cluster of a folder, for texts."""
+    """Return the command line of ``verb`` for the cluster of a folder, to be shown."""
     where = "" if folder == default_folder().resolve() else f" --dir {shlex.quote(str(folder))}"
     return f"`wallaroo cluster {verb}{where}`"
 
 
 def read(folder: Path) -> ClusterRecord | None:
-    """Return the record in a folder, or None.  Raises PeerError: it cannot be read."""
+    """Return the record in a folder, or None.  Raises PeerError if unreadable."""
     path = folder / RECORD
     try:
         return _from_json(json.loads(path.read_bytes()))
@@ -146,7 +146,7 @@ def is_ours(folder: Path) -> bool:
 
 
 def prepare(folder: Path) -> None:
-    """Create a cluster's folder.  Raises PeerError: impossible, or it holds other files."""
+    """Create a cluster's folder.  Raises PeerError if impossible, or if it holds other files."""
     try:
         make_private(folder)
         names = {path.name for path in folder.iterdir()} - {LOCK}

@@ -37,7 +37,7 @@ def run_with_retries(
     abort: Callable[[int, Sequence[TaskReport]], None],
     scratch: Path | None = None,
 ) -> list[TaskReport]:
-    """Run a batch; retry it if it failed for reasons that are not its own.
+    """Run a batch; retry it if it failed for external reasons.
 
     On a cluster Spark may give it up because hosts left, or use a host that has not joined.  The
     staged output of such an attempt is dropped by ``abort``.

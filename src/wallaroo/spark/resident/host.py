@@ -220,7 +220,7 @@ class ResidentHost(SparkHost[EpochWork]):
                 _log.info("the batch is cut again: the hosts of the cluster have changed")
 
     def _follow_cluster(self) -> None:
-        """Replace the tasks between epochs at once if the hosts have changed."""
+        """Replace the tasks between epochs immediately if the hosts have changed."""
         work = self._working
         if not work.generations.is_outdated:
             return

@@ -24,7 +24,7 @@ GROUP = "wallaroo-tasks"  # Spark's group of the job
 
 
 def _stay(endpoint: DriverEndpoint, index: int, rows: Iterable[object]) -> Iterator[int]:
-    """Serve as a task that stays; Spark's second attempt at one ends its generation."""
+    """Serve as a resident task; Spark's second attempt at one ends its generation."""
     list(rows)  # unread rows keep Spark from using this process again
     context = TaskContext.get()
     if context is None or context.attemptNumber() == 0:
@@ -65,7 +65,7 @@ class ResidentJob:
 
     @property
     def error(self) -> BaseException | None:
-        """Return the error with which Spark ended the job; None if the tasks chose to end."""
+        """Return the error with which Spark ended the job; None if the tasks ended by choice."""
         return self._error
 
     def cancel(self) -> None:
@@ -73,7 +73,7 @@ class ResidentJob:
             self._context.cancelJobGroup(GROUP)
 
     def wait(self) -> None:
-        """Wait for the end of tasks that have been asked to end; kill those that do not."""
+        """Wait for the end of tasks that were asked to end; kill the others."""
         self._thread.join(LEAVE_S)
         if self._thread.is_alive():
             self.cancel()

@@ -1,4 +1,4 @@
-"""The Spark session: opened, with a JVM that keeps quiet, and closed."""
+"""The Spark session: opened, with a quiet JVM, and closed."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class RangeSession:
         return self.socket.fileno() < 0
 
     def receive(self, count: int) -> Waiting:
-        """Wait until ``received`` has ``count`` bytes.  Raises ConnectionError: disconnected."""
+        """Wait until ``received`` has ``count`` bytes.  Raises ConnectionError if disconnected."""
         self.received.clear()
         while len(self.received) < count:
             try:

@@ -28,11 +28,11 @@ class RemoteStorage:
     retry_s: float = RETRY_S_MAX
 
     def publish(self, name: str, content: bytes, writer: str = "") -> None:
-        """Let a file appear on the driver's host."""
+        """Publish a file on the driver's host."""
         self._publish(name, len(content), lambda: (content,))
 
     def publish_file(self, name: str, path: Path) -> None:
-        """Let a copy of a local file appear on the driver's host."""
+        """Publish a copy of a local file on the driver's host."""
         self._publish(name, path.stat().st_size, lambda: _parts(path))
 
     def _publish(

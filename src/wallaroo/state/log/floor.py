@@ -47,7 +47,7 @@ class Floor:
 
     @property
     def is_of_this_boot(self) -> bool:
-        """Return whether this machine has run since: nothing that was written is lost.
+        """Return whether this machine has run since, so that no write is lost.
 
         A system that does not tell its boots apart may have been restarted.
         """
@@ -55,7 +55,7 @@ class Floor:
 
 
 def read_floor(root: Path) -> Floor | None:
-    """Return the newest note; None if everything was synced.  Raises CheckpointError: damaged."""
+    """Return the newest note; None if everything was synced.  Raises CheckpointError."""
     notes = _notes(root)
     if not notes:
         return None
@@ -78,7 +78,7 @@ def forget_floors(root: Path) -> None:
 
 
 def sync_everything() -> None:
-    """Let all that was written so far, by any process, survive a power cut."""
+    """Make everything written so far, by any process, survive a power cut."""
     fault_point("floor.sync")
     os.sync()
 
@@ -90,7 +90,7 @@ def _notes(root: Path) -> list[str]:
 
 
 class FloorKeeper:
-    """The thread that syncs, and the note that it writes, of one run."""
+    """The syncing thread of one run, with its note."""
 
     def __init__(self, root: Path, owner: Ownership, last: int, sync_s: float):
         """Begin at commit ``last``, up to which everything is on disk."""
@@ -110,7 +110,7 @@ class FloorKeeper:
         self._thread.start()
 
     def allow(self, batch: int) -> None:
-        """Wait until a commit of this number may be reported.  Raises PeerError: no sync ends."""
+        """Wait until a commit of this number may be reported.  Raises PeerError without a sync."""
         with self._state:
             self._state.wait_for(lambda: self._error or batch <= self.floor.until, WAIT_S)
             if batch > self.floor.until:
@@ -121,14 +121,14 @@ class FloorKeeper:
                 )
 
     def note(self, batch: int) -> None:
-        """Note that a commit is over."""
+        """Note that a commit is finished."""
         with self._state:
             self._newest = batch
             if batch > self.floor.until - AHEAD // 2:
                 self._state.notify_all()
 
     def sync(self) -> None:
-        """Move the floor up to the newest commit.  Raises OSError: it stays where it is."""
+        """Move the floor up to the newest commit.  OSError: it stays as it is."""
         with self._state:
             newest = self._newest
         if newest == self.floor.batch or not self._is_owner():

@@ -122,11 +122,11 @@ class Keeper:
         return Claim(claims[0].epoch, ownership, file, is_durable=True)
 
     def key(self, certificate: str) -> KeyFile:
-        """Return the key of the folder, written if there is none, with this certificate (PEM)."""
+        """Return the key of the folder, created if necessary, with this certificate (PEM)."""
         return kept_key(self._root / REPLICA_KEY, WRITER, certificate)
 
     def serve(self, connection: socket.socket) -> None:
-        """Answer the requests of a connection that has proved itself, until it is closed."""
+        """Answer the requests of a proved connection until it is closed."""
         peer = ":".join(map(str, connection.getpeername()[:2]))
         session = _Session(connection, peer)
         with self._changing:
@@ -161,7 +161,7 @@ class Keeper:
             self._report(f"{error} This is a copy no longer, and its former run is refused.")
 
     def _end_sessions(self) -> None:
-        """Return once no request of the run is under way; none of its connections counts then."""
+        """Return once no request of the run is in progress, and none of its connections counts."""
         for session in list(self._sessions):
             if session.claim is not None:  # its hello is still in progress, which changes nothing
                 with session.busy:
@@ -232,7 +232,7 @@ class Keeper:
         return {"is_whole": is_whole}
 
     def _adopted(self, epoch: int, words: str) -> Claim:
-        """Let a later run's claim be the copy's, once no request of the former is under way."""
+        """Adopt a later run's claim for the copy, once no request of the former is in progress."""
         before = self._claim
         claim = adopt_claim(self._root, epoch, words)
         self._end_sessions()
@@ -328,7 +328,7 @@ class Keeper:
             self._path(name).unlink(missing_ok=True)
 
     def _do_begin(self, payload: bytes) -> None:
-        """Let the line of the run count from here on."""
+        """Let the run's line count from now on."""
         claim = self._claim
         assert claim is not None
         before = list(lines_in(self._content_of(claim)))
@@ -351,7 +351,7 @@ class Keeper:
 
 
 def _synced_size(path: Path) -> int:
-    """Return a file's size once it is on disk: who wrote it may have been killed before it was."""
+    """Return a file's size once it is on disk: its writer may have been killed before that."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     with _closed(descriptor):
         os.fdatasync(descriptor)

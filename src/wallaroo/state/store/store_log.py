@@ -76,7 +76,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The names that were there before an image was announced."""
+    """The names that existed before an image was announced."""
 
     numbers: list[int]
     images: list[str]
@@ -114,14 +114,14 @@ class StoreLog:
 
     @property
     def last(self) -> Head:
-        """Return the head of what this run wrote last."""
+        """Return the head of the last object that this run wrote."""
         assert self._last is not None
         return self._last
 
     # -- asking
 
     def _asked(self, request: Callable[[], Answer]) -> Answer:
-        """Return the answer to a request that may be carried out again."""
+        """Return the answer to a request that may be repeated."""
         for attempt in range(self._tries):
             try:
                 answer = request()
@@ -133,7 +133,7 @@ class StoreLog:
         raise AssertionError("the last wait raises")
 
     def _wait(self, attempt: int, tries: int, error: BaseException) -> None:
-        """Wait before the next try.  Raises PeerError after the last one."""
+        """Wait before the next attempt.  Raises PeerError after the last one."""
         if attempt + 1 >= tries:
             raise PeerError(
                 f"the object store of {self.url} does not answer: {error}. What is committed "
@@ -230,7 +230,7 @@ class StoreLog:
         return self._asked(lambda: self._objects.get(key)) is not None
 
     def past(self) -> Past | None:
-        """Return what the log holds; None if it is empty."""
+        """Return the content of the log; None if it is empty."""
         for _ in range(READ_TRIES):
             newest = self.newest()
             if newest is None:
@@ -335,7 +335,7 @@ class StoreLog:
         return head
 
     def taken_over(self, other: Record | None) -> TakenOverError:
-        """Return the error for a run whose next number is another's."""
+        """Return the error for a run whose next number another run used."""
         head = other.head if other else None
         words = f"epoch {head.epoch}, {head.owner}" if head else "another run"
         return TakenOverError(
@@ -374,7 +374,7 @@ class StoreLog:
         return Listed(self._numbers(), self.names(IMAGES), self.names(FILES))
 
     def sweep(self, listed: Listed, image: Head, needed: Iterable[str]) -> None:
-        """Delete what was listed and the announced image, and later objects, do not need."""
+        """Delete listed objects that the announced image, and later objects, do not need."""
         kept = {image_key(image), *(f"{FILES}/{name}" for name in needed)}
         for number in listed.numbers:
             if number <= image.number and number not in self._fences:

@@ -62,7 +62,7 @@ def stored_value(stored: bytes, key: bytes, value: bytes) -> bytes:
 
 
 def value_if_whole(stored: bytes, found: bytes | None) -> bytes | None:
-    """Return the value after the checksum; None if nothing was found or the checksum is wrong."""
+    """Return the value after the checksum; None if there is none, or the checksum is wrong."""
     if found is None:
         return None
     value = found[4:]

@@ -84,7 +84,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open environment.  ``was_damaged``: whether the one there before had to be removed."""
+    """An open environment; ``was_damaged``: whether an earlier one had to be removed."""
 
     environment: lmdb.Environment
     was_damaged: bool = False
@@ -239,7 +239,7 @@ def _replace(path: Path, environment: lmdb.Environment) -> None:
 
 
 def _write_packed(environment: lmdb.Environment, made: lmdb.Environment) -> None:
-    """Write all entries in order, which fills pages that removed entries left half empty."""
+    """Write all entries in order, which fills pages that removals left half empty."""
     with environment.begin() as read:
         entries = iter(read.cursor())
         is_rest = True
@@ -300,7 +300,7 @@ def _reports_of_the_dead(crashes: Path) -> Iterator[bytes]:
 
 
 def _is_crash(report: bytes) -> bool:
-    """Return whether a process died in here, rather than in a library of the application.
+    """Return whether a process died in this code, rather than in a library of the application.
 
     >>> _is_crash(b""), _is_crash(b'Fatal Python error: Bus error\\n  File "numpy.py", line 1 in f')
     (False, False)

@@ -159,7 +159,7 @@ class Live:
         return [unpack_slot(sub) for sub in self._entries.subs(key)]
 
     def due(self, until: int, are_related: bool = False) -> dict[Slot, dict[Any, Any]]:
-        """Return all entries whose slot's time has come, by slot, in order.
+        """Return all entries whose slot is due, by slot, in order.
 
         ``are_related``: if an entry of a key is due, entries of it that have nothing to do by
         themselves are wanted as well.

@@ -48,7 +48,7 @@ class Window:
     firing: Firing = Firing.FINAL
 
     def note_on(self, error: BaseException) -> None:
-        """Let the text of an error of the window's result name the window."""
+        """Name the window in an error of its result."""
         error.add_note(f"window from {_bound(self.start)} to {_bound(self.end)} UTC")
 
     @property

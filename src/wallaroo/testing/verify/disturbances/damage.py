@@ -96,11 +96,11 @@ class BitFlips:
 
     @property
     def left(self) -> int:
-        """Return how many bits no reader named: rewritten with their files, or never read."""
+        """Return how many bits no reader reported: rewritten with their files, or never read."""
         return len(self._there)
 
     def undo_named(self, said: str) -> bool:
-        """Flip back the bits whose files a reader named; return whether there are any.
+        """Flip back the bits whose files a reader reported; return whether there are any.
 
         ``said`` is an ended run's output, whose end such bits explain, or an error's text.
         """
@@ -115,7 +115,7 @@ class BitFlips:
 
 
 def _names(said: str, file: Path) -> bool:
-    """Return whether a text names a file, by its path or by the end of it, with its folder.
+    """Return whether a text names a file, by its path or the end of it, with its folder.
 
     >>> _names("deltas/12: damaged", Path("/run/deltas/1"))
     False

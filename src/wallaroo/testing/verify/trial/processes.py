@@ -71,7 +71,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
 
 
 def await_end(pid: int) -> None:
-    """Wait until a killed process has ended, or nothing but an entry of the process table."""
+    """Wait until a killed process has ended, or is only an entry of the process table."""
     until = time.monotonic() + END_S_MAX
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
