@@ -28,8 +28,6 @@ Enter = Callable[[str], None]  # begins a phase of the start; raises if the run 
 
 @dataclass(frozen=True, slots=True)
 class RunFolders:
-    """The folders of a run on this machine."""
-
     root: Path  # state, spools and outbox
     scratch: Path  # removed at the end of the run
 

@@ -22,8 +22,6 @@ from wallaroo.spool.format import (
 
 
 class SegmentFile:
-    """An open segment."""
-
     def __init__(self, segment: Segment, index_byte: int):
         """Open an existing segment whose last index entry is at ``index_byte``."""
         self.segment = segment

@@ -26,8 +26,6 @@ KEPT = 4  # archives: one for each installation on this machine that is in use
 
 
 class WordCount:
-    """State of one word."""
-
     def __init__(self) -> None:
         self.count = 0
 

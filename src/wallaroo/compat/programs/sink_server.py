@@ -151,8 +151,6 @@ class _Output:
 
 
 class _Client:
-    """One connection."""
-
     def __init__(self, sock: socket.socket):
         self.socket = sock
         self.splitter = frames.FrameSplitter()

@@ -105,8 +105,6 @@ def write_ledger(staging: Path, ledger: TransactionLedger, is_durable: bool) -> 
 
 
 class ConnectorSystem(ExternalSystem[SinkConnectorConfig]):
-    """The system of one sink program."""
-
     errors: ClassVar[tuple[type[Exception], ...]] = (SinkUnavailableError,)
     ways_on: ClassVar[str] = WAYS_ON
     stalled_s = 2 * SILENT_S_MAX  # for a program that sends a lot but never the answer

@@ -82,8 +82,6 @@ class KafkaTimeouts:
 
 
 class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
-    """One topic."""
-
     errors: ClassVar[tuple[type[Exception], ...]] = (KafkaException,)
     ways_on: ClassVar[str] = WAYS_ON
     timeouts: ClassVar[KafkaTimeouts] = KafkaTimeouts()

@@ -36,8 +36,6 @@ OTHERS_S = 5.0  # without a message, until other consumers count as having taken
 
 
 class Consumer:
-    """One connection with its consumer."""
-
     def __init__(self, config: RabbitMQSourceConfig[Any], parameters: Any, inbox: Inbox):
         self._inbox = inbox
         self._waiting: deque[Pushed] = deque()

@@ -35,8 +35,6 @@ class Message(NamedTuple):
 
 
 class ChannelPublisher:
-    """A connection with one channel."""
-
     def __init__(self, parameters: Any, *, is_mandatory: bool, exchange: str = ""):
         """Connect; raise one of pika's errors, or DeliveryError if nothing answers.
 

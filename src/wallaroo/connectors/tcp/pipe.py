@@ -37,8 +37,6 @@ OFFSET = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class EgressConfig:
-    """The configuration that an egress is started with."""
-
     host: str
     port: int
     staging: str

@@ -54,8 +54,6 @@ class StepSample:
 
 @dataclass(frozen=True, slots=True)
 class StageSample:
-    """One sample of one stage."""
-
     stage: int
     events: int  # fed to the stage, or to the one whose branch it is
     steps: tuple[StepSample, ...] = ()  # the head of the stage first, its exit last

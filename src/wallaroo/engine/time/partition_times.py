@@ -38,8 +38,6 @@ class PreAggregated(NamedTuple):
 
 
 class ObservedSource(NamedTuple):
-    """Observations of one source by one producer."""
-
     marks: Marks  # after all that it read; partitions in the order in which it met them
     # partitions that were not known: the place in the log, as the watermarks to which other
     # partitions had moved since the last of these

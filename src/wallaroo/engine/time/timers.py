@@ -24,8 +24,6 @@ _RELATIVE = "for one that is relative to now, write context.set_timer_after(name
 
 
 class Timer(NamedTuple):
-    """A timer that is set."""
-
     at_ns: int
     name: str
     added_at_ns: int  # the watermark when it was set

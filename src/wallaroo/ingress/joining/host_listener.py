@@ -51,8 +51,6 @@ class _RefusedError(Exception):
 
 
 class _Session:
-    """A connection of a host."""
-
     def __init__(self, connection: socket.socket):
         self.connection = connection
         self._rings, self._bell = socket.socketpair()
@@ -82,8 +80,6 @@ class _Session:
 
 
 class HostListener:
-    """The listener for ingress hosts."""
-
     def __init__(self, listener: TaskListener, hosts: IngressHosts, terms: Terms):
         self._listener = listener
         self._hosts = hosts

@@ -80,8 +80,6 @@ _ERRORS = (OSError, EOFError, msgspec.MsgspecError)
 
 @dataclass(frozen=True, slots=True)
 class MemberOptions:
-    """The options of an ingress host."""
-
     addresses: tuple[Address, ...]  # the run's, and those of standbys
     key: Path
     folder: Path

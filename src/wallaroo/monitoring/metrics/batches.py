@@ -18,8 +18,6 @@ PHASES = ("plan", "tasks", "commit", "sinks")
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """One committed batch."""
-
     batch: int
     finished_at: float  # unix seconds
     duration_ms: float

@@ -52,8 +52,6 @@ class Usage:
 
 
 class RunProgress:
-    """The progress of one run."""
-
     def __init__(self, tasks: int) -> None:
         self.state = RunState.STARTING
         self.tasks = tasks

@@ -96,8 +96,6 @@ def routes(
 
 
 class _Handlers:
-    """The functions of the routes."""
-
     def __init__(self, handle: Running, entities: EntityReader, is_closed: threading.Event):
         self._handle = handle
         self._entities = entities

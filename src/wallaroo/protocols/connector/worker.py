@@ -31,8 +31,6 @@ from wallaroo.protocols.connector import frames
 
 
 class State(Enum):
-    """The state of a connection."""
-
     CONNECTED = auto()  # HELLO is awaited
     STREAMING = auto()
     FAILED = auto()  # ERROR was sent or received: close

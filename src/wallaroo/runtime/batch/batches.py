@@ -58,8 +58,6 @@ class BatchSetup:
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """The batch in progress."""
-
     batch: int
     tasks: int
     began: float  # monotonic seconds

@@ -45,8 +45,6 @@ ASSUMED = 100
 
 
 class BatchCost(NamedTuple):
-    """The cost of a batch."""
-
     events: int
     seconds: float  # from its plan to its commit
     busy_s: float  # in tasks: the sum of each level's slowest task

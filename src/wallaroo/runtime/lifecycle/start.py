@@ -91,8 +91,6 @@ class OpenedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class RunComponents:
-    """The components of a started run."""
-
     checkpoint: Checkpoint
     sources: RunSources
     sinks: RunSinks

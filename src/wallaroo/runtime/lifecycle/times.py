@@ -16,8 +16,6 @@ from wallaroo.monitoring.metrics.status import StepTime, TimeStatus
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Time in a run."""
-
     sources: Mapping[str, TimeStatus]
     steps: tuple[StepTime, ...] = ()
 

@@ -23,8 +23,6 @@ from wallaroo.sinks.target_record import LEFT, has_left, last_entered, note_left
 
 
 class WaitingBatches:
-    """The batches that wait in one outbox."""
-
     def __init__(self, staging: Path, is_durable: bool, ledger: str = ""):
         """Open an outbox; ``ledger``: the system's, see `ExternalSystem.ledger`."""
         make_private(staging, is_durable=is_durable)

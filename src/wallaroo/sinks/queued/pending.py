@@ -31,8 +31,6 @@ FORMAT = 2  # format 1 named batches by number only
 
 @dataclass(frozen=True, slots=True)
 class PendingBatch:
-    """One committed batch of one sink."""
-
     commit: CommitId
     start: int  # offset of its first byte, if the sink's output is one stream of bytes
     bytes: int

@@ -169,8 +169,6 @@ class IngressHost:
 
 
 class IngressHosts:
-    """All ingress hosts of a run."""
-
     def __init__(self, sources: Collection[str], wake: Callable[[], None]):
         """Begin without hosts; ``wake`` makes the run poll its sources."""
         self.sources = tuple(sources)

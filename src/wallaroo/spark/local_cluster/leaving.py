@@ -26,8 +26,6 @@ KILL_ROUNDS = 5  # to find processes started while the others were killed
 
 @dataclass(frozen=True, slots=True)
 class WorkerRemoval:
-    """The removal of a worker."""
-
     name: str
     seconds: float
     how: str  # "finished" its tasks, "timed out", "killed", "dead" before

@@ -43,8 +43,6 @@ class StoredFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an object."""
-
     number: int
     kind: Kind
     id: str  # never used again

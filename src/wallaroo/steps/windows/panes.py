@@ -36,8 +36,6 @@ def may_add_up(spec: object) -> bool:
 
 
 class Panes:
-    """The panes of one specification."""
-
     def __init__(self, spec: RangeWindowSpec) -> None:
         self.grid = Grid.of(spec)
         self._early_ns = spec.early_ns

@@ -34,8 +34,6 @@ class ReceiverState(Enum):
 
 
 class Committer(Enum):
-    """The states of the committer."""
-
     LISTING = auto()  # it hands over what an earlier run left
     SUPPLYING = auto()  # all of that was handed over; new batches follow
     CLOSED = auto()  # it asked for the end, or has ended
