@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-_INTERNAL = ("__dict__", "__weakref__")
-
 
 def fields_of(value: Any) -> dict[str, Any]:
     """Return an object's own attributes, slots included; those of its class are not among them.

@@ -61,11 +61,6 @@ class Picture:
     files: Mapping[str, OpenFile]  # staged output, and segments of spools
     spools: Mapping[str, tuple[SpoolHead, Boundary]]  # by folder: head and tail
 
-    @property
-    def waiting_events(self) -> int:
-        """Return how many accepted events are unprocessed, as far as spools count them."""
-        return sum(head.position.events - tail.events for head, tail in self.spools.values())
-
 
 def take_picture(root: Path, closing: ExitStack) -> Picture:
     """Return a picture whose files ``closing`` closes.

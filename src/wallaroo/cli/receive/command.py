@@ -22,6 +22,7 @@ from wallaroo.cli.terminal.kafka_address import (
     is_kafka,
     kafka_address,
 )
+from wallaroo.cli.terminal.options import add_header
 from wallaroo.errors import PipelineError, WallarooError, optional_library
 
 OUT_BUFFER_BYTES = 1 << 20
@@ -67,19 +68,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         default="raw",
         help="raw: bytes as they come (default); frames: header and payload; lines",
     )
-    parser.add_argument(
-        "--header-length",
-        type=int,
-        default=4,
-        metavar="BYTES",
-        help="frames: size of the header (default 4)",
-    )
-    parser.add_argument(
-        "--length-fmt",
-        default=">I",
-        metavar="FMT",
-        help="frames: struct format of the header (default '>I')",
-    )
+    add_header(parser, "frames: ")
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:

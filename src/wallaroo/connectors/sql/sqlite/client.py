@@ -51,7 +51,3 @@ def is_transient(error: sqlite3.Error) -> bool:
     """Return whether a retry can help."""
     code = getattr(error, "sqlite_errorcode", None)  # errors of the module itself have none
     return code is not None and code & 0xFF in _PASSING
-
-
-def sentence(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
