@@ -61,7 +61,7 @@ def _itself(event: Any) -> Any:
 
 
 def _function(given: Any, option: str = "of") -> Callable[[Any], Any]:
-    """Return the function of an option; raise WallarooParameterError if it is none."""
+    """Return the function of an option; raise WallarooParameterError if it is not one."""
     if given is None:
         return _itself
     if not callable(given):
@@ -292,7 +292,7 @@ class Distinct(_OfValue):
         return left | right
 
     def _absorb(self, left: set[Hashable], right: set[Hashable], /) -> set[Hashable]:
-        """Combine in the left set: to copy one that grows takes ever longer."""
+        """Combine into the left set: copying a growing one takes ever longer."""
         left |= right
         return left
 
@@ -387,7 +387,7 @@ class Collect(_OfValue):
         return left + right
 
     def _absorb(self, left: list[Any], right: list[Any], /) -> list[Any]:
-        """Combine in the left list: to copy one that grows takes ever longer."""
+        """Combine into the left list: copying a growing one takes ever longer."""
         left += right
         return left
 
@@ -396,7 +396,7 @@ class Collect(_OfValue):
 
 
 def _selective(part: Any, update: Callable[..., Any]) -> tuple[Of, Callable[..., Any]]:
-    """Return what an event has to meet to be added (None: nothing), and what adds it then."""
+    """Return the condition for adding an event (None: none), and the function that then adds it."""
     if type(part) is Filtered:
         return part.predicate, calls_of(part.whole).update
     return None, update

@@ -87,7 +87,7 @@ class UserCodeError(WallarooError):
 
 
 class PeerError(WallarooError):
-    """A fault outside of the application: a missing, busy, full or wrong port, disk, ..."""
+    """A fault outside of the application: a missing, busy, full or wrong port, disk, and so on."""
 
 
 def install_command(library: str) -> str:

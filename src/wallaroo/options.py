@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
-# The least number of commits at low latency: an egress writes to disk several times a second what
-# has left, and until then the commit is the only list of it.
+# The least number of commits at low latency: an egress syncs its progress several times a second,
+# and until then the commit is the only record of it.
 RETAINED_FREQUENT = 128
 EPOCH_TIME_S = 0.05  # the least target of an epoch; only a backlog has larger ones
 LATENCY_MS = 50.0  # the default target of resident tasks (docs/decisions/0047)
-STORE_LATENCY_MS = 250.0  # the same with a checkpoint in an object store: each commit is paid for
-# On a cluster, resident tasks are the default for targets below: a batch of Spark's takes longer.
+# the same with a checkpoint in an object store, where every commit costs money
+STORE_LATENCY_MS = 250.0
+# On a cluster, resident tasks are the default for targets below: a micro-batch takes longer.
 MICRO_BATCH_LEAST_MS = 500.0
 
 
@@ -102,7 +103,7 @@ WEAKER_SOURCE = (
 
 
 class Latency(StrEnum):
-    """Former modes: the micro-batch host, and resident tasks that commit as often as they can."""
+    """Former modes: the micro-batch host, and resident tasks that commit as often as possible."""
 
     NORMAL = "normal"
     LOW = "low"
@@ -262,7 +263,7 @@ class RunOptions:
             raise ValueError(f"ingress_listen={host}: {INGRESSES_NEED_TLS}")
 
     def _check_durability(self) -> None:
-        """Raise ValueError for levels that do not exist, or not with this checkpoint."""
+        """Raise ValueError for levels that do not exist, or are impossible with this checkpoint."""
         levels = tuple(Durability)
         for level in (self.durability, *dict(self.source_durability).values()):
             if level is not None and level not in levels:
@@ -288,7 +289,7 @@ class RunOptions:
             raise ValueError(WEAKER_SOURCE)
 
     def _levels_of_sources(self) -> tuple[Durability, ...]:
-        """Return the levels that sources may have; a copy's commits name only input it has."""
+        """Return the possible levels of sources; a copy's commits only name input that it has."""
         alone = self.level is Durability.REPLICATED
         return (self.level,) if alone else (self.level, Durability.DISK)
 
@@ -311,7 +312,7 @@ class RunOptions:
         return self.checkpoint if isinstance(self.checkpoint, str) else ""
 
     def on(self, *, is_one_machine: bool) -> RunOptions:
-        """Return the options with the host that they choose, by default or by name."""
+        """Return the options with their host, by default or by name."""
         if isinstance(self.latency, Latency) or self.host is not None:
             return self
         is_quick = 0 < self.latency_s < MICRO_BATCH_LEAST_MS / 1e3
@@ -343,7 +344,7 @@ class RunOptions:
 
     @property
     def retained(self) -> int:
-        """Return how many commits stay at least."""
+        """Return the minimum number of retained commits."""
         return max(self.retain_commits, RETAINED_FREQUENT if self.is_resident else 1)
 
     @property

@@ -68,7 +68,7 @@ def launch(
 def _checked(
     application: Application, options: RunOptions | None, changes: RunChanges, session: Any
 ) -> RunOptions:
-    """Return the options of a run after everything that can be checked without Spark."""
+    """Return the options of a run after all checks that need no Spark."""
     title = f"application '{application.name}'"
     if is_run_forbidden():
         what = "wallaroo.run was called while a worker imported this module."

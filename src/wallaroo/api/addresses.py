@@ -48,7 +48,7 @@ def _option(args: Sequence[str], short: str, long: str, shape: str) -> str:
     place = user_place()
     try:
         value = parser.parse_known_args(list(args))[0].value
-    except argparse.ArgumentError:  # the option is the last word
+    except argparse.ArgumentError:  # the option is the last argument
         value = None
     if value is None:
         raise WallarooParameterError(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Application:
-    """An application's graph and plan, as ``application_setup`` has to return it."""
+    """Graph and plan of an application, which ``application_setup`` returns."""
 
     name: str
     root: Node
@@ -93,7 +93,7 @@ def build_application(
 
 
 def _building() -> ModuleType:
-    """Return the module of checks and planner; importing the package stays fast without it."""
+    """Return the module of checks and planner, which importing the package does not load."""
     from wallaroo.api import building
 
     return building

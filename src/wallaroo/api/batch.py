@@ -163,7 +163,7 @@ def batch_decoder(
     *,
     on_error: str = STOP,
 ) -> Any:
-    """Turn a function of many payloads, which returns a block of rows, into a decoder.
+    """Turn a function from many payloads to a block of rows into a decoder.
 
     ``wallaroo.fixed_layout``, ``json_lines`` and ``arrow_ipc`` are such decoders.
     """
@@ -180,7 +180,7 @@ def batch_encoder(
     name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[Any], Any]], BatchEncoder[Any]]: ...
 def batch_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Turn a function of a block of rows, which returns an output per row, into an encoder.
+    """Turn a function from a block of rows to an output per row into an encoder.
 
     The function returns a list of bytes or str, or an array; each output of a structured array is
     the bytes of a row's fields.
@@ -197,7 +197,7 @@ def fixed_layout(
     length_fmt: str = ">I",
     on_error: str = STOP,
 ) -> BatchDecoder[Row]:
-    """Return a decoder for payloads that all are of one numpy dtype with named fields.
+    """Return a decoder for payloads of one numpy dtype with named fields.
 
     A run of frames becomes an array without a copy.  ``fields``: those that the rows have; other
     fields are neither copied nor sent to other tasks.

@@ -1,4 +1,4 @@
-"""Building an application: its pipelines are checked and planned.
+"""Construction of an application: its pipelines are checked and planned.
 
 Where it runs: driver.  It is loaded when an application is built, so that ``import wallaroo``,
 which every worker pays for, does without checks and planner.
@@ -76,7 +76,7 @@ def checked_plan(
 
 
 def with_dead_letters(plan: Plan, sink_config: SinkConfig) -> Plan:
-    """Return the plan with this sink for events that failed."""
+    """Return the plan with this sink for failed events."""
     return build.with_dead_letters(plan, _in_lines(sink_config))
 
 
@@ -89,7 +89,7 @@ def check_dead_letters(plan: Plan) -> None:
 
 
 def _in_lines(config: SinkConfig) -> SinkConfig:
-    """Return the sink with what it needs to write dead letters as JSON.
+    """Return the sink with everything that it needs to write dead letters as JSON.
 
     That is form "raw" if it would end one with a second newline, and an encoder if it would pack
     the letter itself as a message.  Raises WallarooParameterError if letters would replace others.

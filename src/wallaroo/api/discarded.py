@@ -1,7 +1,5 @@
 """Pipelines that an application makes and does not use.
 
-Where it runs: driver, while an application is set up.
-
 A pipeline never changes: ``lines.map(clean)`` without a use of its result is a step that no event
 reaches.  It is recognized by being gone when the application is built: one that is still there,
 such as the other of two that a function returned, may be meant for something else.
@@ -23,7 +21,7 @@ from wallaroo.errors import Problem
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A pipeline's newest node: whether it is still there, and how problems name it."""
+    """Newest node of a pipeline: whether it still exists, and its name in problems."""
 
     node: weakref.ref[Node]
     title: str
@@ -35,7 +33,7 @@ _made: ContextVar[list[_Made] | None] = ContextVar("_made", default=None)
 
 @contextmanager
 def noting_pipelines() -> Iterator[None]:
-    """Note all pipelines that are made within."""
+    """Note all pipelines that are created within."""
     token = _made.set([])
     try:
         yield
@@ -51,7 +49,7 @@ def note(node: Node) -> None:
 
 
 def discarded(root: Node) -> Iterator[Problem]:
-    """Yield a problem for each line whose pipeline is gone, and is not in this graph."""
+    """Yield a problem for each line whose pipeline is gone, and not part of this graph."""
     used = {node.place for node in walk(root)}
     for pipeline in _made.get() or ():
         if pipeline.node() is None and pipeline.place not in used:

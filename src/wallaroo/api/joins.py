@@ -1,4 +1,4 @@
-"""The step of ``join``, by the options that say which events meet."""
+"""The step of ``join``, chosen by the options that say which events meet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wallaroo.steps.kinds import Callback
 from wallaroo.steps.times import span_ns
 from wallaroo.steps.windows.step import Aggregated
 
-NOT_GIVEN = ...  # as within=None has a meaning
+NOT_GIVEN = ...  # `None` has a meaning of its own: `within=None`
 
 
 def pair_join(

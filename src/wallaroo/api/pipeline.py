@@ -711,7 +711,7 @@ def _has_rows(node: Node) -> bool:
 
 
 def _name_of(kind: str, function: Any, name: str | None, place: str) -> str | None:
-    """Return the name of a plain function's step: that of a lambda is its place.
+    """Return the name of a plain function's step; a lambda is named after its place.
 
     If there are several lambdas on its line, its column is part of its place.
     """

@@ -1,4 +1,4 @@
-"""Time spans as whole nanoseconds, and the one check of those that users give.
+"""Time spans as whole nanoseconds, and the check of spans that users pass.
 
 Where it runs: pure.
 """
@@ -50,7 +50,7 @@ def hours(count: float) -> int:
 
 
 def _span(unit: str, count: Any, unit_ns: int) -> int:
-    if isinstance(count, str | bytes):  # which a number repeats
+    if isinstance(count, str | bytes):  # `*` would repeat it
         raise TypeError(f"wallaroo.{unit}({count!r}) is given text; write a number: {unit}(5)")
     return int(count * unit_ns)
 

@@ -1,4 +1,4 @@
-"""The decorator for functions that bring stored state objects to a new version of their class.
+"""The decorator for functions that upgrade stored state objects to a new version of their class.
 
 Where it runs: driver and workers, when the application's modules are imported.
 """
@@ -18,7 +18,7 @@ Function = Callable[[dict[str, Any]], S]
 
 
 def upgrade(state: type[S], *, from_version: int) -> Callable[[Function[S]], Function[S]]:
-    """Decorate the function that makes a state object from the fields of an older one.
+    """Decorate the function that creates a state object from the fields of an older one.
 
     ``state`` is the current class, which declares its version as ``state_version = 2``; a class
     that declares none is version 1.  The function receives the fields of an object that was stored

@@ -107,11 +107,11 @@ class RangeWindows(_Windows):
         return self._with("with_late_data_policy", policy=policy)
 
     def with_offset(self, offset: Span) -> RangeWindows:
-        """Begin windows at multiples of the slide since 1970, plus ``offset``."""
+        """Start windows at multiples of the slide since 1970, plus ``offset``."""
         return self._with("with_offset", offset_ns=span_ns(offset))
 
     def with_early_results(self, every: Span) -> RangeWindows:
-        """Evaluate open windows that have new events also every ``every`` of event time."""
+        """Evaluate open windows with new events every ``every`` of event time, too."""
         return self._with("with_early_results", early_ns=span_ns(every))
 
     def with_allowed_lateness(self, lateness: Span, every: Span | None = None) -> RangeWindows:

@@ -1,1 +1,5 @@
-"""A checkpoint seen from outside."""
+"""A checkpoint seen from outside.
+
+Where it runs: a terminal, beside a running application or without one, if a module does not say
+otherwise.
+"""

@@ -1,7 +1,6 @@
 """``wallaroo cluster``: a Spark cluster on this machine.
 
-Where it runs: a terminal.  The cluster's processes outlive the command; other terminals find them
-through the folder.
+The cluster's processes outlive the command; other terminals find them through the folder.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ HOW = {
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``cluster`` to the commands."""
     parser = subparsers.add_parser(
         "cluster",
         help="a Spark cluster on this machine, to try things on",
@@ -198,7 +196,6 @@ def add_command(options: argparse.Namespace) -> None:
 
 
 def remove_command(options: argparse.Namespace) -> None:
-    """Remove a worker."""
     removal = LocalCluster.attach(options.dir).remove_worker(
         options.name, not options.kill, options.timeout
     )
@@ -206,7 +203,6 @@ def remove_command(options: argparse.Namespace) -> None:
 
 
 def restart_command(options: argparse.Namespace) -> None:
-    """Restart the master."""
     _need_java()
     cluster = LocalCluster.attach(options.dir)
     cluster.restart_master()

@@ -1,6 +1,6 @@
 """``wallaroo completion``: a script for shell completion of commands and options.
 
-Where it runs: a terminal.  shtab generates the script from the parsers, so it matches them.
+shtab generates the script from the parsers, so it matches them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import shtab
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``completion`` to the commands."""
     parser = subparsers.add_parser(
         "completion",
         allow_abbrev=False,
@@ -36,7 +35,7 @@ def print_script(commands: Any, options: argparse.Namespace) -> None:
 
 
 def _complete_files(parser: argparse.ArgumentParser) -> None:
-    """Let every value that is not one of some choices be completed as a file."""
+    """Complete every value that is not one of some choices as a file."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for subparser in action.choices.values():

@@ -22,7 +22,7 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 
 TASKS = 2
-PAUSE_S = 0.1  # between two batches: otherwise every message would be one
+PAUSE_S = 0.1  # between two batches: otherwise every message would be a batch of its own
 
 
 def main(arguments: Sequence[str]) -> int:

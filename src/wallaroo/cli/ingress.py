@@ -19,7 +19,6 @@ from wallaroo.network.tls import TLS
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``ingress`` to the commands."""
     parser = subparsers.add_parser(
         "ingress",
         allow_abbrev=False,

@@ -38,7 +38,8 @@ EXIT_USER_CODE = 3
 EXIT_TAKEN_OVER = 4
 EXIT_OUR_MISTAKE = 70
 EXIT_INTERRUPTED = 130
-# A command's module is imported when it is asked for: each would wait for the imports of all.
+# A command's module is imported only when that command runs: importing all would slow each one
+# down.
 COMMANDS = {
     "new": "wallaroo.cli.new",
     "dev": "wallaroo.cli.dev.command",
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _asked_for(arguments: Sequence[str]) -> Iterable[str]:
-    """Return the command of a command line; all of them if it needs more than that one."""
+    """Return the command of a command line, or all of them if it needs several."""
     word = arguments[0] if arguments else ""
     return (word,) if word in COMMANDS and word not in NEED_ALL else COMMANDS
 
@@ -91,7 +92,7 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _say("wallaroo: interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has seen enough
+    except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except WallarooError as error:
@@ -109,7 +110,7 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _say(text: str) -> None:
-    """Print a command's last word, as JSON if that is the form of its log."""
+    """Print the last message of a command, as JSON if its log has that form."""
     form = as_json if console.is_json() else plain
     print(form(Entry(text, "error", kind="error")), file=sys.stderr)
 
@@ -140,7 +141,7 @@ def version() -> str:
 
 
 def exit_code(error: WallarooError) -> int:
-    """Return the exit code for an error, by who has to act on it."""
+    """Return the exit code for an error, by who can fix it."""
     if isinstance(error, UserCodeError):
         return EXIT_USER_CODE
     if isinstance(error, PipelineError):

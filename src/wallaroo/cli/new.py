@@ -1,7 +1,4 @@
-"""``wallaroo new NAME``: a folder with a new application, its test and sample data.
-
-Where it runs: a terminal.
-"""
+"""``wallaroo new NAME``: a folder with a new application, its test and sample data."""
 
 from __future__ import annotations
 
@@ -21,11 +18,10 @@ TEMPLATES = {
     "vectorized": "state per key with functions that are called with many rows at once",
     "model": "a model that scores blocks of rows",
 }
-SUFFIX = ".tmpl"  # they are no Python before their name is filled in
+SUFFIX = ".tmpl"  # they are not valid Python before their name is filled in
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``new`` to the commands."""
     parser = subparsers.add_parser(
         "new",
         allow_abbrev=False,

@@ -2,8 +2,8 @@
 
 It reports whether the application may resume from that checkpoint, and if not, why.
 
-Where it runs: a terminal.  Neither Spark nor Java is started; nothing is locked and nothing is
-written, so a run may hold the checkpoint.
+Neither Spark nor Java is started; nothing is locked and nothing is written, so a run may hold the
+checkpoint.
 
 The exit code is 0 if a run would resume, 1 if it would refuse.
 """
@@ -33,7 +33,6 @@ INCOMPATIBLE = 1
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``plan`` to the commands."""
     parser = subparsers.add_parser(
         "plan",
         allow_abbrev=False,

@@ -18,7 +18,6 @@ from wallaroo.state.replication.keeper import keep
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``replica`` to the commands."""
     parser = subparsers.add_parser(
         "replica",
         allow_abbrev=False,

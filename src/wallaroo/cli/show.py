@@ -1,6 +1,6 @@
 """``wallaroo graph`` and ``wallaroo explain``: an application's graph and its stages.
 
-Where it runs: a terminal.  No JVM is started.
+No JVM is started.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def show_graph(options: argparse.Namespace) -> None:
-    """Print the graph in one of its formats."""
     print(FORMATS[options.format](_load(options)))
 
 

@@ -20,7 +20,6 @@ from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``sink`` to the commands."""
     parser = subparsers.add_parser(
         "sink", allow_abbrev=False, help="give up output of a TCP sink that is damaged"
     )
@@ -96,7 +95,7 @@ def _outbox(root: Path, sink: str) -> Path:
 
 
 def _commit(checkpoint: Checkpoint, sink: str, batch: int) -> tuple[CommitId, list[Any]]:
-    """Return the batch's commit and the sink's tokens in it, as far as it is retained."""
+    """Return the batch's commit and the sink's tokens in it, if it is retained."""
     if batch not in checkpoint.commits.batches():
         return CommitId(checkpoint.id, batch), []
     commit = checkpoint.commits.read(batch)

@@ -1,7 +1,6 @@
 """``wallaroo sql``: a query over the state and commits of a checkpoint.
 
-Where it runs: a terminal.  Nothing is locked or written; without ``--app`` none of the
-application's code is imported.
+Nothing is locked or written; without ``--app`` none of the application's code is imported.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ LIMIT_DEFAULT = 100
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``sql`` to the commands."""
     parser = subparsers.add_parser(
         "sql",
         allow_abbrev=False,
@@ -104,7 +102,7 @@ def _cell(value: Any, absent: str) -> str:
 
 
 def _json(value: Any) -> Any:
-    """Return a value that JSON lacks, as the state tools write it."""
+    """Return a value that JSON lacks in the form of the state tools."""
     if isinstance(value, bytes):
         return value.hex()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -33,7 +33,6 @@ SEVERAL = 2  # exit code if the command line does not identify one application
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``status`` to the commands."""
     names = "\n".join(f"  {name:<28}{what}" for name, what in QUERIES.items())
     parser = subparsers.add_parser(
         "status",

@@ -33,14 +33,13 @@ from wallaroo.errors import PeerError
 from wallaroo.monitoring.metrics.status import RunStatus
 
 EVERY_S = 1.0
-OVER_S = 5.0  # shares and rates of steps are those of the last seconds: they are sampled
+OVER_S = 5.0  # shares and rates of steps cover the last seconds, because they are sampled
 STEPS_SHOWN = 8
 KEYS_SHOWN = 6
 PROCESSES_SHOWN = 8
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``top`` to the commands."""
     parser = subparsers.add_parser(
         "top",
         allow_abbrev=False,
@@ -84,7 +83,7 @@ def top_command(options: argparse.Namespace) -> int:
 
 def _watch(target: Target, console: Console, options: argparse.Namespace) -> None:
     looks = Looks(target)
-    first = looks.look()  # whatever is wrong with the target is an error of the command
+    first = looks.look()  # any problem with the target is an error of the command
     with (
         _keyboard() as is_over_after,
         Live(console=console, auto_refresh=False, screen=console.is_terminal) as live,
@@ -109,7 +108,7 @@ def _only_wait(seconds: float) -> bool:
 
 @contextmanager
 def _keyboard() -> Iterator[Callable[[float], bool]]:
-    """Yield what waits so many seconds, or for a key, and returns whether that is q.
+    """Yield a function that waits for a time or a key, and returns whether the key was q.
 
     Without a terminal it waits only.  At the end the terminal is as it was.
     """
@@ -131,7 +130,7 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
 
 
 def _numbers(count: int | None) -> Iterator[int]:
-    """Yield the numbers of the looks after the first one."""
+    """Yield the numbers of the polls after the first one."""
     number = 1
     while count is None or number < count:
         yield number
@@ -149,7 +148,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Looks:
-    """Looks at an application; rates are those since the oldest look of the last seconds."""
+    """Polls of an application; rates cover the last seconds."""
 
     target: Target
     clock: Callable[[], float] = time.monotonic

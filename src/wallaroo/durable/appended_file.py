@@ -1,4 +1,4 @@
-"""A file that grows by records, each on disk before the next.
+"""A file of appended records, each on disk before the next.
 
 Where it runs: driver.
 
@@ -52,7 +52,7 @@ class AppendedFile:
 
 
 def cut(path: Path, size: int) -> None:
-    """Cut a file off after ``size`` bytes, for good."""
+    """Truncate a file to ``size`` bytes, permanently."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.ftruncate(descriptor, size)

@@ -1,14 +1,11 @@
-"""The boot id, different after each start of this machine.
-
-Where it runs: everywhere.
-"""
+"""The boot id, different after each start of this machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-UNKNOWN = "boot"  # in place of an id
+UNKNOWN = "boot"  # instead of an id
 
 
 def boot_id() -> str:

@@ -1,7 +1,4 @@
-"""Disk errors in words: which file, the cause, and the way out.
-
-Where it runs: everywhere that writes to disk.
-"""
+"""Disk errors in words: the file, the cause, and the remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def disk_error_of(error: BaseException) -> PeerError | None:
-    """Return the error to report for one that a disk caused; None for any other."""
+    """Return the error to report for one that a disk caused; None for others."""
     if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
         return None
     fix = "Free disk space" if error.errno in FULL else "Check the disk and the kernel's log"

@@ -1,7 +1,4 @@
-"""Private folders, created for this user only; those of another user are refused.
-
-Where it runs: everywhere that writes to disk.
-"""
+"""Private folders, created for this user only; those of another user are refused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Locks on files, which the kernel releases when their process dies.
-
-Where it runs: everywhere that writes to disk.
-"""
+"""Locks on files, which the kernel releases when their process dies."""
 
 from __future__ import annotations
 

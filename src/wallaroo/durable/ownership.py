@@ -25,7 +25,7 @@ from pathlib import Path
 from wallaroo.errors import CheckpointError, PeerError, TakenOverError
 
 VARIABLE = "WALLAROO_OWNER"  # in a child's environment: its run's claim
-OVER = ".over"  # after the name of a claim that counts no longer
+OVER = ".over"  # after the name of a claim that is no longer valid
 _GONE = {errno.ENOENT, errno.ESTALE, errno.ENOTDIR}
 
 
@@ -43,7 +43,7 @@ class Ownership:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the run still owns the checkpoint.  Raises PeerError: no answer."""
+        """Return whether the run still owns the checkpoint; raise PeerError without an answer."""
         if not self.path:
             return True
         try:
@@ -77,12 +77,11 @@ class Ownership:
         )
 
     def to_text(self) -> str:
-        """Return the claim in the form that a child is given; empty if there is none."""
+        """Return the claim in the form that children receive; empty if there is none."""
         return f"{self.inode}:{self.path}" if self.path else ""
 
     @staticmethod
     def from_text(text: str) -> Ownership:
-        """Undo ``to_text``."""
         inode, _, path = text.partition(":")
         return Ownership(path, int(inode)) if path else UNOWNED
 

@@ -43,7 +43,7 @@ class Scratch:
     lock: int  # descriptor
 
     def remove(self) -> None:
-        """Remove the folder, as far as that is possible, and release its lock."""
+        """Remove the folder as far as possible, and release its lock."""
         _remove(self.path)
         os.close(self.lock)
 
@@ -91,7 +91,7 @@ def _candidates(parent: Path) -> Iterator[Path]:
 
 
 def _lock_of_dead(path: Path) -> int | None:
-    """Lock and return a dead run's folder; None if it is none, alive or going."""
+    """Lock and return a dead run's folder; None if it is not one."""
     try:
         lock = os.open(path / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -115,7 +115,7 @@ def _lock_of_dead(path: Path) -> int | None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, its marker last; what cannot be removed stays, and the marker with it."""
+    """Remove a folder, its marker last; undeletable files stay, together with the marker."""
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(path)):
             if entry.is_dir(follow_symlinks=False):

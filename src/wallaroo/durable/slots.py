@@ -31,7 +31,7 @@ VERSION = 2
 SLOT_BYTES = 1024
 SLOTS = 3
 FILE_BYTES = SLOTS * SLOT_BYTES
-NONE = 0xFF  # in place of a slot's number: none was synced
+NONE = 0xFF  # instead of a slot's number: none was synced
 # checksum of everything after it, magic, version, number of the synced slot, bytes of content,
 # sequence
 _SLOT = struct.Struct(">Q8sHHIQ")
@@ -43,7 +43,7 @@ _READ_TRIES = 100
 
 
 def read_slots(path: Path | str) -> bytes | None:
-    """Return the newest whole content, or None.  Raises CheckpointError: a newer format."""
+    """Return the newest intact content, or None; raise CheckpointError for a newer format."""
     for _ in range(_READ_TRIES):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -103,7 +103,7 @@ class SlotFile:
                 raise
 
     def write(self, content: bytes) -> None:
-        """Replace the content.  Raises ValueError: too long; OSError: the old content stays."""
+        """Replace the content; raise ValueError if too long, OSError if the old content stays."""
         if len(content) > CONTENT_BYTES_MAX:
             raise ValueError(f"A slot holds {CONTENT_BYTES_MAX} bytes, not {len(content)}.")
         sequence = self._sequence + 1
@@ -118,7 +118,7 @@ class SlotFile:
         self._is_unsynced = True
 
     def sync(self) -> None:
-        """Sync the content, so that it survives a power cut.  Raises OSError if it does not."""
+        """Sync the content, so that it survives a power cut; raise OSError if that fails."""
         is_unsynced = self._is_unsynced
         self._is_unsynced = False
         with naming(self._path):

@@ -1,7 +1,5 @@
 """Atomic replacement of whole files.
 
-Where it runs: everywhere that writes to disk.
-
 A file has all its content, or is as it was before.  The invariant: the content is written under a
 temporary name in the same folder, synced if it is to survive a power cut, renamed, and the folder
 is synced.  Readers never read half a file.  A file left under the temporary name comes from a
@@ -20,7 +18,7 @@ from wallaroo.instrumentation.faults import fault_point
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
-USER_FILE = 0o666  # for files that users read: their umask decides
+USER_FILE = 0o666  # for files that users read: the umask decides
 
 
 def temporary_name(path: Path, writer: str = "") -> Path:
@@ -29,7 +27,7 @@ def temporary_name(path: Path, writer: str = "") -> Path:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what writers of ``path`` before this one left, or have not renamed yet."""
+    """Remove files that earlier writers of ``path`` left, or have not renamed yet."""
     for unfinished in path.parent.glob(f".{path.name}.*tmp"):
         unfinished.unlink(missing_ok=True)
 

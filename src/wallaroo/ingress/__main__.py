@@ -1,7 +1,4 @@
-"""``python -m wallaroo.ingress``: the process of all TCP sources.
-
-Where it runs: ingress.
-"""
+"""``python -m wallaroo.ingress``: the process of all TCP sources."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
 from wallaroo.spool.format import corrupt, digest, disk_error
 
 COUNT = struct.Struct(">Q")
-REFUSED = (1 << 64) - 1  # in place of a count: the stream began with another secret
+REFUSED = (1 << 64) - 1  # instead of a count: the stream began with another secret
 _HELLO = struct.Struct(">4sBB")  # magic, version, bytes of the stream's name
 _MAGIC = b"wlrs"
 PLAIN_VERSION = 1
@@ -49,7 +49,7 @@ _NOTE_BYTES = 1 + 255 + _DIGEST_BYTES
 
 
 class Hello(NamedTuple):
-    """A sender's first message, and what followed it."""
+    """A sender's first message, and the bytes after it."""
 
     stream: bytes
     secret: bytes  # empty: none
@@ -72,7 +72,7 @@ def hello(stream: str | bytes, secret: bytes = b"") -> bytes:
 
 
 def read_hello(content: bytes) -> Hello | None:
-    """Return a sender's hello, None while it is not whole.  Raises PeerError for anything else."""
+    """Return a sender's hello, None while it is incomplete; raise PeerError for anything else."""
     is_other_version = len(content) > 4 and content[4] not in (PLAIN_VERSION, SECRET_VERSION)
     if not _MAGIC.startswith(content[:4]) or is_other_version or content[5:6] == b"\0":
         raise PeerError(

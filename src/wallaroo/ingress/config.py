@@ -26,11 +26,11 @@ class IngressSource:
     port: int  # 0: any free one
     folder: str
     framing: Framing
-    # listen here too, for senders that want acknowledgements (see ``acks``); 0: any free one
+    # listen there, too, for senders that want acknowledgements (see ``acks``); 0: any free one
     ack_port: int | None = None
     tls: TLS | None = None
     connector: ConnectorOptions | None = None  # frames are the connector protocol's
-    durability: Durability | None = None  # None: that of the configuration
+    durability: Durability | None = None  # None: the one of the configuration
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """One client's connection, whose bytes are cut at whole frames.
 
-Where it runs: ingress.  Reads go through one buffer that all connections share; a connection
-keeps the beginning of one frame between two reads.  The invariant: it keeps no more memory than
-the bytes that have arrived, whatever length a header claims.
+Reads go through one buffer that all connections share; a connection keeps the beginning of one
+frame between two reads.  The invariant: it keeps no more memory than the bytes that have arrived,
+whatever length a header claims.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from wallaroo.network.connection_budget import Visitor
 from wallaroo.network.tls_sockets import Socket
 from wallaroo.protocols.framing import FrameError, Framing, frame_ender, frame_walker, last_frame
 
-READ_BYTES = 256 * 1024  # at once
+READ_BYTES = 256 * 1024  # per read
 KEPT_BYTES_MAX = 64 * 1024  # an unfinished frame in the shared buffer; a larger one has its own
 
 Store = Callable[[memoryview, int], None]  # (whole frames, how many)
@@ -48,7 +48,7 @@ class Connection:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Return the number of bytes of an unfinished frame that have come."""
+        """Return the number of received bytes of an unfinished frame."""
         return len(self._large) or len(self._rest)
 
     @property

@@ -1,7 +1,6 @@
 """One connector source inside the ingress: its port, its clients, its spool.
 
-Where it runs: ingress.  ``connector_protocol.worker`` decides which messages are sent; here are the
-sockets and the disk.
+``connector_protocol.worker`` decides which messages are sent; here are the sockets and the disk.
 
 The invariants:
 
@@ -37,7 +36,7 @@ from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, 
 from wallaroo.sources.listening import ConnectorOptions
 
 READ_BYTES = 64 * 1024
-UNSENT_BYTES_MAX = 1024 * 1024  # in answers that a client does not read
+UNSENT_BYTES_MAX = 1024 * 1024  # in answers that a client has not read
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +46,7 @@ class _Client:
     socket: socket.socket
     peer: str
     number: int
-    until: float  # monotonic: its HELLO has to be there
+    until: float  # monotonic; HELLO has to arrive before
     session: SourceSession
     visitor: Visitor = field(init=False)
     stored: dict[int, int] = field(default_factory=dict)  # stream -> id to be acknowledged
@@ -223,6 +222,7 @@ class ConnectorListener(Listener):
             self._selector.unregister(client.socket)
         with contextlib.suppress(OSError):
             client.socket.shutdown(socket.SHUT_WR)
-            client.socket.recv(READ_BYTES)  # with unread bytes a reset would overtake an ERROR
+            # if bytes were left unread, a reset would overtake the ERROR
+            client.socket.recv(READ_BYTES)
         client.socket.close()
         self.is_changed = True

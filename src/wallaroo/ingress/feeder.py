@@ -29,7 +29,7 @@ from wallaroo.spool.tail import CommitWaits
 
 WAIT_S = 0.005  # between polls of the backlog
 LOOK_S = 0.02  # between polls of the tail while an answer waits for a commit
-# without an event, until a source that cannot say what it holds counts as read to the present
+# without an event, until a source that cannot say what it holds counts as fully read
 QUIET_S = 1.0
 FULL_RETRY_S = 0.25
 GRACE_S = 2.0  # for user code to return after the parent has ended
@@ -47,7 +47,7 @@ class FeederConfig:
     is_durable: bool = False
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     checkpoint: str = ""  # id of the checkpoint that the spool belongs to
-    until_now: bool = False  # end once what the source held at the beginning is read
+    until_now: bool = False  # end once everything that the source held at the beginning is read
     awaits_commits: bool = False  # the other system is answered once its events are committed
     replica: Replica | None = None  # keeps the spool's copy
 
@@ -77,7 +77,7 @@ class Feeder:
         elif config.awaits_commits:
             self._waits = CommitWaits(Path(config.folder))
         self._removed_at = time.monotonic()
-        self._problem = ""  # why nothing comes
+        self._problem = ""  # why no events arrive
         self._skipped = 0  # events that were lost before they were read
         self._empty_ns = 0  # when the feed was last polled and had nothing more
         self._published_at = 0.0
@@ -113,7 +113,7 @@ class Feeder:
             self._writer.close()
 
     def _answer(self, stored: Callable[[], None] | None) -> None:
-        """Let the other system know that events are stored, or later that they are committed."""
+        """Report to the other system that events are stored or, later, committed."""
         if stored is None:
             return
         if self._waits is None:
@@ -122,7 +122,7 @@ class Feeder:
             self._waits.add(self._writer.position, stored)
 
     def _is_read_to_now(self, run: FrameRun) -> bool:
-        """Return whether all has been read that the source held when the run began."""
+        """Return whether everything that the source held when the run began was read."""
         if run.is_caught_up is not None:
             self._quiet_since = None
             return run.is_caught_up
@@ -135,7 +135,7 @@ class Feeder:
         return now - self._quiet_since >= QUIET_S
 
     def _note_silence(self, run: FrameRun, asked_ns: int) -> None:
-        """Let readers know that nothing came, or could come; at intervals."""
+        """Report to readers at intervals that nothing arrived, or could arrive."""
         is_changed = run.problem != self._problem
         self._problem = run.problem
         if run.problem or run.is_away:
@@ -208,7 +208,7 @@ class Feeder:
 
 
 def _leave_with_parent(parent: Parent) -> None:
-    """Exit even if user code does not return; the unpublished is produced again."""
+    """Exit even if user code does not return; unpublished events are produced again."""
     while not parent.look(1.0):
         pass
     time.sleep(GRACE_S)

@@ -1,7 +1,4 @@
-"""Connected senders of acknowledged streams that have not named their stream yet.
-
-Where it runs: ingress.
-"""
+"""Connected senders of acknowledged streams that have not named their stream yet."""
 
 from __future__ import annotations
 
@@ -56,12 +53,11 @@ class Handshakes:
         self._selector.register(sock, selectors.EVENT_READ, partial(self._read, pending))
 
     def close_expired(self, now: float) -> None:
-        """Close the clients whose time is over (``now``: monotonic)."""
+        """Close the clients that have timed out (``now``: monotonic)."""
         for pending in [other for other in self._pending.values() if other.until < now]:
             self._refuse(pending, f"it sent no hello for {self._timeout_s:g} s")
 
     def close(self) -> None:
-        """Close all of them."""
         for pending in list(self._pending.values()):
             self._close(pending)
 

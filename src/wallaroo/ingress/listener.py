@@ -1,7 +1,4 @@
-"""The listener of one source, for any protocol: port and spool.
-
-Where it runs: ingress.
-"""
+"""The listener of one source, for any protocol: port and spool."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ from wallaroo.network.replica import Replica
 from wallaroo.network.tls_sockets import Address
 from wallaroo.spool import SpoolWriter
 
-SILENT_S = 0.25  # between two publications while clients are connected and nothing comes
+SILENT_S = 0.25  # between two publications while clients are connected but silent
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerContext:
-    """The state that all listeners of an ingress share."""
+    """The state shared by all listeners of an ingress."""
 
     selector: selectors.BaseSelector
     is_stopping: Callable[[float], bool]
@@ -50,9 +47,9 @@ class Listener(ABC):
         streams_of: Callable[[SpoolWriter], StreamNumbers] = StreamNumbers,
     ):
         self.source = source
-        self.is_changed = True  # something to publish
+        self.is_changed = True  # whether there is something to publish
         self.published_at = 0.0
-        self.read_ns = 0  # when the clients' sockets were last known to be read
+        self.read_ns = 0  # when the clients' sockets are known to have been read last
         self.unanswered_events = 0  # stored so far, from clients that wait for no acknowledgement
         self._selector = context.selector
         self._store = open_store(
@@ -78,7 +75,7 @@ class Listener(ABC):
         return self._store.is_paused
 
     def note_read(self, clock_ns: int) -> None:
-        """Note that all sockets that had something at a reading of the clock were read since."""
+        """Note that all sockets that were readable at a reading of the clock have been read."""
         if not self.is_paused:
             self.read_ns = clock_ns
 
@@ -94,7 +91,7 @@ class Listener(ABC):
         """
 
     def publish(self) -> None:
-        """Make what was appended visible and, if durable, safe; then answer the clients."""
+        """Make appended frames visible and, if durable, safe; then answer the clients."""
         self._store.connections = self._connected()
         self._store.as_of_ns = self.read_ns if self._store.connections else 0
         self._store.publish()
@@ -105,7 +102,7 @@ class Listener(ABC):
 
     @property
     def is_awaiting_commits(self) -> bool:
-        """Return whether a client waits for the commit of what it sent."""
+        """Return whether a client waits for the commit of its input."""
         return self._store.answers.are_awaited
 
     def look_at_commits(self) -> None:
@@ -114,7 +111,7 @@ class Listener(ABC):
             self._answer_all()
 
     def look_at_backlog(self) -> None:
-        """Stop reading when the backlog is at its bound, resume when it is well below."""
+        """Stop reading when the backlog is at its bound; resume when it is well below."""
         is_at_bound = self._store.is_at_bound()
         if is_at_bound is None or is_at_bound == self._store.is_paused:
             return
@@ -126,7 +123,7 @@ class Listener(ABC):
             self._resume_all()
 
     def look_after(self, now: float) -> None:
-        """Do what is due about once a second (``now``: monotonic)."""
+        """Do the tasks that are due about once a second (``now``: monotonic)."""
         self._look_after_clients(now)
         if self._crowded_out:
             self._log(
@@ -148,15 +145,15 @@ class Listener(ABC):
 
     @abstractmethod
     def _answer_all(self) -> None:
-        """Send clients the acknowledgements that are safe now."""
+        """Send clients the acknowledgements that are now safe."""
 
     @abstractmethod
     def _pause_all(self) -> None:
-        """Read no client."""
+        """Stop reading from clients."""
 
     @abstractmethod
     def _resume_all(self) -> None:
-        """Read all clients again."""
+        """Read from all clients again."""
 
     @abstractmethod
     def _look_after_clients(self, now: float) -> None:

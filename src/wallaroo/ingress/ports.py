@@ -1,7 +1,4 @@
-"""The listening sockets of one TCP source.
-
-Where it runs: ingress.
-"""
+"""The listening sockets of one TCP source."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from wallaroo.network.tls_sockets import Address, Socket, TlsSocket, server_cont
 OnClient = Callable[[Socket, str], object]
 
 LISTEN_BACKLOG = 1024
-ACCEPTS_MAX = 64  # at once; the connected are served in between
+ACCEPTS_MAX = 64  # per pass; the connected clients are served in between
 
 
 class Ports:
@@ -46,10 +43,10 @@ class Ports:
         self._budget = budget
         self._context = server_context(tls) if tls is not None else None
         self._listeners: list[tuple[socket.socket, OnClient]] = []
-        self._is_waiting = False  # for others to disconnect
+        self._is_waiting = False  # whether it waits for others to disconnect
 
     def open(self, port: int, on_client: OnClient) -> Address:
-        """Listen on a port (0: any); return the address.  Raises PeerError: it is unavailable."""
+        """Listen on a port (0: any); return the address; raise PeerError if it is unavailable."""
         try:
             family, kind, _, _, address = socket.getaddrinfo(
                 self._host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -70,14 +67,13 @@ class Ports:
         return self._host, listener.getsockname()[1]
 
     def retry(self) -> None:
-        """Accept again if that had to stop."""
+        """Accept again after a forced pause."""
         if self._is_waiting:
             self._is_waiting = False
             for listener, on_client in self._listeners:
                 self._watch(listener, on_client)
 
     def close(self) -> None:
-        """Stop listening."""
         for listener, _ in self._listeners:
             listener.close()
 

@@ -67,7 +67,7 @@ _ERRORS: dict[str, type[WallarooError]] = {
 
 
 class KilledAtStartError(PeerError):
-    """A process was killed by a signal before it was ready.  It may be started again."""
+    """Death of a process by a signal before it was ready; it may be started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +76,23 @@ class Feeding:
 
     log: Log = print
     is_durable: bool = False
-    levels: Mapping[str, Durability] = field(default_factory=dict)  # by source, where they differ
+    levels: Mapping[str, Durability] = field(default_factory=dict)  # by source, if different
     checkpoint: str = ""  # its id; spools of another one are refused
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     sys_path: Sequence[str] = ()
     # second ports for senders that want acknowledgements, by source
     ack_ports: Mapping[str, int] = field(default_factory=dict)
-    is_acknowledged: bool = False  # every source that can have one has one
-    # a range server on this host's address, which serves ``RemoteSpool(range_address, range_secret,
-    # source)``; None: none.  Port 0: any free one
+    # whether every source that can have a port for acknowledgements has one
+    is_acknowledged: bool = False
+    # the host's address for a range server that serves ``RemoteSpool(range_address, range_secret,
+    # source)``; None: no server.  Port 0: any free one
     serve_on: str | None = None
     serve_port: int = 0
     serve_tls: TLS | None = None
     serve_secret: bytes = b""  # what its readers prove; empty: a new one
     serve_files: str = ""  # the checkpoint's folder, if that server serves its files, too
     handshake_s: float = HANDSHAKE_S  # for a sender of an acknowledged stream to name its stream
-    hung_s: float = HUNG_S  # a process without a sign of life for so long is started again
+    hung_s: float = HUNG_S  # after this time without a sign of life a process is restarted
     is_stopping: Callable[[], bool] = lambda: False  # ends the waiting for processes to be ready
     # a Unix socket that gets a datagram after each publication (``spool.waking``); empty: none does
     wake: str = ""
@@ -99,14 +100,15 @@ class Feeding:
     # how long ports and spools may be held by the processes of a run that was taken over
     patience_s: float = 0.0
     replica: Replica | None = None  # keeps the spools' copies
-    until_now: bool = False  # feeders end once what their sources held at the beginning is read
+    # feeders end once everything that their sources held at the beginning is read
+    until_now: bool = False
 
     def is_synced(self, source: str) -> bool:
         """Return whether input of a source is on disk before it is published."""
         return is_synced(self.levels.get(source), self.is_durable)
 
     def awaits_commits(self, source: str) -> bool:
-        """Return whether senders are answered once what they sent is committed."""
+        """Return whether senders are answered once their input is committed."""
         return self.levels.get(source) is Durability.STORE
 
 
@@ -173,7 +175,6 @@ class Feeders:
     def _listening(
         self, sources: Sequence[SourceConfig], spool_root: Path
     ) -> tuple[IngressSource, ...]:
-        """Return the sources that the ingress is to read."""
         options = self._options
         listening = [(source, at) for source in sources if (at := source.listening) is not None]
         any_port = {source.name: 0 for source, at in listening if at.can_acknowledge}
@@ -213,7 +214,7 @@ class Feeders:
             self._ready(child)
 
     def poll(self) -> None:
-        """Start killed processes again, on the same ports; raise any other one's error."""
+        """Restart killed processes on the same ports; raise the error of any other."""
         for child in list(self._children):
             code = None if child.is_done else child.process.poll()
             if code is None:
@@ -227,14 +228,14 @@ class Feeders:
             if code < 0 or (code == 0 and child.module == RANGES):
                 self._restart(child, code)
             elif code == 0 and child.module != INGRESS:
-                child.is_done = True  # a generator at its end
+                child.is_done = True  # a generator that is exhausted
             else:
                 child.is_done = True
                 raise _failure(child, *child.last_line())
 
     @property
     def silent(self) -> str:
-        """Describe the processes that are silent, and for how long; empty if none is."""
+        """Describe the silent processes with their durations; empty if there are none."""
         return "; ".join(
             f"{child.name} to show a sign of life (for {child.silent_s:.0f} s now)"
             for child in self._children
@@ -246,7 +247,7 @@ class Feeders:
         self._stop([child for child in self._children if child.module != RANGES])
 
     def stop(self) -> None:
-        """Let every process publish and exit; kill those that take more than seconds."""
+        """Let every process publish and exit; kill those that take more than ``seconds``."""
         self._stop(list(self._children))
 
     def _stop(self, children: list[Child]) -> None:
@@ -264,7 +265,7 @@ class Feeders:
 
     @property
     def range_secret(self) -> bytes:
-        """Return the secret of ranges' readers, "" if none are served; do not log it."""
+        """Return the secret of ranges' readers, "" if there are none; do not log it."""
         return bytes.fromhex(self._ranges.secret) if self._ranges else b""
 
     def _ready(self, child: Child) -> dict[str, Any]:
@@ -288,7 +289,7 @@ class Feeders:
             child = self._again(child)
 
     def _again(self, child: Child) -> Child:
-        """Return a process in the place of one that has ended."""
+        """Return a replacement for an ended process."""
         self._children.remove(child)
         child.release()
         return self._spawn(child.name, child.module, child.configuration)
@@ -300,7 +301,7 @@ class Feeders:
         self._ingress = self._pinned(self._ingress)
 
     def _pinned(self, config: IngressConfig) -> IngressConfig:
-        """Return the configuration with the ports that the sources have."""
+        """Return the configuration with the present ports of the sources."""
         pinned = tuple(
             replace(
                 source,

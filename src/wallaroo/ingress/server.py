@@ -1,6 +1,6 @@
 """The ingress's loop: one thread for all sources.
 
-Where it runs: ingress.  The only work per event is walking frame headers.
+The only work per event is walking frame headers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from wallaroo.network.tls_sockets import Address
 from wallaroo.processes.child import Parent
 from wallaroo.processes.open_files import allow_many_files
 
-PUBLISH_S = 0.005  # under load: one publish (and fsync) for what came in this time
-PAUSE_S = 0.001  # after a pass that read little, so that many small messages come with one read
+PUBLISH_S = 0.005  # under load: one publish (and fsync) for everything that arrived in this time
+PAUSE_S = 0.001  # after a pass that read little, so that many small messages arrive in one read
 BUSY_PAUSE_S = 0.004  # the same, if they were many: each pass has a publication (and fsync)
 LITTLE_BYTES = 64 * 1024
 CONNECTIONS_MAX = 1 << 16
@@ -80,7 +80,7 @@ class Ingress:
                 until = began + pause_s(count, self._unanswered_events() - before)
                 time.sleep(max(0.0, until - time.monotonic()))
         finally:
-            with contextlib.ExitStack() as stack:  # an error of one does not keep another open
+            with contextlib.ExitStack() as stack:  # an error of one does not leave another open
                 for listener in self._listeners:
                     stack.callback(listener.close)
 
@@ -108,7 +108,7 @@ class Ingress:
 
 
 def wait_s(listeners: Iterable[Listener]) -> float:
-    """Return the seconds to wait for input, after which the unpublished is published."""
+    """Return how many seconds to wait for input before unpublished input is published."""
     if any(listener.is_changed for listener in listeners):
         return PUBLISH_S
     is_looking = any(listener.is_paused or listener.is_awaiting_commits for listener in listeners)

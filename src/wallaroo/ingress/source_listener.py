@@ -1,7 +1,5 @@
 """One TCP source inside the ingress: its ports, its connections, its spool.
 
-Where it runs: ingress.
-
 The invariants: the bytes read from a socket are appended before the next read.  Nothing is dropped
 but the unfinished frame of a client that disconnected, and the connection of a client that broke
 the framing; both are in the log.  A client whose frame was refused sees its connection reset, never
@@ -156,7 +154,7 @@ class SourceListener(Listener):
         if not self._store.streams.admit(stream, said.secret):
             self._store.rejected += 1
             self._log(f"closed {peer}: stream {stream!r} began with another secret")
-            if said.secret:  # others would take the answer for a count
+            if said.secret:  # others would mistake the answer for a count
                 with contextlib.suppress(OSError):
                     sock.send(COUNT.pack(REFUSED))
             sock.close()

@@ -1,7 +1,5 @@
 """The spool of one TCP source, and its acknowledged streams' counts.
 
-Where it runs: ingress.
-
 The invariant: frames passed to ``append`` are in the spool when it returns, even if the disk is
 full: it waits, and so do the clients, because nothing more is read meanwhile.  While the disk is
 full, what was published stays published, nothing else is, and consumed segments are removed.
@@ -21,8 +19,8 @@ from wallaroo.spool import SpoolFullError, SpoolWriter
 from wallaroo.spool.connections import NUMBERS, OpenConnections, write_open
 from wallaroo.spool.tail import CommitWaits
 
-LOOK_S = 0.02  # between polls of the backlog
-LOOK_FRACTION = 1 / 16  # share of the backlog's bound: poll earlier when this much came
+LOOK_S = 0.02  # between two polls of the backlog
+LOOK_FRACTION = 1 / 16  # share of the backlog's bound: poll sooner after this much has arrived
 RESUME_FRACTION = 0.75  # share of the backlog's bound: below it a paused source reads again
 FULL_RETRY_S = 0.25
 CLOSED_S = 0.05  # between two notes of connections that have closed
@@ -46,7 +44,7 @@ class ConnectionNumbers:
         return number
 
     def closed(self, connection: int) -> None:
-        """Note that nothing more comes from a connection."""
+        """Note that a connection has closed."""
         self._open.discard(connection)
         self._has_closed = True
 
@@ -57,7 +55,7 @@ class ConnectionNumbers:
             return
         self._noted_at = now
         found = OpenConnections(events, self._following, frozenset(self._open))
-        with contextlib.suppress(OSError):  # it is a hint: the next one comes
+        with contextlib.suppress(OSError):  # only a hint: the next one follows
             write_open(self._folder, found)
             self._has_closed = False
 
@@ -72,14 +70,14 @@ class Backlog:
         self._look_byte = 0
 
     def is_at_bound(self) -> bool | None:
-        """Return whether the backlog is at its bound; None if that is undecided.
+        """Return whether the backlog is at its bound; None if unknown.
 
         It is if the next look is not due yet, or if a paused source is still near its bound.
         """
         now = time.monotonic()
         byte = self._writer.position.byte
         if now < self._look_at and byte < self._look_byte:
-            return None  # a look opens a file: not at every publication
+            return None  # it opens a file, so not at every publication
         self._look_at = now + LOOK_S
         self._look_byte = byte + int(self._bytes_max * LOOK_FRACTION)
         backlog = self._writer.backlog_bytes()
@@ -89,7 +87,7 @@ class Backlog:
 
 
 class Answers:
-    """The acknowledgements of one source: at once, or after the commit of what they name."""
+    """The acknowledgements of one source, immediate or after the commit of their frames."""
 
     def __init__(self, writer: SpoolWriter, streams: StreamNumbers, *, awaits_commits: bool):
         self._writer = writer
@@ -103,14 +101,14 @@ class Answers:
         self._changed.add(stream)
 
     def published(self) -> None:
-        """Note that everything appended so far was published."""
+        """Note that everything appended was published."""
         if self._waits is not None and self._changed:
             counts = {stream: self._counts[stream] for stream in self._changed}
             self.after_commit(partial(self._committed.update, counts))
         self._changed.clear()
 
     def after_commit(self, answer: Callable[[], object]) -> None:
-        """Call ``answer`` as soon as what was published may be acknowledged."""
+        """Call ``answer`` as soon as published frames may be acknowledged."""
         if self._waits is None:
             answer()
         else:
@@ -122,7 +120,7 @@ class Answers:
         return bool(self._waits)
 
     def look(self) -> bool:
-        """Return whether input was committed that an answer waits for."""
+        """Return whether awaited input was committed."""
         return self._waits is not None and self._waits.look()
 
     def count_of(self, stream: bytes, *, is_first: bool) -> int | None:
@@ -168,7 +166,7 @@ class SourceStore:
         return self._numbers.opened()
 
     def closed(self, connection: int) -> None:
-        """Note that nothing more comes from a connection."""
+        """Note that a connection has closed."""
         self._numbers.closed(connection)
 
     def note_closed(self) -> None:
@@ -198,13 +196,12 @@ class SourceStore:
         )
 
     def publish(self) -> None:
-        """Make what was appended visible and, if durable, safe.  Raises as ``append`` does."""
+        """Make appended frames visible and, if durable, safe.  Raises as ``append`` does."""
         self._until_stored(self._publish)
         self.answers.published()
         self.note_closed()
 
     def is_at_bound(self) -> bool | None:
-        """See ``Backlog``."""
         return self._backlog.is_at_bound()
 
     def remove_consumed(self) -> None:

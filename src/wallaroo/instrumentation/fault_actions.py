@@ -27,12 +27,12 @@ NAMES = ("rename", "replace")
 ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
 # a full disk refuses calls that need room; a sync does not
 BREAKABLE = {errno.ENOSPC: WRITES + NAMES, errno.EIO: WRITES + SYNCS + NAMES}
-OFFSET = struct.Struct(">q")  # nanoseconds that the clock is ahead
+OFFSET = struct.Struct(">q")  # how far the clock is ahead, in nanoseconds
 _REAL: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in WRITES + SYNCS + NAMES}
 
 
 def act(action: str) -> None:
-    """Carry out an action.  Raises ValueError if there is none of that name."""
+    """Carry out an action; raise ValueError if it does not exist."""
     name, _, seconds = action.partition(" ")
     if name == "kill":
         _die()
@@ -57,7 +57,7 @@ def _fail_next(number: int, seconds: float) -> None:
                 return _REAL[name](first, *rest, **options)
             if time.monotonic() >= until:
                 _restore()
-            if seconds and time.monotonic() >= until:  # the time is over: this one succeeds
+            if seconds and time.monotonic() >= until:  # the time has passed: this call succeeds
                 return _REAL[name](first, *rest, **options)
             raise OSError(number, os.strerror(number))
 

@@ -22,7 +22,7 @@ from wallaroo.instrumentation.fault_actions import act, shift_clock
 from wallaroo.instrumentation.tracing import choose_tracer
 
 ORDER = "order"
-TAKEN = ".taken"  # the suffix of an order that is carried out, after the point's name
+TAKEN = ".taken"  # the suffix of an order that is being carried out, after the point's name
 
 
 def actor(plan: str) -> Callable[[str], None]:

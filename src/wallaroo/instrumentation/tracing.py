@@ -44,7 +44,7 @@ def _scheduled() -> tuple[int, int]:
 
 
 def choose_tracer(environment: Mapping[str, str]) -> Callable[[str], None] | None:
-    """Return the trace point that the environment asks for; None if it asks for none."""
+    """Return the trace point for the environment; None if it defines none."""
     file = environment.get(VARIABLE)
     return tracer(file) if file else None
 

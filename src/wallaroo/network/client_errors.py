@@ -19,7 +19,7 @@ def sentence_of(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClientErrors:
-    """The exceptions of a client; one is transient if the same call may succeed later by itself."""
+    """A client's exceptions; one is transient if the same call may succeed later."""
 
     types: tuple[type[Exception], ...]
     is_transient: Callable[[Exception], bool]

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from wallaroo.processes.open_files import files_max
 
-OWN_FRACTION = 4  # one part in so many of a process's descriptors is for files of our own
+OWN_FRACTION = 4  # this fraction of a process's descriptors (one in four) is for files of our own
 OWN_FILES_MIN = 32
 
 
@@ -32,18 +32,18 @@ class Visitor:
     def __init__(self, budget: Budget, close: Callable[[], object], until: float):
         self._budget = budget
         self.close = close
-        self.until = until  # monotonic: the deadline of what is awaited of it, as a whole
+        self.until = until  # monotonic: the deadline for everything that is expected of it
 
     def within(self, seconds: float) -> None:
         """Set the deadline of what comes next; ``math.inf``: none."""
         self.until = time.monotonic() + seconds
 
     def prove(self) -> None:
-        """Keep the connection, however many others come."""
+        """Keep the connection, however many others arrive."""
         self._budget.prove(self)
 
     def doubt(self) -> None:
-        """Let the connection make room for others, as one that has just come."""
+        """Let the connection make room for others, like a new one."""
         self._budget.doubt(self)
 
     def leave(self) -> None:
@@ -62,13 +62,12 @@ class Budget:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the bound is reached and none makes room."""
+        """Return whether the bound is reached and no connection makes room."""
         with self._lock:
             return not self._silent and len(self._proved) >= self.most
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is no connection."""
         return not self._silent and not self._proved
 
     def enter(self, close: Callable[[], object], within_s: float = math.inf) -> Visitor | None:
@@ -96,7 +95,7 @@ class Budget:
             oldest.close()
 
     def close_late(self, now: float) -> None:
-        """Close connections whose time is over (``now``: monotonic)."""
+        """Close connections that have timed out (``now``: monotonic)."""
         with self._lock:
             late = [each for each in (*self._silent, *self._proved) if each.until < now]
         for visitor in late:

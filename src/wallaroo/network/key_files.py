@@ -18,14 +18,14 @@ from wallaroo.network.proved_connections import SECRET_BYTES
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """The content of a key file: what proves either side to the other."""
+    """The content of a key file: the credentials of either side."""
 
     secret: str = field(repr=False)  # hexadecimal
     certificate: str = field(default="", repr=False)  # the listener's, PEM; empty: without TLS
 
 
 def read_key(path: Path, writer: str) -> KeyFile:
-    """Read a key file, which ``writer`` wrote ("`wallaroo replica`").  Raises PeerError."""
+    """Read a key file, written by ``writer`` ("`wallaroo replica`").  Raises PeerError."""
     way_out = f"Give a copy of the file that {writer} wrote into its folder."
     try:
         return msgspec.json.decode(path.read_bytes(), type=KeyFile)

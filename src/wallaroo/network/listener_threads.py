@@ -26,13 +26,13 @@ from wallaroo.errors import PeerError
 from wallaroo.network.connection_budget import Budget, Visitor
 
 LOGGER = logging.getLogger("wallaroo.network")
-TICK_S = 0.25  # between two searches for connections whose time is over
-IDLE_S = 2.0  # without connections: between two checks for the end, should a wake-up fail
+TICK_S = 0.25  # between two searches for connections that timed out
+IDLE_S = 2.0  # without connections: between two checks for the end, in case a wake-up fails
 SHORT_S = 0.05  # until a process that is out of descriptors, threads or memory accepts again
 LISTEN_BACKLOG = 1024
 REPORT_S = 60.0  # between two reports of that
 
-KEPT = "kept"  # returned by what serves a connection: another thread has it from now on
+KEPT = "kept"  # returned by a handler to say that another thread now owns the connection
 
 Serve = Callable[[socket.socket, Any, Visitor], object]
 
@@ -40,7 +40,7 @@ Serve = Callable[[socket.socket, Any, Visitor], object]
 def listening(
     source: str, address: tuple[str, int], context: ssl.SSLContext | None
 ) -> socket.socket:
-    """Return a source's listening socket, ``context``: of TLS.  Raises PeerError: it cannot."""
+    """Return a source's listening socket, with TLS by ``context``.  Raises PeerError."""
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -73,7 +73,6 @@ class Acceptor:
         listener.setblocking(False)
 
     def run(self) -> None:
-        """Accept until ``end``."""
         looked_at = time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
@@ -126,7 +125,7 @@ class Acceptor:
         is_kept = False
         try:
             is_kept = self._serve(sock, address, visitor) is KEPT
-        except Exception:  # a connection that broke is the client's affair
+        except Exception:  # a broken connection is the client's problem
             LOGGER.debug("A connection of %s broke off", address, exc_info=True)
         finally:
             visitor.leave()
@@ -137,6 +136,6 @@ class Acceptor:
 
 
 def _cut(sock: socket.socket) -> None:
-    """Wake the thread that waits for a connection; TLS is not asked, as its thread may use it."""
+    """Wake the thread that waits for a connection, bypassing TLS, which it may be using."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -120,7 +120,7 @@ def _opened(address: Address, seconds: float) -> socket.socket:
 
 
 def _tune(connection: socket.socket) -> None:
-    """Have the socket send at once, and detect a host that has vanished."""
+    """Let the socket send immediately, and detect a host that has vanished."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     keep_alive(connection, _PROBES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux
@@ -156,7 +156,7 @@ class TaskListener:
         self.close()
 
     def secure(self, pem: Pem | None) -> None:
-        """Have connections use TLS; without a certificate, none.  For use before ``begin``."""
+        """Use TLS for connections if there is a certificate; call before ``begin``."""
         if pem is not None:
             self._socket = context_of(pem).wrap_socket(
                 self._socket, server_side=True, do_handshake_on_connect=False
@@ -165,7 +165,6 @@ class TaskListener:
 
     @property
     def endpoint(self) -> DriverEndpoint:
-        """Return the endpoint for the other sides."""
         return DriverEndpoint(self.address, self._secret, self._certificate)
 
     def begin(self, on_proved: Callable[[socket.socket], object] | None = None) -> None:
@@ -195,7 +194,7 @@ class TaskListener:
             raise TimeoutError("no task connected in time") from None
 
     def _is_of_this_run(self, connection: socket.socket) -> bool:
-        """Return whether the peer proves itself; raise OSError or EOFError if it goes away."""
+        """Return whether the peer proves itself; raise OSError or EOFError if it disconnects."""
         connection.settimeout(IDENTIFY_S)
         if isinstance(self.address, tuple):
             _tune(connection)
@@ -211,7 +210,7 @@ class TaskListener:
         return True
 
     def close(self) -> None:
-        """Accept no more connections; close those that proved themselves and were not taken."""
+        """Accept no more connections; close proved ones that were not fetched."""
         if self._accepting is not None:
             acceptor, thread = self._accepting
             acceptor.end()

@@ -14,7 +14,7 @@ from wallaroo.errors import PipelineError, Problem
 
 
 def why_unreachable(addresses: Iterable[str], within_s: float) -> str:
-    """Return why none of the addresses ``host:port`` accepts a connection in time, or ""."""
+    """Return why no address ``host:port`` accepts a connection in time, or ""."""
     causes = []
     for address in addresses:
         cause = _cause(address, within_s)
@@ -55,7 +55,7 @@ def _cause(address: str, within_s: float) -> str:
         else:
             causes.append("")
 
-    # a name that no server resolves has no timeout of its own, and may take minutes
+    # resolving a name has no timeout of its own if no server answers, and may take minutes
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(within_s)

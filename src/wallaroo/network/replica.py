@@ -32,10 +32,10 @@ ANSWER_S = 8.0  # for a request; twice that is less than `HUNG_S`
 LIST_S = 60.0  # for the list of its files, of which it reads the ends
 LATE_S = 2.0  # without the copy, until that is reported
 RETRY_S = 0.25
-PART_BYTES = 8 << 20  # files in one request have no more
+PART_BYTES = 8 << 20  # limit for the files in one request
 OVER = "over"  # another run owns the copy
 REFUSED = "refused"  # the copy cannot be of this checkpoint
-LATER = "later"  # not yet, or not while its disk is as it is
+LATER = "later"  # not yet, or not while its disk is in this state
 LENGTHS = struct.Struct(">IQ")
 # in place of an offset
 WHOLE = -1
@@ -61,7 +61,6 @@ class Replica:
 
     @property
     def place(self) -> str:
-        """Return the address in words."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -86,12 +85,12 @@ class Stated(NamedTuple):
 
 
 class UnreadyError(ConnectionError):
-    """An answer of the replica that it cannot, at the moment."""
+    """An answer of the replica that it is not ready."""
 
 
 @dataclass(slots=True)
 class Outage:
-    """The time since which a copy confirms nothing, in words for people."""
+    """The time since the last confirmation of a copy, in words for people."""
 
     place: str
     what: str = "acknowledgements"
@@ -101,7 +100,7 @@ class Outage:
     is_late: bool = False
 
     def failed(self, error: BaseException) -> bool:
-        """Note a try that was not confirmed; return whether it is to be reported now."""
+        """Note an unconfirmed attempt; return whether to report it now."""
         now = time.monotonic()
         self.since = now if self.since is None else self.since
         words = getattr(error, "strerror", "") or str(error) or type(error).__name__
@@ -112,7 +111,7 @@ class Outage:
         return self.is_late and not was_late
 
     def ended(self) -> float:
-        """Note an answer; return for how many seconds there was none, 0 if it was not reported."""
+        """Note an answer; return the seconds without one, 0 if that was not reported."""
         since = self.since
         was_late = self.is_late
         self.since = None
@@ -121,17 +120,17 @@ class Outage:
 
     @property
     def seconds(self) -> float:
-        """Return for how long nothing has been confirmed; 0: all is."""
+        """Return for how many seconds nothing was confirmed; 0 if everything is."""
         return 0.0 if self.since is None else time.monotonic() - self.since
 
     @property
     def cause(self) -> str:
-        """Return what is waited for, in words."""
+        """Return the awaited event, in words."""
         return f"the replica at {self.place}, which confirms nothing ({self.error})"
 
     @property
     def words(self) -> str:
-        """Return the outage, and the way out, in words."""
+        """Return the outage and the remedy, in words."""
         way_out = (
             "It continues by itself"
             if self.is_there
@@ -174,7 +173,7 @@ class ReplicaLink:
         return self.answer()
 
     def send(self, op: str, payload: bytes = b"", **fields: Any) -> None:
-        """Send a request, whose answer is to be asked for."""
+        """Send a request, whose answer is fetched later."""
         write_message(self._socket, {"op": op, **fields}, payload)
 
     def answer(self) -> Fields:
@@ -191,13 +190,13 @@ class ReplicaLink:
         return answer
 
     def write(self, files: Iterable[Sent]) -> None:
-        """Have files on the copy's disk, in this order; those in one request share its syncs."""
+        """Put files on the copy's disk, in this order; files of one request share its syncs."""
         for batch in _batches(files):
             self.send_files(batch)
             self.answer()
 
     def send_files(self, files: Iterable[Sent]) -> None:
-        """Send files, whose answer is to be asked for."""
+        """Send files, whose answer is fetched later."""
         files = tuple(files)
         heads = [
             (each.name, len(each.content), zlib.crc32(each.content), each.offset) for each in files
@@ -212,7 +211,7 @@ class ReplicaLink:
         return {name: Stated(size, crc) for name, size, crc in answer["files"]}
 
     def bring(self, root: Path, names: Iterable[str], stated: Mapping[str, Stated]) -> list[str]:
-        """Send what differs of files below ``root``; return the names of those that are there."""
+        """Send the differences of files below ``root``; return the names of existing ones."""
         there: list[str] = []
 
         def differing() -> Iterator[Sent]:
@@ -247,7 +246,6 @@ class ReplicaLink:
             yield Sent(name, b"", COMPLETE)
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
 

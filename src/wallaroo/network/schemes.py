@@ -1,4 +1,4 @@
-"""The schemes of URLs that users give.
+"""The schemes of URLs from users.
 
 Where it runs: pure.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def scheme_problem(url: str, example: str, *schemes: str) -> tuple[str, str] | None:
-    """Return the problem of a URL with another scheme, and the way out; None if there is none.
+    """Return the problem of a URL with another scheme, and the remedy; None if there is none.
 
     >>> scheme_problem("wss://host", "ws://host:port/path", "ws", "wss")
     >>> scheme_problem("http://host", "ws://host:port/path", "ws", "wss")

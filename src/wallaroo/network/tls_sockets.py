@@ -89,7 +89,7 @@ def _load(context: ssl.SSLContext, tls: TLS) -> None:
 
 
 def pem_of(tls: TLS) -> Pem:
-    """Return a listening side's files' content.  Raises PeerError with the unusable one."""
+    """Return the content of a listening side's files; raise PeerError for an unusable one."""
     server_context(tls)
     certificate = Path(tls.certificate).read_text(encoding="ascii")
     return Pem(certificate, Path(tls.key).read_text(encoding="ascii") if tls.key else certificate)
@@ -177,7 +177,7 @@ class TlsSocket:
         return at
 
     def _show_end(self) -> None:
-        """Let the selector see that the other side has ended, which sends no more."""
+        """Show the selector that the other side has ended."""
         with contextlib.suppress(OSError):  # gone already
             socket.socket.shutdown(self._socket, socket.SHUT_RD)  # TLS itself continues
 
@@ -268,7 +268,7 @@ class SharedTlsSocket(ssl.SSLSocket):
 
 
 def shared_by_threads(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Have a context's sockets allow two threads; return it."""
+    """Let two threads use a context's sockets; return it."""
     context.sslsocket_class = SharedTlsSocket
     return context
 
@@ -277,7 +277,7 @@ Socket = socket.socket | TlsSocket
 
 
 def failed(error: ssl.SSLError) -> ConnectionAbortedError:
-    """Return the error to raise if TLS fails, as sockets do."""
+    """Return the error for a failure of TLS, as sockets raise it."""
     return ConnectionAbortedError(0, f"TLS failed: {_reason(error)}")
 
 

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes, which halves the work of a JVM's start.
+"""The archive of Spark's classes, which halves the work of starting a JVM.
 
 Where it runs: driver, and ``wallaroo doctor --faster-start``, which creates the archive.
 
@@ -24,7 +24,7 @@ OPTIONS_OF_ARCHIVES = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare")
 
 
 def find_archive(environment: Mapping[str, str]) -> Path | None:
-    """Return the archive for this Java and this Spark; None if none is whole and safe."""
+    """Return the archive for this Java and this Spark; None if none is complete and safe."""
     try:
         unsized = archive_stem(environment)
         if unsized is None:
@@ -71,7 +71,7 @@ def options_to_use(environment: Mapping[str, str], given: str) -> str:
 
 
 def is_safe(path: Path) -> bool:
-    """Return whether ``path`` is a file that only this user or root can have written."""
+    """Return whether only this user or root can have written ``path``."""
     owners = (os.geteuid(), 0)
     try:
         status = path.lstat()

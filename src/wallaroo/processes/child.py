@@ -107,7 +107,7 @@ class Parent:
         try:
             os.write(self._heartbeat, b".")
         except BlockingIOError:
-            pass  # the parent has not read the last thousands
+            pass  # the parent has not read the last few thousand
         except OSError:
             self._heartbeat = -1  # the parent has exited
 

@@ -1,4 +1,4 @@
-"""Output of the log for a person or a collector: to the driver's stderr, or to a view.
+"""Output of the log for people or a collector, to the driver's stderr or to a view.
 
 Where it runs: driver.  There is one stderr, so there is one place for its current owner and for
 the form of what is written there.
@@ -20,7 +20,7 @@ _form: Form = plain
 
 
 def take_over(write: Callable[[str], None]) -> None:
-    """Pass every text for a person to ``write`` from now on; a text ends with a newline."""
+    """Pass every text for people to ``write`` from now on; a text ends with a newline."""
     global _owner
     _owner = write
 
@@ -62,7 +62,7 @@ def write_printed(lines: str) -> None:
 
 
 class WholeLines:
-    """A buffer that cuts text into whole lines.  Half a line waits for its end.  Safe to share."""
+    """A buffer that cuts text into whole lines."""
 
     def __init__(self) -> None:
         self._half = ""
@@ -75,7 +75,7 @@ class WholeLines:
         return whole + newline
 
     def take_half(self) -> str:
-        """Return half a line that nothing follows, as a whole one; empty if there is none."""
+        """Return an unfinished line as a whole one; empty if there is none."""
         with self._lock:
             half = self._half
             self._half = ""

@@ -14,7 +14,7 @@ SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"  # variable: what PySpark passes to spa
 
 
 def python_environment(**changes: str) -> dict[str, str]:
-    """Return this process's environment, in which Python finds this very package first."""
+    """Return this process's environment, extended so that Python finds this very package first."""
     path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT.parent), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path, **changes}
 
@@ -25,6 +25,6 @@ def submit_arguments() -> str:
 
 
 def load_packages(coordinates: str) -> None:
-    """Let every JVM that this process and its children start load packages, as spark-submit."""
+    """Make every JVM that this process and its children start load packages, like spark-submit."""
     packages = f"--packages {shlex.quote(coordinates)}"
     os.environ[SUBMIT_ARGUMENTS] = f"{packages} {submit_arguments()}"

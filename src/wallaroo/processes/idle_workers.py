@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 SPARKS_DAEMON = "pyspark.daemon"
-FOLDER = "wallaroo-idle"  # in the executor's folder, to which Spark has fetched the application
+FOLDER = "wallaroo-idle"  # in the executor's folder, into which Spark has fetched the application
 _mark: Path | None = None  # none on this machine, whose daemon notices all deaths
 
 
@@ -40,7 +40,7 @@ def report_idle_deaths() -> None:
 
 
 def as_task(work: Callable[..., Iterable[Any]], index: int, rows: Iterable[Any]) -> Iterator[Any]:
-    """Yield what ``work`` does as a task of Spark's; then this worker waits for the next one.
+    """Run ``work`` as a task of Spark; then this worker waits for the next one.
 
     A task that fails or is cancelled ends its worker, on Spark's request.
     """

@@ -36,9 +36,9 @@ class Deaths:
         self._is_over = False
 
     def kill(self, pid: int, number: int) -> None:
-        """Send a signal as ``os.kill`` does, and expect it to end the process; 0 means all."""
+        """Send a signal like ``os.kill``, and expect it to end the process; 0 means all."""
         self._is_over |= pid == 0
-        self._expected.add(pid)  # before: the end may be noticed at once
+        self._expected.add(pid)  # first: the end may be noticed immediately
         try:
             os.kill(pid, number)
         except OSError:
@@ -46,7 +46,7 @@ class Deaths:
             raise
 
     def signal(self, number: int, handler: Any) -> Any:
-        """Set a handler as ``signal.signal`` does, but never ignore SIGCHLD."""
+        """Set a handler like ``signal.signal``, but never ignore SIGCHLD."""
         if (number, handler) == (signal.SIGCHLD, signal.SIG_IGN):
             handler = self._reap
         return signal.signal(number, handler)

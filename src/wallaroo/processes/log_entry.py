@@ -52,7 +52,7 @@ def of_record(record: logging.LogRecord, step: str = "", worker: int = 0) -> Ent
 
 
 def plain(entry: Entry) -> str:
-    """Return an entry as text; of an application's record also its level and logger.
+    """Return an entry as text; records of the application with their level and logger.
 
     >>> plain(Entry("a new word", "info", "words", "Count words", 2))
     '[Count words, worker 2] INFO:words:a new word'
@@ -73,7 +73,7 @@ def dated(entry: Entry) -> str:
 
 
 def as_json(entry: Entry) -> str:
-    """Return an entry as one line of JSON; members that say nothing are left out.
+    """Return an entry as one line of JSON without empty members.
 
     >>> json.loads(as_json(Entry("saw 1", "info", "words", "Count", 2)))["step"]
     'Count'

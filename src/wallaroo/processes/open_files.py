@@ -11,7 +11,7 @@ import sys
 
 
 def files_max() -> int:
-    """Return how many files this process may have open at a time."""
+    """Return the limit of files that this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
@@ -19,5 +19,5 @@ def files_max() -> int:
 def allow_many_files() -> None:
     """Raise the limit of this process to what the system allows."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they state
+    with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

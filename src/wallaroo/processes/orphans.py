@@ -34,7 +34,7 @@ PR_SET_PDEATHSIG = 1  # see prctl(2)
 
 
 def end_forks_with_this_process() -> None:
-    """Have the kernel kill this process's forks with it, not their forks."""
+    """Make the kernel kill this process's forks together with it, but not their forks."""
     if sys.platform != "linux":
         return
     library = ctypes.CDLL(None)  # nothing is loaded after the fork
@@ -51,7 +51,7 @@ def end_forks_with_this_process() -> None:
 
 
 def end_with_daemon(daemons: frozenset[str] = DAEMONS) -> None:
-    """Have the kernel kill this process with its parent, if that is one of ``daemons``."""
+    """Make the kernel kill this process together with its parent, if that is one of ``daemons``."""
     program = getattr(sys.modules["__main__"], "__spec__", None)
     if sys.platform != "linux" or program is None or program.name not in daemons:
         return

@@ -98,7 +98,7 @@ class Child:
         return END, None
 
     def wait_for_log(self) -> None:
-        """Wait until the log has what an ended process wrote to its stderr."""
+        """Wait until the log contains everything that an ended process wrote to its stderr."""
         self._logging.join(LAST_WORD_S)
 
     def kill(self) -> None:
@@ -107,7 +107,7 @@ class Child:
         self.process.wait()
 
     def release(self) -> None:
-        """Release what an ended process leaves open."""
+        """Release the resources of an ended process."""
         os.close(self._heartbeat)
 
 
@@ -136,7 +136,7 @@ def how_it_ended(code: int) -> str:
 
 
 def _unnamed(content: bytes) -> IO[bytes]:
-    """Return a file without a name, to be read from its beginning."""
+    """Return an unnamed file, to be read from its beginning."""
     if sys.platform == "linux":
         file: IO[bytes] = os.fdopen(os.memfd_create("configuration"), "w+b")
     else:

@@ -45,7 +45,7 @@ def running() -> dict[int, Process]:
 
 
 def identify(pid: int) -> Process | None:
-    """Return the process that has this pid now, or None if there is none."""
+    """Return the process that now has this pid, or None."""
     try:
         return _described(psutil.Process(pid))
     except GONE:
@@ -53,7 +53,7 @@ def identify(pid: int) -> Process | None:
 
 
 def is_running(process: Process) -> bool:
-    """Return whether it is still this process that has the pid."""
+    """Return whether this very process still has the pid."""
     now = identify(process.pid)
     return now is not None and _are_same(now, process)
 
@@ -93,7 +93,7 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 
 
 def with_descendants(roots: Iterable[Process]) -> list[Process]:
-    """Return those of these processes that run, and all their descendants."""
+    """Return the running ones of these processes with all their descendants."""
     table = running()
     family = {
         root.pid: root for root in roots if root.pid in table and _are_same(table[root.pid], root)

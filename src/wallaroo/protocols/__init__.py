@@ -1,1 +1,4 @@
-"""Pure protocols: frames in a stream of bytes, lines, the connector protocol."""
+"""Pure protocols: frames in a stream of bytes, lines, the connector protocol.
+
+Where it runs: everywhere; pure.
+"""

@@ -1,11 +1,10 @@
 """Framing: the boundaries of messages in a run of bytes.
 
-Where it runs: everywhere; pure.  A framing becomes a closure once (``frame_walker``,
-``frame_splitter``, ``framer``); the closures walk headers and nothing else.  Messages of one length
-follow each other in most streams, so both closures, once they have seen a few alike, compare the
-header's columns of a whole stretch at once: a strided slice per header byte, stripped of the
-expected byte, shows how many frames are alike, and one `struct` cuts many of them.  Lines cost a
-search for newlines, in C.
+A framing becomes a closure once (``frame_walker``, ``frame_splitter``, ``framer``); the closures
+walk headers and nothing else.  Messages of one length follow each other in most streams, so both
+closures, once they have seen a few alike, compare the header's columns of a whole stretch at once:
+a strided slice per header byte, stripped of the expected byte, shows how many frames are alike, and
+one `struct` cuts many of them.  Lines cost a search for newlines, in C.
 
 The invariant: a framing's ``max_size`` decides what is accepted (``frame_walker``), never what is
 read again later (``frame_splitter``): a spool stays readable with a smaller ``max_size``.
@@ -52,7 +51,6 @@ class Framing:
 
 
 def line_framing(max_size: int = 16384) -> Framing:
-    """Return the framing of lines."""
     return Framing(0, "", max_size, is_lines=True)
 
 
@@ -255,7 +253,7 @@ def frame_ender(framing: Framing) -> Callable[[Buffer, Buffer, int], int]:
 
 
 def last_frame(framing: Framing, rest: bytes) -> bytes:
-    """Return the frame that the rest of an ended stream is; empty if it is none.
+    """Return the frame that the rest of an ended stream forms; empty if none.
 
     >>> last_frame(line_framing(), b"no newline"), last_frame(Framing(), b"\\0\\0")
     (b'no newline\\n', b'')
@@ -285,7 +283,7 @@ def end_of_frames(framing: Framing, frames: bytes, count: int) -> int:
 
 
 def text_hint(framing: Framing, head: bytes) -> str:
-    """Return the advice for a frame that is too large: text without a header, or a large message.
+    """Return a hint for a frame that is too large: text without a header, or a large message.
 
     >>> text_hint(Framing(), b"\\0\\0\\1\\0abc")
     ''

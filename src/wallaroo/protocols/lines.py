@@ -23,7 +23,7 @@ class Readable(Protocol):
         """Go to a byte."""
 
     def read(self, size: int, /) -> bytes:
-        """Read at most so many bytes; none at the end."""
+        """Read at most ``size`` bytes; none at the end."""
 
 
 def split_lines(content: bytes) -> list[bytes]:
@@ -34,7 +34,7 @@ def split_lines(content: bytes) -> list[bytes]:
     """
     lines = content.split(b"\n")
     if not lines[-1]:
-        lines.pop()  # after the last newline
+        lines.pop()  # the rest after the last newline
     if b"\r" in content:
         return [line[:-1] if line.endswith(b"\r") else line for line in lines]
     return lines

@@ -1,7 +1,5 @@
 """Hosts, which run the tasks of batches: their interface.
 
-Where it runs: driver.
-
 It is the one interface between a run and its hosts.  A run drives a host in this order: ``open``,
 ``start``, ``poll`` many times a second, ``finish``, ``close``.  From ``start`` on the host calls
 ``Batches.run(ends)`` for one batch after the other, from one thread at a time; ``AdmissionControl``
@@ -30,8 +28,6 @@ Enter = Callable[[str], None]  # begins a phase of the start; raises if the run 
 
 @dataclass(frozen=True, slots=True)
 class RunFolders:
-    """The folders of a run on this machine."""
-
     root: Path  # state, spools and outbox
     scratch: Path  # removed at the end of the run
 
@@ -51,7 +47,7 @@ class Host(TaskRunner, Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Return whether all tasks run on this machine, and so share its files."""
+        """Return whether all tasks run on this machine, sharing its files."""
 
     @property
     def serve_on(self) -> str | None:
@@ -70,7 +66,7 @@ class Host(TaskRunner, Protocol):
 
     @property
     def waiting_for(self) -> str:
-        """Return what keeps all tasks from running; empty if nothing."""
+        """Return the reason why some tasks cannot run; empty if there is none."""
 
     @property
     def workers_killed(self) -> int:
@@ -80,20 +76,20 @@ class Host(TaskRunner, Protocol):
         """Start the processes that run tasks."""
 
     def request_workers(self, former: str) -> None:
-        """Have the cluster end what it gave ``former``, and give workers to this host.
+        """Let the cluster end the workers of ``former``, and allocate workers to this host.
 
         ``former`` is the ``allocation`` of a run that was taken over; empty if none was.
         """
 
     def keep_warm(self, deployment: Deployment) -> None:
-        """Prepare to run tasks, before ``start``, beside a run that leads.
+        """Prepare to run tasks, before ``start``, while another run leads.
 
         On this machine: keep the processes that run tasks alive, the application imported.  Raises
         PeerError if they have gone.  On a cluster: leave all workers to the run that leads.
         """
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
-        """Warm up and begin with batches; return when the first one may come."""
+        """Warm up and begin with batches; return once the first one may arrive."""
 
     def poll(self) -> None:
         """Check on workers; raise the error that ended the host."""
@@ -102,10 +98,10 @@ class Host(TaskRunner, Protocol):
         """Set the next batch's admission."""
 
     def stuck(self, batch: int) -> tuple[str, ...]:
-        """Return a line per task of an overdue batch with what it is doing, as far as known."""
+        """Return a line per task of an overdue batch with its activity, if known."""
 
     def finish(self, seconds: float) -> bool:
-        """Let the batch under way end, begin no more; return whether it ended in time.
+        """Let the current batch end, begin no more; return whether it ended in time.
 
         A batch that did not is cancelled, and is not committed.
         """
@@ -114,7 +110,7 @@ class Host(TaskRunner, Protocol):
         """End the waits of ``open`` and ``start``."""
 
     def discard(self) -> None:
-        """End what was begun before ``open`` if that was not called; else do nothing."""
+        """End everything that was begun before ``open``, if that was not called."""
 
     def close(self) -> None:
         """Release everything."""

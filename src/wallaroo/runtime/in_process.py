@@ -1,7 +1,7 @@
 """The in-process host, whose tasks run in the driver's own process.
 
-Where it runs: driver.  The tasks of a batch run one after the other.  Spool, state, sinks and
-commit protocol are the real ones; only Spark is missing.
+The tasks of a batch run one after the other.  Spool, state, sinks and commit protocol are the real
+ones; only Spark is missing.
 """
 
 from __future__ import annotations

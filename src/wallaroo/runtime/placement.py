@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.blocks.shares import shares
 
-# a copy of a key group that is more batches behind is not better than none: its snapshot is newer
+# a copy of a key group that is this many batches behind is useless: its snapshot is newer
 # (state.snapshots)
 OLD = 64
 
@@ -53,7 +53,7 @@ class Copies:
         return 1.0 if batch - held <= 1 else 0.5 * (1 - (batch - held - 1) / OLD)
 
     def with_owned(self, owned: Mapping[str, Iterable[int]], batch: int) -> Copies:
-        """Return these and the newest copies, by worker, of the key groups that it owns."""
+        """Return these copies and the newest ones, by worker, of the key groups that it owns."""
         workers = self.by_worker.keys() | owned.keys()
         return Copies(
             {
@@ -125,7 +125,7 @@ def replicas(
     copies: Copies,
     batch: int,
 ) -> tuple[tuple[int, ...], ...]:
-    """Return, by task, the key groups of which its host keeps a copy besides its own.
+    """Return, by task, the key groups that its host keeps a copy of besides its own.
 
     They are those that the host would own after the loss of any one other host, so that none of
     them has to be read from the checkpoint then.  ``hosts`` are those of the tasks, ``tasks_of``
@@ -158,7 +158,7 @@ def replicas(
 
 
 class Replicas:
-    """The copies that hosts keep of others' key groups, from the first one that is complete.
+    """The copies that hosts keep of others' key groups, once they are complete.
 
     ``by_task``: as `replicas` returns them.
     """
@@ -174,7 +174,7 @@ class Replicas:
 
 
 class Ownership:
-    """The last owners of key groups, and the copies.  Both follow from tasks' reports."""
+    """The last owners of key groups, and the copies."""
 
     def __init__(self, key_groups: int):
         self._key_groups = key_groups
@@ -195,7 +195,7 @@ class Ownership:
                 copies[group] = held
 
     def warmed(self, worker: str, groups: Iterable[int], held: int) -> None:
-        """Note that a worker's view of groups it did not own was brought to ``held``."""
+        """Note that a worker's view of groups that it did not own was brought to ``held``."""
         self._copies.setdefault(worker, {}).update(dict.fromkeys(groups, held))
 
     def by_worker(self) -> dict[str, tuple[int, ...]]:

@@ -56,23 +56,23 @@ class MoveMeter:
         self._is_in_force = False
 
     def warmed(self, size: int) -> None:
-        """Note the bytes that a joining host's view was filled with before it owned anything."""
+        """Note the bytes that filled a joining host's view before it owned anything."""
         self._bytes += size
 
     def batch_begins(self) -> None:
-        """Note that a batch begins, with the members as they are now."""
+        """Note that a batch begins with the current members."""
         self._is_in_force = self._before is not None
 
     def batch_done(
         self, owners: Mapping[int, str], cold_bytes: int, seconds: float, now: frozenset[str]
     ) -> Move | None:
-        """Note a batch; return the change that is over with it, if any.
+        """Note a batch; return the change that it completes, if any.
 
         ``owners``: the owners by key group now; ``cold_bytes``: the bytes read by views that were
         behind; ``now``: the members.
         """
         if self._before is None:
-            if seconds:  # not the warm-up
+            if seconds:  # except for the warm-up
                 self._durations.append(seconds)
             return None
         self._bytes += cold_bytes

@@ -1,7 +1,6 @@
 """Recovery: a run's start from its checkpoint, and its step table.
 
-Where it runs: driver.  ``inspection.compatibility`` decides whether the application may continue at
-all.
+``inspection.compatibility`` decides whether the application may continue at all.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def with_namespaces(dropped: Iterable[str]) -> frozenset[str]:
 def describe(
     last: Commit | None, sources: Sequence[SourceStatus], sinks: Sequence[SinkLine]
 ) -> str:
-    """Return in one line what the run continues from."""
+    """Describe in one line what the run continues from."""
     if last is None:
         return "nothing committed yet: state begins empty"
     at = datetime.fromtimestamp(last.time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,6 +1,6 @@
 """The Avro serde: one record per payload.
 
-Where it runs: everywhere; pure.  Records are without the schema, or with its id in a registry.
+Records are without the schema, or with its id in a registry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class AvroCodec(Codec):
     """The codec of records that were written with one schema."""
 
     def __init__(self, schema: Schema, kind: Any, reader: Schema):
-        # optional: only those who use it have it installed
+        # optional: only its users have it installed
         import fastavro
 
         super().__init__(schema, kind, reader)

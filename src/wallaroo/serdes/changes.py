@@ -1,7 +1,4 @@
-"""Changes of a database's tables: their form as events, and Debezium's envelope.
-
-Where it runs: everywhere; pure.
-"""
+"""Changes of a database's tables: their form as events, and Debezium's envelope."""
 
 from __future__ import annotations
 
@@ -119,7 +116,7 @@ class DebeziumCodec(ChangeCodec):
 
 
 def _reader(side: str, kind: Any) -> Callable[[Any], Any]:
-    """Return a function that makes a row of a type of one that is a dict or None."""
+    """Return a function from a dict or None to a row of a type."""
     if kind is None:
         return lambda row: row
     read = reader_of(kind)
@@ -163,7 +160,7 @@ class Debezium(Serde[Change[Any]]):
 def change_decoder(
     kind: type[Row], *, before: Any = None, on_error: str = STOP
 ) -> Decoder[Change[Row]]:
-    """Return a decoder that makes the rows of changes, which are dicts, values of a type.
+    """Return a decoder that converts the rows of changes from dicts to a type.
 
     ``before`` is the type of rows as they were, if it is another.
     """

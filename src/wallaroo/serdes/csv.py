@@ -12,7 +12,7 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, exact_class, label_of
 from wallaroo.serdes.typed import plain, reader_of
 
-_find_special = re.compile('["\r\n\0]').search  # without them a row is its parts
+_find_special = re.compile('["\r\n\0]').search  # a row without them is split at its delimiters
 
 
 class CsvLine(NamedTuple):

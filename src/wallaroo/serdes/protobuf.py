@@ -1,7 +1,6 @@
 """The Protobuf serde.
 
-Where it runs: everywhere; pure.  It knows no library: the message class, which protoc generated,
-brings Google's.
+It knows no library: the message class, which protoc generated, brings Google's.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ def end_of_place(payload: bytes) -> int:
 
 
 def _number(payload: bytes, at: int) -> tuple[int, int]:
-    """Return the varint at a place, and where it ends."""
+    """Return the varint at a position, and its end."""
     number = 0
     shift = 0
     while (byte := payload[at]) > 0x7F:

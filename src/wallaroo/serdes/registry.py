@@ -102,7 +102,7 @@ class Schemas:
         return str(schema.schema_str)
 
     def register(self, text: str, kind: str) -> int:
-        """Return the id of a schema of the subject; register it, if it is not yet."""
+        """Return the id of a schema of the subject; register it if necessary."""
         client = _client_of(self._registry)
         subject = self._registry.subject
         schema = _library().Schema(text, kind)
@@ -123,7 +123,7 @@ class Schemas:
         return int(found.schema_id), str(found.schema.schema_str)
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer.  Raises _RefusedError, or PeerError if none comes."""
+        """Ask until there is an answer.  Raises _RefusedError or PeerError."""
         refusal = _library().SchemaRegistryError
         registry = self._registry
         until = time.monotonic() + registry.wait_s
@@ -179,20 +179,20 @@ def _client_of(registry: SchemaRegistry) -> Any:
 @cache
 def _client(url: str, options: tuple[tuple[str, Any], ...]) -> Any:
     """Return this process's client, which keeps the schemas that it has seen."""
-    # retries are ours
+    # we retry ourselves
     return _library().SchemaRegistryClient({"url": url, "max.retries": 0, **dict(options)})
 
 
 class RegisteredCodec(Codec):
     """A codec of payloads after their schema's id; subclasses define what follows."""
 
-    schema_kind = ""  # as the registry calls it
+    schema_kind = ""  # the registry's name for it
 
     def __init__(self, registry: SchemaRegistry, *arguments: Any):
         super().__init__(registry, *arguments)
         self._registry = registry
         self._schemas = Schemas(registry)
-        # by the five bytes of the head
+        # by the first five bytes
         self._readers: dict[bytes, Callable[[Any], Any]] = {}
         self._writer: tuple[bytes, Callable[[Any], bytes]] | None = None
 

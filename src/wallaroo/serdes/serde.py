@@ -131,7 +131,7 @@ class Serde(Generic[Event]):
 
 
 def exact_class(kind: Any) -> type[Any] | None:
-    """Return the class of all events of a type; None if they are of several, or it is unknown."""
+    """Return the class of all events of a type; None if there are several, or it is unknown."""
     if is_typeddict(kind):
         return dict
     return kind if isinstance(kind, type) else None

@@ -25,7 +25,7 @@ class ShapeError(ValueError):
 
 
 def shown(value: Any) -> str:
-    """Return a value for an error, with its type."""
+    """Return a value with its type, for an error."""
     text = repr(value)
     if len(text) > VALUE_CHARS_MAX:
         text = f"{text[:VALUE_CHARS_MAX]}..."
@@ -33,7 +33,7 @@ def shown(value: Any) -> str:
 
 
 def shape_error(words: str, value: Any) -> ShapeError:
-    """Return the error for a value, the whole one, that msgspec refuses in these words.
+    """Return the error for a value as a whole that msgspec refuses in these words.
 
     >>> str(shape_error("Expected `int`, got `str` - at `$.items[1]`", {"items": [1, "x"]}))
     "items[1]: expected int, got 'x' (str)"

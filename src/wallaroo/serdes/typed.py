@@ -24,7 +24,7 @@ from wallaroo.serdes.serde import Codec, exact_class
 from wallaroo.serdes.shape_errors import ShapeError, shape_error, shown
 
 Read = Callable[[Any], Any]
-# It takes half of the time of `in`, which tries a number first: it raises an error and clears it.
+# It takes half of the time of `in`, which tries a number first, and so raises and clears an error.
 _find_null = re.compile(b"null").search
 NATIVE = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 
@@ -132,7 +132,7 @@ class TypedCodec(Codec):
     """
 
     format: ClassVar[Any]  # msgspec.json or msgspec.msgpack
-    has_nan: ClassVar[bool]  # if the format can express it
+    has_nan: ClassVar[bool]  # whether the format can express it
 
     def __init__(self, kind: Any, tag: str | None = None):
         super().__init__(kind, tag)
@@ -260,7 +260,7 @@ def plain(value: Any) -> Any:
 
 
 def written(value: Any) -> Any:
-    """Return the plain form of a value that msgspec does not know.  Raises TypeError for others."""
+    """Return the plain form of a value that msgspec does not know; raise TypeError for others."""
     if hasattr(value, "item") and hasattr(value, "dtype"):  # a scalar of numpy
         return value.item()
     kind: Any

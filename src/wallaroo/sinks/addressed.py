@@ -53,6 +53,5 @@ def decoded(packed: bytes, own: str) -> AddressedOutput:
 
 
 def unpack(packed: bytes) -> tuple[str, bytes]:
-    """Return address and body."""
     end = _LENGTH.size + _LENGTH.unpack_from(packed)[0]
     return packed[_LENGTH.size : end].decode(), packed[end:]

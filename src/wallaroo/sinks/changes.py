@@ -26,7 +26,7 @@ class Delete:
     key: Any
 
     def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
-        """Return the values of a key's columns; raise ValueError if it has others.
+        """Return the values of a key's columns; raise ValueError if it has other columns.
 
         >>> Delete({"word": "tea", "total": 3}).values(("word",))
         ('tea',)

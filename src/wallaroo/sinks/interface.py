@@ -48,7 +48,8 @@ class WriteContext:
     # a directory for this sink beside the checkpoint (shared between workers and driver); it exists
     staging: Path
     is_durable: bool  # whether what prepare() returns must survive a power cut (fsync)
-    inline_bytes_max: int = DEFAULT.inline_bytes_max  # what may ride in the token
+    # output of at most this size is put into the token
+    inline_bytes_max: int = DEFAULT.inline_bytes_max
 
 
 class SinkWriter(ABC):
@@ -79,7 +80,7 @@ class SinkStatus:
     # e.g. "127.0.0.1:7002 (connection refused)"; empty if nothing is waited for
     waiting_for: str = ""
     pending_bytes: int = 0  # committed output that has not left yet
-    is_gathering: bool = False  # whether pending output is kept until there is more
+    is_gathering: bool = False  # whether pending output is held back until there is more
     # batch -> wall clock when its output left (bounded, last 64)
     sent_at_ns: dict[int, int] = field(default_factory=dict)
 
@@ -99,7 +100,7 @@ class SinkCommitter(ABC):
 
     @abstractmethod
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Finish the last commit if it was not finished; drop what was staged and not committed.
+        """Finish an unfinished last commit; drop staged output that was not committed.
 
         Called before the first batch is staged.
 
@@ -135,10 +136,10 @@ class SinkCommitter(ABC):
         """
 
     def poll(self) -> None:  # noqa: B027  # only what can hang has to act
-        """Check on what sends.  Called about once a second while the run lasts."""
+        """Check on the sending thread or process."""
 
     def check(self, seconds: float) -> None:  # noqa: B027  # only what connects has to act
-        """Wait at most so long for the target's first answer, after ``recover``.
+        """Wait for the target's first answer after ``recover``, for a limited time.
 
         Raises WallarooError if the target cannot be used.  An unavailable one is not an error.
         """
@@ -175,7 +176,7 @@ class SinkCommitter(ABC):
 
     @abstractmethod
     def close(self, drain_s: float) -> None:
-        """Let committed output leave for at most this long, then release everything."""
+        """Let committed output leave for at most ``drain_s`` seconds, then release everything."""
 
 
 class SinkConfig(ABC):
@@ -184,11 +185,11 @@ class SinkConfig(ABC):
     kind: ClassVar[str] = "sink"
     can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
     takes_rows: ClassVar[bool] = False  # whether an event that is a dict can be written as it is
-    # the options that name it in errors: "topic={0.topic!r}" is KafkaSinkConfig(topic='orders')
+    # the options that identify it in errors: "topic={0.topic!r}" is KafkaSinkConfig(topic='orders')
     shown_options: ClassVar[str] = ""
-    target_form: ClassVar[str] = ""  # what its target shows of it: "{0.host}:{0.port}"
-    # the user's name for it, or "": a sink with a name may move to another target with what waits;
-    # a configuration may do without it
+    target_form: ClassVar[str] = ""  # the format of its target: "{0.host}:{0.port}"
+    # the user's name for it, or "": a named sink may move to another target with waiting output; a
+    # configuration may do without it
     name: str
     encoder: Encoder[Any] | None
 
@@ -214,7 +215,7 @@ class SinkConfig(ABC):
 
     @property
     def needs_time(self) -> bool:
-        """Return whether its committer waits for watermarks; then events must have times."""
+        """Return whether its committer waits for watermarks, which requires event times."""
         return False
 
     @abstractmethod

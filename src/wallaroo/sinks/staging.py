@@ -177,7 +177,7 @@ class StagedWriter(SinkWriter):
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into a PeerError that names the file."""
+    """Turn errors of the disk into a PeerError that names the file."""
     try:
         yield
     except OSError as error:

@@ -87,12 +87,12 @@ def note_left(staging: Path, commit: CommitId, writer: str, ledger: str = "") ->
 
 
 def last_left(staging: Path) -> CommitId | None:
-    """Return the commit that was noted last, if that is known."""
+    """Return the last noted commit, if known."""
     return _noted(staging)[0]
 
 
 def last_left_to(staging: Path, target: str) -> CommitId | None:
-    """Return the same if it left for ``target``, and not for one that was written to before."""
+    """Return the last noted commit if it left for ``target``, not for an earlier target."""
     left = last_left(staging)
     try:
         fields = json.loads((staging / TARGET).read_text(encoding="utf-8"))
@@ -103,13 +103,13 @@ def last_left_to(staging: Path, target: str) -> CommitId | None:
 
 
 def last_entered(staging: Path, ledger: str) -> CommitId | None:
-    """Return the same if it was entered into a ledger of this name."""
+    """Return the last noted commit if it was entered into a ledger of this name."""
     left, own = _noted(staging)
     return left if own == ledger else None
 
 
 def _noted(staging: Path) -> tuple[CommitId | None, str]:
-    """Return the commit that was noted last, if that is known, and its ledger."""
+    """Return the last noted commit, if known, and its ledger."""
     try:
         fields = json.loads((staging / LEFT).read_text(encoding="utf-8"))
         return CommitId.from_json(fields), fields.get("ledger", "")
@@ -118,5 +118,5 @@ def _noted(staging: Path) -> tuple[CommitId | None, str]:
 
 
 def has_left(staging: Path, commit: CommitId) -> bool:
-    """Return whether ``commit`` is the one that was noted last."""
+    """Return whether ``commit`` is the last noted one."""
     return last_left(staging) == commit

@@ -46,7 +46,6 @@ def wrapped(inner: Any, pack: Pack) -> Any:
 
 
 def _as_it_is(event: Any) -> Any:
-    """Return the event itself as the output."""
     return event
 
 

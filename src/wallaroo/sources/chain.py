@@ -42,7 +42,7 @@ _KEYS = {"part", "first", "second", "base", "time"}
 
 
 class ChainDecoder(WrappedStep, Decoder[Any]):
-    """The decoders of two parts, as one of payloads that name their part."""
+    """The decoders of two parts, as one decoder of payloads that name their part."""
 
     def __init__(self, first: Decoder[Any], second: Decoder[Any]):
         functions = first.function, second.function
@@ -73,7 +73,7 @@ class ChainSourceConfig(SourceConfig[Event]):
         object.__setattr__(self, "name", self.first.name)
         object.__setattr__(self, "decoder", self.first.decoder)
         _check(self)
-        if not getattr(self.first, "until_now", True):  # a stream that is read up to now has an end
+        if not getattr(self.first, "until_now", True):  # a stream that is read up to now ends
             object.__setattr__(self, "first", replace(self.first, until_now=True))  # type: ignore[type-var]  # a dataclass, as it has fields
         if self.is_mixed:
             decoder: Any = ChainDecoder(self.first.decoder, self.second.decoder)
@@ -103,7 +103,7 @@ class ChainSourceConfig(SourceConfig[Event]):
         return self.second.may_end
 
     def fed(self, log: SourceLog) -> tuple[SourceConfig[Any], ...]:
-        """Return the parts that are still to be read."""
+        """Return the parts that remain to be read."""
         assert isinstance(log, ChainLog)
         return log.rest((self.first, self.second))
 
@@ -187,7 +187,7 @@ def _check(config: ChainSourceConfig[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A position in a chain, taken apart."""
+    """A position in a chain, split into its parts."""
 
     part: int
     ats: tuple[Position, Position]
@@ -196,7 +196,7 @@ class _Place:
 
     @property
     def at(self) -> Position:
-        """Return the position in the part that is read."""
+        """Return the position in the current part."""
         return self.ats[self.part]
 
     @property
@@ -207,12 +207,12 @@ class _Place:
         return Position({**place, "base": self.base, "time": self.time_ns}, events)
 
     def moved(self, at: Position) -> Position:
-        """Return the position with another one in the part that is read."""
+        """Return the position with another one in the current part."""
         first, second = self.ats
         return replace(self, ats=(first, at) if self.part else (at, second)).position
 
     def with_boundary(self, boundary: Position) -> _Place:
-        """Return it with another place in the second part, of which nothing is read yet."""
+        """Return the position with another place in the second part, which is unread."""
         return replace(self, ats=(self.ats[0], boundary), base=boundary.events)
 
 
@@ -227,7 +227,7 @@ class ChainLog(SourceLog):
         is_mixed: bool,
         part: int = 0,
     ):
-        """Create a log; ``part``: the one that is read, as far as this process knows."""
+        """Create a log; ``part``: the current one, as far as this process knows."""
         self._source = source
         self._logs = logs
         self._framings = framings
@@ -239,7 +239,7 @@ class ChainLog(SourceLog):
         return ChainLog, (self._source, self._logs, self._framings, self._is_mixed, self._part)
 
     def rest(self, parts: tuple[SourceConfig[Any], ...]) -> tuple[SourceConfig[Any], ...]:
-        """Return those of the parts that are still to be read."""
+        """Return the parts that remain to be read."""
         return parts[self._part :]
 
     # -- planning ---------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class ChainLog(SourceLog):
         return _Place(0, (self._logs[0].beginning(), at), at.events, boundary.time_ns).position
 
     def head(self) -> Head:
-        """Return the heads of the parts that are not read yet, as one."""
+        """Return the heads of the unread parts as one."""
         heads = [log.head() for log in self._logs[self._part :]]
         known = [None] * self._part + [head.position.to_json() for head in heads]
         return replace(
@@ -265,7 +265,7 @@ class ChainLog(SourceLog):
         )
 
     def backlog(self, position: Position) -> int:
-        """Return what a batch may take: it takes nothing beyond the present part."""
+        """Return the backlog of a batch, which ends with the present part."""
         place = self._place(position)
         return self._logs[place.part].backlog(place.at)
 
@@ -401,11 +401,11 @@ class ChainLog(SourceLog):
             log.close()
 
     def _unread(self, place: _Place) -> list[tuple[SourceLog, Position]]:
-        """Return the logs of the parts that are not read yet, with their positions."""
+        """Return the logs of the unread parts, with their positions."""
         return list(zip(self._logs, place.ats, strict=True))[place.part :]
 
     def _ahead(self, position: Position, head: Head) -> Iterator[tuple[SourceLog, Position, Head]]:
-        """Yield each part that is not read to its end, with its positions."""
+        """Yield each unfinished part with its positions."""
         place = self._place(position)
         for log, at, end in zip(self._logs, place.ats, head.position.place, strict=True):
             if end is not None and not (place.part and log is self._logs[0]):

@@ -37,11 +37,12 @@ class FrameRun(NamedTuple):
     events: int
     resume: bytes
     pause_s: float = 0.0  # before the next poll
-    stored: Callable[[], None] | None = None  # called when the frames are on disk
-    problem: str = ""  # why nothing comes at the moment, for the status
+    stored: Callable[[], None] | None = None  # called once the frames are on disk
+    problem: str = ""  # why no events arrive at the moment, for the status
     is_away: bool = False  # not connected yet: nothing can come
     skipped: int = 0  # events that were lost before these, and are left out
-    # all that the other system held when the feed was opened has been returned; None: unknown
+    # whether everything that the other system held when the feed was opened has been returned;
+    # None: unknown
     is_caught_up: bool | None = None
 
 
@@ -61,4 +62,4 @@ class StagingFeed(Protocol):
     """A feed that keeps files beside its spool."""
 
     def stage_in(self, folder: Path, is_durable: bool) -> None:
-        """Use a folder that lasts as the spool does; called before the first ``next_run``."""
+        """Use a folder that lasts as long as the spool; called before the first ``next_run``."""

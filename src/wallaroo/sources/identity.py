@@ -15,7 +15,7 @@ Facts = Mapping[str, str | int]
 
 
 def changed(known: Facts, present: Facts) -> str:
-    """Describe the first fact that shows another log; empty if none does.
+    """Describe the first fact that reveals another log; empty if there is none.
 
     Facts that are unknown on one side are not compared.
 

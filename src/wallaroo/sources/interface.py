@@ -46,7 +46,7 @@ class SourceConfig(ABC, Generic[Event]):
     """A picklable source of events of type ``Event``; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str] = "source"
-    # what its label shows of it: "mqtt {0.topic}"
+    # the format of its label: "mqtt {0.topic}"
     label_form: ClassVar[str] = "{0.kind} {0.name}"
     # "module:function" that opens the log of a source that is fed by itself, the feed of others;
     # its arguments are the configuration, and that of `open_log` or `open_feed`.  It is loaded
@@ -110,7 +110,7 @@ class SourceConfig(ABC, Generic[Event]):
 
     @property
     def exclusive(self) -> str:
-        """Describe what the other system hands to one application only; empty if nothing."""
+        """Describe what the other system gives to one application only; empty if nothing."""
         return ""
 
     def for_fork(self, name: str) -> Self:

@@ -78,18 +78,19 @@ class Head:
 
     position: Position
     is_ended: bool = False  # no more events will come
-    is_paused: bool = False  # the backlog is at its bound: nothing is taken in
+    is_paused: bool = False  # the backlog is at its bound: nothing is read
     connections: int = 0
     error: str = ""  # the newest problem; empty if there is none
     is_away: bool = False  # the origin of events is unavailable: its clients are not connected
-    # by the clock: it includes all that had come by then; 0: all that had come when it was queried
+    # by the clock: everything that had arrived by then is included; 0: everything at the time of
+    # the query
     as_of_ns: int = 0
     # plain counters since the run began, by the names of their figures (``status_api.figures``)
     counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def answers(self) -> bool:
-        """Return whether nothing new means that nothing came: not if nothing could come."""
+        """Return whether silence means that nothing arrived, rather than that nothing could."""
         return self.is_ended or not (self.error or self.is_away)
 
 
@@ -158,7 +159,7 @@ class Boundary(NamedTuple):
     """The place from which a log is read after another source, found once."""
 
     position: Position
-    # no event after it is expected to be older than this, but for delays; None: not known
+    # no event after it is expected to be older, except for delays; None: not known
     time_ns: int | None = None
 
 
@@ -167,7 +168,7 @@ class Backfill(NamedTuple):
 
     done: int  # events
     left: int
-    is_whole: bool  # ``left`` includes all that will come
+    is_whole: bool  # ``left`` includes everything that will arrive
 
 
 class SourceLog(ABC):
@@ -196,7 +197,7 @@ class SourceLog(ABC):
         return None
 
     def hold_ns(self, position: Position) -> int | None:
-        """Return a time that may not pass yet, as events from then on come in a later part."""
+        """Return a time that may not pass yet, as later events come in a later part."""
         return None
 
     def backlog(self, position: Position) -> int:
@@ -226,7 +227,7 @@ class SourceLog(ABC):
         """
 
     def cut_short(self, start: Position, end: Position, reached: Mapping[str, Reached]) -> Position:
-        """Return the end of a batch that read some partitions' only range not to its end."""
+        """Return the end of a batch that read the only ranges of some partitions incompletely."""
         raise InternalError("a range was cut short of a log whose ranges are not")
 
     def prefetch(self, part: Range) -> None:  # noqa: B027  # a log may have everything at hand
@@ -248,7 +249,7 @@ class SourceLog(ABC):
 
     @property
     def counts_events(self) -> bool:
-        """Return whether planned positions count events; if not, commits count those read."""
+        """Return whether planned positions count events; if not, commits count the events read."""
         return True
 
     @property
@@ -266,7 +267,7 @@ class SourceLog(ABC):
         return False
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
-        """Return those of some partitions that have no events after a position, now or later.
+        """Return the partitions that have no events after a position, now or later.
 
         They hold no watermark back.  One that is left out costs time, not results.
         """

@@ -1,4 +1,4 @@
-"""ReplayableSource: a source of a user's own that can read events again.
+"""ReplayableSource: a user's source that can read events again.
 
 Where it runs: the driver queries partitions and ends, workers read.
 
@@ -54,7 +54,7 @@ class ReplayableSource(SourceConfig[Event]):
     kind: ClassVar[str] = "replayable"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
     has_one_order: ClassVar[bool] = False
-    look_s: ClassVar[float] = 0.05  # the lifetime of an answer of `end`
+    look_s: ClassVar[float] = 0.05  # how long an answer of `end` remains valid
 
     def __init__(self, name: str, decoder: Decoder[Event] = as_it_is):
         self.name = name
@@ -111,21 +111,21 @@ class ReplayableSource(SourceConfig[Event]):
 
 @dataclass(slots=True)
 class _Seen:
-    """The last look at the ends, in this process."""
+    """The last poll of the ends, in this process."""
 
     head: Head
     at: float
 
 
 class OwnLog(SourceLog):
-    """The log of a source of a user's own.
+    """The log of a user's source.
 
     A position's place is ``{partition: offset}``, in a list with the identity if the source has
     one.
     """
 
     def __init__(self, source: ReplayableSource[Any], is_bounded: bool = False):
-        """Create a log; ``is_bounded``: it ends at what the first look finds."""
+        """Create a log; ``is_bounded``: it ends at the end that the first poll finds."""
         self._source = source
         self._is_bounded = is_bounded
         self._bound: dict[str, int] | None = None
@@ -138,11 +138,11 @@ class OwnLog(SourceLog):
     def beginning(self) -> Position:
         source = self._source
         found = self._asked(lambda: {name: source.start(name) for name in source.partitions()})
-        self._look()  # a mistake in `end` is found before the run begins
+        self._look()  # errors in `end` surface before the run begins
         return position_of(found, self._present)
 
     def head(self) -> Head:
-        """Return the ends, and a warning; the last known ones and the error if a look fails."""
+        """Return the ends and a warning; if a poll fails, the last known ends and the error."""
         seen = self._seen
         if seen is None or time.monotonic() - seen.at >= self._source.look_s:
             try:
@@ -194,7 +194,8 @@ class OwnLog(SourceLog):
 
     def _look(self) -> Head:
         source = self._source
-        is_ended = self._asked(source.is_ended)  # before the ends: no event comes in between
+        # before the ends, so that no event arrives in between
+        is_ended = self._asked(source.is_ended)
         ends = self._asked(lambda: {name: source.end(name) for name in source.partitions()})
         if self._is_bounded:
             self._bound = ends if self._bound is None else self._bound
@@ -208,7 +209,7 @@ class OwnLog(SourceLog):
         return WAYS_ON
 
     def _compare(self, position: Position) -> None:
-        """Raise CheckpointError if a position was taken in another system than the present."""
+        """Raise CheckpointError if a position is of another system than the present one."""
         difference = changed(_identity(position), self._present)
         if difference:
             raise CheckpointError(
@@ -223,7 +224,7 @@ class OwnLog(SourceLog):
         return {**offsets, **self._asked(lambda: {n: self._source.start(n) for n in new})}
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Call the user's code.  Raises UserCodeError, with its file and line, if that raises."""
+        """Call the user's code.  Raises UserCodeError, with its file and line."""
         try:
             return ask()
         except WallarooError:
@@ -245,14 +246,14 @@ class TableLog(OwnLog):
 
 
 def _origin(part: Range, number: int) -> dict[str, Any]:
-    """Return the offsets among which a record is: the source may leave some out."""
+    """Return the offsets between which a record is: the source may leave some out."""
     return {"partition": part.partition, "from_offset": part.start, "before_offset": part.end}
 
 
 def position_of(offsets: dict[str, int], identity: Facts) -> Position:
     """Return the position of offsets; offsets count events."""
     ordered = dict(sorted(offsets.items()))
-    read_to = max(offsets.values(), default=0) - 1  # offsets beyond it may not be committed there
+    read_to = max(offsets.values(), default=0) - 1  # later offsets may not be committed there
     facts = {
         name: min(fact, read_to) if isinstance(fact, int) else fact
         for name, fact in identity.items()
@@ -261,7 +262,6 @@ def position_of(offsets: dict[str, int], identity: Facts) -> Position:
 
 
 def offsets_of(position: Position) -> dict[str, int]:
-    """Return the offset of each partition."""
     offsets: dict[str, int]
     offsets, _ = _parts(position)
     return offsets

@@ -35,7 +35,7 @@ class ServerSourceConfig(SourceConfig[Event]):
             raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
 
     def refusal(self, path: str, authorization: str | None) -> HTTPStatus | None:
-        """Return the status that refuses a request for its path or token, if one does."""
+        """Return the status that refuses a request for its path or token, if any."""
         if path.partition("?")[0] != self.path:
             return HTTPStatus.NOT_FOUND
         given = (authorization or "").encode("latin-1", "replace")

@@ -40,7 +40,7 @@ from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.remote.client import RemoteSpool
 from wallaroo.spool.tail import read_released, write_tail
 
-NEAR = 0.5  # a boundary within this share of the wanted step, or piece, will do
+NEAR = 0.5  # a boundary within this share of the wanted step, or piece, is good enough
 PARTITION = ""  # the partition of all ranges
 
 
@@ -55,7 +55,7 @@ class SpoolPlaces(Protocol):
     """The head and the boundaries of a spool's log, for planning."""
 
     def head(self) -> SpoolHead:
-        """Return the head that was published last."""
+        """Return the last published head."""
 
     def around(self, events: int, start: Boundary, end: Boundary) -> tuple[Boundary, Boundary]:
         """Return the last known boundary with at most ``events`` before it, and the next one."""
@@ -78,7 +78,7 @@ class SpoolLog(SourceLog):
 
     @property
     def places(self) -> SpoolPlaces:
-        """Return what knows the head and the boundaries: a reader of the files."""
+        """Return the source of the head and the boundaries: a reader of the files."""
         return SpoolReader(self.folder)
 
     def head(self) -> Head:
@@ -170,7 +170,7 @@ class SpoolLog(SourceLog):
             at += CHUNK_HEADER.size + len(chunk.frames) + len(chunk.resume)
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
-        """Return the connections that are closed and had their last event before the position."""
+        """Return the closed connections whose last event is before the position."""
         found = read_open(self.folder) if partitions else None
         if found is None:
             return ()
@@ -223,7 +223,7 @@ def open_spool(
     has_times: bool = False,
     is_ended: bool = False,
 ) -> SpoolLog:
-    """Return the log of the spool of a source; ``is_ended``: nothing more is waited for."""
+    """Return the log of the spool of a source; ``is_ended``: nothing more will arrive."""
     server = context.server
     remote = (
         RemoteSpool(server.address, server.secret, source, server.certificate)

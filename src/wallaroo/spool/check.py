@@ -32,7 +32,7 @@ def check_spool(folder: Path, source: str, checkpoint: str, committed: Boundary)
 
 
 def _require_end(folder: Path, source: str, committed: Boundary) -> None:
-    """Search after the head, too: after a power cut it may be older than the last commit."""
+    """Search after the head, too, which may be older than the last commit after a power cut."""
     if not folder.exists():
         raise CheckpointError(
             f"source '{source}' has committed {committed.events:,} events, and its spool {folder} "

@@ -46,9 +46,9 @@ class SpoolCopy:
         self._replica = replica
         self._link: ReplicaLink | None = None
         self._outage = Outage(replica.place)
-        self._is_pending = False  # an answer
+        self._is_pending = False  # whether an answer is pending
         self._sizes: dict[str, int] = {}  # segments, as they were sent
-        self._end: Boundary | None = None  # the copy has the log up to there
+        self._end: Boundary | None = None  # the copy has the log up to here
 
     def holds(self, end: Boundary) -> bool:
         """Return whether the copy has the log up to ``end``."""
@@ -68,7 +68,7 @@ class SpoolCopy:
         fault_point("spool.copy_sent")
 
     def wait(self, end: Boundary) -> None:
-        """Return once what was sent is on the copy's disk.
+        """Return once everything sent is on the copy's disk.
 
         Raises ReplicaSilentError if there is no answer; the call may be repeated.
         """
@@ -87,7 +87,7 @@ class SpoolCopy:
         fault_point("spool.copied")
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete segments that were consumed; if that fails, a later connection does."""
+        """Delete consumed segments; if that fails, a later connection does it."""
         if self._link is None or self._is_pending:
             return
         try:
@@ -97,7 +97,6 @@ class SpoolCopy:
             self._drop()
 
     def close(self) -> None:
-        """Close the connection."""
         self._drop()
 
     def _finish(self) -> None:

@@ -56,7 +56,7 @@ CHUNKS = ".chunks"  # the suffix of a segment's name
 # one entry per this much log: finding a boundary walks at most this far
 INDEX_STRIDE_BYTES = 64 * 1024
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-ERROR_BYTES_MAX = 800  # in the head's error text; fits a slot
+ERROR_BYTES_MAX = 800  # limit for the head's error text; fits a slot
 # numbered: the next connection's number follows, then, if identified, a byte of length and the
 # checkpoint's id
 FLAG_ENDED = 1
@@ -80,7 +80,7 @@ class SpoolFullError(PeerError):
 
 
 class ReplicaSilentError(SpoolFullError):
-    """The copy on a second host does not have it yet; the same holds as for a full disk."""
+    """The copy on a second host does not confirm; otherwise like a full disk."""
 
 
 class SpoolDiskError(PeerError):
@@ -114,11 +114,11 @@ class SpoolHead:
     is_paused: bool = False
     connections: int = 0
     rejected: int = 0
-    error: str = ""  # the last thing a person should see
+    error: str = ""  # the last error message to show
     checkpoint: str = ""  # id of the checkpoint that the spool belongs to; empty: not known
     following: int = 0  # the next connection's number (see ``spool.connections``)
-    # by the writer's clock: all events that had come by then are published; 0: nothing can come, as
-    # no client is connected or the other system is unavailable
+    # by the writer's clock: all events that had arrived by then are published; 0: nothing can
+    # arrive, as no client is connected or the other system is unavailable
     as_of_ns: int = 0
     skipped: int = 0  # events that were lost before they were read, since the writer began
 
@@ -147,15 +147,13 @@ def folder_of(root: Path, source: str) -> Path:
 
 
 def segment_at(folder: Path, start: Boundary) -> Segment:
-    """Return the segment that starts at a position."""
     return Segment(start, folder / f"{start.byte:020d}-{start.events:020d}{CHUNKS}")
 
 
 def segments_of(folder: Path) -> list[Segment]:
-    """List the segments of a folder in order."""
     try:
         names = os.listdir(folder)
-    except FileNotFoundError:  # nothing was ever received
+    except FileNotFoundError:  # nothing was received yet
         return []
     segments = []
     for name in names:
@@ -181,7 +179,7 @@ def check_segment_header(segment: Segment, header: bytes) -> None:
 
 
 def corrupt(path: Path, byte: int, why: str) -> CheckpointError:
-    """Return the error for a file that is not as it was written."""
+    """Return the error for a file that differs from what was written."""
     return CheckpointError(
         f"spool file {path} is corrupt at byte {byte}: {why}. "
         "Restore the file from a copy, or start over with an empty checkpoint directory."
@@ -240,7 +238,7 @@ def chunk_length(chunk: Chunk) -> int:
 
 
 def pack_head(head: SpoolHead) -> bytes:
-    """Return the head's bytes; a long error is cut."""
+    """Return the head's bytes; a long error is truncated."""
     checkpoint = head.checkpoint.encode()
     flags = FLAG_ENDED * head.is_ended | FLAG_PAUSED * head.is_paused | FLAG_NUMBERED
     asked = b""
@@ -302,7 +300,7 @@ def is_full(error: OSError) -> bool:
 
 
 def disk_error(folder: Path, error: OSError) -> PeerError:
-    """Return the error for what the disk did not store."""
+    """Return the error for a failed write."""
     if is_full(error):
         return SpoolFullError(
             f"no room for the spool in {folder}: {error.strerror}. Free disk space; nothing that "

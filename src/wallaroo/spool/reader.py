@@ -35,7 +35,7 @@ class SpoolReader:
         self.folder = folder
 
     def head(self) -> SpoolHead:
-        """Return the head that was published last; the beginning if none was published."""
+        """Return the last published head; the beginning if none was published."""
         content = read_slots(f"{self.folder}/head")
         return unpack_head(content) if content else SpoolHead()
 
@@ -45,7 +45,7 @@ class SpoolReader:
             yield from read_chunks(segment, low, high)
 
     def parts(self, low: int, high: int) -> Iterator[tuple[Segment, int, int]]:
-        """Yield a range's segments, each with its part.  Raises CheckpointError if it is lost."""
+        """Yield a range's segments, each with its part.  Raises CheckpointError."""
         if low < high:
             yield from parts_of(self.folder, segments_of(self.folder), low, high)
 

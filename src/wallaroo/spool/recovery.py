@@ -1,4 +1,4 @@
-"""The recovery of a spool: finding its log's end, removing the rest.
+"""The recovery of a spool: finding its log's end, and removing the rest.
 
 Where it runs: ingress and feeders at start, under the folder's lock; ``find_end`` in the driver,
 too.  Whole chunks after the head are kept: after a power cut the head may be older than what was
@@ -41,9 +41,9 @@ class LogEnd:
 
     head: SpoolHead  # as published last; if none is, at the oldest segment
     position: Boundary  # after the last whole chunk
-    resume: bytes | None  # the resume of the last chunk after the head; None if there is none
-    segments: list[Segment]  # that hold the log
-    surplus: list[Segment]  # after its end
+    resume: bytes | None  # the resume note of the last chunk after the head; None if there is none
+    segments: list[Segment]  # the segments that hold the log
+    surplus: list[Segment]  # the segments after its end
     following: int  # the next connection's number
 
 
@@ -55,13 +55,13 @@ class Recovered:
     last_resume: bytes
     segments: list[Segment]
     index_byte: int  # the byte of the last index entry
-    checkpoint: str  # the spool's, as far as it is known
+    checkpoint: str  # the spool's, if known
     following: int  # the next connection's number
     published: Boundary  # by the writer before
 
 
 class _Scanned(NamedTuple):
-    position: Boundary  # the end of the whole chunks
+    position: Boundary  # the end of the last whole chunk
     is_torn: bool  # bytes follow that are not a whole chunk
     resume: bytes | None  # that of the last one; None if there is none
     following: int  # the next connection's number
@@ -92,7 +92,7 @@ def find_end(folder: Path) -> LogEnd:
 
 
 def _followed(head: SpoolHead, kept: list[Segment], surplus: list[Segment]) -> LogEnd:
-    """Follow the log from the head through the segments that continue each other."""
+    """Follow the log from the head through consecutive segments."""
     limits = [segment.start.byte for segment in surplus] + [None]
     before = _Scanned(head.position, False, None, head.following)
     end = _scan(kept[-1], before, limits[0])
@@ -165,7 +165,7 @@ def _scan(segment: Segment, before: _Scanned, limit: int | None) -> _Scanned:
 
 
 def _cut(segment: Segment, end: Boundary, is_durable: bool) -> None:
-    """Cut off a torn chunk for good: it must not follow a chunk that is written there later."""
+    """Cut off a torn chunk permanently, so that no later chunk can precede it."""
     if segment.path.stat().st_size <= segment.offset(end.byte):
         return
     fault_point("spool.truncate")

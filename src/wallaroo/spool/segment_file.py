@@ -22,8 +22,6 @@ from wallaroo.spool.format import (
 
 
 class SegmentFile:
-    """An open segment."""
-
     def __init__(self, segment: Segment, index_byte: int):
         """Open an existing segment whose last index entry is at ``index_byte``."""
         self.segment = segment
@@ -47,7 +45,7 @@ class SegmentFile:
         offset = self.segment.offset(position.byte)
         try:
             written = os.pwritev(self._fd, parts, offset)
-            if written < length:  # a full disk, as a rule: the rest raises, or succeeds
+            if written < length:  # as a rule a full disk: writing the rest raises, or succeeds
                 _write_rest(self._fd, b"".join(parts), written, offset)
         except OSError:
             with contextlib.suppress(OSError):
@@ -56,14 +54,13 @@ class SegmentFile:
         return length
 
     def sync(self) -> None:
-        """Let everything that was appended survive a power cut.
+        """Make everything appended survive a power cut.
 
         Raises OSError; then it must not be called again for the same bytes.
         """
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Close the files."""
         os.close(self._fd)
         os.close(self._index_fd)
 

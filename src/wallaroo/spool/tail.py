@@ -36,7 +36,7 @@ def write_tail(folder: Path, position: Boundary, released: Boundary | None = Non
 def _opened(folder: Path) -> SlotFile:
     try:
         return SlotFile(folder / "tail")
-    except FileNotFoundError:  # nothing was ever received
+    except FileNotFoundError:  # nothing was received yet
         make_private(folder)
         return SlotFile(folder / "tail")
 
@@ -56,7 +56,7 @@ def read_released(folder: Path) -> Boundary:
 
 
 class CommitWaits:
-    """Answers that are given once the input before a position is committed, in order."""
+    """Answers that are due once the input before a position is committed, in order."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -70,7 +70,7 @@ class CommitWaits:
         self._waiting.append((position.byte, answer))
 
     def look(self) -> bool:
-        """Read the tail; give the answers that are due, and return whether there were any."""
+        """Read the tail; give the due answers, and return whether there were any."""
         if not self._waiting:
             return False
         committed = read_tail(self._folder).byte

@@ -45,6 +45,6 @@ def wake_run() -> None:
 
 
 def wake_at(address: str) -> None:
-    """Let `wake_run` wake the run at ``address`` from now on."""
+    """Make `wake_run` wake the run at ``address`` from now on."""
     global _wake
     _wake = waker(address)

@@ -56,7 +56,7 @@ class _PublishedHead:
         self._file = SlotFile(folder / "head")
 
     def write(self, head: SpoolHead) -> None:
-        """Let readers see it.  Raises SpoolFullError or SpoolDiskError."""
+        """Make it visible to readers.  Raises SpoolFullError or SpoolDiskError."""
         try:
             self._file.write(pack_head(replace(head, checkpoint=self._checkpoint)))
         except OSError as error:
@@ -71,7 +71,6 @@ class _PublishedHead:
             raise disk_error(self._folder, error) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -201,7 +200,7 @@ class SpoolWriter:
         rejected: int = 0,
         skipped: int = 0,
     ) -> None:
-        """Let readers see an error, and no more than was published before."""
+        """Show readers an error, without publishing anything more."""
         self._head.write(
             SpoolHead(
                 self._head.position,
@@ -274,7 +273,7 @@ class SpoolWriter:
         self._synced = _Synced(self.position)
 
     def _rewrite(self) -> None:
-        """Copy the chunks in doubt into a segment of their own and continue there."""
+        """Copy the doubtful chunks into a segment of their own and continue there."""
         self._segments = rewrite_end(
             self.folder, self._segments, self._synced.position, self.position
         )
@@ -303,7 +302,6 @@ def _recovered(folder: Path, is_durable: bool, checkpoint: str) -> Recovered:
 
 
 def foreign_spool(folder: Path) -> CheckpointError:
-    """Return the error for a spool of another checkpoint."""
     return CheckpointError(
         f"spool {folder} belongs to another checkpoint. Put this checkpoint's own spool folder "
         f"back, or start over with --fresh."

@@ -1,7 +1,5 @@
 """A checkpoint folder: its identity, its lock, and its last commit.
 
-Where it runs: driver.
-
 Layout::
 
     format.json          version and id of the checkpoint, with a checksum
@@ -82,7 +80,7 @@ from wallaroo.state.lost_machine import fill_up, set_back
 from wallaroo.state.store.stored_checkpoint import CACHE, StoredCheckpoint, cached_url
 from wallaroo.state.views.view_folders import remove_other_views, view_name
 
-EMPTYING = "emptying"  # there while a fresh start deletes; the start that finds it continues that
+EMPTYING = "emptying"  # present while a fresh start deletes; the next start continues the deletion
 ROLLBACK = "rollback.json"
 # files that a run that died at its very start may have left
 BEFORE_FORMAT = frozenset({LOCK, OWNERS, f".{FORMAT}.tmp", EMPTYING, CACHE, f".{CACHE}.tmp"})
@@ -101,16 +99,16 @@ class Elsewhere(Protocol):
         """
 
     def housekeep(self, commits: Iterable[Commit]) -> None:
-        """Remove there, now and then, what the folder does not hold any more."""
+        """Remove there, occasionally, what the folder no longer holds."""
 
     def require(self) -> None:
-        """Raise TakenOverError if another run is known to own it; asked now and then."""
+        """Raise TakenOverError if another run is known to own it; checked occasionally."""
 
     def ask(self) -> None:
         """Raise TakenOverError if another run owns it."""
 
     def close(self) -> None:
-        """End the use of it; what waits for an answer raises."""
+        """End its use; calls that wait for an answer raise."""
 
     @property
     def waiting_for(self) -> str:
@@ -127,7 +125,7 @@ class Checkpoint:
     lock: IO[bytes]
     claim: Claim
     view: str  # the name under which hosts keep their views
-    elsewhere: Elsewhere | None = None  # holds commits, too; None: they count in the folder
+    elsewhere: Elsewhere | None = None  # holds commits, too; None: those in the folder count
     floor: FloorKeeper | None = None  # what is on disk, if commits do not wait for it
 
     def publish(self, commit: Commit) -> None:
@@ -140,7 +138,7 @@ class Checkpoint:
         self.commits.publish(commit)
 
     def confirm(self, commit: Commit) -> None:
-        """Return once the published commit is wherever it has to be."""
+        """Return once the published commit is everywhere that it has to be."""
         if self.elsewhere is not None:
             with self._conceding():
                 self.elsewhere.append(commit)
@@ -154,7 +152,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def _conceding(self) -> Iterator[None]:
-        """Let this run's processes learn by the folder what was answered elsewhere."""
+        """Record answers from elsewhere in the folder, where this run's processes see them."""
         try:
             yield
         except TakenOverError as error:
@@ -168,12 +166,12 @@ class Checkpoint:
 
     @property
     def owner(self) -> Ownership:
-        """Return what to ask before a commit is reported, and before deleting."""
+        """Return the ownership to check before a commit is reported, and before deleting."""
         return self.claim.ownership
 
     @property
     def owner_of_output(self) -> Ownership:
-        """Return what sinks ask before they write: another machine, too, as it may own this.
+        """Return the ownership that sinks check before they write, also on another machine.
 
         No clock decides how long an answer counts: a machine may stand still without noticing.
         """
@@ -188,7 +186,7 @@ class Checkpoint:
 
     @property
     def history(self) -> CommitHistory:
-        """Return the identities of the retained batches, with which a sink compares its own."""
+        """Return the identities of the retained batches, for comparison by a sink."""
         return self.commits.history(self.id)
 
     def release(self) -> None:
@@ -230,7 +228,7 @@ def open_checkpoint(
         if root.is_dir():
             _reject_foreign(root)  # before its mode is changed: it may be any folder
         make_private(root, is_durable=is_durable)
-        if is_taking_over and after is not None:  # who loses this must not have replaced the lock
+        if is_taking_over and after is not None:  # the loser must not have replaced the lock
             claim = _claimed(root, is_durable, is_fresh, up_to, after)
         lock, is_replaced = _locked(root, is_taking_over)
     except LockedError as error:
@@ -295,7 +293,7 @@ def _locked(root: Path, is_taking_over: bool) -> tuple[IO[bytes], bool]:
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(descriptor).st_ino:
                 return os.fdopen(descriptor, "rb"), is_replaced
-        os.close(descriptor)  # replaced meanwhile
+        os.close(descriptor)  # the file was replaced meanwhile
 
 
 def _claimed(
@@ -304,7 +302,7 @@ def _claimed(
     if up_to is None and not is_fresh:
         _reject_half_rolled_back(root)
     if (root / FORMAT).exists() and not (is_fresh or (root / EMPTYING).exists()):
-        read_identity(root)  # what cannot be read here is not taken over
+        read_identity(root)  # do not take over an unreadable checkpoint
     try:
         return make_claim(root, is_durable, after)
     except OSError as error:
@@ -361,7 +359,7 @@ def _recovered(
     lock: IO[bytes],
     claim: Claim,
 ) -> Checkpoint:
-    """Go back to the floor, behind numbers that lost commits may have had."""
+    """Return to the floor, after numbers that lost commits may have had."""
     synced = LocalStorage(str(root), is_durable=True)
     _remove_returned(root, synced, floor, claim.epoch)
     commits = _read_log(synced, identity, floor.batch, claim.epoch)
@@ -394,7 +392,7 @@ def _reject_rollback(root: Path, up_to: int | None) -> None:
 
 
 def _floored(checkpoint: Checkpoint, floor: Floor | None, sync_s: float | None) -> Checkpoint:
-    """Let everything be on disk that was there before; begin, or end, to sync in a thread."""
+    """Put everything that existed before on disk; begin, or end, to sync in a thread."""
     root = checkpoint.root
     try:
         if sync_s is not None or floor is not None:
@@ -542,7 +540,7 @@ def _reject_half_rolled_back(root: Path) -> None:
 
 
 def _reject_links(root: Path) -> None:
-    """Raise CheckpointError before a fresh start would delete a symbolic link's target."""
+    """Raise CheckpointError before a fresh start could delete a symbolic link's target."""
     for entry in sorted(root.iterdir()):
         if entry.is_symlink():
             raise CheckpointError(
@@ -561,7 +559,7 @@ def _reject_cache(root: Path) -> None:
 
 
 def _empty(root: Path, owner: Ownership, kept: tuple[str, ...]) -> None:
-    """Remove everything but the lock, the claims, and what else is to be kept.
+    """Remove everything but the lock, the claims, and other files that are kept.
 
     The file that makes the folder ours is deleted last but one, so that a crash in between leaves
     it ours; the mark is deleted last, so that the next start, fresh or not, finishes the work: half

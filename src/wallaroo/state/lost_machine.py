@@ -74,7 +74,7 @@ def fill_up(checkpoint: str, last: Commit | None, until: int) -> list[Commit]:
 
 
 def _set_spool_back(folder: Path) -> None:
-    """Publish nothing but the beginning: the writer reads on from there, as far as it is whole."""
+    """Publish nothing but the beginning: the writer continues as far as it is intact."""
     segments = segments_of(folder)
     position = segments[0].start if segments else Boundary()
     content = read_slots(folder / "head")

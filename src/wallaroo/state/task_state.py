@@ -34,7 +34,7 @@ from wallaroo.state.views.entry_codec import Stored
 from wallaroo.state.views.view import View
 from wallaroo.state.views.view_updates import CatchUp
 
-SCANNED_AT_ONCE = 8  # entries, at first: one is enough to know the next due time; later more
+SCANNED_AT_ONCE = 8  # at first: one entry is enough to know the next due time
 SCANNED_MAX = 8192
 LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
 NO_STORES: Mapping[str, OperatorState] = MappingProxyType({})
@@ -114,7 +114,7 @@ class StateOfTask(Protocol):
 
 
 def entry_changes(stores: Mapping[str, OperatorState]) -> Iterator[tuple[str, Iterator[Change]]]:
-    """Yield the changes that steps' stores want written, by name in the step table."""
+    """Yield the changes of steps' stores to write, by name in the step table."""
     for step, store in stores.items():
         for kind, rows in store.changes():
             yield namespace(step, kind), rows
@@ -169,7 +169,7 @@ class TaskState:
     def read_many(
         self, step: int, group: int, keys: Mapping[bytes, Key]
     ) -> Iterator[tuple[Key, bytes | None]]:
-        """Yield the stored values of keys of one group, which are given by their encoded form."""
+        """Yield the stored values of keys of one group, passed in encoded form."""
         if len(self._located) + len(keys) > LOCATED_MAX:
             self._located.clear()
         self._located.update((key, (group, encoded)) for encoded, key in keys.items())
@@ -177,7 +177,7 @@ class TaskState:
 
     @property
     def rebuilt_shards(self) -> int:
-        """Return the number of this host's shards that were found damaged, and rebuilt."""
+        """Return the number of this host's damaged shards that were rebuilt."""
         return self._view.rebuilt
 
     def scan(self, step: str, low: bytes, high: bytes | None = None) -> Iterator[Entry]:
@@ -194,7 +194,6 @@ class TaskState:
         return StoredEntries(self._view, self._step_ids[name])
 
     def keys(self, step: str) -> Iterator[Key]:
-        """Yield the keys for which a state step has state."""
         step_id = self._step_ids[step]
         for group in range(*self._groups):
             for entry in self._view.entries(group):

@@ -24,7 +24,7 @@ _FULL_WAIT = "wait"  # the timer of the oldest event that waits
 
 
 class Waiting(Generic[Event]):
-    """A key's events that wait for others."""
+    """A key's waiting events."""
 
     __slots__ = ("events",)
 
@@ -61,7 +61,7 @@ def _given(waiting: Waiting[Any], context: Context) -> list[list[Any]]:
 
 
 def _waited(waiting: Waiting[Any], context: Context, name: str) -> list[list[Any]]:
-    """Emit, by the timer, the events that have waited long enough."""
+    """Emit, on the timer, events that have waited long enough."""
     return _given(waiting, context)
 
 

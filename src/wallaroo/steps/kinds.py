@@ -1,7 +1,7 @@
 """Steps: frozen values that name a user's function and how to call it.
 
-Where it runs: everywhere.  A step travels by reference (``references.py``) if it can be imported;
-functions defined inside other functions travel by value.
+A step travels by reference (``references.py``) if it can be imported; functions defined inside
+other functions travel by value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wallaroo.user_code.references import importable_module, is_found, pickle_by
 from wallaroo.user_code.signatures import takes_third
 from wallaroo.user_code.user_frames import PACKAGE
 
-In = TypeVar("In", contravariant=True)  # a step that accepts more than it receives fits
+In = TypeVar("In", contravariant=True)  # a step may accept more than it receives
 Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
 K = TypeVar("K", bound=Key, covariant=True)
@@ -58,12 +58,12 @@ class Step:
     keeps_entries: bool = False
     # whether all events of a key have to come to one place for it, as those of a state step do
     needs_key: ClassVar[bool] = False
-    side: int | None = None  # the side of a join, which is all that it adds to events
-    watermark_lag_ns: int = 0  # by which the watermark passes a result's time before it leaves
-    uses_time: ClassVar[bool] = False  # whether it needs the times of events
-    acts_at_end: bool = False  # whether it has something to do when all input has ended
+    side: int | None = None  # the side of a join, its only addition to events
+    watermark_lag_ns: int = 0  # how far the watermark passes a result's time before it leaves
+    uses_time: ClassVar[bool] = False  # whether it needs event times
+    acts_at_end: bool = False  # whether it does something when all input has ended
     has_expiring_state: bool = False
-    expires_by_event_time: bool = False  # if its state expires
+    expires_by_event_time: bool = False  # applies if its state expires
     may_generate: ClassVar[bool] = False  # whether its function may be a generator
     kept_for: object = None  # part of the state's identity: another value means another state
     takes_blocks: ClassVar[bool] = False  # whether its function is called with many rows at once
@@ -73,7 +73,7 @@ class Step:
     function: Callable[..., Any]
     step_name: str
     on_error: str  # one of ON_ERROR
-    # where the user has put a function of this package; empty for their own
+    # where the user uses a function of this package; empty for their own
     used_at: str = ""
 
     def __init__(self, function: Callable[..., Any], name: str | None = None, on_error: str = STOP):
@@ -103,12 +103,13 @@ class Step:
         return module.partition(".")[0] != PACKAGE
 
     def used(self, place: str) -> Self:
-        """Return the step as it is used at a place of the user's; a function of his has its own."""
+        """Return the step as used at a place of the user's; user functions have their own."""
         if self.is_users or not place:
             return self
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, used_at=place)
-        copy.__qualname__ = getattr(self.function, "__qualname__", self.step_name)  # not the step's
+        # instead of the step's
+        copy.__qualname__ = getattr(self.function, "__qualname__", self.step_name)
         return copy
 
     def __call__(self, *args: Any) -> Any:
@@ -228,7 +229,7 @@ class Peek(Step, Generic[In]):
 
 
 def receipt_time(event: object) -> int:
-    """Mark that an event's time is that of its receipt, which the runtime knows."""
+    """Mark that an event's time is its receipt, which the runtime knows."""
     raise NotImplementedError
 
 
@@ -265,7 +266,7 @@ class EventTime(Step, Generic[In]):
         return None if self.function is receipt_time else self.function
 
     def tolerant(self) -> EventTime[In]:
-        """Return the same step, but one that skips an event if it would have stopped the run.
+        """Return the same step, except that it skips an event instead of stopping the run.
 
         It is for events that their source should not have sent: they end no run.
         """
@@ -284,7 +285,7 @@ class EventTime(Step, Generic[In]):
 
 
 class Callback:
-    """A function besides a step's own one.  It travels by reference, or by value if it must."""
+    """A function besides a step's own one."""
 
     __slots__ = ("function",)
 

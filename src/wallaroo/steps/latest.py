@@ -10,7 +10,7 @@ In = TypeVar("In", contravariant=True)
 
 
 def _keep(event: Any) -> Any:
-    """Stand in for a function of the user's: there is none."""
+    """Stand in for a user's function, of which there is none."""
     return event
 
 

@@ -1,7 +1,7 @@
 """Versions of state classes, and the functions that bring stored objects to the newest one.
 
-Where it runs: everywhere.  Functions are registered when the application's modules are imported in
-the driver, and travel to workers with the plan.
+Functions are registered when the application's modules are imported in the driver, and travel to
+workers with the plan.
 """
 
 from __future__ import annotations
@@ -53,6 +53,6 @@ def registered(cls: Any) -> dict[int, Upgrade]:
 
 
 def evolution_of(cls: Any, may_lack: bool) -> Evolution:
-    """Return the differences to expect, with the functions that are registered here."""
+    """Return the differences to expect, with the functions registered here."""
     upgrades = ((version, Callback(each)) for version, each in sorted(registered(cls).items()))
     return Evolution(may_lack, tuple(upgrades))

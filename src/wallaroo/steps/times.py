@@ -1,4 +1,4 @@
-"""Spans and times as users write them: what a number means, and what was probably meant."""
+"""Spans and times as users write them: the meaning of numbers, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Nanoseconds(int):
 
 
 def span_ns(span: Any) -> Any:
-    """Return a span in nanoseconds; anything but a timedelta as it is, for a rule to refuse.
+    """Return a span in nanoseconds; anything but a timedelta unchanged, for a rule to refuse.
 
     >>> span_ns(timedelta(seconds=1.5)), span_ns(7)
     (1500000000, 7)
@@ -38,7 +38,7 @@ def span_ns(span: Any) -> Any:
 
 
 def shown_span(span: Any) -> str:
-    """Return a span in nanoseconds as an error shows it.
+    """Return a span in nanoseconds as errors show it.
 
     >>> shown_span(5), shown_span(-5_000_000_000)
     ('5', '-5 s')
@@ -48,7 +48,7 @@ def shown_span(span: Any) -> str:
 
 
 def span_problem(described: str, span: Any, least: int = 0) -> tuple[str, str] | None:
-    """Return what is wrong with a span in nanoseconds, and its fix; None if it can be one.
+    """Return the problem of a span in nanoseconds, and its fix; None if there is none.
 
     ``described`` names the span in the user's words, such as ``delay=5``.
 
@@ -100,7 +100,7 @@ def as_nanoseconds(given: Any) -> int:
 
 
 def no_time(time_ns: int, given: Any) -> ValueError:
-    """Return the error for a time before 1980 or after 2116, with the unit that was meant.
+    """Return the error for a time before 1980 or after 2116, with the likely unit.
 
     >>> print(no_time(1_764_000_000_000, 1_764_000_000_000))
     1764000000000 is 1970-01-01 00:29:24 in nanoseconds since 1970, which is before 1980. If it \
@@ -120,7 +120,7 @@ with_event_time(..., allow_before_1980=True)
 
 
 def _meant(time_ns: int, given: Any) -> list[str]:
-    """Return a sentence for the factor that makes a time of today's of it, if there is one."""
+    """Return a sentence about the factor that turns it into a present-day time, if any."""
     if isinstance(given, int):
         for factor, counted in _TO_NANOSECONDS.items():
             if EARLIEST_NS <= time_ns * factor <= TIME_LIMIT_NS:

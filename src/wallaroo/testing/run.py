@@ -221,7 +221,7 @@ class LocalApplication:
         )
 
     def _still_waiting(self) -> list[tuple[str, str]]:
-        """Return the closed partitions of which something waits or was just processed."""
+        """Return the closed partitions with waiting or just processed inputs."""
         going = {(item.source, item.partition) for item in self._waiting}
         marks = self._runner.time.sources
         return [
@@ -232,7 +232,7 @@ class LocalApplication:
         ]
 
     def _ended(self) -> dict[str, set[str]]:
-        """Return the closed partitions of which nothing waits."""
+        """Return the closed partitions without waiting inputs."""
         going = {(item.source, item.partition) for item in self._waiting}
         found: dict[str, set[str]] = {}
         for source, partition in self._closed:

@@ -1,1 +1,4 @@
-"""The user's functions and values: references, signatures, pickling."""
+"""The user's functions and values: references, signatures, pickling.
+
+Where it runs: everywhere, if a module does not say otherwise.
+"""

@@ -1,7 +1,5 @@
 """Frozen dataclasses whose pickle is a call with their values.
 
-Where it runs: everywhere; pure.
-
 By default, a dataclass with slots asks for its fields at each pickling, which for the small
 messages of batches that come every few milliseconds takes longer than to pickle their content.
 """
@@ -16,7 +14,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def pickled_by_values(cls: Class) -> Class:
-    """Let objects of a dataclass pickle as a call with their values; all fields are arguments.
+    """Make objects of a dataclass pickle as a call with their values; all fields are arguments.
 
     >>> from dataclasses import dataclass
     >>> @pickled_by_values

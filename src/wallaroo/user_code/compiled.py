@@ -105,7 +105,7 @@ def replaces_argument(function: Callable[..., Any], argument: int) -> str:
         return ""
     name = code.co_varnames[argument]
     instructions = list(dis.get_instructions(code))
-    has_part = False  # the old object, in the statement so far
+    has_part = False  # whether the statement so far contains the old object
     for before, after in itertools.pairwise(instructions):
         named = after.argval if isinstance(after.argval, tuple) else (after.argval,)
         if after.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
@@ -147,7 +147,7 @@ def changes_attribute(function: Callable[..., Any], name: str) -> bool:
 def _attributes(code: CodeType, name: str) -> Iterator[str]:
     instructions = list(dis.get_instructions(code))
     for before, after in itertools.pairwise(instructions):
-        # newer versions of Python load two names at once: the second is on top
+        # newer versions of Python load two names at a time: the second is on top
         loaded = before.argval[-1] if isinstance(before.argval, tuple) else before.argval
         if before.opname.startswith("LOAD_") and loaded == name and after.opname in _ATTRIBUTES:
             yield after.argval

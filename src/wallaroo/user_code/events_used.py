@@ -1,4 +1,4 @@
-"""Facts about users' functions that their text shows: what they return, and need of their event.
+"""Facts about users' functions from their text: what they return, and need of their event.
 
 Where it runs: driver; pure.
 
@@ -78,13 +78,13 @@ def lacks(cls: type[Any], attribute: str) -> bool:
     if hasattr(cls, attribute):
         return False
     if attribute == "__getitem__":
-        return True  # Python looks for it at the class alone
+        return True  # Python looks it up on the class only
     is_plain = isinstance(cls.__getattribute__, types.WrapperDescriptorType)
     return is_plain and not hasattr(cls, "__getattr__") and cls.__dictoffset__ == 0
 
 
 def _tree_of(function: Callable[..., Any]) -> ast.FunctionDef | None:
-    """Return the text of a plain ``def``, parsed; None of anything else."""
+    """Return the text of a plain ``def``, parsed; None for anything else."""
     if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
         return None
     try:
@@ -96,7 +96,7 @@ def _tree_of(function: Callable[..., Any]) -> ast.FunctionDef | None:
 
 
 def _of_its_own(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is in a function, without the functions and classes in it."""
+    """Yield the content of a function, without functions and classes in it."""
     for node in ast.iter_child_nodes(tree):
         if not isinstance(node, _OTHER_SCOPES):
             yield node
@@ -104,7 +104,7 @@ def _of_its_own(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _at_once(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is evaluated whenever a statement is, in no particular order."""
+    """Yield everything that is evaluated whenever a statement is, in no particular order."""
     yield node
     if isinstance(node, _LATER):
         return

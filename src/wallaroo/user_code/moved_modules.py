@@ -1,7 +1,7 @@
 """Former names of modules, as they appear in pickles and plans of older checkpoints.
 
-Where it runs: everywhere.  A checkpoint names the classes of state objects by module, and may be
-opened years later: a module that is moved stays importable under the name it had.
+A checkpoint names the classes of state objects by module, and may be opened years later: a module
+that is moved stays importable under the name it had.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _IMMUTABLE = (
     *(type(None), bool, int, float, complex, str, bytes, tuple, frozenset),
     *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
 )
-# named, since importing this package does not load their modules
+# listed by name, since importing this package does not load their modules
 _ELSEWHERE = frozenset({"decimal.Decimal", "fractions.Fraction", "uuid.UUID"})
 
 

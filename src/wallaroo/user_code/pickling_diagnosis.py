@@ -62,7 +62,7 @@ def _is_picklable(value: Any, dumps: Dumps) -> bool:
 
 
 def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a value, each with a name that the user knows it by."""
+    """Yield the parts of a value, each with a name that the user recognizes."""
     if isinstance(thing, types.MethodType):
         yield "the object of the method", thing.__self__
     elif isinstance(thing, types.FunctionType):

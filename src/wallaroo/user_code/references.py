@@ -1,7 +1,7 @@
 """References: a class, function or step travels as *module and name*.
 
-Where it runs: everywhere.  A script's ``__main__`` is translated to the script's importable name,
-so that state pickled by a worker today unpickles tomorrow.
+A script's ``__main__`` is translated to the script's importable name, so that state pickled by a
+worker today unpickles tomorrow.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def resolve(module: str, qualname: str) -> Any:
 
 
 def load(path: str) -> Any:
-    """Import what ``module:name`` names, when it is needed rather than with its user."""
+    """Import ``module:name`` when it is needed, rather than with its user."""
     module, _, name = path.partition(":")
     return resolve(module, name)
 

@@ -1,7 +1,4 @@
-"""Parameters of users' functions, read from their signatures.
-
-Where it runs: everywhere; pure.
-"""
+"""Parameters of users' functions, read from their signatures."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def positional(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
 
 
 def takes_third(function: Callable[..., Any], name: str) -> bool:
-    """Return whether a function has a third argument: one that it needs, or that has this name.
+    """Return whether a function has a third argument: a required one, or one of this name.
 
     >>> takes_third(lambda event, state, context=None: 0, "context")
     True

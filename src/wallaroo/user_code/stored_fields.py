@@ -1,7 +1,4 @@
-"""Fields of objects: of new ones, and of pickled ones whose class may be gone.
-
-Where it runs: everywhere.
-"""
+"""Fields of objects: of new ones, and of pickled ones whose class may be gone."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ import pickle
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
-
-_INTERNAL = ("__dict__", "__weakref__")
 
 
 def fields_of(value: Any) -> dict[str, Any]:
@@ -51,7 +46,7 @@ class Gone:
         return self
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Accept what the class accepted."""
+        """Accept the class's arguments."""
 
     def __setstate__(self, state: Any) -> None:
         self.__dict__.update(_named(state))

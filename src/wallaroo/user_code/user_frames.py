@@ -1,7 +1,7 @@
 """The user's frames of a call stack: those of modules outside of this package.
 
-Where it runs: everywhere.  Frames are distinguished by their module's name, never by a path: a
-user's project may lie in a folder of any name.
+Frames are distinguished by their module's name, never by a path: a user's project may lie in a
+folder of any name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ def module_of(frame: FrameType) -> str:
 
 
 def is_user_frame(frame: FrameType) -> bool:
-    """Return whether a frame is the user's."""
     name = module_of(frame)
     return not _is_within(name, PACKAGE) and not _is_within(name, IMPORT_SYSTEM)
 
@@ -43,7 +42,7 @@ def user_frame() -> FrameType | None:
 
 
 def user_files() -> Iterator[str]:
-    """Yield the files of the user's frames on the stack, innermost first; not what was typed in."""
+    """Yield the files of the user's frames on the stack, innermost first; no interactive input."""
     frame = user_frame()
     while frame is not None:
         if is_user_frame(frame) and not frame.f_code.co_filename.startswith("<"):

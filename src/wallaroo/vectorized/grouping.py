@@ -1,7 +1,6 @@
 """Running counts and sums by key within a block, which numpy does not have.
 
-Where it runs: pure (in workers).  ``at`` is an argument of a ``batch_state_computation``: for each
-row the number of its key's state.
+``at`` is an argument of a ``batch_state_computation``: for each row the number of its key's state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Vectorized steps: functions that are called with a whole block of rows.
 
-Where it runs: everywhere.  Nothing here needs numpy: a function's annotation declares the form in
-which it wants its rows.
+Nothing here needs numpy: a function's annotation declares the form in which it wants its rows.
 """
 
 from __future__ import annotations

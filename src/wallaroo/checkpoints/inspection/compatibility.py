@@ -51,9 +51,9 @@ class PlanFinding:
     comparison: Comparison
     plan: Plan  # with the checkpoint's ids of its sinks
     text: str  # the plan's JSON, to be written beside the checkpoint
-    lasting: str = ""  # a clause on what differs and can never be dropped
+    lasting: str = ""  # a clause about a difference that can never be dropped
     dropped: frozenset[str] = frozenset()  # state steps whose state would be abandoned
-    # by step, if objects were stored under another schema
+    # by step, for steps whose objects were stored under another schema
     fates: dict[str, tuple[Fate, ...]] = field(default_factory=dict)
 
     @property
@@ -64,7 +64,7 @@ class PlanFinding:
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """Notes of a run on the comparison.
+    """Comparison result, and the effect of ``--allow-incompatible``.
 
     ``dropped`` names state steps whose state is abandoned; ``plan`` has the checkpoint's ids of its
     sinks.
@@ -174,7 +174,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
 def _without_plan(
     root: Path, commits: CommitLog, waits: Callable[[str], bool], plan: Plan
 ) -> PlanFinding:
-    """Compare with the sinks of the outboxes, which is all that is known."""
+    """Compare with the sinks of the outboxes, as nothing else is known."""
     text = dumps(plan)
     batches = commits.batches()
     if not batches:

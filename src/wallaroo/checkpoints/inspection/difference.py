@@ -1,7 +1,4 @@
-"""Changes of state between two commits.
-
-Where it runs: a terminal.
-"""
+"""Return whether a run may continue without the parts that do not match."""
 
 from __future__ import annotations
 

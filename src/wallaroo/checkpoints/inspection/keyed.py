@@ -27,7 +27,7 @@ PIECE_KINDS = frozenset({"latest join", "latest join of rows", "in order"})
 
 
 class Part(NamedTuple):
-    """One stored entry of a key; ``size``: its bytes, of a piece this key's share of them."""
+    """Stored entry of a key; ``size``: its bytes, or this key's share of a piece."""
 
     sub: Sub
     raw: bytes
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """All that a step keeps for one key.
+    """All entries that a step keeps for one key.
 
     ``raw`` is the state object as it was packed, empty if there is none; ``parts`` are the entries
     besides it, in order.
@@ -127,5 +127,5 @@ def sides_of(piece: Any) -> list[list[Any]] | None:
 
 
 def is_slot(sub: Sub) -> bool:
-    """Return whether a sub is the name of entries of windows or joins."""
+    """Return whether a sub names entries of windows or joins."""
     return isinstance(sub, bytes) and len(sub) == SLOT_BYTES

@@ -1,7 +1,5 @@
 """A checkpoint read from outside: its commits, and their state.
 
-Where it runs: a terminal, beside a running application or without one.
-
 The state is that after any retained commit.
 
 The invariants: nothing is locked and nothing is written.  Published files never change, but a
@@ -39,7 +37,7 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class MappedStorage(LocalStorage):
-    """Local storage whose ``read`` maps large files, to load only accessed pages."""
+    """Local storage that maps large files, so that only accessed pages are loaded."""
 
     mapped_bytes_min: int = MAPPED_BYTES_MIN
 
@@ -118,7 +116,7 @@ class StateAt:
                     yield entry
 
     def sizes(self) -> dict[str, StepSize]:
-        """Count keys and bytes by step; steps without entries are included."""
+        """Count keys and bytes by step, including steps without entries."""
         keys = dict.fromkeys(self.steps, 0)
         sizes = dict.fromkeys(self.steps, 0)
         for group in range(self.groups):
@@ -129,7 +127,7 @@ class StateAt:
         return {step: StepSize(keys[step], sizes[step]) for step in keys}
 
     def find(self, keys: Iterable[Key], step: str | None = None) -> list[StoredEntry]:
-        """Return what steps (or the named one) keep for the first of these keys that one has."""
+        """Return what steps (or the named one) keep for the first of these keys that exists."""
         for key in keys:
             encoded = encode_key(key)
             for group in self._likely_groups(encoded):
@@ -280,7 +278,7 @@ def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bo
 
 
 def ranges_text(numbers: list[int]) -> str:
-    """Write rising numbers as ranges.
+    """Write ascending numbers as ranges.
 
     >>> ranges_text([1, 2, 3, 7])
     '1 to 3, 7'

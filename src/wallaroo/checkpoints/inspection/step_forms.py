@@ -1,7 +1,5 @@
 """Readable forms of what windows, joins and timers keep for a key.
 
-Where it runs: a terminal beside a run, or without one.
-
 The plan beside the checkpoint says of which kind a step is, and the specification of its windows;
 times are shown in UTC.  An entry that does not fit the plan, as one of another plan, is shown as it
 is stored.
@@ -79,7 +77,7 @@ class StepForms:
         return StepForms(kinds, {name: spec for name, spec in specs.items() if spec is not None})
 
     def show(self, entry: StoredEntry, loads: Loads = load_safely) -> DecodedValue:
-        """Return the JSON form of all that a step keeps for a key."""
+        """Return all that a step keeps for a key as JSON."""
         if not entry.parts:
             return show(loads(entry.raw))
         kind = self.kinds.get(entry.step, "")
@@ -166,7 +164,7 @@ def utc(time_ns: int) -> str:
 
 @lru_cache(maxsize=8)
 def _loaded(loads: Loads, raw: bytes) -> Any:
-    """Return the content of a piece, which is shown once for each of its keys."""
+    """Return the content of a piece, which is listed once per key."""
     return loads(raw)
 
 

@@ -1,7 +1,4 @@
-"""Trial of an application's state classes on every stored object; nothing is written.
-
-Where it runs: a terminal, beside a running application or without one.
-"""
+"""Trial of an application's state classes on every stored object; nothing is written."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from wallaroo.engine.stores.ttl_state import without_last_use
 from wallaroo.steps.state_versions import evolution_of, version_of
 from wallaroo.user_code.user_frames import user_frames
 
-ERRORS_MAX = 5  # shown of each step
+ERRORS_MAX = 5  # listed for each step
 
 Progress = Callable[[int], None]  # called with the number of objects tried so far
 PROGRESS_EVERY = 50_000
@@ -28,7 +25,7 @@ PROGRESS_EVERY = 50_000
 
 @dataclass(slots=True)
 class Trial:
-    """Numbers of one step's stored objects, by what happens to them, and the first errors."""
+    """Counts of one step's stored objects by outcome, and the first errors."""
 
     step: str
     as_stored: int = 0
@@ -39,7 +36,6 @@ class Trial:
 
     @property
     def objects(self) -> int:
-        """Return the number of stored objects."""
         return self.as_stored + self.filled + self.upgraded + self.failed
 
 

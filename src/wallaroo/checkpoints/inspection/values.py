@@ -1,7 +1,6 @@
 """Stored values as JSON: state objects by their attributes.
 
-Where it runs: a terminal beside a run, or without one.  The application that made the objects may
-be there or not.
+The application that made the objects may be there or not.
 
 The invariant: without the application nothing that a pickle names is imported or called.
 Every class and function becomes a stand-in that keeps its arguments and content; a few types of the
@@ -33,7 +32,7 @@ from typing import Any, ClassVar
 
 DEPTH_MAX = 100  # levels of nesting that are shown
 _STAND_INS_MAX = 4096  # classes kept between two values: an application has few
-# a pickle of protocol 2 or newer begins and ends so
+# the first byte of a pickle of protocol 2 or newer
 _PROTOCOL = b"\x80"
 _STOP = b"."
 
@@ -101,7 +100,7 @@ class _Reader(pickle.Unpickler):
 
 
 def load_safely(raw: bytes) -> Any:
-    """Return a pickle's content with stand-ins for objects; ``Packed`` if it is none."""
+    """Return a pickle's content with stand-ins for objects; ``Packed`` if it is not a pickle."""
     if raw[:1] != _PROTOCOL or raw[-1:] != _STOP:
         return Packed(raw)
     file = io.BytesIO(raw)
@@ -224,7 +223,7 @@ def _pairs(pairs: list[tuple[Any, Any]], above: Above) -> Any:
 
 
 def _parts(value: Any) -> tuple[dict[str, Any], Any]:
-    """Return the parts an object is made of, and its state as pickle has it.
+    """Return the parts that make up an object, and its state as pickled.
 
     The state is a dict, or a pair of dicts (the second one: slots).
     """
@@ -285,7 +284,7 @@ _BY_ARGS: dict[str, Callable[..., Any]] = {
 
 
 def revived(value: Any) -> Any:
-    """Return a value of a well-known type for its stand-in; return anything else unchanged."""
+    """Return a stand-in for a well-known type as its value; return anything else unchanged."""
     if not isinstance(value, OpaqueObject):
         return value
     try:

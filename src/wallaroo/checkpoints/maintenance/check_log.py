@@ -1,7 +1,5 @@
 """Check of commits, deltas and snapshots.
 
-Where it runs: a terminal, beside a running application or without one.
-
 For each damaged file it reports the state that needs it.  A file that an older commit names and
 that is missing was released; only the newest commit must have all of its files.
 """
@@ -33,7 +31,7 @@ RESTORE = "Restore the file from a backup of the checkpoint"
 
 
 def read_commits(root: Path) -> tuple[dict[int, Commit], dict[str, str], Line]:
-    """Return the commits that can be read, the damage of the others by file, and their line."""
+    """Return the readable commits, the damage of the others by file, and their line."""
     storage = LocalStorage(str(root), is_durable=False)
     line = read_line(storage)
     commits: dict[int, Commit] = {}
@@ -72,7 +70,7 @@ def _read_run(
 
 
 def check_log(survey: Survey) -> Iterator[Damage]:
-    """Read all commits, deltas and snapshots; note in ``survey.whole`` those with whole state."""
+    """Read all commits, deltas and snapshots; note complete commits in ``survey.whole``."""
     commits, wrong, line = read_commits(survey.root)
     survey.commits = commits
     survey.line = line
@@ -111,7 +109,7 @@ def _broken_links(
     for batch, commit in commits.items():
         survey.note("commits", 0)
         if before is not None and line.name_of(before.batch + 1) in wrong:
-            before = None  # reported already
+            before = None  # already reported
         if problem := broken_link(before, commit, survey.id, line):
             broken[line.name_of(batch)] = problem
         before = commit
@@ -125,7 +123,7 @@ def _damaged_groups(survey: Survey, file: str, ref: DeltaRef | SnapshotRef) -> l
 
 
 def damaged_groups(content: bytes, ref: DeltaRef | SnapshotRef) -> list[int]:
-    """Return a state file's damaged key groups.  Raises CheckpointError: another file."""
+    """Return a state file's damaged key groups; raise CheckpointError if it is another file."""
     state = DeltaFile(content, ref.file)
     state.require(ref.size, ref.digest)
     damaged = []
@@ -139,7 +137,7 @@ def damaged_groups(content: bytes, ref: DeltaRef | SnapshotRef) -> list[int]:
 
 
 def _missing_now(needs: Needs, missing: set[str], names: set[str]) -> dict[str, str]:
-    """Return the files that the newest commit needs and that are missing; ``names``: commits'."""
+    """Return the missing files that the newest commit needs; ``names``: commits'."""
     return {
         file: "It is missing, and the newest commit needs it."
         for file in needs

@@ -1,7 +1,6 @@
 """Check of committed output that has not been delivered.
 
-Where it runs: a terminal, beside a running application or without one.  It reads lists of pending
-batches, and staged files.
+It reads lists of pending batches, and staged files.
 """
 
 from __future__ import annotations

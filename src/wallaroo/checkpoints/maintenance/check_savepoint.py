@@ -1,7 +1,4 @@
-"""Check of a savepoint's files against its manifest.
-
-Where it runs: a terminal.
-"""
+"""Check of a savepoint's files against its manifest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Check of the chunks of all spools.
-
-Where it runs: a terminal, beside a running application or without one.
-"""
+"""Check of the chunks of all spools."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Check of the values of this host's view.
 
-Where it runs: a terminal, beside a running application or without one.  The values are read in a
-process of their own, as a damaged B-tree may end it.
+The values are read in a process of their own, as a damaged B-tree may end it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ HARMLESS = (
 
 
 def check_view(survey: Survey) -> Iterator[Damage]:
-    """Read every value of the view that a run of this boot would use."""
+    """Read every value of the view that a run would use until the next reboot."""
     root = survey.root / VIEW / view_name(survey.line.view_of(survey.id))
     shards = [shard for shard in sorted(root.glob("[0-9]*")) if (shard / "data.mdb").exists()]
     while shards:
@@ -42,7 +41,7 @@ def check_view(survey: Survey) -> Iterator[Damage]:
 
 
 def _read_apart(shards: list[Path]) -> tuple[list[dict[str, Any]], str]:
-    """Return a process's findings in the shards it got through, and the reason why it died."""
+    """Return the findings of a process in the shards that it finished, and why it died."""
     reader = subprocess.run(
         [sys.executable, "-m", "wallaroo.checkpoints.maintenance.view_reader", *map(str, shards)],
         capture_output=True,

@@ -18,7 +18,6 @@ from wallaroo.state.log.layout import DELTAS
 
 
 def number_after(last: Commit | None) -> int:
-    """Return the number of the commit after ``last``."""
     return 0 if last is None else last.batch + 1
 
 

@@ -1,7 +1,5 @@
 """Removal and renaming of state in a checkpoint that no run holds.
 
-Where it runs: a terminal.
-
 The invariants: an edit is a commit of its own (of a removal: one delta of removed entries), so it
 has happened or it has not.  It has no input and no output: positions do not change, and sinks see
 the batch before it as their last one (`Commit.emitted`).
@@ -49,7 +47,6 @@ def remove_keys(root: Path, step: str, keys: Sequence[Sequence[Key]]) -> Removal
 
 
 def remove_step(root: Path, step: str) -> Removal:
-    """Remove all state of a step."""
     return _remove(root, step, lambda state: _all(state, step), "all keys")
 
 

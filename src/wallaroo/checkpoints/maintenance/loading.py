@@ -1,7 +1,5 @@
 """State of a step from a table: a commit of a checkpoint that no run holds, or its first one.
 
-Where it runs: a terminal.
-
 The invariants: the load is a commit of its own, one delta, so it has happened or it has not; it has
 no input and no output, and positions do not change.  Nothing is written before every row is known
 to fit the state class.  A key lives in the group in which the engine would put it.

@@ -119,7 +119,7 @@ def _write_marker(checkpoint: Checkpoint, commit: Commit) -> None:
 
 
 def _require_application(checkpoint: Checkpoint, plan: Plan) -> Plan:
-    """Return the plan with the checkpoint's ids of its sinks."""
+    """Return the plan with the checkpoint's sink ids."""
     key_groups = planned_key_groups(checkpoint.root) or plan.key_groups
     finding = look(checkpoint.root, replace(plan, key_groups=key_groups))
     if finding.comparison.verdict is Verdict.INCOMPATIBLE:
@@ -140,7 +140,7 @@ def _newest_readable(checkpoint: Checkpoint, newer: Sequence[int]) -> Commit | N
 
 
 def _require_names(commit: Commit, last: Commit | None) -> None:
-    """Refuse to go back behind a rename: the plan beside the checkpoint has the new name."""
+    """Refuse to roll back past a rename: the plan beside the checkpoint has the new name."""
     for was, now in zip(commit.steps, last.steps if last else (), strict=False):
         if was != now and not now.startswith(f"{was} (dropped"):
             raise CheckpointError(
@@ -150,7 +150,7 @@ def _require_names(commit: Commit, last: Commit | None) -> None:
 
 
 def _require_state(checkpoint: Checkpoint, to: int) -> None:
-    """Read all state of the commit, so that no damage in it is found too late."""
+    """Read all state of the commit, so that damage in it is found in time."""
     try:
         CheckpointReader(checkpoint.root).at(to).sizes()
     except CheckpointError as error:

@@ -38,7 +38,7 @@ class Scrub:
         self.damaged: dict[str, str] = {}
 
     def look(self, retained: Iterable[Commit], report: Callable[[str], None]) -> None:
-        """Begin to read the next file of these commits if it is time; return at once."""
+        """Start to read the next file of these commits if it is time; return immediately."""
         is_reading = self._reader is not None and self._reader.is_alive()
         if is_reading or time.monotonic() < self._next_s:
             return

@@ -1,7 +1,4 @@
-"""The input of a checkpoint's checkers (``verification.CHECKERS``), and their reports.
-
-Where it runs: a terminal, beside a running application or without one.
-"""
+"""The input of a checkpoint's checkers (``verification.CHECKERS``), and their reports."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ SNAPSHOT_TURN = 64  # batches: state.snapshots
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One damaged file; sentences for a person."""
+    """Damaged file, described in sentences for people."""
 
     file: str
     what: str
@@ -34,7 +31,7 @@ class Survey:
     id: str
     commits: Mapping[int, Commit]
     line: Line = field(default_factory=Line)
-    read: Counter[str] = field(default_factory=Counter)  # number of things read, by their kind
+    read: Counter[str] = field(default_factory=Counter)  # number of items read, by kind
     bytes: int = 0
     whole: tuple[int, ...] = ()  # commits whose state was read in full
 
@@ -53,7 +50,7 @@ Needs = dict[str, range]  # file -> the key groups that need it
 
 
 def needs_of(commit: Commit, commits: Mapping[int, Commit], line: Line) -> Needs:
-    """Return the files that the state after ``commit`` is built of, and the commits between."""
+    """Return the files that make up the state after ``commit``, and the commits between."""
     groups = range(max((ref.end for ref in refs_of(commits).values()), default=0))
     bases: dict[int, int] = {}
     needs: Needs = {}
@@ -72,7 +69,7 @@ def needs_of(commit: Commit, commits: Mapping[int, Commit], line: Line) -> Needs
 
 
 def refs_of(commits: Mapping[int, Commit]) -> dict[str, DeltaRef | SnapshotRef]:
-    """Return every state file that a commit names; a delta inside of a commit is none."""
+    """Return every state file that a commit names, which excludes inline deltas."""
     refs: dict[str, DeltaRef | SnapshotRef] = {}
     for commit in commits.values():
         refs |= {delta.file: delta for delta in commit.deltas if not delta.inline}
@@ -81,5 +78,5 @@ def refs_of(commits: Mapping[int, Commit]) -> dict[str, DeltaRef | SnapshotRef]:
 
 
 def sentence(error: Exception) -> str:
-    """Return an error's text, without the advice that a verification makes superfluous."""
+    """Return an error's text without the advice that a verification replaces."""
     return str(error).removesuffix(WAYS_OUT).strip()

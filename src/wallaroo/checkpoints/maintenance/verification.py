@@ -1,7 +1,6 @@
 """Verification of a checkpoint: its damage, and the consequences.
 
-Where it runs: a terminal, beside a running application or without one.  Everything in the
-checkpoint is read; nothing is locked and nothing is written.
+Everything in the checkpoint is read; nothing is locked and nothing is written.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Report:
     """Result of a verification.  ``whole`` are the commits whose state was read in full."""
 
     damages: tuple[Damage, ...]
-    read: dict[str, int]  # number of things read, by their kind
+    read: dict[str, int]  # number of items read, by kind
     bytes: int
     whole: tuple[int, ...]
 
@@ -50,7 +49,7 @@ def verify(root: Path, checkers: Iterable[Checker] = CHECKERS) -> Report:
 
 
 def _settled(checker: Checker, survey: Survey) -> Iterator[Damage]:
-    """Yield a checker's reports, repeating it while new commits are made.
+    """Yield a checker's reports, repeating it while new commits appear.
 
     An attempt counts if it found no damage, if no commit was made meanwhile, or if it is the last
     of ``ATTEMPTS``: files that a run deletes meanwhile are not damaged.

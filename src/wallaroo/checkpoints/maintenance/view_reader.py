@@ -21,7 +21,6 @@ MARKS = b"\xff\xff"  # prefix of the keys that are not entries: state.view
 
 
 def read_shard(shard: Path) -> dict[str, int | str]:
-    """Read all entries of one shard."""
     entries = 0
     size = 0
     wrong = ""

@@ -46,12 +46,11 @@ class Manifest:
         return sum(file.size for file in self.files)
 
     def encode(self) -> bytes:
-        """Return the manifest as it is stored."""
         return with_checksum(json.dumps({"version": VERSION, **asdict(self)}))
 
 
 def decode(content: bytes | None, place: str) -> Manifest:
-    """Return the manifest in ``place``.  Raises CheckpointError: none, damaged or newer."""
+    """Return the manifest in ``place``; raise CheckpointError if missing, damaged or newer."""
     if content is None:
         raise CheckpointError(
             f"{place} is not a savepoint, or was not finished: it has no {SAVEPOINT}. Give the "
@@ -73,7 +72,7 @@ def decode(content: bytes | None, place: str) -> Manifest:
 
 
 def damages(folder: Path, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the names of files that are not as they were saved, each with its defect."""
+    """Yield the names of files that differ from the savepoint, each with its defect."""
     for file in manifest.files:
         try:
             with open(folder / file.name, "rb") as saved:
@@ -91,7 +90,7 @@ def blocks_of(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def measured(parts: Iterable[bytes]) -> tuple[int, int]:
-    """Return the size and the checksum of a content.
+    """Return the size and the checksum of some content.
 
     >>> measured([b"ab", b"c"]) == measured([b"abc"])
     True

@@ -1,6 +1,4 @@
-"""A still picture of a checkpoint, also of one that a running application changes.
-
-Where it runs: a terminal.
+"""A consistent picture of a checkpoint, even of one that a running application changes.
 
 The invariants:
 
@@ -39,13 +37,13 @@ from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.store.stored_checkpoint import outbox_files, rank_of
 
 ATTEMPTS = 500
-PAUSE_S = 0.003  # between two of them
+PAUSE_S = 0.003  # between two attempts
 LISTS = 1  # the rank of a list of what waits
 NOTES = 2
 
 
 class OpenFile(NamedTuple):
-    """A file, and how many of its bytes count: it may grow."""
+    """A file with the number of its bytes that count, as it may grow."""
 
     file: IO[bytes]
     size: int
@@ -62,11 +60,6 @@ class Picture:
     contents: Mapping[str, bytes]  # the plan, the sinks' notes and lists
     files: Mapping[str, OpenFile]  # staged output, and segments of spools
     spools: Mapping[str, tuple[SpoolHead, Boundary]]  # by folder: head and tail
-
-    @property
-    def waiting_events(self) -> int:
-        """Return how many accepted events wait to be processed, as far as spools count them."""
-        return sum(head.position.events - tail.events for head, tail in self.spools.values())
 
 
 def take_picture(root: Path, closing: ExitStack) -> Picture:
@@ -162,7 +155,7 @@ def _commits(root: Path, log: CommitLog) -> tuple[Commit, ...]:
 
 
 def _waiting(root: Path, commits: tuple[Commit, ...]) -> tuple[dict[str, bytes], set[str]]:
-    """Return the lists of output that waits, and the names of staged files."""
+    """Return the lists of waiting output, and the names of staged files."""
     lists: dict[str, bytes] = {}
     staged: set[str] = set()
     for path in outbox_files(root):

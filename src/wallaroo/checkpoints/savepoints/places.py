@@ -31,7 +31,7 @@ Report = Callable[[str], None]
 
 
 def require_free(target: str) -> None:
-    """Raise CheckpointError if something is in a target, PeerError if it cannot be used."""
+    """Raise CheckpointError if a target is not empty, PeerError if it cannot be used."""
     if is_store_url(target):
         log = StoreLog(CloudObjects(target))
         is_free = not (log.names(FILES) or log.names(LOG))
@@ -66,7 +66,7 @@ def upload(folder: Path, manifest: Manifest, url: str, report: Report) -> None:
 
 
 def read_manifest(place: str) -> Manifest:
-    """Return the manifest of a savepoint.  Raises CheckpointError: there is none, or no whole."""
+    """Return the manifest of a savepoint; raise CheckpointError if it is missing or incomplete."""
     if is_store_url(place):
         return decode(StoreLog(CloudObjects(place)).file(SAVEPOINT), place)
     try:
@@ -106,7 +106,7 @@ def fetch(place: str, folder: Path) -> Manifest:
 
 
 def _copied(source: Path, path: Path) -> None:
-    """Copy a file, if it is there."""
+    """Copy a file, if it exists."""
     try:
         with open(source, "rb") as file:
             write_whole(path, blocks_of(file), is_durable=True, points="savepoint")

@@ -1,6 +1,4 @@
-"""Savepoints written: a picture of a checkpoint as a folder on its own.
-
-Where it runs: a terminal, beside a running application or without one.
+"""Writing of savepoints: a picture of a checkpoint as a folder of its own.
 
 A savepoint has the layout of a checkpoint's folder: its last commit with one snapshot of each key
 group, the commits before it as far as sinks may ask for them (their state is left out, so no run
@@ -69,14 +67,14 @@ def save(checkpoint: str, target: str, report: Report) -> Manifest:
 
 
 def _scratch(closing: ExitStack) -> Path:
-    sweep_dead()  # what savers that were killed left
+    sweep_dead()  # left behind by savers that were killed
     scratch = make_scratch()
     closing.callback(scratch.remove)
     return scratch.path / "savepoint"
 
 
 def _folder_of(checkpoint: str, closing: ExitStack) -> Path:
-    """Return the folder of a checkpoint; one made from the object store, unless a cache is here."""
+    """Return the folder of a checkpoint, created from the object store unless a cache exists."""
     if not is_store_url(checkpoint):
         return Path(checkpoint)
     folder = cache_folder(checkpoint.rstrip("/"))
@@ -134,7 +132,7 @@ def _state(picture: Picture, writer: _Writer, report: Report) -> Iterator[Snapsh
 
 
 def _without_state(commit: Commit) -> Commit:
-    """Return a commit of which only the deltas' names are left."""
+    """Return a commit without its state except for the names of deltas."""
     return replace(commit, deltas=tuple(replace(each, inline="") for each in commit.deltas))
 
 
@@ -146,7 +144,7 @@ def _parts(open_file: OpenFile) -> Iterator[bytes]:
 
 
 def _write_ends(folder: Path, head: SpoolHead, tail: Boundary) -> None:
-    """Write a spool's head, of which no client is connected, and its tail."""
+    """Write a spool's head, without connected clients, and its tail."""
     make_private(folder)
     alone = replace(head, connections=0, error="", as_of_ns=0, is_paused=False)
     write_slots(folder / "head", pack_head(alone))
@@ -155,7 +153,7 @@ def _write_ends(folder: Path, head: SpoolHead, tail: Boundary) -> None:
 
 
 class _Writer:
-    """The files of a savepoint that are written, with their checksums."""
+    """Writer of a savepoint's files, with their checksums."""
 
     def __init__(self, folder: Path):
         self.files: list[SavedFile] = []
@@ -169,6 +167,6 @@ class _Writer:
         self.note(name)
 
     def note(self, name: str) -> None:
-        """Note a file that is there."""
+        """Note an existing file."""
         with open(self._folder / name, "rb") as file:
             self.files.append(SavedFile(name, *measured(blocks_of(file))))

@@ -58,7 +58,7 @@ from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint
 
-COPY = ".savepoint"  # the copy, until all of it is there
+COPY = ".savepoint"  # the copy, until it is complete
 FORK_NAME_LENGTH = 8
 
 
@@ -115,7 +115,7 @@ def _locked(root: Path) -> Iterator[None]:
 
 
 def _has_begun(root: Path, url: str, place: str) -> bool:
-    """Return whether the checkpoint began from this savepoint.  Raises CheckpointError: another."""
+    """Return whether the checkpoint began from this savepoint.  Raises CheckpointError."""
     if url:
         stored = StoredCheckpoint(StoreLog(CloudObjects(url)), root)
         if not stored.look():
@@ -158,7 +158,7 @@ def _begun(
 
 
 def _clear(root: Path, url: str) -> None:
-    """Remove what a start that was interrupted left; raise if something else is there."""
+    """Remove the remains of an interrupted start; raise if there is anything else."""
     names = {path.name for path in root.iterdir()}
     if not url and COPY not in names and names - BEFORE_FORMAT:
         raise CheckpointError(
@@ -173,7 +173,7 @@ def _clear(root: Path, url: str) -> None:
 
 
 def _moved(copy: Path, root: Path, names: tuple[str, ...]) -> None:
-    """Move what was copied to its place; the identity comes last."""
+    """Move the copy to its place, the identity last."""
     for name in names:
         if (copy / name).exists():
             fault_point("savepoint.move")
@@ -194,7 +194,7 @@ def _commits(copy: Path) -> list[Commit]:
 
 
 def require_sources(copy: Path, plan: Plan) -> None:
-    """Raise CheckpointError for sources of the original's that only one application may read."""
+    """Raise CheckpointError for sources that only one application may read."""
     try:
         before = json.loads(read_plan(copy))["sources"]
     except (OSError, ValueError, KeyError):

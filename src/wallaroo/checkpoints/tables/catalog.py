@@ -42,7 +42,7 @@ def commit_rows(root: Path) -> Iterator[Row]:
 
 
 def sink_rows(root: Path) -> Iterator[Row]:
-    """Yield the sinks with the last commit whose output has left, if that is noted."""
+    """Yield the sinks with the last commit whose output has left, if known."""
     reader = CheckpointReader(root)
     log = CommitLog(LocalStorage(str(root), False))
     newest = reader.at().commit
@@ -112,7 +112,7 @@ FIRST = {"commits": "commit", "sinks": "sink", "dead_letters": "step"}  # a colu
 
 
 def table_of(root: Path, name: str) -> pa.Table:
-    """Return one of the tables, read now."""
+    """Return one of the tables, read at this moment."""
     rows = list(ROWS[name](root))
     columns: dict[str, list[Any]] = columns_of(rows) if rows else {FIRST[name]: []}
     return pa.Table.from_batches([batch_of(columns)])

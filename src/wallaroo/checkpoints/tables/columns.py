@@ -1,4 +1,4 @@
-"""Columns of Arrow for values that Python has not declared.
+"""Arrow columns for values without a declared type.
 
 Where it runs: a terminal, or a worker of the Spark that reads a checkpoint; pure.
 
@@ -45,7 +45,7 @@ _NUMBERS = {Kind.WHOLE, Kind.NUMBER}
 
 
 def joined(one: Kind, other: Kind) -> Kind:
-    """Return the narrowest kind that values of both fit.
+    """Return the narrowest kind for values of both.
 
     >>> joined(Kind.NOTHING, Kind.WHOLE).name, joined(Kind.WHOLE, Kind.NUMBER).name
     ('WHOLE', 'NUMBER')
@@ -60,7 +60,7 @@ def joined(one: Kind, other: Kind) -> Kind:
 
 
 def kind_of(values: Iterable[Any]) -> Kind:
-    """Return the narrowest kind that these values fit.
+    """Return the narrowest kind for these values.
 
     >>> kind_of([None, 1, 2.5]).name, kind_of([1, "a"]).name
     ('NUMBER', 'TEXT')
@@ -70,7 +70,7 @@ def kind_of(values: Iterable[Any]) -> Kind:
 
 
 def array_of(values: Sequence[Any], kind: Kind) -> pa.Array:
-    """Return a column of values.  Raises ValueError or TypeError if they do not fit its kind."""
+    """Return a column of values; raise ValueError or TypeError if they do not match its kind."""
     if kind is Kind.NUMBER:
         values = [None if value is None else float(value) for value in values]
     elif kind is Kind.TEXT:

@@ -1,7 +1,4 @@
-"""Rows of tables that others wrote: files of Parquet, CSV and JSON lines, and Delta tables.
-
-Where it runs: a terminal.
-"""
+"""Rows of tables from elsewhere: files of Parquet, CSV and JSON lines, and Delta tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """SQL over a checkpoint's tables, by DuckDB.
 
-Where it runs: a terminal.
-
 Only tables that the query names are read.
 """
 
@@ -27,7 +25,7 @@ WAY_OUT = "Tables: state.STEP (in double quotes if it has blanks), commits, sink
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows of a query, by the block, as Python's values."""
+    """The rows of a query, block by block, as Python values."""
 
     columns: tuple[str, ...]
     blocks: Iterator[list[tuple[Any, ...]]]

@@ -1,4 +1,4 @@
-"""The state of one step as rows: a table with a column for each attribute.
+"""The state of one step as rows of a table with a column for each attribute.
 
 Where it runs: a terminal, or a worker of the Spark that reads a checkpoint.
 
@@ -79,7 +79,7 @@ def _fields(value: Any) -> Row:
 
 
 def _opaque_row(value: OpaqueObject) -> Row | None:
-    """Return the attributes of an object that is one and nothing else."""
+    """Return the attributes of an object that is a stand-in."""
     if value.args or value.items or value.pairs:
         return None
     if type(value.state) is dict:
@@ -96,7 +96,7 @@ def batches(
     loads: Loads = load_safely,
     groups: Iterable[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a step by key group; a column's type is that of the group's values."""
+    """Yield the rows of a step by key group; columns have the type of the group's values."""
     for group in range(state.groups) if groups is None else groups:
         with _garbage_kept():
             rows = [
@@ -112,7 +112,7 @@ def batches(
 
 @contextlib.contextmanager
 def _garbage_kept() -> Iterator[None]:
-    """Do not look for cycles among the many objects of a key group: it would take a third."""
+    """Skip the search for cycles among the many objects of a key group, a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -123,7 +123,7 @@ def _garbage_kept() -> Iterator[None]:
 
 
 def sampled_kinds(state: StateAt, step: str) -> dict[str, Kind]:
-    """Return the columns of a step, by some of its rows."""
+    """Return the columns of a step, inferred from some of its rows."""
     sample: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches(state, step):
@@ -135,14 +135,14 @@ def sampled_kinds(state: StateAt, step: str) -> dict[str, Kind]:
 
 
 def table(found: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Return batches as a table, of the kinds that all of them fit."""
+    """Return batches as a table, with columns that hold the values of all."""
     parts = list(found)
     kinds = {KEY: Kind.TEXT, PART: Kind.TEXT} | kinds_of(parts)
     return pa.Table.from_batches([conformed(part, kinds) for part in parts], schema_of(kinds))
 
 
 def conformed(batch: pa.RecordBatch, kinds: Kinds) -> pa.RecordBatch:
-    """Return a batch with the columns of some kinds; a missing column has no values."""
+    """Return a batch with the columns of some kinds; missing columns are null."""
     arrays = [_conformed(batch, name, kind) for name, kind in kinds.items()]
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(kinds))
 
@@ -166,7 +166,7 @@ def schema_of(kinds: Kinds) -> pa.Schema:
 
 
 def spread(groups: int, parts: int) -> Sequence[range]:
-    """Cut key groups into at most so many ranges.
+    """Cut key groups into at most ``parts`` ranges.
 
     >>> spread(5, 2), spread(1, 4)
     ([range(0, 3), range(3, 5)], [range(0, 1)])

@@ -1,8 +1,7 @@
 """Command lines of the form ``wallaroo COMMAND [options] APP [options ...]``.
 
-Where it runs: a terminal.  Options of the command and of the application follow APP.  For their
-help only ``application_setup`` is run, which builds a plan and starts nothing; the parsers that it
-asks are recorded.
+Options of the command and of the application follow APP.  For their help only ``application_setup``
+is run, which builds a plan and starts nothing; the parsers that it asks are recorded.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ EPILOG = (
     "application_setup(args); after a '--' everything does."
 )
 
-# the value that --in and --out read while only their names are wanted
+# the value of --in and --out while only their names are read
 PLACEHOLDER = "name@127.0.0.1:1"
 
 EXIT_USAGE = 2
@@ -67,7 +66,7 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"wallaroo: error: {what} {hint}\n")
 
     def _command(self) -> CommandParser:
-        """Return the parser of the command that the words name, which may be one of another."""
+        """Return the parser of the command that the words name, possibly of another one."""
         parser = self
         for word in self._words:
             commands = parser._commands()
@@ -173,7 +172,7 @@ def _command(parser: argparse.ArgumentParser) -> str:
 
 
 def source_of(app: str) -> str:
-    """Return the source text of the application and of the modules beside it, "" if it has none."""
+    """Return the source text of the application and the modules beside it, "" if there is none."""
     path = Path(app)
     if not path.is_file():
         try:
@@ -188,7 +187,7 @@ def source_of(app: str) -> str:
 
 
 def application_help(app: str) -> str:
-    """Return the options ``application_setup`` reads with argparse, or why they are unknown."""
+    """Return the options that ``application_setup`` reads with argparse, or why not."""
     try:
         setup = getattr(import_application(app), "application_setup", None)
     except WallarooError as error:

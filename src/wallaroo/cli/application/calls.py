@@ -1,4 +1,4 @@
-"""Hints for calls of this package's functions and classes with wrong arguments.
+"""Hints for wrong arguments in calls of this package's functions and classes.
 
 Where it runs: driver; pure.
 """
@@ -35,7 +35,7 @@ _KEYWORD = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def wrong_call(error: TypeError) -> str:
-    """Return how a callable of this package is called, "" if the error is about something else."""
+    """Return how to call a callable of this package; "" if the error is about something else."""
     text = str(error)
     called = _CALLED.match(text)
     found = _found(called[1]) if called else None
@@ -58,7 +58,7 @@ def _instead_of(keyword: str, name: str, names: Sequence[str]) -> str:
 
 
 def _shown(parameters: Sequence[inspect.Parameter]) -> list[str]:
-    """Return the arguments that a call needs, and "..." if it may have others."""
+    """Return the arguments that a call needs, with "..." if it accepts others."""
     needed = [
         each.name
         for each in parameters
@@ -68,7 +68,7 @@ def _shown(parameters: Sequence[inspect.Parameter]) -> list[str]:
 
 
 def _found(qualname: str) -> tuple[str, Any] | None:
-    """Return a callable of this package by the name that Python gives it in an error."""
+    """Return a callable of this package by its name in one of Python's errors."""
     owner, _, method = qualname.rpartition(".")
     if method == "__init__":
         return _exported(owner)

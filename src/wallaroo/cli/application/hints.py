@@ -1,4 +1,4 @@
-"""Hints for fixing some errors that an application's import or set-up raised.
+"""Hints at how to fix some errors of an application's import or set-up.
 
 Where it runs: driver.  All functions are pure but for reading ``sys.executable``.
 """
@@ -36,7 +36,7 @@ def hint_for(error: BaseException, args: Sequence[str]) -> str:
 
 
 def missing_module(name: str) -> str:
-    """Return which Python lacks a module, and the command that installs it."""
+    """Return which Python lacks a module, and the command to install it."""
     package = PACKAGES.get(name.partition(".")[0], name.partition(".")[0])
     return (
         f"This Python is {sys.executable}. Install the package that has it: "
@@ -45,7 +45,7 @@ def missing_module(name: str) -> str:
 
 
 def missing_name(error: ImportError) -> str:
-    """Return from where a name, or one like it, is imported from this package."""
+    """Return the import of a name, or of a similar one, from this package."""
     quoted = str(error.msg).split("'")
     wanted = quoted[1].rpartition(".")[2] if len(quoted) > 1 else ""
     homes = {"wallaroo": PACKAGE.__all__}
@@ -60,7 +60,7 @@ def missing_name(error: ImportError) -> str:
 
 
 def missing_attribute(error: AttributeError) -> str:
-    """Return a hint at the names that an object of this package has, "" for other objects."""
+    """Return a hint at the names of an object of this package; "" for other objects."""
     thing = error.obj
     kind = type(thing)
     if isinstance(thing, Application):
@@ -87,7 +87,7 @@ def missing_attribute(error: AttributeError) -> str:
 
 
 def wrong_input(error: Exception, args: Sequence[str]) -> str:
-    """Return the correct form of --in if a name or an address is missing from it, else ""."""
+    """Return the correct form of --in if it lacks a name or an address, else ""."""
     given = _value_of(args, ("-i", "--in"))
     if given is None:
         return ""

@@ -22,6 +22,7 @@ from wallaroo.api.building import dead_letters_come_later
 from wallaroo.api.discarded import noting_pipelines
 from wallaroo.cli.application.hints import hint_for, is_of_library
 from wallaroo.errors import PipelineError, Problem, WallarooError
+from wallaroo.steps.kinds import place_of
 from wallaroo.user_code.user_frames import user_frames
 
 FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
@@ -57,7 +58,7 @@ def load_application(app: str, args: Sequence[str]) -> Application:
             app,
             what,
             "End it with: return wallaroo.build_application(name, pipeline).",
-            _place_of(setup),
+            place_of(setup),
         )
     return application.with_hooks_of(vars(module))
 
@@ -70,14 +71,9 @@ def _check_signature(app: str, setup: Callable[..., object]) -> None:
             f"application_setup cannot be called with one argument, the list of options: {error}."
         )
         fix = "Write it as: def application_setup(args):"
-        raise _error(app, what, fix, _place_of(setup)) from None
+        raise _error(app, what, fix, place_of(setup)) from None
     except ValueError:  # written in C: no signature
         pass
-
-
-def _place_of(function: object) -> str:
-    code = getattr(function, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
 def import_application(app: str) -> ModuleType:
@@ -160,7 +156,7 @@ def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()
 
 
 def _shown_syntax(error: SyntaxError) -> str:
-    """Return the faulty line, and a mark below the place in it."""
+    """Return the faulty line, and a mark below the position in it."""
     if not error.text:
         return ""
     line = error.text.rstrip("\n")

@@ -56,7 +56,7 @@ class Target:
         return ask(self.address, path, token=self.token, context=self.context)
 
     def status(self) -> RunStatus:
-        """Return the application's status, with the address under which it was asked.
+        """Return the application's status, with the address that was asked.
 
         Raises PeerError if there is no answer, or one of another version of this package.
         """
@@ -129,7 +129,6 @@ def _line(record: RunRecord) -> tuple[str, ...]:
 
 
 def as_target(record: RunRecord) -> Target:
-    """Return the target of a run's record."""
     return Target(
         record.address,
         record.token,

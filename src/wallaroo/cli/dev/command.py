@@ -1,6 +1,6 @@
 """``wallaroo dev APP``: a run in one process, reloaded when files change.
 
-Where it runs: a terminal.  No Spark and no other process: breakpoints, prints and debuggers work.
+No Spark and no other process: breakpoints, prints and debuggers work.
 
 It is a run like any other, of which tasks and feeders are threads of this process.  Outputs of all
 sinks are printed, not sent; state lives in a temporary folder and starts empty at each reload.  A
@@ -38,12 +38,11 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 
 POLL_S = 0.3  # between two checks of the files
-PAUSE_S = 0.01  # between two batches, so that one takes what came together
+PAUSE_S = 0.01  # between two batches, so that one batch takes what arrived together
 STOP_S = 2.0  # for the batch under way, at a reload and Ctrl-C; it may sit at a breakpoint
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``dev`` to the commands."""
     parser = subparsers.add_parser(
         "dev",
         allow_abbrev=False,
@@ -75,7 +74,7 @@ def dev_command(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C, or until the input ends with --once."""
     own = trailing_parser("dev", arguments.app, _add_options)
     options, args = split_args(own, arguments, trailing_parser("run", arguments.app, add_options))
-    sys.dont_write_bytecode = True  # two saves within a second would count as one
+    sys.dont_write_bytecode = True  # two saves within one second would look like one
     watch = FileWatch(Path(options.app))
     try:
         try:
@@ -115,7 +114,7 @@ def begin(application: Application, options: argparse.Namespace) -> RunHandle:
 
 
 def serve(run: RunHandle, watch: FileWatch) -> None:
-    """Let the run go on until it ends or a file is saved; raise the error that ended it."""
+    """Wait until the run ends or a file is saved; raise the error that ended it."""
     try:
         run.wait_started()
         for name, (host, port) in run.addresses.items():
@@ -134,7 +133,7 @@ def serve(run: RunHandle, watch: FileWatch) -> None:
 
 @contextmanager
 def _log_on_stderr(options: argparse.Namespace) -> Iterator[None]:
-    """Print the run's warnings; with a status server its address, too."""
+    """Log the run's warnings and, with a status server, its address."""
     log = logging.getLogger("wallaroo")
     level = log.level
     handler = logging.StreamHandler(sys.stderr)
@@ -176,7 +175,7 @@ class FileWatch:
         )
 
     def has_changed(self) -> bool:
-        """Return whether a file was saved since the watch on it began."""
+        """Return whether a file was saved since the watch began."""
         return dict(_times(self._seen)) != self._seen
 
     def pause(self) -> None:

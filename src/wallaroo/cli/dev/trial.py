@@ -1,4 +1,4 @@
-"""An application for trying out: its outputs are printed, and it has names of its own outside.
+"""A trial version of an application: it prints its outputs and uses its own names elsewhere.
 
 Where it runs: driver, in ``wallaroo dev``.
 """
@@ -19,7 +19,7 @@ from wallaroo.sinks.wrapped_encoder import Pack, WrappedEncoder
 
 @dataclass(frozen=True, slots=True)
 class PrintedSinkConfig(StdoutSinkConfig):
-    """A sink whose outputs are printed in place of another's, each behind ``prefix``."""
+    """A sink that prints the outputs of another one, each after ``prefix``."""
 
     prefix: str = ""
 
@@ -45,7 +45,7 @@ class _PrefixWriter(SinkWriter):
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The form of a packed output for people: ``pack`` only checks it."""
+    """The readable form of a packed output; ``pack`` only checks it."""
 
     pack: Pack
 
@@ -75,7 +75,7 @@ def readable(output: Any) -> str:
 
 
 def trial(application: Application) -> Application:
-    """Return an application that prints its outputs and that other systems do not take for it."""
+    """Return an application that prints its outputs, and is not mistaken for the original."""
     try:
         application.check_dead_letters()
     except WallarooError:  # there is no sink for them: they are printed, too

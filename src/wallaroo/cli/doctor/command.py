@@ -1,6 +1,6 @@
 """``wallaroo doctor``: a check that this machine can run applications.
 
-Where it runs: a terminal.  Changes nothing: the file written to measure a disk is removed again.
+Changes nothing: the file written to measure a disk is removed again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ LOOPBACK_SECONDS_MAX = 5.0
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``doctor`` to the commands."""
     parser = subparsers.add_parser(
         "doctor",
         allow_abbrev=False,
@@ -157,7 +156,7 @@ def examine_java() -> Finding:
 
 
 def examine_archive() -> Finding:
-    """Check for the archive of Spark's classes."""
+    """Check whether the archive of Spark's classes exists."""
     thing = "fast start"
     path = find_archive(os.environ)
     if path is not None:
@@ -190,7 +189,7 @@ def installed_version(package: str) -> str | None:
 
 
 def cores() -> float:
-    """Return the cores this process may use, by its affinity and a container's limit."""
+    """Return the number of cores for this process, by its affinity and a container's limit."""
     allowed = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -199,7 +198,7 @@ def cores() -> float:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that machine and container leave available, None if unreported."""
+    """Return the available bytes of machine and container, None if unknown."""
     available = memory_available(_text("/proc/meminfo"))
     limit = _text("/sys/fs/cgroup/memory.max").strip()
     used = _text("/sys/fs/cgroup/memory.current").strip()
@@ -292,7 +291,7 @@ def examine_store(url: str) -> Finding:
 
 
 def measure_fsync_ms(directory: Path) -> float:
-    """Return the median milliseconds to write and fsync 4 KiB, in a file that is removed again."""
+    """Return the median milliseconds to write and fsync 4 KiB, in a temporary file."""
     took = []
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
         for _ in range(FSYNC_TRIES):

@@ -1,7 +1,6 @@
 """``wallaroo doctor --faster-start``: the archive of Spark's classes.
 
-Where it runs: a terminal.  A small application's run writes it, under another name until it is
-complete.
+A small application's run writes it, under another name until it is complete.
 """
 
 from __future__ import annotations
@@ -27,15 +26,12 @@ KEPT = 4  # archives: one for each installation on this machine that is in use
 
 
 class WordCount:
-    """State of one word."""
-
     def __init__(self) -> None:
         self.count = 0
 
 
 @wallaroo.key_extractor
 def word(text: str) -> str:
-    """Return the word itself."""
     return text
 
 
@@ -48,12 +44,11 @@ def count(text: str, state: WordCount) -> str:
 
 @wallaroo.encoder
 def encode(text: str) -> bytes:
-    """Encode an output as text."""
     return text.encode()
 
 
 def small_application(folder: Path) -> wallaroo.Application:
-    """Return a source, a shuffle, state and a sink: all classes that every run loads."""
+    """Return an application with all that runs load: a source, a shuffle, state and a sink."""
     words = folder / "words.txt"
     words.write_text("a\nb\na\n", encoding="utf-8")
     counts = (

@@ -29,7 +29,7 @@ GIB = 1024**3
 DISK_FAIL = GIB // 4
 DISK_WARN = 2 * GIB
 MEMORY_WARN = 2 * GIB  # the JVM takes about 1 GiB, each Python worker about 100 MiB
-FSYNC_WARN_MS = 20.0  # a batch waits for a handful of them
+FSYNC_WARN_MS = 20.0  # a batch waits for several syncs
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 _PORT_MAX = 65535
 
@@ -44,7 +44,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report: what was examined, its verdict, what was seen, and the fix."""
+    """One line of the report: the subject, its verdict, the observation, and the fix."""
 
     thing: str
     verdict: Verdict
@@ -155,7 +155,6 @@ def judge_package(package: str, version: str | None, least: tuple[int, ...]) -> 
 
 
 def judge_cores(count: float) -> Finding:
-    """Judge the number of cores."""
     fix = "It runs, slowly: Spark and Python share it. Give it two or more."
     return judged("cores", count >= 2, f"{count:g}", fix, Verdict.WARN)
 

@@ -1,7 +1,7 @@
 """``wallaroo profile``: time and memory of an application over some seconds.
 
-Where it runs: a terminal.  The application is not changed: its figures are those that it always
-collects, and a flame graph is taken from outside.
+The application is not changed: its figures are those that it always collects, and a flame graph is
+taken from outside.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ STOP_S_MAX = 90.0
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``profile`` to the commands."""
     parser = subparsers.add_parser(
         "profile",
         allow_abbrev=False,
@@ -134,7 +133,7 @@ def _details(target: Target) -> Details:
 
 
 def _wait(target: Target, until: float, before: Details) -> Details:
-    """Return the figures at ``until``, or the last ones of an application that ends earlier."""
+    """Return the figures at ``until``, or the last ones if the application ends earlier."""
     latest = before
     while time.monotonic() < until:
         time.sleep(POLL_S)
@@ -190,7 +189,7 @@ def _is_running(target: Target) -> bool:
 
 
 def _known(share: float) -> str:
-    """Format a share, "-" if it is not known; only the greatest are."""
+    """Format a share, "-" if it is unknown: only the greatest ones are known."""
     return f"{share:.1%}" if share else "-"
 
 
@@ -204,7 +203,8 @@ def _show(figures: Figures, memory: list[ProcessFigures]) -> None:
                 step.step,
                 f"{step.share:.1%}",
                 f"{step.events_per_s:,.0f}",
-                f"{step.us_per_event:.1f}" if step.us_per_event else "-",  # not measured is not 0
+                # a step that was not measured does not take 0 us
+                f"{step.us_per_event:.1f}" if step.us_per_event else "-",
             )
             for step in figures.steps
         ],

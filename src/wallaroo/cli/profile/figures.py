@@ -56,7 +56,7 @@ class Figures:
 
 
 def figures_between(before: Details, after: Details, seconds: float) -> Figures:
-    """Compute the figures; keys are those of the whole run, as their shares fade by themselves."""
+    """Compute the figures; keys cover the whole run, because their shares fade."""
     return Figures(
         seconds, _steps(before, after, seconds), _shuffles(before, after, seconds), _keys(after)
     )
@@ -97,7 +97,7 @@ def _shuffles(before: Details, after: Details, seconds: float) -> tuple[ShuffleF
 
 
 def _keys(after: Details) -> tuple[KeyFigures, ...]:
-    """Return the keys of each stage that take the most time, and those with the most events."""
+    """Return the keys of each stage with the most time, and those with the most events."""
     rows = []
     slow = after["slow_keys"]
     hot = after["hot_keys"]

@@ -44,7 +44,7 @@ class FlameGraph:
 
 
 def refusal(said: str) -> str:
-    """Return why there is no flame graph, by the output of py-spy."""
+    """Return why there is no flame graph, judging by py-spy's output."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if "ermission" in said or "EPERM" in said or "root" in said:
         return (

@@ -22,6 +22,7 @@ from wallaroo.cli.terminal.kafka_address import (
     is_kafka,
     kafka_address,
 )
+from wallaroo.cli.terminal.options import add_header
 from wallaroo.errors import PipelineError, WallarooError, optional_library
 
 OUT_BUFFER_BYTES = 1 << 20
@@ -29,7 +30,6 @@ FLUSH_S = 0.2  # how long printed output may stay in the buffer
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the program's parser."""
     parser = subparsers.add_parser(
         "receive", help="print, save or count output: over TCP, or of a Kafka topic"
     )
@@ -68,19 +68,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         default="raw",
         help="raw: bytes as they come (default); frames: header and payload; lines",
     )
-    parser.add_argument(
-        "--header-length",
-        type=int,
-        default=4,
-        metavar="BYTES",
-        help="frames: size of the header (default 4)",
-    )
-    parser.add_argument(
-        "--length-fmt",
-        default=">I",
-        metavar="FMT",
-        help="frames: struct format of the header (default '>I')",
-    )
+    add_header(parser, "frames: ")
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
@@ -220,7 +208,7 @@ def _output(args: argparse.Namespace) -> Iterator[BinaryIO | None]:
 
 
 def _watch(receiver: Receiver, out: BinaryIO | None, args: argparse.Namespace) -> bool:
-    """Wait for the count or the timeout, flushing; return whether all requested arrived."""
+    """Wait for the count or the timeout, flushing; return whether everything requested arrived."""
     deadline = time.monotonic() + args.timeout if args.timeout is not None else float("inf")
     wanted = args.count if args.count is not None else sys.maxsize
     try:

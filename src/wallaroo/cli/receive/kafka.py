@@ -50,7 +50,7 @@ class TopicReader:
 
     @property
     def is_at_end(self) -> bool:
-        """Return whether every partition was at its end when it was last polled."""
+        """Return whether every partition was at its end at the last poll."""
         return len(self._at_end) == len(self._partitions)
 
     def read(self, wait_s: float, most: int) -> list[Any]:
@@ -68,7 +68,6 @@ class TopicReader:
         return records
 
     def close(self) -> None:
-        """Disconnect."""
         self._consumer.close()
 
 

@@ -95,7 +95,7 @@ class KeptOutput:
         self._is_keeping = is_keeping
 
     def take(self, pieces: Sequence[bytes | memoryview], end: bytes) -> None:
-        """Accept messages, or raw bytes; ``end`` is written after each."""
+        """Accept messages, or raw bytes; write ``end`` after each."""
         if self._is_keeping:
             self.payloads.extend(map(bytes, pieces))
         if self._out is not None and pieces:
@@ -204,12 +204,11 @@ class Receiver:
         return self.totals.messages if self._cut else self.totals.bytes
 
     def start(self) -> Receiver:
-        """Start accepting connections and receiving."""
         self._thread.start()
         return self
 
     def wait_for(self, count: int, seconds: float) -> bool:
-        """Wait for ``count`` messages (bytes in raw form); return whether they came."""
+        """Wait for ``count`` messages (bytes in raw form); return whether they arrived."""
         deadline = time.monotonic() + seconds
         with self._progress:
             while (
@@ -265,7 +264,7 @@ class Receiver:
                         self._accept()
                     elif (
                         isinstance(key.data, _Peer) and key.data.sock.fileno() >= 0
-                    ):  # not dropped a moment ago for a newer one
+                    ):  # not replaced by a newer one a moment ago
                         self._receive(key.data, scratch)
                 if self._resume is not None and self._resume.is_due:
                     self._report(self._resume.save())

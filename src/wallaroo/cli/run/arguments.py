@@ -55,7 +55,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_spark(add: Callable[..., Any]) -> None:
-    """Add the options for Spark."""
     add("--master", default="local[*]",
         help=(
             "Spark's master: local[N], spark://HOST:PORT, yarn, k8s://... (default: %(default)s, "
@@ -85,7 +84,6 @@ def checkpoint_place(text: str) -> Path | str:
 
 
 def _add_checkpoint(add: Callable[..., Any]) -> None:
-    """Add the options for the checkpoint."""
     add(
         "--checkpoint",
         type=checkpoint_place,
@@ -251,7 +249,6 @@ def _add_pace(add: Callable[..., Any]) -> None:
 
 
 def _add_logs(add: Callable[..., Any]) -> None:
-    """Add the options for logging."""
     add(
         "--log",
         choices=("text", "json"),
@@ -433,7 +430,7 @@ def _tls(certificate: str | None, key: str | None, options: str) -> TLS | None:
 
 
 def check_until_now(application: Application) -> None:
-    """Raise PipelineError if no source of an application holds anything until it is run."""
+    """Raise PipelineError if every source of an application only holds data while it runs."""
     configs = [source.config for source in application.plan.sources]
     if all(config.fed_by is FedBy.CLIENTS for config in configs):
         what = "every source is fed by clients that connect later, so nothing is there now."

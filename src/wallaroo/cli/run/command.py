@@ -42,13 +42,12 @@ from wallaroo.runner import launch
 POLL_S = 0.5  # between two updates of the table and checks for signals
 STARTING_POLL_S = 0.1  # while the run starts: phases are timed by polling
 PHASE_SHOWN_S = 0.5  # shorter phases are not worth a line
-LAST_STOP_S = 30.0  # how long a run may take to stop after the watching loop itself failed
+LAST_STOP_S = 30.0  # how long a run may take to stop after the watching loop itself has failed
 
 Start = Callable[[Application, argparse.Namespace], RunHandle]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``run`` to the commands."""
     parser = subparsers.add_parser(
         "run",
         allow_abbrev=False,
@@ -93,7 +92,7 @@ def run_with(start: Start, arguments: argparse.Namespace) -> int:
 def execute(
     start: Callable[[], RunHandle], options: argparse.Namespace, poll_s: float = POLL_S
 ) -> None:
-    """Start a run, watch it and print its summary; raise the error it failed with."""
+    """Start a run, watch it and print its summary; raise the error that ended it."""
     view = choose_view(options.quiet, not options.no_live and not console.is_json())
     with log_on_stderr(options.quiet), StopSignals(view.abandon) as signals:
         if not options.quiet:
@@ -112,14 +111,14 @@ def execute(
 
 
 def _form(options: argparse.Namespace) -> Form:
-    """Return the form of log entries: with a time unless a table is on the screen below them."""
+    """Return the form of log entries: with a time unless a table is on the screen."""
     if options.log == "json":
         return as_json
     return plain if may_be_live(not options.no_live and not options.quiet) else dated
 
 
 def _print_summary(status: RunStatus) -> None:
-    """Print the summary as it is: lines of text, whose table needs no time, or one entry."""
+    """Print the summary as plain lines, whose table needs no time, or as one entry."""
     if console.is_json():
         console.write(Entry(summary(status), kind="summary", facts={"status": asdict(status)}))
     else:
@@ -190,7 +189,7 @@ class Phases:
         self.is_starting = True
 
     def look(self, status: RunStatus) -> None:
-        """Note the run's current phase, and report the previous one if it is over."""
+        """Note the run's current phase; report the previous one when it is over."""
         self.is_starting = status.state is RunState.STARTING
         if status.doing == self._phase:
             return

@@ -240,7 +240,7 @@ def _watermark(time: TimeStatus) -> str:
 
 
 def held_words(status: RunStatus) -> str:
-    """Return which source and partition event time waits for; empty without event time."""
+    """Return the source and partition that holds back event time; empty without event time."""
     times = [step.time for step in status.step_times]
     if not times:
         return ""
@@ -382,7 +382,7 @@ def empty_table(*columns: str, words: tuple[int, ...] = ()) -> Table:
 
 
 def log_line(status: RunStatus) -> str:
-    """Return the key facts in one line, with units, for logs."""
+    """Return the key figures with units on one line, for logs."""
     events, size_bytes = _backlog(status)
     facts = [
         f"{status.application} {status.state}{f': {status.doing}' if status.doing else ''} "
@@ -502,7 +502,6 @@ def _killed_words(status: RunStatus) -> str:
 
 
 def _end_of(status: RunStatus) -> str:
-    """Describe how the run ended."""
     return (
         "finished (all input is processed)" if status.state is RunState.FINISHED else status.state
     )

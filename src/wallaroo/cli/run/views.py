@@ -27,7 +27,7 @@ from wallaroo.processes import console
 from wallaroo.processes.log_entry import Entry
 
 LINE_EVERY_S = 5.0
-STILL_EVERY = 12  # while nothing changes, only each so many-th line is logged: one a minute
+STILL_EVERY = 12  # while nothing changes, only every 12th line is logged: one a minute
 _CURSOR_ON = b"\r\n\x1b[?25h"
 
 
@@ -97,7 +97,7 @@ class LineView(_Closing):
         if status.moved != self._moved:
             self._moved = status.moved
             self.say(status.moved)
-        # without results nothing shows that the target is kept again
+        # without results there is no sign that the target is met again
         if status.is_late != self._is_late and (status.is_late or status.latency_newest_ms):
             self._is_late = status.is_late
             kept = f"the latency target of {status.latency_target_ms:g} ms is kept again"
@@ -138,7 +138,7 @@ class LineView(_Closing):
 
 
 class LiveView(_Closing):
-    """A table updated below what is printed; ``shares_stdout``: stdout is this terminal."""
+    """A table below printed lines; ``shares_stdout``: stdout is this terminal."""
 
     def __init__(self, stream: TextIO, shares_stdout: bool = False) -> None:
         self._stream = stream
@@ -194,7 +194,7 @@ class LiveView(_Closing):
 
 
 class LinesAbove(io.TextIOBase):
-    """A terminal stream's replacement, which passes whole lines to ``write_above``."""
+    """A replacement of a terminal stream that passes whole lines to ``write_above``."""
 
     def __init__(self, original: TextIO, write_above: Callable[[str], None]) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ class LinesAbove(io.TextIOBase):
 
     @property
     def buffer(self) -> object:
-        """Return the stream for bytes; what is written there is not kept above the table."""
+        """Return the stream for bytes; bytes are not kept above the table."""
         return self._original.buffer
 
     @property
@@ -248,7 +248,7 @@ def choose_view(is_quiet: bool, is_live_allowed: bool) -> RunView:
 
 
 def may_be_live(is_live_allowed: bool) -> bool:
-    """Return whether there may be a table: stderr is a terminal that can show one."""
+    """Return whether stderr is a terminal that can show a table."""
     is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     return is_terminal and is_live_allowed
 

@@ -28,6 +28,7 @@ from wallaroo.cli.terminal.kafka_address import (
     is_kafka,
     kafka_address,
 )
+from wallaroo.cli.terminal.options import add_header
 from wallaroo.errors import PeerError, WallarooError, optional_library
 from wallaroo.network.tls_sockets import Address
 from wallaroo.protocols.framing import Framing, line_framing
@@ -37,7 +38,6 @@ FORMS = ("lines", "frames", "raw")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the program's parser."""
     parser = subparsers.add_parser(
         "send", help="send frames, lines or numbers to an application over TCP, or to Kafka"
     )
@@ -88,19 +88,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument("--keep-empty", action="store_true", help="lines: empty ones, too")
-    parser.add_argument(
-        "--header-length",
-        type=int,
-        default=4,
-        metavar="BYTES",
-        help="size of the header (default 4)",
-    )
-    parser.add_argument(
-        "--length-fmt",
-        default=">I",
-        metavar="FMT",
-        help="struct format of the header (default '>I')",
-    )
+    add_header(parser)
 
 
 def _add_course(parser: argparse.ArgumentParser) -> None:

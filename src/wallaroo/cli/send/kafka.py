@@ -16,13 +16,13 @@ from wallaroo.connectors.kafka.client import error_of, sentence, settings
 from wallaroo.errors import PeerError
 
 POLL_EVERY = 1000  # records between two polls for delivery reports
-FULL_S = 0.1  # to wait if the client's queue is full
+FULL_S = 0.1  # the wait while the client's queue is full
 LINGER_MS = 5
-PURGE_S = 1.0  # for the client to drop what can no longer be sent
+PURGE_S = 1.0  # the client's time to drop what can no longer be sent
 
 
 def partitions_of(client: Any, address: KafkaAddress, timeout_s: float) -> list[int]:
-    """Return a topic's partitions.  Raises PeerError if it, or its cluster, is not there."""
+    """Return a topic's partitions; raise PeerError if it, or its cluster, does not exist."""
     try:
         topic = client.list_topics(address.topic, timeout_s).topics[address.topic]
     except KafkaException as error:

@@ -66,7 +66,6 @@ def of_lines(content: bytes, *, keeps_empty: bool = False, framing: Framing = U3
 
 
 def of_payloads(payloads: Sequence[bytes], framing: Framing = U32) -> Messages:
-    """Frame payloads."""
     return _joined(b"".join(map(framer(framing), payloads)), framing.overhead, payloads)
 
 
@@ -119,7 +118,7 @@ class Sent:
 
 
 def slices(blocks: Blocks, options: SendOptions) -> Iterator[tuple[memoryview, int]]:
-    """Yield the slices that are sent at once, each with its number of messages."""
+    """Yield slices to send, each with its number of messages."""
     left = options.count
     for _ in range(options.repeat) if options.repeat else itertools.repeat(None):
         is_empty = True
@@ -170,7 +169,7 @@ def connect(target: Address, timeout_s: float) -> socket.socket:
 
 
 class Channel(Protocol):
-    """The way to what receives messages.  Its calls raise PeerError if that refuses."""
+    """The way to a receiver; its calls raise PeerError if that refuses."""
 
     def put(self, part: memoryview, sent: int) -> None:
         """Send one slice, after ``sent`` messages."""
@@ -179,10 +178,10 @@ class Channel(Protocol):
         """Wait until the next slice is due."""
 
     def finish(self, sent: int, timeout_s: float) -> bool:
-        """Return whether everything is known to be read, after waiting at most so long."""
+        """Return whether everything is known to be read, after waiting for a limited time."""
 
     def drop(self) -> None:
-        """Give up what is not known to be read."""
+        """Give up on messages that are not known to be read."""
 
 
 class Connections:
@@ -203,7 +202,7 @@ class Connections:
         time.sleep(seconds)
 
     def finish(self, sent: int, timeout_s: float) -> bool:
-        """Return whether all targets read everything and closed; an error if one reset."""
+        """Return whether all targets read everything and closed; raise if one reset."""
         until = time.monotonic() + timeout_s
         for sock, target in self._ends:
             try:
@@ -238,7 +237,7 @@ def send(targets: Sequence[Address], blocks: Blocks, options: SendOptions = Send
 
 
 def send_over(channel: Channel, blocks: Blocks, options: SendOptions) -> Sent:
-    """Send all messages over a channel, as `send` does."""
+    """Send all messages over a channel, like `send`."""
     began = time.monotonic()
     until = began + options.duration_s if options.duration_s is not None else float("inf")
     messages = 0

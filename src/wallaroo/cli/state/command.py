@@ -17,7 +17,6 @@ LIMIT_DEFAULT = 100  # lines of a list shown by default
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``state`` to the commands."""
     parser = subparsers.add_parser(
         "state",
         help="look at, save, verify, roll back and remove state in a checkpoint",

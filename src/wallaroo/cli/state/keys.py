@@ -9,7 +9,7 @@ from wallaroo.engine.blocks.keys import Key, normalize_key
 
 
 def candidates(text: str, key_type: str | None) -> list[Key]:
-    """Return the keys that a text can mean, the most likely first.
+    """Return the possible keys for a text, the most likely first.
 
     >>> candidates("7", None), candidates("b'a'", "bytes"), candidates("('a', 7)", "tuple")
     (['7', b'7', 7], [b'a'], [('a', 7)])

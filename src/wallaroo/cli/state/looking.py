@@ -1,7 +1,6 @@
 """The read-only verbs of ``wallaroo state``: list, get, export and diff.
 
-Where it runs: a terminal.  No JVM is started, nothing is locked; without ``--app`` none of the
-application's code is imported.
+No JVM is started, nothing is locked; without ``--app`` none of the application's code is imported.
 """
 
 from __future__ import annotations
@@ -168,7 +167,7 @@ def _print_entry(entry: StoredEntry, shown: DecodedValue, commit: Commit) -> Non
 
 
 def _print_keyed(shown: DecodedValue) -> None:
-    """Print the windows, timers or sides of a join of a key, one a line, by their kind."""
+    """Print a key's windows, timers or sides of a join, one per line, by kind."""
     for name, items in shown.value.items():
         if not isinstance(items, list):
             print(f"  {name}: {text_of(items)}")
@@ -288,7 +287,7 @@ def _state_at(reader: CheckpointReader, batch: int | None, step: str | None) -> 
 
 
 def _showing(app: str | None, forms: StepForms) -> Show:
-    """Return what makes entries readable: stand-ins, or ``app``'s classes and deserialize."""
+    """Return a function that makes entries readable, with stand-ins or with ``app``'s classes."""
     if app is None:
         return forms.show
     unpack = loads_of(app)
@@ -307,7 +306,7 @@ def _showing(app: str | None, forms: StepForms) -> Show:
 
 
 def loads_of(app: str | None) -> Loads:
-    """Return what unpacks stored objects: into stand-ins, or with ``app``'s own classes."""
+    """Return a function that unpacks stored objects, to stand-ins or with ``app``'s own classes."""
     if app is None:
         return load_safely
     hooks = hooks_of(vars(import_application(app)))

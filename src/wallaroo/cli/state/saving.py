@@ -20,7 +20,6 @@ REPORT_S = 2.0  # between two lines of progress
 
 
 def add_save(verbs: Any) -> None:
-    """Add ``save`` to the verbs of ``state``."""
     verb: argparse.ArgumentParser = verbs.add_parser(
         "save",
         allow_abbrev=False,

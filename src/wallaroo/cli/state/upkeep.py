@@ -3,8 +3,8 @@
 They check a checkpoint, move it back to an older commit, remove state from it, rename it, and start
 it from tables.
 
-Where it runs: a terminal.  ``verify`` changes and locks nothing; the others need the application
-to be stopped, and acquire the checkpoint's lock.
+``verify`` changes and locks nothing; the others need the application to be stopped, and acquire the
+checkpoint's lock.
 
 Exit codes: 0 if all is well or done, 1 if something is damaged or refused.
 """
@@ -36,7 +36,6 @@ DAMAGED = 1
 
 
 def add_verify(verbs: Any) -> None:
-    """Add ``verify`` to the verbs of ``state``."""
     verb = _add_verb(
         verbs,
         "verify",
@@ -49,7 +48,6 @@ def add_verify(verbs: Any) -> None:
 
 
 def add_rollback(verbs: Any) -> None:
-    """Add ``rollback`` to the verbs of ``state``."""
     verb = _add_verb(
         verbs,
         "rollback",
@@ -65,7 +63,6 @@ def add_rollback(verbs: Any) -> None:
 
 
 def add_drop(verbs: Any) -> None:
-    """Add ``drop`` to the verbs of ``state``."""
     verb = _add_verb(
         verbs,
         "drop",
@@ -85,7 +82,6 @@ def add_drop(verbs: Any) -> None:
 
 
 def add_rename(verbs: Any) -> None:
-    """Add ``rename`` to the verbs of ``state``."""
     verb = _add_verb(
         verbs,
         "rename",
@@ -100,7 +96,6 @@ def add_rename(verbs: Any) -> None:
 
 
 def add_load(verbs: Any) -> None:
-    """Add ``load`` to the verbs of ``state``."""
     verb = _add_verb(
         verbs,
         "load",
@@ -186,7 +181,7 @@ def _facts(report: Report) -> dict[str, Any]:
 
 
 def rollback_command(options: argparse.Namespace) -> None:
-    """Roll a checkpoint back; print the commits that were dropped."""
+    """Roll a checkpoint back; print the dropped commits."""
     application = load_application(options.app, options.rest)
     dropped = roll_back(options.folder, options.to, application.plan)
     if not dropped:

@@ -68,7 +68,7 @@ def group_ranges(groups: Iterable[int]) -> str:
 
 
 def spread(counts: Sequence[int]) -> str:
-    """Format the number of key groups that each of some workers has.
+    """Format how many key groups each of some workers has.
 
     >>> spread([64, 64]), spread([42, 43, 43]), spread([1])
     ('64 key groups each', '42 to 43 key groups each', '1 key group each')

@@ -1,7 +1,4 @@
-"""``kafka://HOST:PORT/TOPIC``: addresses of topics on the command line.
-
-Where it runs: terminals.
-"""
+"""``kafka://HOST:PORT/TOPIC``: addresses of topics on the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Values and arguments that the options of several commands share.
-
-Where it runs: a terminal.
-"""
+"""Values and arguments that the options of several commands share."""
 
 from __future__ import annotations
 
@@ -37,3 +34,20 @@ def add_application(parser: argparse.ArgumentParser, rest: str) -> None:
         "app", metavar="APP", help="the application: its Python file, or a module's name"
     )
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help=rest)
+
+
+def add_header(parser: argparse.ArgumentParser, form: str = "") -> None:
+    """Add the options for the header of frames; ``form`` begins their help."""
+    parser.add_argument(
+        "--header-length",
+        type=int,
+        default=4,
+        metavar="BYTES",
+        help=f"{form}size of the header (default 4)",
+    )
+    parser.add_argument(
+        "--length-fmt",
+        default=">I",
+        metavar="FMT",
+        help=f"{form}struct format of the header (default '>I')",
+    )

@@ -15,7 +15,7 @@ from wallaroo.testing.verify.trial.processes import Kind
 from wallaroo.testing.verify.trial.schedule import Fault
 
 IN_PROCESS = "in-process"
-# partitions need hosts of their own, which this command does not create
+# partitions need a network namespace per host, which this command does not create
 FAULTS = tuple(fault for fault in Fault if fault is not Fault.PARTITION)
 
 
@@ -73,7 +73,6 @@ def _add_oracle(add: Callable[..., Any]) -> None:
 
 
 def _add_load(add: Callable[..., Any]) -> None:
-    """Add the options for kills and load."""
     add(
         "--kills",
         type=int,
@@ -161,7 +160,6 @@ def _add_disturbances(add: Callable[..., Any]) -> None:
 
 
 def _add_results(add: Callable[..., Any]) -> None:
-    """Add the options for the results."""
     add("--quiet", action="store_true", help="print the results only")
     add(
         "--json",

@@ -1,4 +1,4 @@
-"""``wallaroo verify``: proof under kills that nothing is lost or doubled.
+"""``wallaroo verify``: proof that nothing is lost or duplicated when processes are killed.
 
 It runs an application under load and kills its processes.
 
@@ -41,7 +41,6 @@ Verifier = Callable[[VerifyOptions, Path, argparse.Namespace], Result]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``verify`` to the commands."""
     parser = subparsers.add_parser(
         "verify",
         allow_abbrev=False,
@@ -54,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def without_spark(options: VerifyOptions) -> VerifyOptions:
-    """Return options for a run without Spark, which keeps few commits: so waiting output is listed.
+    """Return options for a run without Spark, which retains few commits, so that output is listed.
 
     Only processes of ``IN_PROCESS_KINDS`` exist there.
     """

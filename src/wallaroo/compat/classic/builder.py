@@ -59,7 +59,7 @@ class _Line:
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """Pipelines that run together, and the number of steps done of each."""
+    """Pipelines that run together, with the number of steps done of each."""
 
     pipeline: Pipeline[Any]
     done: dict[int, int]
@@ -240,7 +240,7 @@ class _GraphBuilder:
             stream.done[number] += 1
 
     def _share(self, state: str) -> None:
-        """Bring the pipelines that use a state together, and run their computations on it."""
+        """Merge the pipelines that use a state, and run their computations on it."""
         users: dict[int, _Stateful] = {}
         joining = []
         for stream in list(self._streams):

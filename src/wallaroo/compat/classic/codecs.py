@@ -66,7 +66,7 @@ def _decoder(given: Any, *, is_framed: bool) -> Decoder[Any]:
 
 
 def _format(given: Any, length: int) -> str:
-    """Return the format in which ``payload_length`` reads a header, to cut without calls."""
+    """Return the format of a header for ``payload_length``, which saves calls."""
     header = bytes(range(1, length + 1)) if isinstance(length, int) else b""
     for format_ in _FORMATS.get(length, ()):
         order: Literal["big", "little"] = "big" if format_[0] == ">" else "little"

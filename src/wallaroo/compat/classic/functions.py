@@ -74,7 +74,7 @@ def plain_key(key: Hashable) -> Key:
 def keyed(
     partitions: Mapping[int, Callable[[Any], Any]], known: frozenset[Any] | None
 ) -> Callable[[Event], Event]:
-    """Return the function that finds an event's key.
+    """Return the function that determines an event's key.
 
     A key that is not in ``known`` is an UnknownPartitionKeyError; an exception of the user's
     function is kept for `key_of`.
@@ -96,7 +96,7 @@ def keyed(
 
 
 def key_of(event: Event) -> Key:
-    """Return the key that was found, or raise the partition function's exception."""
+    """Return the key, or raise the partition function's exception."""
     key = event[2]
     if isinstance(key, Failure):
         raise key.error
@@ -106,7 +106,7 @@ def key_of(event: Event) -> Key:
 def stateful(
     computations: Mapping[int, Any], builder: Any
 ) -> Callable[[Event, ClassicState], list[Event]]:
-    """Return the function that runs each pipeline's computation on the state they share."""
+    """Return the function that runs each pipeline's computation on their common state."""
 
     def compute(event: Event, state: ClassicState) -> list[Event]:
         pipeline, data, _ = event
@@ -122,7 +122,7 @@ def stateful(
 
 
 def _outputs(computation: Any, data: Any, state: Any) -> list[Any]:
-    """Return a state computation's outputs, and whether to save, which has no effect here."""
+    """Return a state computation's outputs, and whether to save, which is ignored here."""
     if hasattr(computation, "compute_multi"):
         result = computation.compute_multi(data, state)
         return (result[0] or []) if result is not None else []

@@ -1,4 +1,4 @@
-"""The source program's end of the connector protocol, ``AtLeastOnceSourceConnector``.
+"""The source program's side of the connector protocol, ``AtLeastOnceSourceConnector``.
 
 Where it runs: source programs, one thread per connector.  (Wallaroo's was built on asyncore, which
 Python no longer has; names, arguments and callbacks are the same.)
@@ -29,11 +29,11 @@ from wallaroo.protocols.connector.frames import FrameSplitter
 
 CONNECT_S_MAX = 10.0  # for a connection and its handshake
 RECONNECT_S = 0.25
-FLUSH_S_MAX = 30.0  # for what is queued to leave when the connector is shut down
+FLUSH_S_MAX = 30.0  # for queued messages to leave when the connector is shut down
 IDLE_S = 0.005  # until an iterator that had nothing is asked again
 READ_BYTES = 64 * 1024
-OUT_BYTES_MAX = 256 * 1024  # encoded and not sent; more is not requested from the iterator
-QUEUE_MAX = 1024  # messages written and waiting for credits; then `write` waits, too
+OUT_BYTES_MAX = 256 * 1024  # encoded but not sent; beyond this the iterator is not asked for more
+QUEUE_MAX = 1024  # messages written that wait for credits; beyond this `write` waits, too
 
 log = logging.getLogger("wallaroo.connector")
 
@@ -52,7 +52,7 @@ class _RestartError(ConnectionError):
 
 
 class _Link:
-    """One connection: its socket, and the bytes that wait."""
+    """One connection: its socket, and its unsent bytes."""
 
     def __init__(self, host: str, port: int):
         self.socket = socket.create_connection((host, port), CONNECT_S_MAX)
@@ -69,7 +69,7 @@ class _Link:
             self._waker.send(b"x")
 
     def exchange(self, timeout_s: float) -> list[bytes]:
-        """Send, wait at most so long; return received frames.  Raises OSError: connection lost."""
+        """Send, wait for a limited time; return received frames.  Raises OSError."""
         poll = select.poll()  # not select, which takes no descriptor above 1,023
         poll.register(self.socket, select.POLLIN | (select.POLLOUT if self.out else 0))
         poll.register(self._wakeup, select.POLLIN)
@@ -112,7 +112,7 @@ class AtLeastOnceSourceConnector:
     ):
         self.hello = cwm.Hello(version, cookie, program_name, instance_name)
         self.credits = 0
-        self.error: BaseException | None = None  # the reason of the stop; None: in good order
+        self.error: BaseException | None = None  # why it stopped; None: normally
         self.stopped = threading.Event()
         self._address = (host, int(port))
         self._delay = delay
@@ -162,7 +162,7 @@ class AtLeastOnceSourceConnector:
         is_open = earlier.is_open if earlier is not None else False
         stream = self._streams[stream_id] = Stream(stream_id, raw, point_of_ref or 0, is_open)
         self.stream_added(stream)
-        if self._link is not None:  # else with the others, once there is a connection
+        if self._link is not None:  # the others are announced once there is a connection
             self.write(cwm.Notify(stream.id, stream.name, stream.point_of_ref))
 
     def end_of_stream(self, stream_id: int) -> None:
@@ -197,12 +197,12 @@ class AtLeastOnceSourceConnector:
                 self._link.wake()
 
     def pending_sends(self) -> bool:
-        """Return whether something that was written has not been sent."""
+        """Return whether written data has not been sent."""
         with self._changed:
             return bool(self._queue or (self._link is not None and self._link.out))
 
     def shutdown(self, error: object = None) -> None:
-        """Send what was written, close the connection and stop.
+        """Send everything written, close the connection and stop.
 
         With an error, stop at once, after sending it if it is a ``connector_wire_messages.Error``.
         """
@@ -258,7 +258,7 @@ class AtLeastOnceSourceConnector:
         raise _RestartError("the application asks for a new connection")
 
     def handle_invalid_message(self, msg: object) -> None:
-        """Handle a message that a worker does not send."""
+        """Handle a message that a worker never sends."""
         raise ProtocolError(f"{msg} should never be received at the connector.")
 
     def handle_error(self) -> None:
@@ -381,7 +381,8 @@ class AtLeastOnceSourceConnector:
         deadline = time.monotonic() + CONNECT_S_MAX
         while (rest := deadline - time.monotonic()) > 0:
             for content in link.exchange(rest):
-                return cwm.Frame.decode(content)  # no other comes before the client sends more
+                # nothing else arrives before the client sends more
+                return cwm.Frame.decode(content)
         raise TimeoutError(f"no answer to HELLO within {CONNECT_S_MAX:g} s")
 
     def _announce_all(self) -> None:

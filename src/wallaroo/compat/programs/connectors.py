@@ -67,7 +67,7 @@ class BaseSource(ABC):
 
     @abstractmethod
     def __next__(self) -> tuple[bytes | None, int]:
-        """Return the next message and its point of reference, which rises.
+        """Return the next message and its ascending point of reference.
 
         ``(None, any)`` if there is none at the moment.  Raises StopIteration at the end.
         """
@@ -108,7 +108,7 @@ class _FileReader(BaseIter, BaseSource):
         self.file.close()
 
     def _read_framed(self) -> bytes:
-        """Read a message after its u32 length; none if the file cuts it off."""
+        """Read a message after its u32 length; none if the file ends within it."""
         header = self.file.read(_LENGTH.size)
         if len(header) < _LENGTH.size:
             raise StopIteration

@@ -86,7 +86,7 @@ class SourceConnector:
         self.count = 0
 
     def connect(self, host: str | None = None, port: int | str | None = None) -> None:
-        """Connect; wait for an application that does not listen yet."""
+        """Connect; wait for an application that is not listening yet."""
         config = self._config
         address = (host or config.host, port or config.port)
         while True:
@@ -127,7 +127,7 @@ class SourceConnector:
 
 
 class _Sender(AtLeastOnceSourceConnector):
-    """One stream of messages, kept until they are acknowledged."""
+    """One stream of messages, kept until acknowledged."""
 
     def __init__(self, config: SourceConnectorConfig[Any], host: str, port: int | str):
         super().__init__(VERSION, config.cookie, config.name, str(os.getpid()), host, port)

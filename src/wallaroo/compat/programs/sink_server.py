@@ -1,4 +1,4 @@
-"""The sink program's end of the connector protocol, with its data in memory.
+"""The sink program's side of the connector protocol, with its data in memory.
 
 Where it runs: sink programs, one thread.
 """
@@ -67,7 +67,8 @@ class SinkServer:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError as error:  # the client has left, or this process has no descriptors
+        except OSError as error:
+            # the client has disconnected, or this process is out of descriptors
             _LOG.warning("A connection cannot be accepted: %s.", error)
             time.sleep(ACCEPT_RETRY_S)
             return
@@ -75,7 +76,7 @@ class SinkServer:
         self._selector.register(sock, selectors.EVENT_READ, _Client(sock))
 
     def _serve(self, client: _Client) -> bool:
-        """Answer what a client sent; return whether its connection stays open."""
+        """Answer a client's frames; return whether its connection stays open."""
         try:
             data = client.socket.recv(READ_BYTES)
             contents = client.splitter.feed(data)
@@ -150,8 +151,6 @@ class _Output:
 
 
 class _Client:
-    """One connection."""
-
     def __init__(self, sock: socket.socket):
         self.socket = sock
         self.splitter = frames.FrameSplitter()

@@ -108,7 +108,7 @@ class Link:
                 return inner
 
     def break_off(self) -> None:
-        """Make a call of another thread end with SinkUnavailableError."""
+        """Make another thread's call end with SinkUnavailableError."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -119,7 +119,7 @@ class Link:
         self._socket.close()
 
     def _exchange(self, rest: memoryview) -> int:
-        """Send and read as much as possible now; return the number of bytes sent."""
+        """Send and receive as much as possible now; return the number of bytes sent."""
         poll = select.poll()
         try:
             poll.register(self._socket, select.POLLIN | (select.POLLOUT if rest else 0))
@@ -138,7 +138,7 @@ class Link:
     def _read(self) -> None:
         data = self._socket.recv(READ_BYTES)
         if not data:
-            for frame in self._came:  # the reason, if it was sent
+            for frame in self._came:  # the reason, if one was sent
                 if isinstance(frame, Error | Restart):
                     _check(frame, "")
             raise SinkUnavailableError("it closed the connection")

@@ -1,4 +1,4 @@
-"""The two-phase commit of a queued committer's batches to a sink program.
+"""The two-phase commit of a queued committer's batches with a sink program.
 
 Where it runs: driver, in the committer's thread.
 
@@ -105,16 +105,14 @@ def write_ledger(staging: Path, ledger: TransactionLedger, is_durable: bool) -> 
 
 
 class ConnectorSystem(ExternalSystem[SinkConnectorConfig]):
-    """The system of one sink program."""
-
     errors: ClassVar[tuple[type[Exception], ...]] = (SinkUnavailableError,)
     ways_on: ClassVar[str] = WAYS_ON
-    stalled_s = 2 * SILENT_S_MAX  # for a program that sends much and never the answer
+    stalled_s = 2 * SILENT_S_MAX  # for a program that sends a lot but never the answer
 
     def connect(self, checkpoint: str) -> Session:
         config = self._config
         context = self._context
-        # programs use it as the name of a file, and find by it what is theirs
+        # programs name a file after it, and recognise their own files by it
         instance = f"{quote(context.sink, safe='')}-{checkpoint}"
         link = Link((config.host, int(config.port)))
         hello = Hello(VERSION, config.cookie.encode(), PROGRAM, instance.encode())
@@ -146,7 +144,7 @@ class TwoPhaseSession(Session):
         self._tags = itertools.count(1)
 
     def begin(self) -> None:
-        """Shake hands, open the stream of output, and end the transactions that were left open."""
+        """Shake hands, open the stream of output, and end transactions that were left open."""
         self._link.send(self._hello)
         self._link.await_frame(Ok, "OK")
         self._link.send(Notify(OUTPUT_STREAM, self._hello.instance, self._ledger.offset))

@@ -64,18 +64,18 @@ class FileCommitter(SinkCommitter):
 
     @abstractmethod
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
-        """Read what is at the target; raise if it cannot be continued.
+        """Inspect the target; raise if it cannot be continued.  Changes nothing.
 
         Changes nothing.  ``staged`` is the output of the last commit.
         """
 
     @abstractmethod
     def _begin(self) -> None:
-        """Remove what a crash left half done; record that the target is this sink's."""
+        """Remove the remains of a crash; record that the target belongs to this sink."""
 
     @abstractmethod
     def _holds(self, commit: CommitId) -> bool:
-        """Return whether the commit's output is at the target, as far as it can be seen there."""
+        """Return whether the commit's output is at the target, as far as the target shows it."""
 
     @abstractmethod
     def _publish(self, commit: CommitId, staged: Sequence[StagedToken]) -> None:
@@ -87,14 +87,14 @@ class FileCommitter(SinkCommitter):
 
     @abstractmethod
     def _inspect_rollback(self, to: CommitId) -> None:
-        """Find out what `_roll_back` would change; raise if it cannot be done."""
+        """Determine the changes of `_roll_back`; raise if it is impossible."""
 
     @abstractmethod
     def _roll_back(self, to: CommitId) -> None:
-        """Move the output back, as far as that is not done yet."""
+        """Move the output back, as far as that has not happened yet."""
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Publish the last commit if that was not finished; remove what was not committed."""
+        """Publish the last commit if it was not finished; remove uncommitted output."""
         place = self._place
         last = history.last
         self._owner = history.owner
@@ -165,7 +165,7 @@ class FileCommitter(SinkCommitter):
         """Do nothing: a commit is visible when it returns, and nothing is held."""
 
     def _left_here(self) -> CommitId | None:
-        """Return the last commit whose output is known to have been written to the target."""
+        """Return the last commit with output that is known to have been written to the target."""
         record = self._record
         left = last_left(self._place.staging)
         if record is None or left is None or record.target != self._target_name:

@@ -30,7 +30,7 @@ class Cutter(Protocol):
         """Return the frames of a part of whole events; empty if payloads travel."""
 
     def start_of(self, part: bytes, number: int) -> int:
-        """Return the byte of a part of whole events at which an event begins, by its number."""
+        """Return the offset of an event in a part of whole events, by its number."""
 
 
 @dataclass(frozen=True, slots=True)

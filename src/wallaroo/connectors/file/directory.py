@@ -56,7 +56,6 @@ def writer_of(checkpoint: str, sink: str) -> str:
 
 
 def part_name(commit: CommitId, sink: str) -> str:
-    """Return the name of a commit's part."""
     digest = blake2b(commit.id.encode(), digest_size=6).hexdigest()
     return f"part-{commit.batch:012d}-{writer_of(commit.checkpoint, sink)}-{digest}"
 

@@ -1,4 +1,4 @@
-"""The files of a source, places in them, and reading from them.
+"""The files of a source, positions in them, and reading from them.
 
 Where it runs: everywhere.
 """
@@ -16,13 +16,13 @@ from typing import IO, Any, NamedTuple
 
 from wallaroo.errors import PeerError
 
-READ_BYTES = 256 * 1024  # at once, unless something else bounds it
+READ_BYTES = 256 * 1024  # per read, unless something else bounds it
 COMPRESSED = ".gz"
 READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
 class Stamp(NamedTuple):
-    """The facts by which a file counts as the same one."""
+    """The facts that identify a file."""
 
     inode: int
     changed_ns: int
@@ -31,7 +31,7 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file as a run found it.  What comes after its size belongs to the next run."""
+    """A file as a run found it; anything after its size belongs to the next run."""
 
     name: str
     stamp: Stamp
@@ -53,7 +53,6 @@ class FilePlace:
 
     @staticmethod
     def from_json(stored: dict[str, Any]) -> FilePlace:
-        """Undo `to_json`."""
         return FilePlace(**{**stored, "stamp": Stamp(*stored["stamp"])})
 
 
@@ -129,7 +128,6 @@ class OpenFile:
             pass
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
         self._bounded.close()
 

@@ -48,7 +48,7 @@ MARKS_AHEAD_MAX = 16_384  # the same bound, in marks
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """The input of a file log, and the way it is cut."""
+    """The input of a file log, and how to cut it."""
 
     name: str
     path: str
@@ -244,7 +244,7 @@ class FileLog(SourceLog):
 
 
 def _origin(cutter: Cutter, file: str, offset: int, run: bytes, number: int) -> dict[str, Any]:
-    """Return the place of an event in its file, uncompressed."""
+    """Return the position of an event in its file, uncompressed."""
     return {"file": file, "byte": offset + cutter.start_of(run, number)}
 
 
@@ -260,7 +260,7 @@ def _add(piece: list[Range], part: Range) -> None:
 
 
 def _checksum(path: str, size: int) -> tuple[int, int]:
-    """Return the number of bytes that a file has, up to ``size``, and their checksum."""
+    """Return the number of a file's bytes up to ``size``, and their checksum."""
     file = OpenFile(path)
     checksum = 0
     try:
@@ -272,7 +272,6 @@ def _checksum(path: str, size: int) -> tuple[int, int]:
 
 
 def open_log(config: FileSourceConfig[Any], context: LogContext) -> FileLog:
-    """Return the log of the source."""
     framing = config.wire_framing if config.form == "frames" else None
     cutter = cutter_of(framing, skips_empty=config.skip_empty)
     ahead = min(AHEAD_BYTES, context.mark_bytes * MARKS_AHEAD_MAX)

@@ -41,12 +41,11 @@ class Mark(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Return the mark as a position."""
         return Position(self.place.to_json() if self.place else None, self.events)
 
 
 class Scanner:
-    """The marks from one on.  ``failure`` is the reason why there is no further one."""
+    """The marks from one on; ``failure`` is why there is no further one."""
 
     def __init__(
         self,
@@ -87,7 +86,6 @@ class Scanner:
         return mark if mark and mark[:2] == wanted[:2] and mark.order == wanted.order else None
 
     def forget_before(self, mark: Mark) -> None:
-        """Drop older marks."""
         del self._marks[: self._marks.index(mark)]
 
     def between(self, start: Mark, end: Mark) -> list[Mark]:
@@ -103,7 +101,7 @@ class Scanner:
         return next((mark for mark in self._marks if mark.events > start.events), self._marks[at])
 
     def scan_to(self, events: int) -> None:
-        """Scan until ``events`` events lie before the last mark, or there are no more."""
+        """Scan until ``events`` events lie before the last mark, or the input ends."""
         while self.last.events < events and self._step():
             pass
 
@@ -120,14 +118,13 @@ class Scanner:
             pass
 
     def close(self) -> None:
-        """Close the open file."""
         if self._file is not None:
             self._file.close()
         self._file = None
         self._pending = b""
 
     def _step(self) -> bool:
-        """Add a mark; return whether there was one to add."""
+        """Add a mark; return whether there was one."""
         if self.failure or self.is_ended:
             return False
         index = self.last.file + (1 if self.last.is_done else 0)

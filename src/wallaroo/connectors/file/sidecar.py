@@ -1,4 +1,4 @@
-"""The sidecar of a single output file, which states its committed part.
+"""The sidecar of a single output file, which describes its committed part.
 
 Where it runs: driver.
 
@@ -73,12 +73,11 @@ def begun(checkpoint: str, sink: str) -> Sidecar:
 
 
 def tail_digest(tail: bytes) -> str:
-    """Return the digest of the last ``TAIL_BYTES`` of a content (or of all of a shorter one)."""
+    """Return the digest of the last ``TAIL_BYTES`` of some content, or of all of it."""
     return blake2b(tail, digest_size=12).hexdigest()
 
 
 def sidecar_of(target: Path) -> Path:
-    """Return the sidecar's path."""
     return target.with_name(target.name + SUFFIX)
 
 

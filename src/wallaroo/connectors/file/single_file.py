@@ -33,7 +33,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.staging import StagedToken, read_staged
 
-COMPARED_BYTES = 1 << 16  # at a time
+COMPARED_BYTES = 1 << 16  # compared at a time
 
 
 class SingleFileCommitter(FileCommitter):
@@ -121,7 +121,7 @@ class SingleFileCommitter(FileCommitter):
     def _check_unfinished(
         self, sidecar: Sidecar, size: int, commit: CommitId, staged: Sequence[StagedToken]
     ) -> None:
-        """Raise unless what follows the committed part is the beginning of the last ``commit``."""
+        """Raise unless the rest after the committed part begins the last ``commit``."""
         parts = (read_staged(self._place.staging, token).body for token in staged)
         with self._place.target.open("rb") as file:
             file.seek(sidecar.end.length)
@@ -236,7 +236,7 @@ class SingleFileCommitter(FileCommitter):
         sidecar = self._sidecar
         end = _end_at(sidecar, to)
         assert end is not None
-        if self._size() > sidecar.end.length:  # an earlier rollback was cut short
+        if self._size() > sidecar.end.length:  # an earlier rollback was interrupted
             self._truncate(sidecar.end.length)
         if end != sidecar.end:
             ends = sidecar.ends[: sidecar.ends.index(end) + 1]
@@ -245,7 +245,7 @@ class SingleFileCommitter(FileCommitter):
             self._truncate(end.length)
 
     def _is_cut(self, sidecar: Sidecar, size: int) -> bool:
-        """Return whether the rest after the committed part is what a rollback has yet to remove."""
+        """Return whether the rest after the committed part remains to be removed by a rollback."""
         cut = sidecar.rolled_back
         return cut is not None and cut.length == size and self._tail_at(size) == cut.tail
 
@@ -285,7 +285,7 @@ def _end_at(sidecar: Sidecar, to: CommitId) -> End | None:
 
 
 def _begins(file: BinaryIO, parts: Iterator[memoryview]) -> bool:
-    """Return whether ``file``'s rest, zeros of a power cut aside, is the start of ``parts``."""
+    """Return whether ``file``'s rest, without zeros of a power cut, begins ``parts``."""
     for part in parts:
         for start in range(0, len(part), COMPARED_BYTES):
             wanted = part[start : start + COMPARED_BYTES]

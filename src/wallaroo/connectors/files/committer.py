@@ -107,11 +107,11 @@ class Parts:
             self._note(folder)
 
     def has_passed(self, watermark_ns: float) -> bool:
-        """Return whether a watermark has passed the time of a folder that has no mark."""
+        """Return whether a watermark has passed the time of an unmarked folder."""
         return self._first_end_ns <= watermark_ns
 
     def mark(self, watermark_ns: float) -> None:
-        """Mark the folders whose time a watermark has passed."""
+        """Mark the folders whose time has passed."""
         for folder in [each for each, end_ns in self._ends.items() if end_ns <= watermark_ns]:
             self.write(folder, SUCCESS, b"")
             self._ends[folder] = ENDLESS
@@ -119,7 +119,6 @@ class Parts:
         self._first_end_ns = min(self._ends.values(), default=ENDLESS)
 
     def _note(self, folder: str) -> None:
-        """Note that a folder has files."""
         assert self.partitions is not None
         timed = self.partitions.timed(folder)
         if timed not in self._ends:
@@ -258,7 +257,7 @@ class RollingCommitter(GroupCommitter):
         return is_due or self._is_marking()
 
     def _group(self) -> list[PendingBatch]:
-        """Return all waiting batches, or those of the file in hand; none before marks."""
+        """Return all waiting batches, or those of the current file; none before marks."""
         if self._is_marking():
             return []
         return [
@@ -297,7 +296,7 @@ class RollingCommitter(GroupCommitter):
     # -- decisions --------------------------------------------------------------------------------
 
     def _resume(self) -> None:
-        """Resume an earlier run's decision: write the file, or forget its batches."""
+        """Carry out an earlier run's decision: write the file, or forget its batches."""
         self._is_resumed = True
         path = self._waiting.staging / ROLL
         try:

@@ -30,10 +30,10 @@ from wallaroo.connectors.files.storage import FileStore
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 
-LOOK_S = 1.0  # how long a list of the files is good for
+LOOK_S = 1.0  # how long a list of the files remains valid
 EVENT_BYTES = 100  # assumed size of an event, to report how many are waiting
 PIECE_BYTES_MIN = 64 * 1024  # a smaller part of a file is not worth a task
-PATIENCE_S = 30.0  # at the start of a run, for a store that does not answer
+PATIENCE_S = 30.0  # how long the start of a run waits for a store that does not answer
 RETRY_S = 1.0
 
 Files = dict[str, list[int]]  # name -> [done, size]
@@ -66,7 +66,7 @@ class FilesLog(SourceLog):
         self._is_watching = is_watching
         self._bound = bound
         self._seen: _Seen | None = None
-        self._gone = 0  # events of files that are forgotten, as far as this process knows
+        self._gone = 0  # events of files that were forgotten, as far as this process knows
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self._source, self._storage, self._form, self._is_watching, self._bound)
@@ -155,7 +155,7 @@ class FilesLog(SourceLog):
         return sum(size - done.get(name, [0, 0])[0] for name, (_, size) in files.items())
 
     def partitions(self, position: Position) -> frozenset[str]:
-        """Return the files that are not read to their end: each holds time back until it is."""
+        """Return the unfinished files, each of which holds time back until it is read."""
         done: Files = position.place["files"]
         return frozenset(
             name for name, size in self._sizes().items() if done.get(name, (0, 0))[0] < size
@@ -190,7 +190,7 @@ class FilesLog(SourceLog):
             time.sleep(RETRY_S)
 
     def _records_after(self, part: Range, count: int) -> Iterator[list[Any]]:
-        """Read the range without its first ``count`` records, as files never change."""
+        """Read the range without its first ``count`` records; files never change."""
         left_out = 0
         for block in records(self._storage, self._form, part.partition, part.start, part.end):
             skipped = min(len(block), count - left_out)
@@ -206,7 +206,7 @@ class FilesLog(SourceLog):
     # -- the list of files ------------------------------------------------------------------------
 
     def _find_bound(self) -> None:
-        """List the files for the first time, with retries.  Raises PeerError if nothing answers."""
+        """List the files for the first time, with retries.  Raises PeerError."""
         until = time.monotonic() + (PATIENCE_S if self._storage.is_s3 else 0.0)
         while self._bound is None:
             sizes = self._sizes()
@@ -238,7 +238,7 @@ class FilesLog(SourceLog):
         return latest.sizes
 
     def _checked(self, position: Position, sizes: dict[str, int]) -> Files:
-        """Return the files that can be read, with how far each was read.
+        """Return the readable files, with how far each was read.
 
         Raises PeerError if a file has changed, or was removed too early.
         """
@@ -270,7 +270,7 @@ def _position(files: Files, gone: int) -> Position:
 
 
 def _events(done: int, size: int) -> int:
-    """Return the approximate number of events read from a file; more whenever more was read."""
+    """Return the approximate number of events read from a file, which never decreases."""
     return done // EVENT_BYTES + (done > 0) + (done == size)
 
 
@@ -279,7 +279,6 @@ def _words(error: Exception) -> str:
 
 
 def open_log(config: FilesSourceConfig[Any], context: LogContext) -> FilesLog:
-    """Return the log of the source."""
     storage = FileStore(config.path, tuple(sorted(config.options.items())))
     is_watching = config.watch and not context.until_now
     return FilesLog(config.name, storage, config.form, is_watching)

@@ -47,7 +47,7 @@ class Level:
 
 
 class Partitions:
-    """The levels of folders of some columns; raises ValueError if they cannot be."""
+    """The levels of folders of some columns; raises ValueError if they are impossible."""
 
     def __init__(self, partition_by: Sequence[str], columns: Mapping[str, Any]):
         self.levels = tuple(_level(one, columns) for one in partition_by)
@@ -62,7 +62,7 @@ class Partitions:
         self._timed = tuple(place for place, level in enumerate(self.levels) if level.form)
 
     def check_ends(self) -> None:
-        """Raise ValueError if the folders do not say where their time ends."""
+        """Raise ValueError if the folders do not show where their time ends."""
         units = {self.levels[place].name for place in self._timed}
         if "dt" in units:
             units |= {"year", "month", "day"}
@@ -72,7 +72,7 @@ class Partitions:
             raise ValueError("the day of an hour, or the year of a month, is not known")
 
     def timed(self, folder: str) -> str:
-        """Return the uppermost part of a folder that has all of its time."""
+        """Return the uppermost part of a folder that contains all of its time."""
         return "/".join(folder.split("/")[: self._timed[-1] + 1])
 
     def end_ns(self, folder: str) -> int | None:
@@ -104,7 +104,7 @@ def _end(start: datetime, unit: str) -> datetime:
 
 
 def _level(written: str, columns: Mapping[str, Any]) -> Level:
-    """Return a level as it is written; raise ValueError for what is none."""
+    """Return a level as written; raise ValueError if it is not one."""
     found = TIME_OF.fullmatch(written)
     if found is None or written in columns:
         level = Level(written, written)

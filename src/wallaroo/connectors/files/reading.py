@@ -28,12 +28,12 @@ Blocks = Iterator[list[Any]]
 
 
 def is_whole(name: str) -> bool:
-    """Return whether a file can be read from its beginning only."""
+    """Return whether a file can only be read from its beginning."""
     return name.endswith(GZ)
 
 
 class _Unzipped:
-    """A compressed file as one that is read from its beginning."""
+    """A compressed file that is read from its beginning."""
 
     def __init__(self, file: Any):
         self._stream = pa.CompressedInputStream(file, "gzip")

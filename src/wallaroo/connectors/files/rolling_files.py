@@ -45,7 +45,7 @@ def _packed(content: bytes, compress: bool) -> bytes:
 
 
 def _as_lines(parts: Iterable[Staged]) -> bytes:
-    """Return the outputs, each with a newline after it."""
+    """Return the outputs, each followed by a newline."""
     return b"".join(bytes(output) + b"\n" for part in parts for output in part.outputs())
 
 
@@ -66,7 +66,7 @@ def _table(parts: Iterable[Staged], columns: Mapping[str, Any]) -> Any:
 
 
 def split(table: Any, partitions: Partitions | None) -> Iterator[tuple[str, Any]]:
-    """Yield each folder, in order of its first row, and its rows, in theirs."""
+    """Yield each folder, in order of its first row, with its rows in order."""
     if partitions is None:
         yield "", table
         return
@@ -113,7 +113,7 @@ def _as_json(table: Any) -> bytes:
 
 
 def _plain(value: Any) -> str:
-    """Return a date or time as ISO 8601 has it, anything else as its text."""
+    """Return a date or time in ISO 8601, anything else as its text."""
     return str(value.isoformat() if hasattr(value, "isoformat") else value)
 
 

@@ -44,13 +44,13 @@ class RowPack:
         self._more = more
         self._names = tuple(columns)
         self._checks: list[Callable[[Any], Any]] = []
-        self._getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}  # by type of outputs
+        self._getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}  # by type of output
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowPack, (self._columns, self._more)
 
     def problem(self, form: str) -> str:
-        """Return the problem with the columns in a form of files; empty if there is none."""
+        """Return the problem of the columns in a form of files; empty if there is none."""
         for name, kind in self._columns.items():
             try:
                 type_ = arrow_type(kind)
@@ -85,7 +85,7 @@ class RowPack:
             raise self._lacking(output) from None
 
     def _getter_of(self, output: Any) -> Callable[[Any], tuple[Any, ...]]:
-        """Return what gets the values of outputs of this one's type; keep it."""
+        """Return the getter of values from outputs of this one's type; keep it."""
         fields = fields_of(output)
         if isinstance(output, dict):
             get = _several(itemgetter, self._names)
@@ -126,13 +126,13 @@ def _both(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable
 
 
 def _several(getter: Any, names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a getter of several values, which gives a tuple of one name's, too."""
+    """Return a getter of several values, which returns a tuple for a single name, too."""
     get: Callable[[Any], Any] = getter(*names)
     return get if len(names) > 1 else lambda output: (get(output),)
 
 
 def _check_of(kind: Any) -> Callable[[Any], Any]:
-    """Return a function that raises for a value that is none of an Arrow type."""
+    """Return a function that raises for a value that does not fit an Arrow type."""
     is_scalar = partial(arrow().scalar, type=kind)
     if arrow().types.is_signed_integer(kind):
         return _whole_number(1 << kind.bit_width - 1, is_scalar)
@@ -153,7 +153,7 @@ def _whole_number(bound: int, is_scalar: Callable[[Any], Any]) -> Callable[[Any]
         if type(value) is int and -bound <= value < bound:
             return None
         if isinstance(value, float) and not value.is_integer():
-            raise ValueError("it is not a whole number")  # Arrow cuts the rest off
+            raise ValueError("it is not a whole number")  # Arrow would truncate it
         return is_scalar(value)
 
     return check
@@ -166,13 +166,12 @@ def _text(is_scalar: Callable[[Any], Any], value: Any) -> Any:
 
 
 def arrow_type(kind: Any) -> Any:
-    """Return Arrow's type of a name, or the given type; raise ValueError or TypeError."""
+    """Return the Arrow type of a name, or the type passed; raise ValueError or TypeError."""
     library = arrow()
     return kind if isinstance(kind, library.DataType) else library.type_for_alias(kind)
 
 
 def arrow() -> Any:
-    """Return pyarrow."""
     # it takes long to import, and only sinks of rows need it
     import pyarrow
 
@@ -180,5 +179,4 @@ def arrow() -> Any:
 
 
 def unpacked(packed: Iterable[memoryview]) -> list[tuple[Any, ...]]:
-    """Return the rows of staged outputs."""
     return [pickle.loads(row) for row in packed]

@@ -63,13 +63,13 @@ class FileStore:
         return _s3(self.options) if self.is_s3 else fs.LocalFileSystem()
 
     def is_transient(self, error: OSError) -> bool:
-        """Return whether an error may pass: the store does not answer, or the disk is full."""
+        """Return whether an error is transient: the store does not answer, or the disk is full."""
         if self.is_s3:
             return not any(words in str(error) for words in PERMANENT)
         return error.errno in PASSING_ON_DISK
 
     def sizes(self) -> dict[str, int]:
-        """Return files' names and sizes, empty ones excepted.  Raises OSError: none is there."""
+        """Return names and sizes of non-empty files; raise OSError if there are none."""
         root = self.root
         if WILD.search(root):
             base = root[: WILD.search(root).start()].rpartition("/")[0]  # type: ignore[union-attr]
@@ -83,7 +83,7 @@ class FileStore:
         return self._below(root, is_deep=False)
 
     def names(self, *, is_deep: bool) -> list[str]:
-        """Return the names of all files in a folder, below it.  Raises OSError: none is there."""
+        """Return the names of all files below a folder; raise OSError if there are none."""
         below = len(self.root) + 1
         return [found.path[below:] for found in self._files(self.root, is_deep)]
 
@@ -100,7 +100,6 @@ class FileStore:
         return [found for found in files if found.type == fs.FileType.File]
 
     def open(self, name: str) -> Any:
-        """Open a file for reading at any place."""
         return self.system.open_input_file(name)
 
     def write_object(self, name: str, content: bytes) -> None:

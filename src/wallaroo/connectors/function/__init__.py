@@ -1,1 +1,1 @@
-"""A function of the user as a sink."""
+"""A user's function as a sink."""

@@ -50,7 +50,7 @@ class FunctionSystem(SlicedSystem["FunctionSinkConfig"]):
 
     session = FunctionSession
     errors: ClassVar[tuple[type[Exception], ...]] = (CallError,)
-    stalled_s = ENDLESS_S  # a function may take its time
+    stalled_s = ENDLESS_S  # a function may take as long as it likes
 
     @property
     def target(self) -> str:

@@ -34,7 +34,7 @@ from wallaroo.sinks.queued.system import BROKEN_OFF, STALLED_S, CommitContext, D
 IDEMPOTENCY_KEY = "Idempotency-Key"
 LOGGER = logging.getLogger("wallaroo.connectors.http")
 TRANSIENT = (408, 425, 429)  # and 5xx: the same request may be accepted later
-SHOWN_MAX = 200  # characters of an answer's body, in errors
+SHOWN_MAX = 200  # characters of a response body that errors show
 
 
 class AnswerError(DeliveryError):
@@ -63,7 +63,7 @@ class HTTPSession(SlicedSession):
         pool.ConnectionCls = partial(self._noted, pool.ConnectionCls)
 
     def deliver(self, part: Slice) -> None:
-        """Make one request; raise DeliveryError or urllib3's HTTPError if it was not accepted."""
+        """Make one request; raise DeliveryError or urllib3's HTTPError if it is rejected."""
         config = self._config
         headers = {**self._headers, IDEMPOTENCY_KEY: part.key}
         fault_point("http.request")
@@ -71,7 +71,8 @@ class HTTPSession(SlicedSession):
             config.method, config.url, body=self._body(part), headers=headers, redirect=False
         )
         fault_point("http.answer")
-        if self._is_broken_off:  # what was cut off may look like an answer
+        # the rest of a broken-off response could look like another response
+        if self._is_broken_off:
             raise DeliveryError(BROKEN_OFF, is_transient=True)
         if 200 <= answer.status < 300:
             return
@@ -86,12 +87,12 @@ class HTTPSession(SlicedSession):
         return self._connection
 
     def cancel(self) -> None:
-        """Close the connection under a request: each part of the answer has a time of its own."""
+        """Close the connection during a request: each part of the answer has its own timeout."""
         self._is_broken_off = True
         own = getattr(self._connection, "sock", None)
         if own is not None:
             with contextlib.suppress(OSError):
-                # a TLS socket's own method would take its state from under the request
+                # a TLS socket's own method would reset its state while the request still uses it
                 socket.socket.shutdown(own, socket.SHUT_RDWR)
 
     def _body(self, part: Slice) -> bytes:
@@ -153,7 +154,7 @@ class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error on one line, without the name of the client's object in front."""
+    """Return an error on one line, without the name of the client's object."""
     text = " ".join(str(error).split())
     is_own = isinstance(error, DeliveryError)
     return text if is_own else re.sub(r"^HTTPS?Connection(Pool)?\(.*?\): ", "", text)

@@ -25,16 +25,16 @@ from wallaroo.sources.feed import framed
 from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
 
 LOGGER = logging.getLogger("wallaroo.connectors.http")
-REQUESTS_MAX = 64  # under way at a time
+REQUESTS_MAX = 64  # in progress at a time
 STORED_S_MAX = 25.0  # for a request to be on disk: clients and proxies often time out after 30
 CONNECTIONS_MAX = 2000
-# for a request's header, and for the next request to begin
+# for a request's header, and until the next request begins
 REQUEST_S_MAX = 30.0
 BODY_BYTES_PER_S_MIN = 1 << 15  # allows a body more time by its size
 
 
 class _Server:
-    """The common state of a source's connections."""
+    """The state that a source's connections share."""
 
     def __init__(self, config: HTTPSourceConfig[Any], inbox: Inbox, stored_s: float):
         self.config = config
@@ -56,10 +56,10 @@ class _Handler(BaseHTTPRequestHandler):
     def __init__(self, sock: socket.socket, address: Any, own: _Server, visitor: Visitor):
         self._own = own
         self._visitor = visitor
-        super().__init__(sock, address, cast(Any, None))  # it asks nothing of its server
+        super().__init__(sock, address, cast(Any, None))  # it never uses its server argument
 
     def handle_one_request(self) -> None:
-        """Await a request for a bounded time; meanwhile an unproved connection may be closed."""
+        """Await a request for a limited time; until then an unproved connection may be closed."""
         self._visitor.within(REQUEST_S_MAX)
         super().handle_one_request()
         if not self._own.config.token:
@@ -71,7 +71,6 @@ class _Handler(BaseHTTPRequestHandler):
         return super().parse_request()
 
     def do_POST(self) -> None:
-        """Accept a body."""
         refused = self._refused()
         if refused is not None:
             self.close_connection = True  # its body is not read
@@ -90,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
             request.leave()
 
     def do_GET(self) -> None:
-        """Refuse: there is nothing to get."""
+        """Refuse GET requests."""
         self.close_connection = True
         self._answer(HTTPStatus.METHOD_NOT_ALLOWED)
 
@@ -157,5 +156,4 @@ def serve(config: HTTPSourceConfig[Any], inbox: Inbox, stored_s: float = STORED_
 
 
 def open_feed(config: HTTPSourceConfig[Any], resume: bytes) -> InboxFeed:
-    """Return the feed of the source."""
     return InboxFeed(config.name, lambda inbox, _: serve(config, inbox), resume)

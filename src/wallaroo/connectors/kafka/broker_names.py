@@ -33,7 +33,6 @@ def _with_port(broker: Any) -> str:
 
 
 def is_topic(name: Any) -> bool:
-    """Return whether Kafka allows a topic of this name."""
     return isinstance(name, str) and re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) is not None
 
 

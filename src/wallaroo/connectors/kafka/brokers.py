@@ -28,13 +28,13 @@ from wallaroo.connectors.kafka.offsets import Flat
 from wallaroo.errors import PeerError
 
 METADATA_S = 5.0  # between two polls for new topics and partitions
-DOUBT_S = 0.5  # the same, while something does not fit
-# topics or records have to be missing for so long before they count as lost: brokers that have just
+DOUBT_S = 0.5  # the same, while something does not match
+# how long topics or records have to be missing before they count as lost: brokers that have just
 # started do not know all of them for a moment
 CONFIRM_S = 10.0
-PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
-# A client that no broker answers for so long is replaced: some were seen that never connected
-# again, while the broker answered others.
+PATIENCE_S = 30.0  # how long the start of a run waits: a broker may be starting, too
+# A client is replaced after this time without an answer: some never reconnected, while the broker
+# answered others.
 REOPEN_S = 30.0
 Answer = TypeVar("Answer")
 
@@ -75,7 +75,7 @@ class Brokers:
         self._first: Flat = {}
         self._ids: dict[str, str] = {}
         self._known: dict[tuple[str, str], dict[int, int]] = {}
-        self.is_doubted = False  # something does not fit: then topics are queried often
+        self.is_doubted = False  # something does not match: topics are then queried often
 
     def topics(self) -> Topics:
         """Return all topics' extent.  Raises PeerError if none answers, or one is missing."""
@@ -101,7 +101,7 @@ class Brokers:
             raise
 
     def open(self) -> None:
-        """Open the client, whose options are checked thereby.  Raises PeerError."""
+        """Open the client, which checks its options.  Raises PeerError."""
         self._inquiry()
 
     def close(self) -> None:

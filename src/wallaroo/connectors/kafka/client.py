@@ -41,7 +41,7 @@ NEXT = -1
 
 DESTROY_BROKER = -137  # in librdkafka 2.10 and later
 
-# errors that pass by themselves: the client retries, and a run waits
+# transient errors: the client retries, and a run waits
 PASSING = frozenset(
     [
         KafkaError._TRANSPORT,
@@ -51,8 +51,8 @@ PASSING = frozenset(
         KafkaError._MSG_TIMED_OUT,
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
-        # a broker that restarts: its topics are not known yet, or the connection is to one that was
-        # replaced meanwhile
+        # a broker that restarts: it does not know its topics yet, or the connection is to one that
+        # was replaced meanwhile
         KafkaError._UNKNOWN_PARTITION,
         DESTROY_BROKER,
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -104,7 +104,7 @@ class SparingFilter(logging.Filter):
 
 LOGGER.addFilter(SparingFilter())
 
-# what a user of the brokers may not do: waiting does not help
+# operations that the user of the brokers is not allowed to do: waiting does not help
 UNAUTHORIZED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
@@ -128,12 +128,12 @@ def error_of(raised: KafkaException) -> KafkaError:
 
 
 def sentence(error: KafkaError) -> str:
-    """Return an error in the broker's or the client's words, on one line."""
+    """Return an error on one line, in the broker's or the client's words."""
     return " ".join(str(error.str()).split())
 
 
 def hint_at(wanted: str, there: Iterable[str]) -> str:
-    """Return what to do about a topic that is missing among those that are there."""
+    """Return the remedy for a missing topic among the existing ones."""
     near = difflib.get_close_matches(wanted, list(there), 1)
     if near:
         return f"Did you mean '{near[0]}'?"
@@ -141,7 +141,7 @@ def hint_at(wanted: str, there: Iterable[str]) -> str:
 
 
 def quiet(_: Any) -> None:
-    """Drop the client's own error events: those that matter are results of calls, too."""
+    """Drop the client's own error events: those that matter are also results of calls."""
 
 
 def settings(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
@@ -187,16 +187,15 @@ class Inquiry:
         self._ids: TopicIds | None = None
 
     def topics(self) -> dict[str, list[int]]:
-        """Return the partitions of every topic."""
         found = self._asked(lambda: self._consumer.list_topics(timeout=self._request_s)).topics
         return {name: sorted(topic.partitions) for name, topic in found.items()}
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the ids of topics, for those that have one."""
+        """Return the ids of topics that have one."""
         return self._descriptions().of(topics)
 
     def rights(self, topic: str) -> set[int]:
-        """Return the operations that the user may do on a topic; none if it is not known."""
+        """Return the operations that the user may do on a topic; none if it is unknown."""
         return self._descriptions().rights(topic)
 
     def _descriptions(self) -> TopicIds:
@@ -233,11 +232,10 @@ class Inquiry:
             self._consumer.commit(offsets=changed, asynchronous=True)
 
     def close(self) -> None:
-        """Disconnect."""
         self._consumer.close()
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Make a request.
+        """Make a request; raise the client's error if brokers refuse it, as they never answer then.
 
         If the brokers refuse the client, they never answer: their error comes as an event.
         """

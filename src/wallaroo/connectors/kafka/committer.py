@@ -61,7 +61,7 @@ SPACING_S = 0.02
 # Defaults of the client, which the sink's options override.  A coordinator that has not finished
 # one transaction refuses the next one for some milliseconds; the client would wait 100.
 TUNING = {"linger.ms": 5, "retry.backoff.ms": 5}
-TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once
+TOPIC_S_MAX = 3.0  # a new topic is not known to all brokers immediately
 # Once fenced, a client answers every call with "fatal"; no other cause makes ours fatal.
 FENCED = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH)
 LEDGER_PARTITION = 0  # the topic's partition under which the group's offset is kept
@@ -78,12 +78,10 @@ class KafkaTimeouts:
     answer_s: float = 10.0  # an answer; after that the session is reopened
     # the time without a confirmed record; until then a commit is retried
     stalled_s: float = 30.0
-    transaction_ms: int = 300_000  # then the broker aborts a transaction that is not finished
+    transaction_ms: int = 300_000  # after this time the broker aborts an unfinished transaction
 
 
 class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
-    """One topic."""
-
     errors: ClassVar[tuple[type[Exception], ...]] = (KafkaException,)
     ways_on: ClassVar[str] = WAYS_ON
     timeouts: ClassVar[KafkaTimeouts] = KafkaTimeouts()
@@ -97,7 +95,6 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
 
     @property
     def brokers(self) -> str:
-        """Return the addresses of the brokers."""
         return self._config.address
 
     @property
@@ -117,7 +114,7 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
         return IdempotentSession(self, checkpoint)
 
     def _require_topic(self) -> None:
-        """Raise PeerError for a topic that does not appear within ``TOPIC_S_MAX``, or rights."""
+        """Raise PeerError for missing rights, or a topic that does not appear in time."""
         deadline = time.monotonic() + TOPIC_S_MAX
         with closing(Inquiry(self.brokers, self.options)) as inquiry:
             while self.target not in (topics := inquiry.topics()):
@@ -181,7 +178,7 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
 
 
 class KafkaSession(Session):
-    """A session with a producer, and the first thing that went wrong with a record."""
+    """A session with a producer, and the first error of a record."""
 
     def __init__(self, system: KafkaSystem, checkpoint: str, own: Mapping[str, Any]):
         self._checkpoint = checkpoint
@@ -277,7 +274,7 @@ class TransactionalSession(KafkaSession):
         super().__init__(system, checkpoint, own)
         self._producer.init_transactions(timeouts.answer_s)  # fences earlier sessions
         system.own.opened()
-        self._is_settled = True  # no request is on its way
+        self._is_settled = True  # no request is in flight
         self._member = Consumer(
             {**settings(system.brokers, system.options), "group.id": self._group}
         )
@@ -333,7 +330,7 @@ class TransactionalSession(KafkaSession):
         self._system.own.succeed()
 
     def _abort(self, error: KafkaError) -> None:
-        """Abort a transaction that the brokers refuse, unless the next session is to end it.
+        """Abort a transaction that the brokers refuse, unless the next session ends it.
 
         After a permanent error there is none, and readers of committed records would wait behind an
         open transaction until the brokers end it.
@@ -356,7 +353,7 @@ class TransactionalSession(KafkaSession):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
 
     def _commit(self) -> None:
-        """Commit; retry if no answer comes: the client knows that it is the same transaction."""
+        """Commit; retry without an answer: the client knows that it is the same transaction."""
         while True:
             try:
                 self._producer.commit_transaction(self._timeouts.answer_s)

@@ -1,4 +1,4 @@
-"""Fences of a sink's sessions: by another process, or by a late request of an own session.
+"""Fences of a sink's sessions: by another process, or by a late request of this one.
 
 Where it runs: driver; pure.  The system is called by one thread at a time, or by one that
 hangs and the one that replaced it.
@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable
 
 RETRIES_MAX = 5  # fences in a row without a transaction that succeeded
-DOUBT_S = 60.0  # after a session was opened that follows one that was given up
+DOUBT_S = 60.0  # how long an older session that was abandoned counts as a threat
 
 
 class OwnSessions:
-    """The ends of this run's sessions, as far as they are known."""
+    """The ends of this run's sessions, as far as known."""
 
     def __init__(self, clock: Callable[[], float] = time.time):
         self._clock = clock  # one that passes while a machine sleeps
-        self._is_open = False  # the last session: what it still sends is unknown
+        self._is_open = False  # the last session, whose unsent messages are unknown
         self._doubt_until = float("-inf")
         self._retries = RETRIES_MAX
 

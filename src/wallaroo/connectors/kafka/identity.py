@@ -39,7 +39,7 @@ class TopicLoss(NamedTuple):
     """A change of something that a position refers to."""
 
     topic: str
-    what: str  # a sentence without its end
+    what: str  # a clause, without its full stop
     way_out: str  # a sentence, for the error
     skipping: str  # the effect of skipping, in words
     moved: Flat  # the offsets at which partitions continue
@@ -50,7 +50,7 @@ class TopicLoss(NamedTuple):
 
 
 def losses(position: Position, now: Topics) -> Iterator[TopicLoss]:
-    """Yield the changes after which the position cannot be continued as it is."""
+    """Yield the changes that prevent the position from being continued as it is."""
     unread = entries_of(position.place, UNREAD)
     ids = entries_of(position.place, ID)
     there = {topic for topic, _ in now.ends}
@@ -67,7 +67,7 @@ def losses(position: Position, now: Topics) -> Iterator[TopicLoss]:
 
 
 def settled(position: Position, taken: Sequence[TopicLoss], now: Topics) -> Position:
-    """Return the position to continue from, without what is lost.
+    """Return the position to continue from, without the lost parts.
 
     It has the ids of topics that ``position`` has none of.  The very same one if nothing changes.
     """

@@ -66,7 +66,7 @@ from wallaroo.sources.log import (
 )
 
 HEAD_S = 0.005  # a head younger than this is not queried again
-RETRY_S = 1.0  # after a broker has not answered
+RETRY_S = 1.0  # after a broker did not answer
 CONNECT_S = 1.0  # for each broker to accept a connection at the start
 # how long the first start of an application waits for brokers of which none accepts a connection
 FIRST_START_S = 5.0
@@ -157,7 +157,7 @@ class KafkaLog(SourceLog):
         return Boundary(position, self._first_ns(position))
 
     def _require_older(self, position: Position, time_ms: int) -> None:
-        """Report partitions of which records at or after a time may be gone already."""
+        """Report partitions whose records at or after a time may be gone already."""
         first = self._brokers.offsets(FIRST)
         for (topic, number), offset in flat(position.place).items():
             if 0 < offset <= first.get((topic, number), 0):
@@ -210,7 +210,7 @@ class KafkaLog(SourceLog):
         return step(start, self.head().position, events_max)
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
-        """Cut at offsets; leave out offsets that were skipped because they are gone."""
+        """Cut at offsets; leave out skipped offsets, which are gone."""
         begin, ends = readable(start.place, end.place)
         if self._skips and self._topics is not None:
             first = self._topics.first
@@ -235,7 +235,7 @@ class KafkaLog(SourceLog):
     # -- identity ---------------------------------------------------------------------------------
 
     def require(self, position: Position) -> None:
-        """Raise CheckpointError if what follows the position is lost, or the topics are others.
+        """Raise CheckpointError if records after the position are lost, or topics differ.
 
         Wait for what may only be missing for a moment.
         """
@@ -300,7 +300,7 @@ class KafkaLog(SourceLog):
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, part: Range) -> Iterator[Records]:
-        """Yield a range's records; those without a value only if the decoder gets metadata."""
+        """Yield a range's records; those without a value only if the decoder accepts metadata."""
         topic, number, start, *known = part.start
         partition = self._partition(topic, number, *known)
         take: Callable[[list[Any]], list[Any]] = self._take()
@@ -323,7 +323,7 @@ class KafkaLog(SourceLog):
             reader_of(self._partition(topic, number, *known)).prepare(start)
 
     def _times(self, messages: list[Any]) -> list[int]:
-        """Return the times of the records, as their producer or the broker set them."""
+        """Return the times of the records, as set by their producer or the broker."""
         if self._subscription.with_metadata:
             return times_ns(messages)
         return times_ns([message for message in messages if message.value() is not None])
@@ -405,7 +405,6 @@ def _with_metadata(messages: list[Any]) -> list[KafkaRecord]:
 
 
 def open_log(config: KafkaSourceConfig[Any], context: LogContext) -> KafkaLog:
-    """Return the log of the source."""
     start = config.start
     return KafkaLog(
         TopicsQuery(

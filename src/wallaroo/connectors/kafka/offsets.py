@@ -84,7 +84,7 @@ def readable(start: Place, end: Place) -> tuple[Flat, Flat]:
 
 
 def remade(start: Place, end: Place) -> frozenset[str]:
-    """Return the topics that have another id in another place."""
+    """Return the topics that have another id in another position."""
     now = entries_of(end, ID)
     before = entries_of(start, ID)
     return frozenset(topic for topic, own in before.items() if now.get(topic, own) != own)

@@ -34,9 +34,9 @@ from wallaroo.connectors.kafka.client import (
 )
 from wallaroo.errors import CheckpointError, PeerError
 
-MESSAGES_MAX = 8192  # taken from the client at a time
+MESSAGES_MAX = 8192  # taken from the client per call
 POLL_S = 0.5  # the wait of one poll of an empty queue
-SILENCE_S_MAX = 600.0  # without anything from the brokers: then the task fails
+SILENCE_S_MAX = 600.0  # without anything from the brokers; after that the task fails
 OPEN_MAX = 8  # consumers that a worker keeps
 
 
@@ -73,7 +73,7 @@ class PartitionReader:
             isolation=partition.isolation,
         )
         self._continues: tuple[int, int] | None = None
-        self._ahead: list[Message] = []  # taken from the client, after the last range
+        self._ahead: list[Message] = []  # taken from the client, and after the last range
 
     def prepare(self, start: int) -> None:
         """Let the client fetch from ``start`` on, unless it already does."""
@@ -89,7 +89,7 @@ class PartitionReader:
         SILENCE_S_MAX.
         """
         self.prepare(start)
-        self._continues = None  # until this range has been read to its end
+        self._continues = None  # None until this range has been read to its end
         received_at = time.monotonic()
         position = start
         while position < end:
@@ -107,7 +107,6 @@ class PartitionReader:
         self._continues = (end, first)
 
     def close(self) -> None:
-        """Close the consumer."""
         self._ahead.clear()
         self._consumer.close()
 
@@ -131,7 +130,7 @@ class PartitionReader:
         return messages
 
     def _sorted_out(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
-        """Return the records without notices, and the offset up to which all is seen."""
+        """Return the records without notices, and the offset before which everything was seen."""
         records = [message for message in messages if message.error() is None]
         if len(records) < len(messages):
             position = self._position_after(messages, position)
@@ -140,7 +139,7 @@ class PartitionReader:
         return records, position
 
     def _position_after(self, messages: list[Message], position: int) -> int:
-        """Return the offset up to which all is seen, if notices are among the records."""
+        """Return the offset before which everything was seen, if there are notices."""
         for message in messages:
             error = message.error()
             if error is None:
@@ -154,7 +153,7 @@ class PartitionReader:
         return position
 
     def _after_lost(self, position: int) -> int:
-        """Continue at the first offset that is there, and report how many are not.
+        """Continue at the first available offset, and report how many are missing.
 
         Raises CheckpointError if the source may not skip them.
         """

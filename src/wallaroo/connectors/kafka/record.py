@@ -22,7 +22,6 @@ class KafkaRecord(NamedTuple):
 
 
 def record_of(message: Any) -> KafkaRecord:
-    """Copy a message of the client."""
     return KafkaRecord(
         message.value(),
         message.key(),
@@ -35,7 +34,7 @@ def record_of(message: Any) -> KafkaRecord:
 
 
 def origin_of(message: Any) -> dict[str, Any]:
-    """Return the facts by which a message of the client is found again in its topic."""
+    """Return the facts by which a client's message can be found in its topic."""
     record = record_of(message)
     at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
     return {

@@ -81,7 +81,6 @@ class KafkaSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, packing))
 
     def decoded(self, output: bytes) -> KafkaOutput:
-        """Return a staged output."""
         return decoded(output)
 
     @property

@@ -108,13 +108,13 @@ class TopicIds:
     def _described(
         self, names: list[bytes], fact: Callable[[int], Fact | None], *, with_rights: bool
     ) -> Iterator[tuple[str, Fact]]:
-        """Yield the names of topics that are known, with a fact out of each description."""
+        """Yield the names of known topics, with one fact of each description."""
         with self._queue() as queue, self._options(with_rights) as options:
             array = (_TEXT * len(names))(*names)
             collection = self._library.TopicCollection_of_topic_names(array, len(names))
             self._library.DescribeTopics(self._client, collection, options, queue)
             self._library.TopicCollection_destroy(collection)
-            # the client answers after the request's time, too
+            # the client may answer after the request's time has passed
             event = self._library.queue_poll(queue, 2 * self._request_ms)
             if not event:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -160,7 +160,7 @@ class TopicIds:
                 if library.conf_set(conf, name.encode(), text.encode(), why, ERROR_BYTES):
                     library.conf_destroy(conf)
                     raise KafkaException(KafkaError(KafkaError._INVALID_ARG, why.value.decode()))
-        library.conf_set_log_cb(conf, None)  # the consumer of the same brokers logs
+        library.conf_set_log_cb(conf, None)  # the consumer of the same brokers already logs
         client = library.new(CONSUMER, conf, why, ERROR_BYTES)
         if not client:
             library.conf_destroy(conf)

@@ -118,8 +118,6 @@ def _sentence(error: Exception) -> str:
 
 
 class MQTTSystem(AckingSystem[MQTTSinkConfig]):
-    """A broker."""
-
     session = MQTTSession
     client = ClientErrors(
         (OSError, ValueError), lambda error: isinstance(error, OSError), _sentence

@@ -51,7 +51,6 @@ class MQTTSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     def decoded(self, output: bytes) -> AddressedOutput:
-        """Return a staged output."""
         return decoded(output, self.topic)
 
     @property

@@ -102,8 +102,6 @@ class Subscriber:
 
 
 def open_feed(config: MQTTSourceConfig[Any], resume: bytes) -> InboxFeed:
-    """Return the feed of the source."""
-
     def follow(inbox: Inbox, position: Any) -> None:
         Subscriber(config, inbox, position is not None).run()
 

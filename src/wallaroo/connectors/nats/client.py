@@ -76,7 +76,7 @@ def _without_login(address: str) -> str:
 
 
 def server_of(config: NATSSourceConfig[Any] | NATSSinkConfig, user: str) -> Server:
-    """Return a source's or sink's servers.  Raises PeerError for what cannot be read."""
+    """Return a source's or sink's servers; raise PeerError if they cannot be parsed."""
     with readable_address(user):
         addresses_of(config.url)
     context = client_context(config.tls) if config.tls is not None else None
@@ -118,7 +118,7 @@ def _is_transient(error: Exception) -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error on one line, in the server's words if it sent any."""
+    """Return an error on one line, in the server's words if there are any."""
     if isinstance(error, ServiceUnavailableError) and not error.description:
         return "JetStream is not available"
     said = getattr(error, "description", "") or getattr(error, "strerror", "") or str(error)

@@ -115,8 +115,6 @@ class StreamPublisher:
 
 
 class NATSSession(SlicedSession):
-    """One connection."""
-
     def __init__(self, system: NATSSystem, progress: Progress, checkpoint: str):
         super().__init__(checkpoint, progress, SLICE)
         self._loop = EventLoop()

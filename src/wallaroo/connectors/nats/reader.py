@@ -41,18 +41,18 @@ from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
 from wallaroo.sources.feeds.reconnecting import keep_reading
 
 RETRY_S = 0.5
-IDLE_S = 0.25  # without a message the reader attends to other things
-FULL_S = 0.02  # between two checks whether the inbox has room
+IDLE_S = 0.25  # without a message, the reader does other work
+FULL_S = 0.02  # between two checks for room in the inbox
 PULL_MESSAGES = 1000
 PULL_BYTES = 8 << 20
 PULL_S = 5.0  # until a request without messages is answered
-ANSWER_S_MAX = 15.0  # beyond that: the server, or the consumer, is lost
-KEPT_S = 24 * 3600.0  # a message waits for its acknowledgement
+ANSWER_S_MAX = 15.0  # after this the server, or the consumer, counts as lost
+KEPT_S = 24 * 3600.0  # how long a message waits for its acknowledgement
 ALONE_S_MAX = 300.0  # how long an ephemeral consumer outlives its connection
 TOKEN_BYTES = 6
 ENDS = ("404", "408")  # statuses that end a request, and nothing else
 _log = logging.getLogger(__name__)
-TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's bytes does not suffice
+TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's byte limit is too small
 
 
 class StreamPosition(NamedTuple):
@@ -64,11 +64,11 @@ class StreamPosition(NamedTuple):
 
 
 class LostError(ConnectionError):
-    """The connection or the consumer can no longer be used."""
+    """The error of a connection or consumer that can no longer be used."""
 
 
 class Acknowledgements:
-    """Replies that wait for their message to be on disk."""
+    """Replies that wait until their messages are on disk."""
 
     def __init__(self, stored: int):
         self._stored = stored  # the last number on disk; set by the feed's thread
@@ -90,12 +90,12 @@ class Acknowledgements:
         return due
 
     def forget(self) -> None:
-        """Drop all replies: the next consumer delivers again what was not acknowledged."""
+        """Drop all replies: the next consumer delivers unacknowledged messages again."""
         self._waiting.clear()
 
 
 class StreamReader:
-    """A reader that continues over as many connections as it needs."""
+    """A reader that uses as many connections as it needs."""
 
     def __init__(
         self,
@@ -346,7 +346,7 @@ class Pulls:
         self._something.set()
 
     def _is_delivery(self, message: Any) -> bool:
-        """Return whether it is a message of the stream; if not, end the request or the consumer."""
+        """Return whether it is a message of the stream; if not, end the request or consumer."""
         if not message.reply:
             headers = message.headers or {}
             status = headers.get("Status", "")

@@ -51,7 +51,6 @@ class NATSSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     def decoded(self, output: bytes) -> AddressedOutput:
-        """Return a staged output."""
         return decoded(output, self.subject)
 
     @property

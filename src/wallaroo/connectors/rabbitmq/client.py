@@ -26,9 +26,9 @@ _LASTING = (
 )
 _PIKA = logging.getLogger("pika")
 if _PIKA.level == logging.NOTSET:
-    # it logs seven errors for each try to connect; a run reports once what it waits for
+    # it logs seven errors per attempt to connect; a run reports its wait once
     _PIKA.setLevel(logging.CRITICAL)
-_NOT_NOW = (320, 541, 506)  # codes of a server that stops, fails or has no resources
+_NOT_NOW = (320, 541, 506)  # codes of a server that is stopping, failing or out of resources
 
 
 def parameters_of(url: str, *, has_heartbeats: bool) -> Any:
@@ -51,7 +51,7 @@ def _is_transient(error: Exception) -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error on one line, in the server's words if it sent any."""
+    """Return an error on one line, in the server's words if there are any."""
     words = getattr(error, "reply_text", "")
     if not words and isinstance(error, AMQPConnectionError) and error.args:
         words = repr(error.args[0]) if not isinstance(error.args[0], str) else error.args[0]

@@ -21,8 +21,6 @@ SLICE = 1000  # unconfirmed messages, at most
 
 
 class RabbitMQSession(SlicedSession):
-    """One connection."""
-
     def __init__(self, config: RabbitMQSinkConfig, progress: Progress, checkpoint: str):
         super().__init__(checkpoint, progress, SLICE)
         self._config = config

@@ -31,13 +31,11 @@ from wallaroo.sources.feeds.reconnecting import keep_reading
 
 RETRY_S = 1.0
 IDLE_S = 1.0  # without a message
-FULL_S = 0.02  # between two checks whether the inbox has room
+FULL_S = 0.02  # between two checks for room in the inbox
 OTHERS_S = 5.0  # without a message, until other consumers count as having taken what was there
 
 
 class Consumer:
-    """One connection and its consumer."""
-
     def __init__(self, config: RabbitMQSourceConfig[Any], parameters: Any, inbox: Inbox):
         self._inbox = inbox
         self._waiting: deque[Pushed] = deque()
@@ -47,7 +45,8 @@ class Consumer:
         try:
             self._channel = self._connection.channel()
             declared = self._channel.queue_declare(config.queue, passive=True)
-            self._held = declared.method.message_count  # at the beginning, and not yet here
+            # the number at the beginning that has not arrived yet
+            self._held = declared.method.message_count
             inbox.knows_present = True
             self._channel.basic_qos(prefetch_count=config.prefetch)
             self._channel.add_on_cancel_callback(self._cancelled)

@@ -1,4 +1,4 @@
-"""A RabbitMQ connection whose messages are confirmed by the server.
+"""A RabbitMQ connection whose messages the server confirms.
 
 Where it runs: driver, in the committer's thread.  It imports pika, which is optional.
 
@@ -35,8 +35,6 @@ class Message(NamedTuple):
 
 
 class ChannelPublisher:
-    """One connection with one channel."""
-
     def __init__(self, parameters: Any, *, is_mandatory: bool, exchange: str = ""):
         """Connect; raise one of pika's errors, or DeliveryError if nothing answers.
 
@@ -51,7 +49,7 @@ class ChannelPublisher:
         self._unconfirmed: deque[int] = deque()
         self._channel: Any = None
         self._is_confirming = False
-        self._condition: Callable[[], bool] = bool  # the end of the wait
+        self._condition: Callable[[], bool] = bool  # the condition that ends the wait
         self._connection: Any = SelectConnection(
             parameters,
             on_open_callback=self._connected,

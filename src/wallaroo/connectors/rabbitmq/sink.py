@@ -49,7 +49,6 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     def decoded(self, output: bytes) -> AddressedOutput:
-        """Return a staged output."""
         return decoded(output, self.routing_key)
 
     @property

@@ -28,8 +28,6 @@ BYTES_MAX = 4 << 20
 
 
 class RedisSession(Session):
-    """One connection."""
-
     def __init__(self, config: RedisSinkConfig, sink: str, checkpoint: str):
         self._config = config
         self._sink = sink

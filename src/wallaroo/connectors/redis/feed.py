@@ -19,7 +19,7 @@ from wallaroo.network.client_errors import readable_address
 from wallaroo.sources.feed import FrameRun, framed, framed_event
 
 ENTRIES_MAX = 1000  # requested at once
-WAIT_MS = 100  # for an entry, before the feed attends to other things
+WAIT_MS = 100  # for an entry, before the feed does other work
 RETRY_S = 1.0
 NO_STREAM = "no such key"  # in the answer of XINFO
 
@@ -74,7 +74,7 @@ class RedisFeed:
 
     def _begin(self) -> None:
         """Adopt the present stream, or compare it with the one that was read."""
-        if self._position.after == "$":  # entries that exist now are never read
+        if self._position.after == "$":  # existing entries are never read
             seen = self._look(BEGINNING)
             self._position = EntryPosition(seen.last, seen.added)
         else:
@@ -139,5 +139,4 @@ class RedisFeed:
 
 
 def open_feed(config: RedisSourceConfig[Any], resume: bytes) -> RedisFeed:
-    """Return the feed of the source."""
     return RedisFeed(config, EntryPosition.of(resume, config.start))

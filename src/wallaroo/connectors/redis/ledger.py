@@ -53,7 +53,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A checkpoint's line in the ledger.
+    """The ledger's line of a checkpoint.
 
     It holds the last commit that was put as a whole, and the number of outputs put of the next one.
     """
@@ -80,7 +80,6 @@ class Line:
         return Line(last, begun, int(fields["outputs"]))
 
     def to_text(self) -> str:
-        """Undo `from_text`."""
         if self.next is None:
             return json.dumps(self.last.to_json())
         return f"{self.partly}{self.outputs}}}"

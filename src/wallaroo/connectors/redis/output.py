@@ -79,7 +79,7 @@ def _fields_in(template: str) -> tuple[str, ...]:
 
 
 def unpacked_key(packed: memoryview) -> tuple[bytes, bytes | Fields | None]:
-    """Return a key and what it gets: a value, the fields of a hash, or None if it is deleted."""
+    """Return a key and its content: a value, the fields of a hash, or None if it is deleted."""
     change: tuple[bytes, bytes | Fields | None] = pickle.loads(packed)
     return change
 
@@ -130,7 +130,6 @@ def _bytes(value: Any) -> bytes:
 
 
 def unpacked(packed: memoryview) -> Fields:
-    """Return the fields of a staged output."""
     fields: Fields = pickle.loads(packed)
     return fields
 
@@ -145,7 +144,6 @@ def decoded_entry(packed: bytes) -> dict[str, bytes | None]:
 
 
 def decoded_field(packed: bytes) -> tuple[str, bytes | None]:
-    """Return a field of a hash and its value."""
     [(name, value)] = unpacked(memoryview(packed))
     return _name(name), value
 

@@ -100,7 +100,7 @@ class EntryPosition:
         return replace(self, after=after, read=read, digest=digest_of(entries[-1:]))
 
     def adopted(self, seen: StreamSnapshot) -> EntryPosition:
-        """Return the position, completed by facts of the present stream."""
+        """Return the position, completed with facts about the present stream."""
         read = self.read
         if read is None and seen.exists and seen.added is not None:
             unread = seen.unread(self.after)
@@ -131,7 +131,8 @@ class EntryPosition:
         if self.read is None or moved.read is None or seen.added is None:
             return None
         unread = seen.unread(moved.after)
-        # while more waits than was read just now, the number is known only from before the read
+        # while more entries wait than were read just now, the number is only known from before the
+        # read
         most = max(self.read + (seen.unread(self.after) or 0), moved.read + (unread or 0))
         if most > seen.added:
             return StreamLoss(

@@ -35,7 +35,6 @@ def row_decoder_of(decoder: Any) -> Any:
 
 
 def packed_row(row: dict[str, Any]) -> bytes:
-    """Return a row as a payload."""
     return pickle.dumps(row, pickle.HIGHEST_PROTOCOL)
 
 

@@ -24,8 +24,8 @@ from wallaroo.durable.whole_file import sync_folder, write_whole
 from wallaroo.sources.feed import framed
 
 STAGED = "staged.json"
-ROWS_MAX = 1024  # in a run of frames
-BATCH_ROWS_MAX = 8192  # in a record batch that is an event
+ROWS_MAX = 1024  # per run of frames
+BATCH_ROWS_MAX = 8192  # per record batch that is one event
 
 
 class StagedBatch:
@@ -86,7 +86,7 @@ class StagedBatch:
 
 
 def sync_file(path: Path) -> None:
-    """Let a file that another process wrote survive a power cut."""
+    """Make a file that another process wrote survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -20,7 +20,7 @@ from wallaroo.sources.identity import Facts
 from wallaroo.sources.replayable import ReplayableSource
 
 ROWS_MAX = 5000  # read in one transaction: an open one may hold up writers
-READ_S_MAX = 300.0  # a worker waits so long for an unavailable database
+READ_S_MAX = 300.0  # how long a worker waits for an unavailable database
 
 
 class UnavailableError(PeerError):
@@ -79,7 +79,7 @@ class TableSource(ReplayableSource[Any]):
 
     @abstractmethod
     def _advance_end(self, connection: Any, now: float) -> None:
-        """Set the end to the number below which all is decided."""
+        """Set the end to the number below which all rows are final."""
 
     @abstractmethod
     def _facts(self, connection: Any) -> Facts:
@@ -105,7 +105,7 @@ class TableSource(ReplayableSource[Any]):
             ) from error
 
     def end(self, partition: str) -> int:
-        """Return the number after the last one below which all is decided.
+        """Return the number after the last one below which all rows are final.
 
         Raises PeerError if the database is unavailable.
         """
@@ -113,7 +113,7 @@ class TableSource(ReplayableSource[Any]):
         if self._is_due(now):
             with self._connection() as connection:
                 self._advance_end(connection, now)
-                # after the rows: what is replaced in between is seen
+                # after the rows, so that a replacement in between is noticed
                 self._identity = self._facts(connection)
             self._polled_at = now
         return self._end or 0
@@ -145,12 +145,10 @@ class TableSource(ReplayableSource[Any]):
 
     @property
     def _table(self) -> str:
-        """Return the table as SQL."""
         return self._quoted(self._rows.table)
 
     @property
     def _number(self) -> str:
-        """Return the column as SQL."""
         return self._quoted(self._rows.column)
 
     def _page(self, connection: Any, start: int, end: int) -> tuple[list[str], list[Any]]:
@@ -165,14 +163,14 @@ class TableSource(ReplayableSource[Any]):
         return [name for name, *_ in answer.description[1:]], answer.fetchall()
 
     def _ask(self, connection: Any, function: str) -> int | None:
-        """Return the smallest (``min``) or largest (``max``) number; None of an empty table."""
+        """Return the smallest (``min``) or largest (``max``) number; None if the table is empty."""
         query = f"SELECT {function}({self._number}) FROM {self._table}"
         number: int | None
         (number,) = connection.execute(query).fetchone()
         return number
 
     def _failure(self, words: str, *, is_transient: bool) -> PeerError:
-        """Return what to raise for an error of the client."""
+        """Return the exception for an error of the client."""
         if is_transient:
             return UnavailableError(words)
         return PeerError(

@@ -87,11 +87,11 @@ class Table(Session):
     @property
     @abstractmethod
     def _unpack(self) -> Unpack:
-        """Return what turns a staged row into values for parameters."""
+        """Return a function that turns a staged row into parameters."""
 
     @abstractmethod
     def _is_index_missing(self, error: Exception) -> bool:
-        """Return whether a statement failed because its key has no unique index."""
+        """Return whether a statement failed because there is no unique index on its key."""
 
     def _apply(self, parts: Iterator[Staged]) -> None:
         """Put and delete a batch's rows by their keys: the last change of each, in order."""
@@ -125,7 +125,7 @@ class Table(Session):
         return self._with_marks(f"DELETE FROM {self._target} WHERE {' AND '.join(same)}")
 
     def _with_marks(self, statement: str) -> str:
-        """Return a statement in the client's form; a name in it may hold the client's sign."""
+        """Return a statement in the client's form, even if a name contains the client's sign."""
         mark = self.mark_of_value
         return statement.replace("%", "%%" if "%" in mark else "%").replace(MARK, mark)
 
@@ -197,7 +197,7 @@ class Table(Session):
         self._connection.close()
 
     def _enter(self, batch: PendingBatch) -> bool:
-        """Write the batch's line; return False if it exists."""
+        """Write the batch's line; return False if it already exists."""
         key = (self._context.sink, self._checkpoint, batch.batch)
         content = (batch.commit.id, batch.outputs, batch.checksum)
         insert = (

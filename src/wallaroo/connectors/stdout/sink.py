@@ -61,7 +61,7 @@ class StdoutCommitter(SinkCommitter):
         """Accept every rollback."""
 
     def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Do nothing.  What was printed stays, and is printed again when it is committed again."""
+        """Do nothing: printed output stays, and is printed again when it is committed again."""
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         remove_staged(self._staging, tokens)

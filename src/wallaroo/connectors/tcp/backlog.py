@@ -66,7 +66,6 @@ class Backlog:
         self._listed_to = self.last
 
     def is_listed(self, batch: PendingBatch) -> bool:
-        """Return whether a batch has a pending file."""
         return batch.batch <= self._listed_to
 
     def take_unlisted(self, before: int) -> list[PendingBatch]:

@@ -42,7 +42,7 @@ from wallaroo.sinks.interface import CANNOT_FOLLOW, SinkCommitter, SinkStatus
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import remove_orphans, remove_staged
 
-READY_S = 60.0  # a new process on a busy machine
+READY_S = 60.0  # for a new process on a busy machine to be ready
 _LOG = logging.getLogger(__name__)
 
 
@@ -67,11 +67,11 @@ class OutboxCommitter(SinkCommitter):
 
     @property
     def egress_pid(self) -> int:
-        """Return the process id of the egress that runs now."""
+        """Return the process id of the current egress."""
         return self._running().pid
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Resume with what an earlier run committed and did not send; remove uncommitted output.
+        """Send committed output that an earlier run did not send; remove uncommitted output.
 
         Does not wait for an earlier run's egress that still waits for the receiver: the new one
         begins to send when that one has ended.
@@ -117,7 +117,7 @@ class OutboxCommitter(SinkCommitter):
         egress.wake()
 
     def retain_from(self, batch: int) -> None:
-        """List as pending what has not left of earlier batches."""
+        """List as pending the output of earlier batches that has not left."""
         with self._state:  # else a batch could leave in between
             for late in self._backlog.take_unlisted(batch):
                 self._list.add(late)
@@ -275,11 +275,10 @@ class Reasons:
 
     @property
     def text(self) -> str:
-        """Return the most important reason; empty if nothing is waited for."""
+        """Return the most important reason; empty if there is none."""
         return self.broken or self._silent or self.ending or self._waiting
 
     def note(self, message: Message, config: EgressConfig) -> None:
-        """Note the reasons that a message reports."""
         if "silent" in message:
             self._silent = (
                 f"the sending process {message['pid']}, which has not answered for "
@@ -301,7 +300,6 @@ class Reasons:
 
 
 def open_committer(sink: TCPSinkConfig, staging: Path, is_durable: bool) -> OutboxCommitter:
-    """Open the outbox of a sink, and return its committer."""
     config = EgressConfig(
         sink.host, int(sink.port), str(staging), is_durable, sink.resume, tls=sink.tls
     )

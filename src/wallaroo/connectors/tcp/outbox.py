@@ -106,7 +106,7 @@ def look_into(
 
 
 def _lost(history: CommitHistory, start: int, end: int) -> PendingBatch:
-    """Return a record in place of output whose commits were lost with their machine: skipped."""
+    """Return a record for output whose commits were lost with their machine: skipped."""
     commit = CommitId(history.checkpoint, history.recovered, "lost")
     return PendingBatch(commit, start, 0, 0, (), skipped_bytes=end - start, skipped_outputs=-1)
 

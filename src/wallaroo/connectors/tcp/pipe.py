@@ -37,8 +37,6 @@ OFFSET = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class EgressConfig:
-    """The configuration that an egress is started with."""
-
     host: str
     port: int
     staging: str
@@ -53,7 +51,6 @@ class EgressConfig:
 
     @property
     def address(self) -> str:
-        """Return the address of the receiver."""
         return f"{self.host}:{self.port}"
 
     @classmethod
@@ -74,7 +71,7 @@ class Pipe:
         self._out = bytearray()
         self._held_back: list[Message] = []
         self._is_broken = False  # the other side reads no more; it may have written before
-        self.has_ended = False  # all that the other side has written was received
+        self.has_ended = False  # everything that the other side wrote was received
 
     @property
     def is_open(self) -> bool:
@@ -88,7 +85,7 @@ class Pipe:
 
     @property
     def is_congested(self) -> bool:
-        """Return whether too much is unread to send what the committer can do without."""
+        """Return whether too much is unread to send what the committer does not need."""
         return len(self._out) > OUT_BYTES_MAX
 
     def send(self, **message: Any) -> None:

@@ -37,18 +37,18 @@ from wallaroo.connectors.tcp.pipe import EXIT_BROKEN, EgressConfig, Message, Pip
 from wallaroo.errors import PeerError
 from wallaroo.processes.environment import python_environment
 
-RESTART_S = 0.25  # an egress that dies at once is not started again sooner
+RESTART_S = 0.25  # an egress that exits immediately is not restarted sooner
 STOP_S = 3.0  # for an egress to report that it ends; twice that if it has to be replaced first
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class EgressTimeouts:
-    """The bounds on the silence of an egress."""
+    """A descriptor of the egress's connection, and the known facts about it."""
 
     ping_s: float = 1.0  # between two pings; an egress answers each
-    named_s: float = 3.0  # then it is named in the status
-    killed_s: float = 30.0  # then it is replaced
+    named_s: float = 3.0  # after this the status names it
+    killed_s: float = 30.0  # after this it is replaced
     start_s: float = 60.0  # instead, until its first message: a new process on a busy machine
 
 
@@ -155,7 +155,7 @@ class EgressProcess:
 
     @property
     def pid(self) -> int:
-        """Return the process id of the egress that runs now."""
+        """Return the process id of the current egress."""
         return self._child.process.pid
 
     def wake(self) -> None:
@@ -182,7 +182,7 @@ class EgressProcess:
         intent.is_left = True
         self.wake()
         if intent.is_acknowledged.is_set():
-            self._thread.join(RESTART_S)  # most receivers end their side at once
+            self._thread.join(RESTART_S)  # most receivers close their side immediately
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class EgressProcess:
             self._awake.recv(4096)
 
     def _tick(self, child: Child) -> None:
-        """Ping the egress; name one that answered no ping for long, then kill it."""
+        """Ping the egress; report one that has not answered for long, then kill it."""
         timeouts = self._timeouts
         child.silent_ticks += 1
         if not child.pipe.has_output:
@@ -336,10 +336,10 @@ class EgressProcess:
 
 
 class Intent:
-    """The intent of the process's owner, and how far it is met."""
+    """The intent of the process's owner, and how far it is carried out."""
 
     def __init__(self) -> None:
-        self.is_closing = False  # end in order
+        self.is_closing = False  # whether it ends normally
         self.is_abandoned = False  # killed for good
         self.is_left = False  # it may continue alone until its receiver has read everything
         self.is_ending = threading.Event()

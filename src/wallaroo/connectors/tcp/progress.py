@@ -43,8 +43,8 @@ class OutputProgress:
     """An outbox's progress; offsets count a receiver's bytes since the checkpoint began."""
 
     checkpoint: str
-    accepted: int = 0  # accepted by the kernel; for people
-    acked: int = 0  # acknowledged by the other side, as far as its protocol can
+    accepted: int = 0  # accepted by the kernel; only shown
+    acked: int = 0  # acknowledged by the other side, as far as its protocol can tell
     released_batch: int = NO_BATCH  # last batch that never has to be sent again
     released_end: int = 0  # the end of that batch
     skipped: int = 0  # bytes skipped up to there
@@ -133,7 +133,7 @@ class ProgressFile:
             self.note(max(0, place["acked"] - self.progress.acked), **place)
 
     def note(self, unsynced: int = 0, **changes: int | str) -> None:
-        """Record changes against SIGKILL; power cuts lose ``unsynced`` sent bytes' record."""
+        """Record changes safely against SIGKILL; ``unsynced`` bytes may be lost in a power cut."""
         if "acked" in changes:
             self._place = {}  # this one is newer
         progress = replace(self.progress, **changes)  # type: ignore[arg-type]  # checked by the class
@@ -146,7 +146,7 @@ class ProgressFile:
             self.sync()
 
     def sync(self) -> None:
-        """Make everything noted survive a power cut, in durable mode."""
+        """Make all records survive a power cut, in durable mode."""
         self._unsynced = 0
         self._write_place()
         if self._is_durable:
@@ -154,7 +154,6 @@ class ProgressFile:
             self._file.sync()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -59,7 +59,7 @@ class SendQueue:
         return bool(self._batches) and self.offset < self._batches[-1].end
 
     def add(self, batch: PendingBatch) -> bool:
-        """Append a batch; return False if it is known already."""
+        """Append a batch; return False if it is already known."""
         if self._batches and batch.batch <= self._batches[-1].batch:
             return False
         if batch.start != self.end:
@@ -104,7 +104,7 @@ class SendQueue:
         return offset
 
     def rest_of_output(self) -> int:
-        """Return the number of bytes left of the output in hand; 0 between outputs."""
+        """Return the number of bytes left of the current output; 0 between outputs."""
         for start, part in self._around(self.offset):
             place = self.offset - start
             if 0 <= place < len(part.body):
@@ -130,11 +130,9 @@ class SendQueue:
         return bool(self._batches) and self._batches[0].end <= min(offset, self.offset)
 
     def skips(self) -> list[PendingBatch]:
-        """Return the batches that are skipped."""
         return [batch for batch in self._batches if batch.skipped_bytes]
 
     def is_empty(self) -> bool:
-        """Return whether everything is released."""
         return not self._batches
 
     def _around(self, offset: int) -> Sequence[tuple[int, Staged]]:

@@ -39,7 +39,7 @@ class Skipped:
     batch: int
     bytes: int
     outputs: int  # -1: not known
-    at: int  # how many bytes a receiver has that holds everything before it
+    at: int  # the number of bytes that a receiver has if it has everything before it
     may_have_begun: bool  # to leave: a receiver may hold a part of it
     is_restored: bool = False  # from its commit: nothing is lost
 
@@ -118,7 +118,6 @@ def _record(
     start: int,
     known: PendingBatch | None,
 ) -> PendingBatch:
-    """Return the record that replaces the batch."""
     if known is not None:
         if known.skipped_bytes:
             raise CheckpointError(f"The output of batch {commit.batch} is skipped already.")

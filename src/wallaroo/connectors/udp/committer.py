@@ -25,8 +25,6 @@ _LASTING = (errno.EMSGSIZE, errno.EACCES, errno.EAFNOSUPPORT)
 
 
 class UDPSession(SlicedSession):
-    """One socket."""
-
     def __init__(self, config: UDPSinkConfig, progress: Progress, checkpoint: str):
         super().__init__(checkpoint, progress, min(SLICE, config.per_s or SLICE))
         try:
@@ -53,11 +51,9 @@ class UDPSession(SlicedSession):
 
 
 class UDPSystem(SlicedSystem[UDPSinkConfig]):
-    """An address."""
-
     session = UDPSession
     errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    stalled_s = ENDLESS_S  # a datagram is accepted at once, or refused
+    stalled_s = ENDLESS_S  # a datagram is accepted or refused immediately
 
     @property
     def target(self) -> str:

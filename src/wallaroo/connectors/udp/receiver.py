@@ -22,13 +22,13 @@ from wallaroo.sources.feeds.inbox import Inbox, Pushed
 LOGGER = logging.getLogger("wallaroo.connectors.udp")
 DATAGRAM_BYTES_MAX = 1 << 16
 LOOK_S = 0.5  # between two polls of the count of drops
-REPORTED_S = 10.0  # for so long the status shows a loss
+REPORTED_S = 10.0  # how long the status shows a loss
 # asm-generic/socket.h and linux/sock_diag.h: the counters of a socket, and the place of its drops,
 # the count that SO_RXQ_OVFL sends along with datagrams
 _SO_MEMINFO = 55
 _MEMINFO = struct.Struct("=9I")
 _DROPS = 8
-_COUNT_MAX = 1 << 32  # the counter begins again there
+_COUNT_MAX = 1 << 32  # the counter wraps around there
 
 
 class DatagramReceiver:
@@ -91,7 +91,7 @@ class DatagramReceiver:
             )
 
     def _look(self, listening: socket.socket, now: float) -> str:
-        """Return a text for the status: the recent loss, if any."""
+        """Return a text for the status about a recent loss, if any."""
         count = dropped(listening) or 0
         if count != self._dropped:
             self._lost += (count - self._dropped) % _COUNT_MAX

@@ -29,8 +29,6 @@ BACKOFF_S = 0.25
 
 
 class WebSocketSession(SlicedSession):
-    """One connection."""
-
     def __init__(self, peer: Peer, progress: Progress, checkpoint: str, *, is_text: bool):
         super().__init__(checkpoint, progress, SLICE)
         self._is_text = is_text
@@ -64,7 +62,7 @@ class WebSocketSession(SlicedSession):
             self._drop_what_came()
 
     def _drop_what_came(self) -> None:
-        """Drop the server's messages: while their queue is full, no answer is read either."""
+        """Drop the server's messages: no answer is read while their queue is full."""
         with contextlib.suppress(TimeoutError):
             for _ in range(DROPPED_MAX):
                 self._connection.recv(0, decode=False)
@@ -81,8 +79,6 @@ class WebSocketSession(SlicedSession):
 
 
 class WebSocketSystem(AckingSystem[WebSocketSinkConfig]):
-    """A server."""
-
     client = ERRORS
     refusal = "does not take {output}"
     ways_to_correct = "Correct the url, the headers or the certificates"

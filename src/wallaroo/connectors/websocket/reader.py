@@ -63,5 +63,4 @@ class MessageReader:
 
 
 def open_feed(config: WebSocketSourceConfig[Any], resume: bytes) -> InboxFeed:
-    """Return the feed of the source."""
     return InboxFeed(config.name, MessageReader(config).follow, resume)

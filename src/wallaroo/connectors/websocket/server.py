@@ -92,7 +92,7 @@ class Clients:
         server.handler(sock, address)
 
     def let_in(self, connection: ServerConnection, request: Any) -> Any:
-        """Return a response that refuses a client, or None."""
+        """Return the response that refuses a client, or None."""
         refusal = self._config.refusal(request.path, request.headers.get("Authorization"))
         return None if refusal is None else connection.respond(refusal, REASONS[refusal])
 
@@ -140,5 +140,4 @@ def follow(config: WebSocketServerSourceConfig[Any], inbox: Inbox, position: Any
 
 
 def open_feed(config: WebSocketServerSourceConfig[Any], resume: bytes) -> InboxFeed:
-    """Return the feed of the source."""
     return InboxFeed(config.name, partial(follow, config), resume)

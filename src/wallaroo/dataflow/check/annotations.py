@@ -1,7 +1,4 @@
-"""Rules about neighbours: a step's function can use what the function before it returns.
-
-Where it runs: pure.
-"""
+"""Rules about neighbours: a step's function can use what the function before it returns."""
 
 from __future__ import annotations
 
@@ -85,7 +82,7 @@ def _instead_of_attribute(created: type[Any], attribute: str) -> str:
 
 
 def _created_by(function: Callable[..., Any]) -> type[Any] | None:
-    """Return the class of exactly what a step's or decoder's function returns; None if unknown."""
+    """Return the class that a step's or decoder's function certainly returns; None if unknown."""
     codec = getattr(function, "__self__", None)
     created = getattr(codec, "event_class", None)
     return created if isinstance(created, type) else class_returned(function)
@@ -119,7 +116,7 @@ def _event_class(function: Callable[..., Any]) -> type[Any] | None:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return a function's annotations; none if a name in them is not known at run time."""
+    """Return a function's annotations; none if a name in them is unknown at run time."""
     try:
         return typing.get_type_hints(function) if inspect.isfunction(function) else {}
     except (NameError, TypeError, AttributeError, SyntaxError):
@@ -127,7 +124,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _class_of(hint: Any) -> type[Any] | None:
-    """Return the class that an annotation names, also beside None."""
+    """Return the class in an annotation, which may allow None."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         others = [each for each in typing.get_args(hint) if each is not type(None)]
         hint = others[0] if len(others) == 1 else None

@@ -100,7 +100,7 @@ def times_are_known(subject: Subject) -> Iterator[Problem]:
 
 
 def _have_times(node: Node) -> bool:
-    """Return whether a column sets the times of all rows that come to a node."""
+    """Return whether a column sets the times of all rows that reach a node."""
     if isinstance(node, StepNode) and isinstance(node.step, ColumnTime):
         return True
     return not isinstance(node, SourceNode) and all(map(_have_times, upstreams(node)))
@@ -112,7 +112,7 @@ def _takes_blocks(node: Node) -> bool:
 
 
 def _comes_first(subject: Subject, node: Node) -> bool:
-    """Return whether a step gets blocks from a decoder through vectorized steps only."""
+    """Return whether only vectorized steps separate a step from its decoder."""
     return all(
         (before is node or not subject.is_branched(before))
         and (
@@ -129,7 +129,7 @@ def _makes_blocks(node: SourceNode) -> bool:
 
 
 def _comes_last(subject: Subject, node: Node) -> bool:
-    """Return whether neither shuffles nor timed steps come after a step."""
+    """Return whether no shuffle and no timed step follows a step."""
     return not any(
         isinstance(after, KeyByNode | CollectNode) or _is_timed(after)
         for after in subject.nodes

@@ -34,7 +34,7 @@ ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments", 4: "fo
 
 
 def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
-    """Require functions that accept the arguments of their steps."""
+    """Require functions that accept their steps' arguments."""
     for used in used_steps(subject):
         step = used.step
         accepted = _positional(step.function)
@@ -102,7 +102,7 @@ def _instead_of_yield(step: Step) -> str:
 
 
 def functions_return_values(subject: Subject) -> Iterator[Problem]:
-    """Require a returned value of functions that are called for one."""
+    """Require a return value of functions that are called for one."""
     for used in used_steps(subject):
         step = used.step
         if isinstance(step, Peek) or _calls_others(step) or not returns_nothing(step.function):
@@ -117,7 +117,7 @@ def functions_return_values(subject: Subject) -> Iterator[Problem]:
 
 
 def _calls_others(step: Step) -> bool:
-    """Return whether a step has functions besides its own one, which may have its outputs."""
+    """Return whether a step has other functions besides its own, which may produce its outputs."""
     timing = getattr(step, "timing", NO_TIMING)
     return any((timing.on_timer, timing.on_end, timing.on_expire))
 
@@ -136,7 +136,7 @@ def timers_have_a_function(subject: Subject) -> Iterator[Problem]:
 
 
 def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that is finally called if it is a partial or an object."""
+    """Return the function that is finally called, if it is a partial or an object."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isroutine(function) or inspect.isclass(function):
@@ -157,7 +157,7 @@ def _positional(function: Callable[..., Any]) -> tuple[int, float] | None:
 
 
 def headers_are_readable(subject: Subject) -> Iterator[Problem]:
-    """Require headers of frames of 1 to 8 bytes, which one integer format reads entirely."""
+    """Require headers of 1 to 8 bytes, which one integer format reads completely."""
     for used in used_steps(subject):
         if isinstance(used.step, Decoder):
             yield from _header(used, used.step.header_length(), used.step.length_fmt)

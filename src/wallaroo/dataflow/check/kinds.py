@@ -1,7 +1,6 @@
 """Rules about the kinds of arguments in a pipeline.
 
-Where it runs: pure.  Steps belong in ``to``, key extractors in ``key_by``, configurations at the
-ends.
+Steps belong in ``to``, key extractors in ``key_by``, configurations at the ends.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ IN_TO = "A computation goes into to()."
 
 
 def computations_in_to(subject: Subject) -> Iterator[Problem]:
-    """Require computations in ``to``."""
     for node in subject.of(StepNode):
         if not (isinstance(node.step, Step) and node.step.is_computation):
             what = f"to() was given {described(node.step)} instead of a computation."
@@ -41,7 +39,6 @@ def computations_in_to(subject: Subject) -> Iterator[Problem]:
 
 
 def key_extractors_in_key_by(subject: Subject) -> Iterator[Problem]:
-    """Require key extractors in ``key_by``."""
     for node in subject.of(KeyByNode):
         if not isinstance(node.extractor, KeyExtractor):
             what = f"key_by() was given {described(node.extractor)} instead of a key extractor."
@@ -147,7 +144,7 @@ def _fix(thing: Any, wanted: str) -> str:
 def _decorated(function: Any, wanted: str) -> str:
     name = name_of(function)
     is_lambda = name == "<lambda>"
-    if wanted == "computation":  # map and to differ only in that
+    if wanted == "computation":  # `map` and `to` differ only in that
         return (
             "Write .map(lambda ...) in place of .to(lambda ...)."
             if is_lambda

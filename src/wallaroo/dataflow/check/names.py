@@ -53,7 +53,7 @@ def _is_same_stateless(one: Step, other: Step) -> bool:
 
 
 def _is_of_one_place(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Return whether one expression or ``def`` was evaluated twice, and with the same meaning."""
+    """Return whether one expression or ``def`` was evaluated twice with the same meaning."""
     if not (inspect.isfunction(one) and inspect.isfunction(other)):
         return False
     has_values = one.__closure__ or one.__defaults__ or one.__kwdefaults__

@@ -1,8 +1,7 @@
 """Rules about pickling.
 
-Where it runs: driver, while an application is built.  It pickles, and creates one state object of
-each class; it keeps nothing.  Steps, configurations and state must reach another process and come
-back.
+It pickles, and creates one state object of each class; it keeps nothing.  Steps, configurations and
+state must reach another process and come back.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ELSEWHERE = (
 
 
 def steps_can_be_pickled(subject: Subject) -> Iterator[Problem]:
-    """Require steps that can be pickled, if nested with all they refer to."""
+    """Require steps that can be pickled with everything that they refer to."""
     for used in used_steps(subject):
         if _has_local_state(used.step):
             continue  # reported by another rule

@@ -1,4 +1,4 @@
-"""Rules about state: objects that can change, and do so in place, each its own; their version."""
+"""Rules about state: mutable objects, changed in place and not shared; their version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def states_can_change(subject: Subject) -> Iterator[Problem]:
 
 
 def states_are_changed_in_place(subject: Subject) -> Iterator[Problem]:
-    """Refuse functions that give their state's name another object, which would be lost."""
+    """Refuse functions that rebind their state's name to another object, which would be lost."""
     for used in used_steps(subject):
         if not used.step.is_stateful or used.step.takes_blocks or not used.step.is_computation:
             continue
@@ -47,7 +47,7 @@ def states_are_changed_in_place(subject: Subject) -> Iterator[Problem]:
 
 
 def states_share_nothing(subject: Subject) -> Iterator[Problem]:
-    """Refuse state whose lists, dicts or sets all objects of its class have in common."""
+    """Refuse state whose lists, dicts or sets are shared by all objects of its class."""
     for used, cls in _state_classes(subject):
         first = _new(cls)
         second = _new(cls)

@@ -42,7 +42,6 @@ class Subject:
         return f"application '{self.application}'"
 
     def problem(self, what: str, fix: str) -> Problem:
-        """Return a problem of the application."""
         return Problem(self.title, self.place, what, fix)
 
     def of(self, kind: type[Any]) -> Iterator[Any]:
@@ -50,7 +49,7 @@ class Subject:
         return (node for node in self.nodes if isinstance(node, kind))
 
     def is_branched(self, node: Node) -> bool:
-        """Return whether the stream goes several ways after a node."""
+        """Return whether the stream splits after a node."""
         return isinstance(node, BranchNode) or len(self.after[node]) > 1
 
 
@@ -104,7 +103,6 @@ def title_of(node: Node) -> str:
 
 
 def problem_at(node: Node, what: str, fix: str) -> Problem:
-    """Return a problem of a node."""
     return Problem(title_of(node), node.place, what, fix)
 
 
@@ -127,7 +125,6 @@ class Used:
     step: Step
 
     def problem(self, what: str, fix: str) -> Problem:
-        """Return a problem of this use."""
         return Problem(self.title, self.place, what, fix)
 
 

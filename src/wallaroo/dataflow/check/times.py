@@ -48,7 +48,7 @@ def event_time_comes_first(subject: Subject) -> Iterator[Problem]:
 
 
 def times_that_are_read_are_there(subject: Subject) -> Iterator[Problem]:
-    """Require event time if a function reads it, and no step of the pipeline brings it along."""
+    """Require event time if a function reads it, unless a step of the pipeline sets it."""
     steps = list(used_steps(subject))
     if any(used.step.uses_time or used.step.keeps_entries for used in steps):
         return

@@ -54,7 +54,7 @@ def _windows(subject: Subject) -> Iterator[tuple[Used, WindowStep[Any, Any]]]:
 
 
 def _aggregations(subject: Subject) -> Iterator[tuple[Used, tuple[Any, Any]]]:
-    """Yield what windows and joins aggregate by: as it was given, and as an object."""
+    """Yield the aggregations of windows and joins, as passed and as objects."""
     for used in used_steps(subject):
         over = getattr(getattr(used.step, "spec", None), "over", None)
         found = used.step if isinstance(used.step, WindowStep) else over
@@ -140,7 +140,7 @@ def _combines_to_none(aggregation: Any) -> bool:
     try:
         left = aggregation.initial_accumulator()
         return aggregation.combine(left, aggregation.initial_accumulator()) is None
-    except Exception:  # it may need accumulators with events
+    except Exception:  # it may only accept accumulators that hold events
         return False
 
 
@@ -177,7 +177,7 @@ Found = Iterator[tuple[str, str]]
 
 
 def _spans(*given: tuple[str, Any, int]) -> Found:
-    """Yield the problem of each of these: its call, the span, and the least that it may be."""
+    """Yield the problem of each of these: its call, the span, and the span's minimum."""
     for call, span, least in given:
         problem = span_problem(f"{call}({shown_span(span)})", span, least)
         if problem:
@@ -258,7 +258,7 @@ def joins_have_a_span(subject: Subject) -> Iterator[Problem]:
 
 
 def _span(step: IntervalJoin[object] | LatestJoin[object] | Dedupe[object]) -> Described:
-    """Return what is wrong with a step's span, and its fix; None if nothing is."""
+    """Return the problem of a step's span, and its fix; None if there is none."""
     spec: JoinSpec = step.spec
     if isinstance(step, JoinUntil):
         return _until(spec)
@@ -293,7 +293,7 @@ def _how(used: Used, how: object, known: tuple[str, ...]) -> Iterator[Problem]:
 
 
 def _of_join(used: Used, step: WindowJoin[object]) -> Iterator[Problem]:
-    """Require range windows whose only options are slide, delay and offset."""
+    """Require range windows with no options but slide, delay and offset."""
     windows = step.spec.windows
     for what, fix in range_problems(windows):
         yield used.problem(what, fix)

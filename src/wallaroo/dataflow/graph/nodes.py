@@ -1,8 +1,8 @@
 """The pipeline as the user wrote it, in frozen nodes.
 
-Where it runs: pure.  Each node knows its upstream and the place where it was written.  The newest
-node is the pipeline: ``Pipeline`` wraps the last node, and every builder call creates a new one.  A
-node that is the upstream of several others passes its events to each of them.
+Each node knows its upstream and the place where it was written.  The newest node is the pipeline:
+``Pipeline`` wraps the last node, and every builder call creates a new one.  A node that is the
+upstream of several others passes its events to each of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An application's graph as text and as a Mermaid diagram.
 
-Where it runs: pure.  Both show sources, steps, shuffles and sinks.
+Both show sources, steps, shuffles and sinks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wallaroo.dataflow.graph.walk import (
 
 
 class HasGraph(Protocol):
-    """An object that is drawn: an application."""
+    """A drawable object: an application."""
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ def _tree(root: Node) -> Iterator[str]:
 
 
 def _runs(root: Node, after: dict[Node, list[Node]]) -> Iterator[str]:
-    """Yield the lines of runs of nodes, which end with the numbers of those that follow."""
+    """Yield the lines of runs of nodes, each with the numbers of the following runs."""
     idle = idle_key_bys(root)
     meeting = meetings(root)
     nodes = [node for node in walk(root) if not isinstance(node, EndsNode)]

@@ -1,8 +1,8 @@
 """A graph as SVG, for notebooks.
 
-Where it runs: pure.  Boxes are drawn from left to right, shuffles as dashed arrows.  The result is
-text only: no program and no script is needed to see it.  Unfinished and wrong graphs are drawn as
-well, as someone who builds one wants to see them.
+Boxes are drawn from left to right, shuffles as dashed arrows.  The result is text only: no program
+and no script is needed to see it.  Unfinished and wrong graphs are drawn as well, as someone who
+builds one wants to see them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Walks of a graph: upstreams, order, and necessary shuffles.
 
-Where it runs: pure.  A graph has no cycles: its newest node is the root, and a node may be the
-upstream of several.  Walks are loops, so that a long pipeline causes no deep recursion.
+A graph has no cycles: its newest node is the root, and a node may be the upstream of several.
+Walks are loops, so that a long pipeline causes no deep recursion.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def consumers_of(root: Node) -> dict[Node, list[Node]]:
 
 
 def is_state_step(node: Node) -> bool:
-    """Return whether the node is a step with state, or another one that needs a key."""
+    """Return whether the node is a step that needs a key, with state or without."""
     if not isinstance(node, StepNode):
         return False
     return any(getattr(node.step, trait, False) for trait in ("is_stateful", "needs_key"))
@@ -74,7 +74,7 @@ def keyed_nodes(root: Node) -> frozenset[Node]:
 
 
 def ends_in_key(node: Node) -> bool:
-    """Return whether nothing is after the ``key_by`` or ``collect`` of every merged side."""
+    """Return whether every merged side ends in its ``key_by`` or ``collect``."""
     todo = [node]
     while todo:
         here = todo.pop()

@@ -64,7 +64,7 @@ from wallaroo.steps.windows.step import WindowStep
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A plan in the making.  ``idle`` are the key_by nodes to leave out."""
+    """An unfinished plan; ``idle`` are the key_by nodes to leave out."""
 
     root: Node
     plan: Plan
@@ -73,7 +73,7 @@ class Sketch:
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A stage whose exit is not known yet."""
+    """A stage with an unknown exit."""
 
     id: int
     entry: SourceEntry | ExchangeEntry | BranchEntry
@@ -84,7 +84,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """An open stage on its way to a node; ``pending``: a key_by or collect without a shuffle."""
+    """An open stage before a node; ``pending``: a key_by or collect without a shuffle."""
 
     stage: _Open
     pending: KeyByNode | CollectNode | None = None
@@ -112,7 +112,7 @@ def number_sinks(sketch: Sketch) -> Sketch:
 
 
 def leave_out_idle_keys(sketch: Sketch) -> Sketch:
-    """Find each key_by that no state step ever sees: it costs a shuffle and changes nothing."""
+    """Find each key_by that no state step ever sees, and that would cost a useless shuffle."""
     idle = idle_key_bys(sketch.root)
     notes = tuple(
         f"key_by '{node.extractor.step_name}' shuffles nothing: {reason}."
@@ -358,7 +358,7 @@ class _Cutter:
             self._given.setdefault((node, consumer), []).append(part)
 
     def _parted(self, streams: list[_Stream], number: int) -> list[list[_Stream]]:
-        """Return the same streams for so many consumers."""
+        """Return the same streams for several consumers."""
         if number == 1:
             return [streams]
         ways = [self._ways(stream, number) for stream in streams]
@@ -367,7 +367,7 @@ class _Cutter:
     def _ways(
         self, stream: _Stream, number: int, split: Branch[Any] | None = None
     ) -> list[_Stream]:
-        """End a stage in branches, and continue in them."""
+        """End a stage in branches, and continue in these."""
         stage = stream.stage
         reasons = _reasons_of_branches(stage.id, number, split)
         opened = [self._open(BranchEntry((stage.id,)), stage.level, why) for why in reasons]
@@ -422,7 +422,7 @@ class _Cutter:
         return [self._exchange(streams, why)]
 
     def _together(self, streams: list[_Stream]) -> list[_Stream]:
-        """Join branches of one stage with the same way ahead before it.
+        """Join branches of one stage in the same way before it.
 
         So their events keep the order that they had before their stream split.
         """

@@ -52,7 +52,7 @@ def _sides(plan: Plan, join: Stage) -> dict[int, dict[str, list[str]]]:
 
 
 def _said(plan: Plan, stage: Stage) -> Iterator[int]:
-    """Yield the sides that a stage's last mark, or those of the stages it branches off, set."""
+    """Yield the sides that a stage's last mark, or those of the stages before its branch, set."""
     said = [step.side for step in stage.steps if step.side is not None]
     if said:
         yield said[-1]
@@ -104,7 +104,7 @@ def refused_joins(
 
 
 def _moved(was: dict[str, Any], now: dict[str, Any]) -> str:
-    """Return what moved from one side only to the other only; nothing if both are in place."""
+    """Return the parts that moved from one side to the other; nothing if all are in place."""
     if not all(side in each for side in SIDES for each in (was, now)):
         return ""
     for part, noun in (("sources", "source"), ("steps", "step")):

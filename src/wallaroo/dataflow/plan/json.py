@@ -45,7 +45,7 @@ _LINE = re.compile(r" at [^/\s\"]+\.py:\d+(:\d+)?(?=$|\"|\\)")  # in the name of
 
 
 class Verdict(Enum):
-    """Verdict whether a checkpoint can be continued under another plan."""
+    """Whether a checkpoint can be continued under another plan."""
 
     SAME = "compatible"
     CHANGED = "compatible with new steps"
@@ -199,7 +199,7 @@ def abandoned(old: str, new: str) -> frozenset[str]:
 
 
 def lasting(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Return a clause on the difference without which no run can continue; "" if there is none."""
+    """Return a clause about a difference that no run can continue with; "" if there is none."""
     if before["key_groups"] != after["key_groups"]:
         return "the number of key groups cannot change"
     for name, now in after["sources"].items():
@@ -333,7 +333,7 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
 
 
 def _unlike(names: Sequence[str], others: Sequence[str]) -> Iterator[str]:
-    """Yield the names but those of steps that are named after their line, which only moved.
+    """Yield the names except for steps named after their line, which only moved.
 
     >>> list(_unlike(["filter at a.py:3", "filter at a.py:9", "clean"], ["filter at a.py:4"]))
     ['filter at a.py:9', 'clean']

@@ -1,6 +1,6 @@
 """The plan of an application: stages between shuffles.
 
-Where it runs: pure.  Plans are frozen values that are sent to every worker.
+Plans are frozen values that are sent to every worker.
 
 Invariants of a plan:
 
@@ -198,8 +198,8 @@ class Plan:
     has_blocks: bool = field(init=False, compare=False)  # a step accepts rows by the block
     # the rule of each source's watermark
     source_times: SourceTimes = field(init=False, compare=False)
-    # how far the watermark of each stage is behind that of the sources: by so much the results of
-    # the steps before it may be later than their times
+    # how far each stage's watermark is behind that of the sources: results of the steps before it
+    # may be later than their times by this much
     watermark_lags_ns: dict[int, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -216,7 +216,7 @@ class Plan:
 
     @property
     def output_lag_ns(self) -> int:
-        """Return how far output's times may be behind the watermark of the sources."""
+        """Return how far output times may be behind the watermark of the sources."""
         lags_ns = self.watermark_lags_ns
         return max((lags_ns[stage.id] + _own_lag_ns(stage) for stage in self.stages), default=0)
 
@@ -286,7 +286,7 @@ def _source_times(plan: Plan) -> SourceTimes:
 
 
 def _own_lag_ns(stage: Stage) -> int:
-    """Return by how much a stage's steps let the watermark pass their results."""
+    """Return how far a stage's steps let the watermark get ahead of their results."""
     return sum(step.watermark_lag_ns for step in stage.steps)
 
 

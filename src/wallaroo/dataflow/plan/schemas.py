@@ -117,7 +117,7 @@ def accepts_class(name: str, before: Mapping[str, Any], after: Mapping[str, Any]
 
 
 def in_doubt(now: Mapping[str, Schema], before: Mapping[str, Any]) -> list[str]:
-    """Return the steps of which objects may be stored that cannot be read, as it is noted.
+    """Return the steps whose stored objects may be unreadable, according to the notes.
 
     They need not be there: a run may have ended before its first commit, or upgraded all.
     """
@@ -159,7 +159,7 @@ def _stored_versions(before: Mapping[str, Any], name: str) -> set[int]:
 
 
 def changed_attributes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each attribute that stored objects and new ones do not share."""
+    """Yield a sentence for each attribute that only stored objects, or only new ones, have."""
     for name, each in fates_of(before, after).items():
         was = before["schemas"][name]["version"]
         now = after["schemas"][name]["version"]
@@ -175,7 +175,7 @@ def changed_attributes(before: Mapping[str, Any], after: Mapping[str, Any]) -> I
 
 
 def fates_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Fate, ...]]:
-    """Return what happens to each attribute, of the steps in which not all stay as they are."""
+    """Return the fate of each attribute, for steps whose attributes change."""
     by_step = {}
     for name, now in after.get("schemas", {}).items():
         was = before.get("schemas", {}).get(name)
@@ -193,7 +193,7 @@ def fates_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, t
 
 
 def fates(stored: Mapping[str, str], now: Schema, path: str) -> Iterator[Fate]:
-    """Yield what happens to each attribute, without an upgrade.
+    """Yield the fate of each attribute without an upgrade.
 
     ``stored`` are the attributes of stored objects with their types.
     """

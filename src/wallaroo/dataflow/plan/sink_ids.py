@@ -29,7 +29,7 @@ Noted = Mapping[str, dict[str, str]]  # id -> a sink's notes in a plan.json
 
 @dataclass(frozen=True, slots=True)
 class ReconciledSinks:
-    """A plan with a checkpoint's sink ids; the sinks that it lacks; notes on unassignable ones."""
+    """Plan with a checkpoint's sink ids, the sinks that it lacks, notes on unassignable ones."""
 
     plan: Plan
     gone: Noted
@@ -50,13 +50,13 @@ def noted(config: Any) -> dict[str, str]:
 
 
 def name_of(config: Any) -> str:
-    """Return the name that the user gave to a sink; nothing if there is none."""
+    """Return the user's name for a sink; nothing if there is none."""
     name = getattr(config, "name", "")
     return name if isinstance(name, str) else ""
 
 
 def place_of(sink: Mapping[str, str]) -> str:
-    """Return the place that a noted sink writes to, for people; nothing if that is not noted."""
+    """Return the place that a noted sink writes to, for people; nothing if unknown."""
     where = sink.get("target", "")
     address = sink.get("address", "")
     return f"{where} at {address}" if address else where
@@ -88,7 +88,7 @@ def _numbered(wanted: str) -> Iterator[str]:
 
 
 def _safe(text: str) -> str:
-    """Return a text as the name of a folder; a checksum keeps different ones apart.
+    """Return a text as the name of a folder, made unique by a checksum.
 
     >>> _safe("127.0.0.1:7002"), _safe("orders")
     ('127.0.0.1-7002', 'orders')
@@ -189,7 +189,7 @@ def _matched(
     for key, rule in passes:
         taken = {*ids.values()}
         numbers = _grouped((n, key(sink, ""), sink) for n, sink in enumerate(new) if n not in ids)
-        # ids are longer from 10 on
+        # from 10 on, ids are longer
         in_order = sorted(old, key=lambda each: (len(each), each))
         known = _grouped((i, key(old[i], i), old[i]) for i in in_order if i not in taken)
         for group, there in known.items():

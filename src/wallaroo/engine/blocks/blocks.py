@@ -74,7 +74,6 @@ def with_floors(block: Block, floors_ns: Mapping[str, int], has_receipt_times: b
 
 
 def unpack_times(packed: bytes) -> list[int]:
-    """Undo ``pack_times``."""
     times = array("q")
     times.frombytes(packed)
     return times.tolist()

@@ -1,4 +1,4 @@
-"""Packing of objects by their fields, in less time than pickle takes.
+"""Packing of objects by their fields, faster than pickle.
 
 Invariant: what is unpacked is of the class of what was packed, and so are its fields, exactly.  An
 object of which this is not certain is pickled.
@@ -28,7 +28,7 @@ import msgspec
 PLAIN = frozenset({str, bytes, int, float, bool})
 _NAMES = {each: each.__name__ for each in PLAIN}
 PLAIN_OR_NONE = PLAIN | {NoneType}
-_MARSHAL_VERSION = 2  # the last one that does not look for values that it has seen
+_MARSHAL_VERSION = 2  # the last version that does not look for repeated values
 _PICKLING = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
 
 
@@ -52,7 +52,7 @@ class Form(NamedTuple):
 
 
 def cannot_change(value: Any) -> bool:
-    """Return whether an object of a frozen class, or a tuple, has nothing but plain fields."""
+    """Return whether an object of a frozen class, or a tuple, has only plain fields."""
     cls: Any = shape_of(value) if type(value) is tuple else type(value)
     form = form_of(cls)
     try:
@@ -93,7 +93,7 @@ def form_of(cls: Any) -> Form | None:
             return _typed(cls, names, is_frozen=cls.__dataclass_params__.frozen)
         if _is_struct(cls):
             return _typed(cls, cls.__struct_fields__, is_frozen=cls.__struct_config__.frozen)
-    except Exception:  # a class may raise whatever it likes when it is looked at
+    except Exception:  # inspecting a class may raise anything
         return None
     return None
 
@@ -119,7 +119,7 @@ def _is_struct(cls: type[Any]) -> bool:
 
 
 def _is_pickled_as(base: type[Any], cls: type[Any]) -> bool:
-    """Return whether a class leaves pickling to its base, or to what dataclasses add."""
+    """Return whether a class uses its base's pickling, or that of dataclasses."""
     own = {getattr(cls, name, None) for name in _PICKLING}
     own -= {getattr(base, name, None) for name in _PICKLING}
     is_registered = cls in copyreg.dispatch_table
@@ -179,19 +179,18 @@ def _tuples(shape: tuple[Any, ...]) -> Form | None:
 
 
 def _as_type(shape: tuple[Any, ...]) -> Any:
-    """Return the type of the tuples of a shape."""
     parts = tuple(_as_type(each) if isinstance(each, tuple) else each for each in shape)
     return tuple[parts]  # type: ignore[valid-type]  # computed
 
 
 def _conditions(cls: type[Any], names: Sequence[str]) -> Callable[[str], str]:
-    """Return a function from a name to the expression that checks an object's field types."""
+    """Return a function from a name to an expression that checks an object's field types."""
     hints = get_type_hints(cls, include_extras=True)
     parts = [f"len(@.__dict__) == {len(names)}"] if cls.__dictoffset__ else ["True"]
     for name in names:
         own = inspect.getattr_static(cls, name, None)
         is_computed = hasattr(own, "__set__") and type(own) not in _STORED
-        if is_computed or name.startswith("_"):  # msgspec passes over private fields
+        if is_computed or name.startswith("_"):  # msgspec ignores private fields
             raise TypeError(f"{name} is not a plain field")
         is_optional = get_origin(hints[name]) in (Union, UnionType)
         kinds = set(get_args(hints[name])) if is_optional else {hints[name]}

@@ -148,13 +148,12 @@ def locate(key: Key, key_groups: int) -> tuple[int, bytes]:
 
 
 def group_of_key(key: Key, key_groups: int) -> int:
-    """Return the key group of a normalized key."""
     return locate(key, key_groups)[0]
 
 
 @lru_cache(maxsize=16)
 def homes(key_groups: int) -> tuple[str, ...]:
-    """Return a key of each key group, always the same one.
+    """Return one key of each key group, always the same.
 
     >>> [group_of_key(home, 3) for home in homes(3)]
     [0, 1, 2]

@@ -47,7 +47,6 @@ def encode_time(time_ns: int) -> bytes:
 
 
 def decode_time(encoded: bytes, at: int = 0) -> int:
-    """Undo ``encode_time``."""
     return int(_TIME.unpack_from(encoded, at)[0]) - (1 << 63)
 
 
@@ -132,12 +131,12 @@ def entry_key(key: bytes, sub: Sub) -> bytes:
 
 
 def due_key(time_ns: int, key: bytes, sub: Sub) -> bytes:
-    """Return the stored key of the row by which ``sub`` of an encoded key is due at a time."""
+    """Return the stored key of the row that makes ``sub`` of an encoded key due at a time."""
     return encode_time(time_ns) + key_prefix(key) + encode_sub(sub)
 
 
 def join_key(key: bytes, value: bytes) -> bytes:
-    """Return an entry's value as it is stored: with the encoded key, if that is a long one."""
+    """Return an entry's value as stored: with the encoded key, if that is a long one."""
     return value if len(key) <= KEY_BYTES_MAX else _LONG_LENGTH.pack(len(key)) + key + value
 
 
@@ -158,7 +157,7 @@ def split_entry(stored: bytes, value: bytes, at: int = 0) -> tuple[bytes, Sub, b
 
 
 def split_due(stored: bytes, value: bytes) -> tuple[int, bytes, Sub, bytes]:
-    """Return time, encoded key, sub and value of a stored row of what is due."""
+    """Return time, encoded key, sub and value of a stored row of due entries."""
     return decode_time(stored), *split_entry(stored, value, _TIME.size)
 
 

@@ -28,11 +28,11 @@ NOTHING_ATOMIC: frozenset[type[Any]] = frozenset()
 # classes of events to which the values of one block refer by two bytes; each further one costs its
 # name per event
 CLASSES_MAX = 16
-# opcodes of protocol 3, the last one that numbers what it remembers explicitly and has no frames
+# opcodes of protocol 3, the last one that numbers its memo explicitly and has no frames
 _PROTOCOL = 3
 _REDUCERS = Reducers(_PROTOCOL)
 _MARSHAL_VERSION = 2
-KEYS_AGAIN = None, None  # in the place of a ``ValueColumn``'s list and stream
+KEYS_AGAIN = None, None  # instead of a ``ValueColumn``'s list and stream
 _BEGIN_LIST = b"\x80\x03]("
 _END_LIST = b"e."
 _POP = b"0"
@@ -112,7 +112,8 @@ class PickleStream:
         self._pickler.memo = self._memo
         try:
             self._pickler.dump(cls)
-        except Exception:  # the value may pickle all the same, or raises the error itself
+        except Exception:
+            # the value may be picklable all the same, or the pickler raises the error itself
             self._undo()
             return
         self._buffer.seek(-1, io.SEEK_CUR)
@@ -363,7 +364,7 @@ def _unpack_objects(cls: Any, packed: Any) -> list[Any]:
 
 
 def _filled(values: list[Any], pickled: list[Any], objects: dict[int, list[Any]]) -> list[Any]:
-    """Return values with objects in the places of their marks."""
+    """Return values with objects in place of their marks."""
     following = iter(pickled)
     if not objects:
         return [next(following) if value is None else value for value in values]

@@ -76,7 +76,7 @@ class _Pickler:
         self._clear_memo = pickler.clear_memo
 
     def dumps(self, value: Any) -> bytes:
-        """Return the pickle of a value; keep nothing of it."""
+        """Return the pickle of a value; keep no reference to it."""
         buffer = self._buffer
         try:
             self._dump(value)
@@ -87,11 +87,10 @@ class _Pickler:
             buffer.truncate()
 
 
-_idle_picklers: list[_Pickler] = []  # one that a thread is using is not here
+_idle_picklers: list[_Pickler] = []  # a pickler that a thread is using is not in the list
 
 
 def pickled(value: Any) -> bytes:
-    """Return the pickle of a value."""
     try:
         pickler = _idle_picklers.pop()
     except IndexError:

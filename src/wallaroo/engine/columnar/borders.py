@@ -16,7 +16,7 @@ from wallaroo.dataflow.plan.model import (
 from wallaroo.steps.joins.step import LatestRowJoin
 from wallaroo.steps.kinds import Step
 
-# rows of a block that is made from events, unless a step sets less: the cost of a call is then
+# rows of a block that is built from events, unless a step sets less: the cost of a call is then
 # small compared to that of creating the rows
 ROWS_MAX = 4096
 

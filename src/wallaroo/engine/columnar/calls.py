@@ -91,7 +91,7 @@ class Calls:
         except (IndexError, TypeError, ValueError) as wrong:
             self.fail(keys, rows, wrong)
             return np.empty(0, np.intp)
-        if not len(refused):  # it would be called with the same rows forever
+        if not len(refused):  # otherwise the same rows would be refused forever
             self.fail(keys, rows, error)
             return refused
         cause = error.why if isinstance(error.why, Exception) else error
@@ -150,7 +150,7 @@ def keys_by(extractor: BatchKeyExtractor[Any, Any]) -> Callable[[Rows], Keys]:
 
 
 def missing(done: Given | None, count: int) -> int:
-    """Return how many rows fewer than the ``count`` it had a function returned."""
+    """Return how many rows of ``count`` a function did not return."""
     return count if done is None else max(0, count - count_of(done[1]))
 
 

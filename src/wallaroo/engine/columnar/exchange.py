@@ -67,7 +67,7 @@ class ColumnExchange:
         self._owners = owners
         self._packing = packing
         self._coder = Coder()
-        self._tasks: Array = np.empty(0, np.uint16)  # by the key's number
+        self._tasks: Array = np.empty(0, np.uint16)  # by number of key
         self._buckets: list[list[_Run]] = [[] for _ in range(max(owners) + 1)]
         self._sequence = 0
         self._partition = ""

@@ -1,7 +1,7 @@
 """Operators of vectorized steps, and of the borders between blocks and events.
 
-Where it runs: pure (in workers).  Code that is called once per block may be slow; nothing here is
-called once per event, except where blocks become events, and events blocks.
+Code that is called once per block may be slow; nothing here is called once per event, except where
+blocks become events, and events blocks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Exits of blocks from a stage: to an exchange or to sinks.
 
-Where it runs: pure (in workers).  Blocks go into an exchange's buckets, or are encoded for sinks.
+Blocks go into an exchange's buckets, or are encoded for sinks.
 """
 
 from __future__ import annotations
@@ -127,7 +127,6 @@ def _packed(
 def encoded(
     encoder: BatchEncoder[Any], extend: Callable[[list[bytes]], None], failed: OnError
 ) -> Emit:
-    """Encode blocks for a sink."""
     encode = encoder.function
     form = encoder.form
     calls = Calls(encoder, failed)

@@ -126,7 +126,6 @@ def pack_rows(pieces: list[Any]) -> Packed:
 
 
 def unpack_rows(packed: Packed, packing: Packing) -> Rows:
-    """Undo ``pack_rows``."""
     how, what, content = packed
     if how == "numpy":
         dtype, shape = what
@@ -141,7 +140,6 @@ def unpack_rows(packed: Packed, packing: Packing) -> Rows:
 
 
 def pack_keys(pieces: list[Keys]) -> Any:
-    """Pack the keys of the pieces of one block."""
     names = {piece.name if isinstance(piece, FieldKeys) else None for piece in pieces}
     if len(names) == 1 and None not in names:
         return "field", names.pop(), None
@@ -156,7 +154,7 @@ def pack_keys(pieces: list[Keys]) -> Any:
 
 
 def _coded(pieces: list[Keys]) -> CodedKeys:
-    """Return all pieces as one, without the values that no row has now."""
+    """Return all pieces as one, without values that no row has."""
     numbers: dict[Any, int] = {}
     parts = []
     for piece in pieces:

@@ -1,7 +1,6 @@
 """Blocks of rows in their forms.
 
-Where it runs: pure (in workers).  Functions to count rows, select some, return each as an event,
-and convert them to another form.
+Functions to count rows, select some, return each as an event, and convert them to another form.
 
 A block belongs to the platform: no operator changes one.  Data of pandas and polars is converted to
 any other form through Arrow.
@@ -45,7 +44,6 @@ def count_of(rows: Rows) -> int:
 
 
 def take(rows: Rows, at: Any) -> Rows:
-    """Return the rows at these indexes."""
     form = form_of_rows(rows)
     if form is Form.NUMPY:
         return rows[at]
@@ -111,7 +109,6 @@ def as_arrow(rows: Rows) -> pa.RecordBatch:
 
 
 def batch_of_table(table: Any) -> pa.RecordBatch:
-    """Return a table as one record batch."""
     batches = table.combine_chunks().to_batches()
     if batches:
         return batches[0]

@@ -1,8 +1,7 @@
 """Builder of stages in which rows flow by the block.
 
-Where it runs: pure (in workers).  Only a plan with vectorized steps has one of these, and loads
-numpy.  At either end, and between their steps, events may flow instead: borders explode and collect
-them.
+Only a plan with vectorized steps has one of these, and loads numpy.  At either end, and between
+their steps, events may flow instead: borders explode and collect them.
 """
 
 from __future__ import annotations
@@ -82,7 +81,6 @@ class RowStageBuilder(EventStageBuilder):
         return path(leave.stage, self.stage.id, site.task, site.owners, site.packing)
 
     def state(self, step: Step, read: Read) -> KeyedState:
-        """Return the states of one of its steps."""
         if isinstance(step, BatchStateComputation):
             evolution = self.site.plan.evolution.get(step.step_name)
             return StateTable(step, read, self.site.packing, evolution)
@@ -135,7 +133,7 @@ class RowStageBuilder(EventStageBuilder):
         return keyed_reader(block.kind, takes_blocks, emit)
 
     def timed_reader(self, block: Block, built: BuiltStage) -> Timed:
-        """Return the same for blocks with times."""
+        """Return the head for blocks with times."""
         leave = self.site.plan.stages[block.origin].exit
         assert isinstance(leave, ToExchange)
         if not leave.keeps_rows:

@@ -49,7 +49,6 @@ class RowPickle:
     constants: tuple[tuple[str, bytes], ...]
 
     def dumps(self, rows: Array) -> list[bytes]:
-        """Return a pickle per row."""
         packed = np.empty(len(rows), self.dtype)
         for name, value in self.constants:
             packed[name] = np.frombuffer(value, f"V{len(value)}")[0]
@@ -157,7 +156,6 @@ class StateTable(KeyedState):
 
     @property
     def keys(self) -> Array:
-        """Return the keys of ``states``."""
         return self._keys[: self._count]
 
     def at(self, keys: Keys) -> Array:

@@ -1,8 +1,7 @@
 """Exit of rows with times from a stage, to an exchange.
 
-Where it runs: pure (in workers).  Rows are added up to an accumulator per key and pane if windows
-come after the exchange that allow it (``PartialAggregation``), and stay columns if a join of rows
-does; other rows leave it as events.
+Rows are added up to an accumulator per key and pane if windows come after the exchange that allow
+it (``PartialAggregation``), and stay columns if a join of rows does; other rows leave it as events.
 
 Invariant: what leaves is what the per-event path would put into the exchange for these rows: late
 rows are dropped and counted, and an accumulator has the time of the first row of its pane.
@@ -130,8 +129,8 @@ class _AddingUp:
             self._add_row(None, event)
 
     def _panes(self, times: RowTimes) -> list[Array]:
-        """Return the numbers that distinguish panes, for each row."""
-        grid: Any = self._grid  # its arithmetic is that of arrays, too
+        """Return for each row the numbers that identify its pane."""
+        grid: Any = self._grid  # it computes with arrays as well
         watermarks = np.maximum(
             times.watermarks, -TIME_LIMIT_NS
         )  # nothing is late for an older one
@@ -145,7 +144,7 @@ class _AddingUp:
     def _add(
         self, fold: Fold, times: RowTimes, codes: Array, panes: list[Array], rows: Rows
     ) -> bool:
-        """Add rows that are not late; return False, and add none, if they cannot be by column."""
+        """Add rows that are not late; return False, and add none, if impossible by column."""
         if not len(codes):
             return True
         last, first, _, *round_ = panes

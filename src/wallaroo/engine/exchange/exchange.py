@@ -99,7 +99,7 @@ class Exchange:
         self.stage = stage
         self.origin = origin
         self.producer = producer
-        self._own_task = own_task  # its blocks never leave this process; -1: there is none
+        self._own_task = own_task  # its blocks never leave this process; -1: none
         self.routes: dict[Any, Route] = {}
         self._packing = packing
         self._owners = owners
@@ -168,11 +168,11 @@ class Exchange:
     def finish(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for each bucket that is not empty."""
         yield from self.drain(receipt_ms, 1)
-        self.routes.clear()  # no events follow; operators refer to it in cycles
+        self.routes.clear()  # no events follow; operators and routes refer to each other in cycles
 
 
 def _drop_replaced(keys: list[Any], column: Column) -> int:
-    """Drop all events but the last one of each key, if the values allow it; return how many."""
+    """Drop all events but the last of each key, if the values allow it; return how many."""
     last = {key: place for place, key in enumerate(keys)}
     dropped = len(keys) - len(last)
     if not dropped:

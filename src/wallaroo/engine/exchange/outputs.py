@@ -1,7 +1,7 @@
 """Exits of events from a stage: to an exchange, branches or sinks.
 
-Where it runs: pure (in workers).  This is the per-event path: no option is looked up here.  An
-exchange has buckets; events to sinks are encoded.
+This is the per-event path: no option is looked up here.  An exchange has buckets; events to sinks
+are encoded.
 
 An event leaves as it is at that moment: values of types that cannot change are kept, all others are
 pickled at once (``engine/blocks/packing.py``).  ``not_packed`` is called for an event that cannot

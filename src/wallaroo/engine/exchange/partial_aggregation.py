@@ -166,7 +166,7 @@ class PartialAggregation:
         events: int,
         absorb: Callable[[Any, Any], Any],
     ) -> None:
-        """Add accumulators of events of one pane, the first of which has this time."""
+        """Add accumulators of one pane, whose first event has this time."""
         self._time.event_ns = event_ns
         self._time.watermark_ns = watermark_ns
         self.enter()

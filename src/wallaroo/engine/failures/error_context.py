@@ -23,8 +23,8 @@ OF_PAYLOADS = (
     'Correct the function or the payloads, or give the decoder on_error="skip" or "dead-letter"; '
     "then run again."
 )
-UNHASHABLE = "TypeError: unhashable type: "  # what Python says of a list as a key
-UTF8 = codecs.getincrementaldecoder("utf-8")  # which may end within a letter
+UNHASHABLE = "TypeError: unhashable type: "  # Python's message for a list as a key
+UTF8 = codecs.getincrementaldecoder("utf-8")  # the text may end within a character
 ESCAPES = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
@@ -75,7 +75,7 @@ def with_details(
     "7 (key 'a', topic t, offset 3)"
     """
     said = [] if key is None or key == COLLECT_KEY else [f"key {shorten(key)}"]
-    if said and f"of {said[0]}" in event:  # it says so itself
+    if said and f"of {said[0]}" in event:  # the message already says so
         said = []
     said += notes_of(error)
     said += [f"{name} {value}" for name, value in record.items() if value is not None]
@@ -83,7 +83,7 @@ def with_details(
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """Return what was noted about the event of an error, such as its window."""
+    """Return the notes on the event of an error, such as its window."""
     return list(getattr(error, "__notes__", ()))
 
 
@@ -113,7 +113,7 @@ def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
 
 
 def _files_of(step: Step) -> set[str]:
-    """Return the files of a step's function, of its class, and of the line that made it."""
+    """Return the files of a step's function, of its class, and of the line that created it."""
     code = getattr(step.__wrapped__, "__code__", None)
     module = sys.modules.get(step.__module__)
     found = {getattr(module, "__file__", None), step.place.rpartition(":")[0]}

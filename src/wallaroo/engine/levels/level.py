@@ -1,7 +1,6 @@
 """The work of one task at one level.
 
-Where it runs: pure (in workers, and in the in-process runner).  Frames or blocks come in, blocks
-and encoded outputs go out.
+Frames or blocks come in, blocks and encoded outputs go out.
 
 A level is in four parts: the stages, built once (``stages``); the inputs and effects of their steps
 (``effects``); the level's times (``time``); and, here, the heads that feed the stages.
@@ -82,7 +81,8 @@ class Level:
     ):
         self.number = level
         self._is_first_task = task == 0
-        self.end_samples: list[StageSample] = []  # those of the batch's end, with a ``clock``
+        # samples of the batch's end, if there is a ``clock``
+        self.end_samples: list[StageSample] = []
         self._clock = clock
         self._plan = plan
         self._stages = LevelStages(
@@ -104,10 +104,10 @@ class Level:
             for builder in self._stages.builders.values()
             if isinstance(builder.stage.entry, SourceEntry)
         }
-        # by the stage and the origin of blocks: built when the first of them comes
+        # by the stage and the origin of blocks: built when the first block arrives
         self._heads: dict[tuple[int, int], Keyed] = {}
         self._timed_heads: dict[tuple[int, int], Timed] = {}
-        self._receipt_ms = 0  # the newest so far
+        self._receipt_ms = 0  # the newest receipt so far
 
     def feed_frames(
         self,
@@ -333,7 +333,6 @@ class Level:
         self._turn_back(builder.stage)
 
     def drain(self) -> Iterator[tuple[int, Block]]:
-        """Yield blocks that are full."""
         for exchange in self._stages.exchanges.values():
             yield from exchange.drain(self._receipt_ms)
 

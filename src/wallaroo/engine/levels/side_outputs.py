@@ -100,7 +100,7 @@ class SideOutputs:
                 self.stores[name] = _open_store(step, committed.open_entries, groups, packing)
 
     def release(self) -> None:
-        """Let go of what the steps touched, which nothing needs once it is written.
+        """Release everything that the steps touched, which nothing needs once it is written.
 
         Operators refer to one another in cycles: without this, a collection of garbage would have
         to visit every object of the batch.

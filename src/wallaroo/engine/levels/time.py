@@ -1,7 +1,7 @@
 """Times of a level: of the records that it reads, and its watermarks.
 
-Where it runs: pure (in workers, and in the in-process runner).  Watermarks follow from what all
-tasks of level 0 have observed of the sources: for the level's blocks, and at the batch's end.
+Watermarks follow from what all tasks of level 0 have observed of the sources: for the level's
+blocks, and at the batch's end.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Receipts:
         self._time = time
         self._partitions = partitions
         self._carried = carried
-        self._received_ns = received_ns  # one for all records, if theirs does not count
+        self._received_ns = received_ns  # one for all records, if their own does not count
 
     def begin(self, receipt_ms: int, partition: str | int, times: Times | None) -> None:
         """Set the next records' time of receipt; ``times``: of the events, if known."""

@@ -87,7 +87,7 @@ class CarriedTimes:
 
         def rejected(payload: Any, error: Exception) -> None:
             self._rejected(payload, error, None)
-            filtered[0] -= 1  # the head will count it as filtered, but it has failed
+            filtered[0] -= 1  # the head will count it as filtered, although it has failed
 
         def decoded(payload: Any) -> Any:
             event_ns = next(self._times)

@@ -85,7 +85,6 @@ def _chain(head: Any) -> Iterator[FunctionType]:
 
 
 def _value(closure: FunctionType, name: str) -> Any:
-    """Return the value of a name in a closure."""
     free = closure.__code__.co_freevars
     if name in free:
         return (closure.__closure__ or ())[free.index(name)].cell_contents
@@ -101,7 +100,7 @@ class _Text:
     assigned: frozenset[str]
     bound: tuple[str, ...]  # the names it refers to: free variables and globals, no builtins
     has_next: bool  # calls the next one in one place
-    fits: bool  # can be put in the place of its call
+    fits: bool  # can be inlined
 
 
 @lru_cache(maxsize=256)
@@ -221,7 +220,6 @@ class _Renaming(ast.NodeTransformer):
         self._own = self._text.assigned | set(self._text.bound)
 
     def body(self) -> list[ast.stmt]:
-        """Return the statements."""
         body: list[ast.stmt] = []
         for statement in self._text.body:
             found = self.visit(_copied(statement))

@@ -90,7 +90,6 @@ class Relay:
         self.emit = self.plain = self._measured = plain
 
     def process(self, key: Any, event: Any) -> None:
-        """Pass an event on."""
         self.emit(key, event)
 
     def turn(self, measured: Emit) -> None:

@@ -1,7 +1,6 @@
 """Joins, ``dedupe`` and ``in_order``: events that meet by key and time.
 
-Where it runs: pure (in workers).  Their logic is in ``wallaroo.steps.joins``; this connects it to
-the engine's entries and time.
+Their logic is in ``wallaroo.steps.joins``; this connects it to the engine's entries and time.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def as_text(event: Any) -> bytes | str:
     if isinstance(event, (bytes, str)):
         return event
     if isinstance(event, Coroutine):
-        event.close()  # else Python warns about it as well
+        event.close()  # otherwise Python warns about it as well
         raise TypeError(
             "it emitted a coroutine: it called an async function, and a step cannot await; call a "
             "function that returns its result"

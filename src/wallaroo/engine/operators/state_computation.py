@@ -1,6 +1,6 @@
 """A state computation with at most one output.
 
-Where it runs: pure (in workers).  An event and its key's state come in, one or no event goes out.
+An event and its key's state come in, one or no event goes out.
 """
 
 from __future__ import annotations

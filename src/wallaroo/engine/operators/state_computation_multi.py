@@ -1,6 +1,6 @@
 """A state computation with several outputs.
 
-Where it runs: pure (in workers).  An event and its key's state come in, a list goes out.
+An event and its key's state come in, a list goes out.
 """
 
 from __future__ import annotations

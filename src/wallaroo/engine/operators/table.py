@@ -61,5 +61,4 @@ OPERATORS: dict[type[Step], Build] = {
 
 
 def build_operator(step: Step, site: Site) -> Operator:
-    """Build the operator for a step."""
     return OPERATORS[type(step)](step, site)

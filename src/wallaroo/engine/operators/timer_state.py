@@ -36,9 +36,10 @@ from wallaroo.steps.losses import Loss
 # (`benchmarks.event_time.pending expiry`), so that most of a core is left for events;
 # the next batch continues
 EXPIRED_PER_S = 8_000
-EXPIRED_MIN = 1_000  # in a batch, however soon it comes
+EXPIRED_MIN = 1_000  # per batch, however soon the next one comes
 EXPIRED_MAX = 50_000
-PER_NEW_KEY = 2  # in addition, so that the backlog shrinks however many keys come
+# extra expirations per new key, so that the backlog shrinks however many keys arrive
+PER_NEW_KEY = 2
 
 
 def expiring_at_once(elapsed_ns: int, new_keys: int) -> int:
@@ -56,7 +57,6 @@ def expiring_at_once(elapsed_ns: int, new_keys: int) -> int:
 
 
 def build(step: Any, site: Site) -> Operator:
-    """Build the operator of a step with ``timing``."""
     work = _Work(step, site)
     if not step.keeps_entries:
         return Operator(work.plain(), end=work.end)
@@ -108,7 +108,7 @@ class _Work:
         return process
 
     def call(self, key: Any, event: Any, function: Callable[[Any], Any]) -> None:
-        """Call a function of the key's state; emit its outputs."""
+        """Call a function with the key's state; emit its outputs."""
         own = self.state.live[key] if key in self.state.live else self.state.load(key)
         self.context.key = key
         try:
@@ -170,7 +170,7 @@ class _Timed:
         return Operator(timed, self._advance, None, self._work.end)
 
     def _expiring(self, process: Emit) -> Emit:
-        """Let state expire before an event meets it; note the event as its use."""
+        """Let state expire before an event reaches it; note the event as its use."""
         if self._step.expires_by_event_time:
             return self._expiring_by_event_time(process)
         return self._expiring_by_clock(process)
@@ -225,7 +225,6 @@ class _Timed:
             self._timers.set(key, name, at_ns, processing)
 
     def cancel(self, key: Key, name: str) -> None:
-        """Remove a timer."""
         self._timers.cancel(key, name)
 
     def _fire(self, key: Key, up_to_ns: int) -> None:
@@ -296,7 +295,7 @@ class _Timed:
         time.watermark_ns = watermark_ns
 
     def _expire_until(self, key: Key, time_ns: int) -> None:
-        """Let the state of a key expire if it does so before the time of a timer."""
+        """Let the state of a key expire if it is due before the time of a timer."""
         if not self._step.expires_by_event_time:
             return
         used = self._expiring_state.used_ns(key)

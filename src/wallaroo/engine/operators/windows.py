@@ -1,7 +1,6 @@
 """Windows: events of a key in, a result per window out.
 
-Where it runs: pure (in workers).  Their logic is in ``wallaroo.steps.windows``; this connects it to
-the engine's entries and time.
+Their logic is in ``wallaroo.steps.windows``; this connects it to the engine's entries and time.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def late_of(step: Any, site: Site) -> Late | None:
 
 
 def emit_at(site: Site, watermark_lag_ns: int = 0) -> Callable[[Any, Any, int, int], None]:
-    """Return a function that emits at a result's time, so far behind the watermark."""
+    """Return a function that emits at a result's time, this far behind the watermark."""
     time = site.time
     emit = site.emit
 

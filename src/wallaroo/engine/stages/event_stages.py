@@ -112,7 +112,6 @@ class EventStageBuilder:
         return PartialAggregationExchange(aggregation, exchange, site.accumulators_max)
 
     def state(self, step: Step, read: Read) -> KeyedState:
-        """Return the states of one of its steps."""
         evolution = self.site.plan.evolution.get(step.step_name)
         return keyed_state_of(step, read, self.site.packing, evolution)
 
@@ -183,7 +182,6 @@ class EventStageBuilder:
         )
 
     def operator(self, step: Step, site: Site) -> Operator:
-        """Build the operator of one of its steps."""
         return build_operator(step, site)
 
     def fused(self, head: Head) -> Head:
@@ -237,7 +235,7 @@ class EventStageBuilder:
         return self._to_each(branches, changing)
 
     def _to_each(self, emits: Sequence[Emit], changing: Sequence[bool]) -> Emit:
-        """Emit every event to each; those that may change it do not disturb the others."""
+        """Emit every event to each; changes by one are not visible to the others."""
         reading = [emit for emit, changes in zip(emits, changing, strict=True) if not changes]
         *copied, last = [
             emit for emit, changes in zip(emits, changing, strict=True) if changes
@@ -325,7 +323,6 @@ def _measured(operator: Operator, around: Around, place: int) -> Operator:
 
 
 def source_of(plan: Plan, stage: Stage) -> SourcePlan:
-    """Return the source that a stage reads."""
     assert isinstance(stage.entry, SourceEntry)
     return plan.sources[stage.entry.source]
 
@@ -351,7 +348,7 @@ def producer_of(plan: Plan, stage: Stage) -> Step:
 
 
 def _may_change(plan: Plan, branch: Stage) -> bool:
-    """Return whether user functions are called with a branch's events: they may change them."""
+    """Return whether user functions get a branch's events, which they may change."""
     leave = branch.exit
     if isinstance(leave, ToSinks):
         return bool(branch.steps) or any(_is_of_user(plan.sinks[s].encoder) for s in leave.sinks)
@@ -359,7 +356,7 @@ def _may_change(plan: Plan, branch: Stage) -> bool:
 
 
 def _is_of_user(encoder: Encoder[Any] | None) -> bool:
-    """Return whether an encoder is not one of this package's, which only read their events."""
+    """Return whether an encoder is the user's; those of this package only read events."""
     if encoder is None:
         return False
     module = getattr(getattr(encoder, "inner", encoder).function, "__module__", None) or ""

@@ -1,6 +1,6 @@
 """Heads: loops that feed a stage from a source's payloads or a shuffle's blocks.
 
-Where it runs: pure (in workers).  A block's head is chosen by its kind.
+A block's head is chosen by its kind.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def ship_by_declared_key(
     exchange: Exchange,
     ship_decoded: Callable[[Payloads], None],
 ) -> Callable[[Payloads], None]:
-    """Return the head of such a stage whose decoder finds the key without decoding.
+    """Return the head of a source stage whose decoder finds the key without decoding.
 
     A payload whose key has not been seen goes through ``ship_decoded``, the head that decodes: so
     the key of the first event of each key is compared with the one that the extractor returns for
@@ -142,7 +142,8 @@ def ship_by_declared_key(
     if decoder.key_of is not None:
         return _ship_by_function(decoder.key_of, exchange, check)
     assert decoder.key_place is not None
-    place = slice(*decoder.key_place)  # created once: 3.11 creates one for each `[begin:end]`
+    # created once: Python 3.11 creates a slice for each `[begin:end]`
+    place = slice(*decoder.key_place)
     routes = exchange.routes
 
     def run(payloads: Payloads) -> None:
@@ -168,10 +169,10 @@ def _ship_by_function(
             try:
                 key = key_of(payload)
                 normal_key, keys, values, _ = routes[key]
-            except Exception:  # a new key, or none: decoding shows which
+            except Exception:  # a new key, or none: decoding decides
                 check(payload)
                 continue
-            if normal_key is None:  # a number: others are equal to it
+            if normal_key is None:  # numbers: 1, 1.0 and True are equal
                 if type(key) is not int:
                     check(payload)
                     continue
@@ -196,7 +197,7 @@ def _key_check(
             if event is None:
                 return
             key = extractor.function(event)
-        except BaseException:  # the head that decodes has dealt with it
+        except BaseException:  # the head that decodes has already handled it
             return
         try:
             there = read(payload)

@@ -54,8 +54,6 @@ class StepSample:
 
 @dataclass(frozen=True, slots=True)
 class StageSample:
-    """One sample of one stage."""
-
     stage: int
     events: int  # fed to the stage, or to the one whose branch it is
     steps: tuple[StepSample, ...] = ()  # the head of the stage first, its exit last
@@ -137,7 +135,7 @@ class StageTimer:
     def measure(
         self, run: Callable[[], None], events: int, keys: Sequence[Any]
     ) -> tuple[StageSample, ...]:
-        """Run the instrumented copy's head over ``events`` events, and return the samples.
+        """Run the instrumented copy's head over ``events`` events; return the samples.
 
         ``keys`` are the keys of the events, if they have some.  There is a sample of the stage, and
         one of each of its branches that has an instrumented copy.
@@ -255,7 +253,7 @@ class _MeasuredExits:
         return counted
 
     def times_measured(self, ended_ns: int) -> float:
-        """Return how many times the measured events all events are, by the time they took."""
+        """Return the ratio of all events to measured ones, by the time they took."""
         measured_ns = self._last_ns - self._first_ns
         if self._seen < EVENTS_MAX or measured_ns <= 0:
             return 1.0
@@ -273,7 +271,7 @@ def _at_end(sample: StageSample, times: float) -> StageSample:
 
 
 def key_text(key: Any) -> str:
-    """Return a key as people read it, shortened."""
+    """Return a key in readable form, shortened."""
     return key[:KEY_CHARS_MAX] if isinstance(key, str) else shorten(key)
 
 

@@ -1,7 +1,7 @@
 """State objects of one state step in one task of one batch.
 
-Where it runs: pure (in workers).  Objects are created lazily, live for the batch, and are pickled
-once at its end; unchanged ones are not written, and dropped ones are removed.
+Objects are created lazily, live for the batch, and are pickled once at its end; unchanged ones are
+not written, and dropped ones are removed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class KeyedState:
         yield from self.removed()
 
     def release(self) -> None:
-        """Let go of all states: the batch is over."""
+        """Release all states: the batch is over."""
         self.live.clear()
         self._stored.clear()
 
@@ -100,6 +100,7 @@ class KeyedState:
     def removed(self) -> Iterator[tuple[Key, None]]:
         """Yield the keys whose stored state was dropped."""
         for key in self._dropped:
-            # a key that was not read may have had none: removing nothing costs less than reading
+            # a key that was not read may have had no state: removing nothing costs less than
+            # reading
             if key not in self.live and self._stored.get(key, b"") is not None:
                 yield key, None

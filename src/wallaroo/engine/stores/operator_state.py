@@ -54,7 +54,7 @@ class OperatorState:
         yield EXPIRY, self.expiry.changes()
 
     def release(self) -> None:
-        """Let go of all entries: the batch is over."""
+        """Release all entries: the batch is over."""
         self.entries.release()
         self.due.release()
         self.due_processing.release()

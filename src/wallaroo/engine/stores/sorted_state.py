@@ -104,7 +104,7 @@ class SortedState:
     ):
         self.live: dict[tuple[Key, Sub], Any] = {}
         self._stored: dict[tuple[Key, Sub], Committed] = {}
-        self._packed: dict[tuple[Key, Sub], bytes] = {}  # read, but not requested by ``get`` yet
+        self._packed: dict[tuple[Key, Sub], bytes] = {}  # read, but not asked for by ``get`` yet
         self._touched: dict[Key, list[Sub]] = {}
         self._reader = reader
         self._groups = groups
@@ -117,7 +117,7 @@ class SortedState:
         value = self.live.get(place)
         if value is None:
             if place in self._stored:
-                raw = self._packed.pop(place, None)  # None: deleted, or never there
+                raw = self._packed.pop(place, None)  # None: deleted, or never stored
             else:
                 raw = self._read(place)
             if raw is not None:
@@ -230,7 +230,7 @@ class SortedState:
                 yield group, stored, None
 
     def release(self) -> None:
-        """Let go of all entries: the batch is over."""
+        """Release all entries: the batch is over."""
         for touched in (self.live, self._stored, self._packed, self._touched):
             touched.clear()
 
@@ -255,8 +255,8 @@ class DueIndex:
         self._rows: dict[bytes, Due | None] = {}
         self._is_stored: dict[bytes, bool] = {}  # only for rows for which it is known
         self._group_of: dict[bytes, int] = {}
-        self._added: list[bytes] = []  # a heap of stored keys; may name rows that are gone
-        self._left = encode_time(TIME_MIN)  # no stored row before it is left
+        self._added: list[bytes] = []  # a heap of stored keys; some of the rows may be gone
+        self._left = encode_time(TIME_MIN)  # all stored rows before it were taken
 
     def add(self, time_ns: int, key: Key, sub: Sub, added_at_ns: int = TIME_MIN) -> None:
         """Note that ``sub`` of ``key`` is due at a time; a repeated call changes nothing."""
@@ -311,7 +311,7 @@ class DueIndex:
             yield stored, group, value
 
     def earliest_ns(self) -> int | None:
-        """Return when the next row is due."""
+        """Return the time of the next due row."""
         while self._added and self._rows[self._added[0]] is None:
             heapq.heappop(self._added)
         times = [decode_time(stored) for stored in self._added[:1]]
@@ -321,7 +321,6 @@ class DueIndex:
         return min(times, default=None)
 
     def changes(self) -> Iterator[Change]:
-        """Yield the rows to write."""
         for stored, due in self._rows.items():
             if due is not None:
                 _, encoded = self._groups.locate(due.key)
@@ -331,7 +330,7 @@ class DueIndex:
                 yield self._group_of[stored], stored, None
 
     def release(self) -> None:
-        """Let go of all rows: the batch is over."""
+        """Release all rows: the batch is over."""
         for touched in (self._rows, self._is_stored, self._group_of, self._added):
             touched.clear()
 

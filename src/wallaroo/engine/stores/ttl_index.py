@@ -46,7 +46,7 @@ class TTLIndex:
         self._groups = groups
         self._keys: dict[DueRow, dict[bytes, Key]] = {}  # by touched row, then by encoded key
         self._stored: dict[DueRow, bytes | None] = {}  # the rows that were read
-        self._left = encode_time(TIME_MIN)  # no stored row before it is left
+        self._left = encode_time(TIME_MIN)  # all stored rows before it were taken
 
     def add(self, time_ns: int, key: Key) -> None:
         """Note that the state of a key expires at a time; a repeated call changes nothing."""
@@ -91,7 +91,7 @@ class TTLIndex:
         return keys
 
     def earliest_ns(self) -> int | None:
-        """Return when the next key expires."""
+        """Return the time at which the next key expires."""
         times = [row.stored for row, keys in self._keys.items() if keys]
         for row, _ in self._committed(encode_time(TIME_MAX)):
             if row not in self._stored:
@@ -100,7 +100,6 @@ class TTLIndex:
         return decode_time(min(times)) if times else None
 
     def changes(self) -> Iterator[Change]:
-        """Yield the rows to write."""
         for row in list(self._keys):
             keys = self._of(row)
             value = pickle.dumps([keys[encoded] for encoded in sorted(keys)], 5) if keys else None

@@ -36,13 +36,13 @@ def with_last_use(packed: bytes, used_ns: int) -> bytes:
 
 
 def last_use_of(stored: bytes) -> int | None:
-    """Return when a stored state was used last; None if no event used it."""
+    """Return the time of a stored state's last use; None if no event used it."""
     used_ns: int = _HEAD.unpack_from(stored)[1]
     return None if used_ns == _NEVER else used_ns
 
 
 def without_last_use(stored: bytes) -> bytes:
-    """Return the packed state of one that does not expire, or that the application packs itself."""
+    """Return the packed state without its last use; unchanged if it does not expire."""
     is_ours = stored.startswith(_PUSHED) and stored[_HEAD.size - 1 : _HEAD.size] == _POP
     return stored[_HEAD.size :] if is_ours else stored
 
@@ -76,7 +76,7 @@ class TTLState(KeyedState):
             self._stored.update(self._read_many(group, unread))
 
     def stored_use(self, key: Key) -> int | None:
-        """Return when a key was last used as of the last commit; None if it has no state."""
+        """Return when a key was last used before the batch; None if it has no state."""
         stored = self._read_once(key)
         return None if stored is None else last_use_of(stored)
 
@@ -105,6 +105,5 @@ class TTLState(KeyedState):
 def keyed_state_of(
     step: Step, read: Read, packing: Packing, evolution: Evolution | None = None
 ) -> KeyedState:
-    """Return the state objects of a step."""
     kind = TTLState if step.has_expiring_state else KeyedState
     return kind(step, read, packing, evolution)

@@ -38,8 +38,6 @@ class PreAggregated(NamedTuple):
 
 
 class ObservedSource(NamedTuple):
-    """Observations of one source by one producer."""
-
     marks: Marks  # after all that it read; partitions in the order in which it met them
     # partitions that were not known: the place in the log, as the watermarks to which other
     # partitions had moved since the last of these
@@ -51,7 +49,7 @@ class ObservedSource(NamedTuple):
 class Known(NamedTuple):
     """Watermarks of a source when a batch begins."""
 
-    least: int  # no watermark is below
+    least: int  # no watermark is below it
     marks: Marks = {}
     waited_for: frozenset[str] = frozenset()  # those that are not idle
     is_ordered: bool = True  # events of all partitions have one order

@@ -54,11 +54,12 @@ class StageTime:
         # event was received
         self.passed_ns: int = TIME_MIN
         self.receipt_ns: int = TIME_MAX
-        self.latest_ns: int = TIME_MAX  # the latest time such an event may have (``max_ahead``)
-        self.payload: Any = None  # the payload of the event, if that travels
+        # the latest time that such an event may have (``max_ahead``)
+        self.latest_ns: int = TIME_MAX
+        self.payload: Any = None  # the payload of the event, if payloads travel
 
     def fire_at(self, time_ns: int, added_at_ns: int = TIME_MIN) -> None:
-        """Set the time of events emitted from here on to that of something due.
+        """Set the time of the following events to that of something due.
 
         It is as if the watermark were just about to pass it.  ``added_at_ns``: ``Due.added_at_ns``.
         """
@@ -67,7 +68,7 @@ class StageTime:
 
 
 def lagged(watermark_ns: int, watermark_lag_ns: int) -> int:
-    """Return a watermark that is held back, unless nothing was observed yet, or input has ended."""
+    """Return a delayed watermark, unless nothing was observed yet, or input has ended."""
     if watermark_ns in (TIME_MIN, TIME_MAX):
         return watermark_ns
     return watermark_ns - watermark_lag_ns

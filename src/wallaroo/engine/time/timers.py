@@ -24,8 +24,6 @@ _RELATIVE = "for one that is relative to now, write context.set_timer_after(name
 
 
 class Timer(NamedTuple):
-    """A timer that is set."""
-
     at_ns: int
     name: str
     added_at_ns: int  # the watermark when it was set
@@ -35,7 +33,7 @@ Named = dict[str, Timer]
 
 
 class _Book:
-    """A key's timers, in event time and by the clock, as they are now and as they are written."""
+    """A key's timers, in event time and by the clock, as they are and as stored."""
 
     __slots__ = ("by_clock", "in_event_time", "written_by_clock", "written_in_event_time")
 

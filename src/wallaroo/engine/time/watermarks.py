@@ -35,10 +35,10 @@ from wallaroo.engine.time.partition_times import (
 )
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
-# the time that a received event may need until the runtime can see it: without event times, time
-# runs so far behind the clock
+# how long a received event may take until the runtime can see it: without event times, time lags
+# this far behind the clock
 RECEIPT_LAG_NS = 1_000_000_000
-ONE = ""  # the partition of a source whose times are those of receipt
+ONE = ""  # the partition of a source that uses times of receipt
 
 
 class PartitionMark(NamedTuple):
@@ -58,7 +58,7 @@ class SourceMark:
     seen_ns: int = 0  # start of its silence
     # those that may still have events
     partitions: Mapping[str, PartitionMark] = field(default_factory=dict)
-    has_ended: bool = False  # it has no further events: it holds nothing back
+    has_ended: bool = False  # it will have no further events and holds nothing back
 
     def to_json(self) -> list[Any]:
         """Return it as a commit stores it."""
@@ -110,10 +110,10 @@ class Watermarks:
     sources: Mapping[str, SourceMark] = field(default_factory=dict)
     due_ns: int = TIME_MAX  # due time of the first timer or window, in event time
     due_processing_ns: int = TIME_MAX
-    has_ended: bool = False  # all input had ended, everything was fired, and nothing came since
+    # all input had ended, everything has fired, and nothing has arrived since
+    has_ended: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a commit stores it."""
         return {
             "watermark": self.watermark_ns,
             "clock": self.clock_ns,
@@ -287,7 +287,7 @@ def _idle_since(sources: Iterable[tuple[str, SourceTime]], marks: Mapping[str, S
 
 
 def is_idle(how: SourceTime, mark: SourceMark | PartitionMark, clock_ns: int) -> bool:
-    """Return whether a source or partition is idle: left out, as it had no events for long."""
+    """Return whether a source or partition is idle: ignored, as it had no events for long."""
     return (
         not how.is_receipt
         and how.idle_after_ns is not None
@@ -333,7 +333,7 @@ def _newest(mark: SourceMark) -> int:
 
 
 def _reaches(marks: Watermarks, sources: SourceTimes, clock_ns: int) -> bool:
-    """Return whether a batch without input at a reading of the clock would reach what is due."""
+    """Return whether a batch without input would make something due at a reading of the clock."""
     if clock_ns < marks.clock_ns:
         return False
     drained = frozenset(range(len(sources)))

@@ -38,7 +38,7 @@ from wallaroo.network.proved_connections import TaskListener
 from wallaroo.network.replica import Fields, read_message, write_message
 from wallaroo.sources.joined.hosts import Farewell, IngressHost, IngressHosts, RangePlace
 
-GIVE_UP_S = 30.0  # for a commit without a host that is lost
+GIVE_UP_S = 30.0  # the time to give up a lost host without a commit
 LOOK_S = 0.05
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -51,8 +51,6 @@ class _RefusedError(Exception):
 
 
 class _Session:
-    """A connection of a host."""
-
     def __init__(self, connection: socket.socket):
         self.connection = connection
         self._rings, self._bell = socket.socketpair()
@@ -77,14 +75,11 @@ class _Session:
         return self.connection.fileno() in ready
 
     def close(self) -> None:
-        """Close the connection."""
         for each in (self.connection, self._rings, self._bell):
             each.close()
 
 
 class HostListener:
-    """The listener for ingress hosts."""
-
     def __init__(self, listener: TaskListener, hosts: IngressHosts, terms: Terms):
         self._listener = listener
         self._hosts = hosts
@@ -100,7 +95,7 @@ class HostListener:
         )
 
     def close(self) -> None:
-        """Admit no more, and end all connections; hosts keep what they receive."""
+        """Admit no more, and end all connections; hosts keep received input."""
         self._is_closing = True
         self._listener.close()
         for host in self._hosts.all():
@@ -121,7 +116,7 @@ class HostListener:
                 answer, words = error.args
                 write_message(connection, {"op": answer, "words": words})
         except _GONE:
-            pass  # it connects again, or was no ingress
+            pass  # it connects again, or was not an ingress
         finally:
             session.close()
 
@@ -160,7 +155,7 @@ class HostListener:
                 _log.warning("ingress '%s' is disconnected: %s; the run continues", name, cause)
 
     def _admitted(self, name: str, id_: str, is_leaving: bool) -> tuple[str, Fields]:
-        """Return a host's key, and what is committed of it.  Raises _RefusedError."""
+        """Return a host's key, and its committed positions.  Raises _RefusedError."""
         if not NAME.fullmatch(name) or not _ID.fullmatch(id_):
             raise _RefusedError(REFUSED, f"{name!r} is not a name of an ingress")
         left = self._hosts.left_of(id_)
@@ -227,7 +222,7 @@ class HostListener:
     # -- giving up --------------------------------------------------------------------------------
 
     def _give_up(self, name: str) -> None:
-        """Let a host that is lost leave.  Raises _RefusedError."""
+        """Let a lost host leave.  Raises _RefusedError."""
         host = self._hosts.named(name)
         if host is None:
             known = ", ".join(f"'{each.name}'" for each in self._hosts.all()) or "none"

@@ -74,18 +74,16 @@ CONNECT_S = 2.0
 RETRY_S = 0.5
 LOOK_S = 0.1
 REPORT_S = 60.0  # between two reports that the run cannot be reached
-NEWS_S = 0.5  # between two reports of a head that is the same
+NEWS_S = 0.5  # between two reports of an unchanged head
 _ERRORS = (OSError, EOFError, msgspec.MsgspecError)
 
 
 @dataclass(frozen=True, slots=True)
 class MemberOptions:
-    """The options of an ingress host."""
-
     addresses: tuple[Address, ...]  # the run's, and those of standbys
     key: Path
     folder: Path
-    name: str = ""  # empty: that of the folder, else the host's
+    name: str = ""  # empty: the folder's, else the host's
     host: str = ""  # to listen on; empty: as the source says
     ports: Mapping[str, int] = field(default_factory=dict)  # by source, where others are wanted
     ack_ports: Mapping[str, int] = field(default_factory=dict)
@@ -120,7 +118,7 @@ class _Identity:
 
 
 class _Reported:
-    """The part of one source's spool that the driver knows."""
+    """The part of one source's spool that was reported to the driver."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -129,8 +127,8 @@ class _Reported:
         self._sent_at = 0.0
 
     def news(self, source: str, committed: Boundary) -> tuple[Fields, bytes] | None:
-        """Return the message that is due, if one is."""
-        connections = read_open(self._folder)  # before the head, which is newer then
+        """Return the message that is due, if any."""
+        connections = read_open(self._folder)  # read before the head, which is then newer
         head = SpoolReader(self._folder).head()
         now = time.monotonic()
         if head == self._head and now - self._sent_at < NEWS_S:
@@ -192,7 +190,7 @@ class Member:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """Hold the folder and a socket that its processes wake."""
+        """Hold the folder, and a socket by which its processes wake this one."""
         folder = self._options.folder
         make_private(folder, is_durable=True)
         try:
@@ -244,7 +242,7 @@ class Member:
     # -- the run ----------------------------------------------------------------------------------
 
     def _connected(self, key: KeyFile) -> socket.socket | None:
-        """Return a connection to the run; None if there is none yet."""
+        """Return a connection to the run, or None."""
         for address in self._options.addresses:
             endpoint = DriverEndpoint(address, bytes.fromhex(key.secret), key.certificate)
             try:
@@ -335,7 +333,7 @@ class Member:
     def _prepare(
         self, terms: Terms, committed: Mapping[str, Committed], link: socket.socket, secret: bytes
     ) -> None:
-        """Check the spools; listen as the run wants it.  Raises CheckpointError or PeerError."""
+        """Check the spools and listen as the run asks.  Raises CheckpointError or PeerError."""
         make_private(self._root, is_durable=True)
         for source in terms.sources:
             consumed = committed.get(source.name, Committed())
@@ -356,7 +354,7 @@ class Member:
         self._terms = placed
 
     def _publish_all(self, terms: Terms) -> None:
-        """Publish what was acknowledged, even if the head was lost in a power cut."""
+        """Publish everything acknowledged, even if the head was lost in a power cut."""
         for source in terms.sources:
             folder = folder_of(self._root, source.name)
             writer = SpoolWriter(folder, is_durable=True, checkpoint=terms.checkpoint)
@@ -389,7 +387,7 @@ class Member:
         return feeders
 
     def _placed(self, source: IngressSource) -> IngressSource:
-        """Return a source as this host listens for it; its input is always synced."""
+        """Return a source as this host listens for it, with synced input."""
         options = self._options
         level = Durability.STORE if source.durability is Durability.STORE else None
         return replace(
@@ -456,7 +454,7 @@ def _boundaries(folder: Path, start: Boundary, end: Boundary) -> Iterator[Bounda
 
 
 def give_up(options: MemberOptions, name: str) -> None:
-    """Have a run let a lost ingress go.  Raises PeerError or CheckpointError."""
+    """Make a run give up a lost ingress.  Raises PeerError or CheckpointError."""
     key = read_key(options.key, WRITER)
     host, port = options.addresses[0]
     endpoint = DriverEndpoint((host, port), bytes.fromhex(key.secret), key.certificate)

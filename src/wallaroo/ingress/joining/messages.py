@@ -60,12 +60,10 @@ class Terms:
     backlog_bytes_max: int
 
     def to_json(self) -> Fields:
-        """Return it as it travels."""
         return asdict(self)
 
     @staticmethod
     def from_json(stated: Fields) -> Terms:
-        """Undo `to_json`."""
         return msgspec.convert(stated, Terms)
 
 
@@ -83,7 +81,6 @@ def committed_json(committed: dict[str, Committed]) -> Fields:
 
 
 def committed_of(stated: Fields) -> dict[str, Committed]:
-    """Undo `committed_json`."""
     return {
         source: Committed(Boundary(*numbers[:2]), Boundary(*numbers[2:]))
         for source, numbers in stated.items()
@@ -104,7 +101,6 @@ def head_message(
 def head_of(
     stated: Fields, payload: bytes
 ) -> tuple[SpoolHead, OpenConnections | None, list[Boundary]]:
-    """Undo `head_message`."""
     end = stated["bytes"]
     found = stated.get("open")
     return (
@@ -115,5 +111,5 @@ def head_of(
 
 
 def has_more(connection: Any) -> bool:
-    """Return whether TLS has decrypted what a selector cannot see."""
+    """Return whether TLS holds decrypted bytes that a selector cannot see."""
     return isinstance(connection, ssl.SSLSocket) and connection.pending() > 0

@@ -18,8 +18,6 @@ PHASES = ("plan", "tasks", "commit", "sinks")
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """One committed batch."""
-
     batch: int
     finished_at: float  # unix seconds
     duration_ms: float
@@ -30,7 +28,7 @@ class BatchRecord:
 
 
 class PhaseClock:
-    """A clock for a batch's phases; each ``end`` closes the one since the last ``end``."""
+    """A clock for a batch's phases; each ``end`` closes the phase since the previous one."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
@@ -38,7 +36,7 @@ class PhaseClock:
         self.phases_ms: dict[str, float] = {}
 
     def end(self, phase: str) -> None:
-        """Close a phase; if it is closed twice, its times add up."""
+        """Close a phase; the times of repeated phases add up."""
         now = self._clock()
         self.phases_ms[phase] = self.phases_ms.get(phase, 0.0) + (now - self._began_at) * 1e3
         self._began_at = now
@@ -57,7 +55,6 @@ class BatchMeter:
         self.newest: deque[BatchRecord] = deque(maxlen=BATCHES_KEPT)
 
     def add(self, record: BatchRecord) -> None:
-        """Count a committed batch."""
         self.count += 1
         self.total_ms += record.duration_ms
         self.last_batch = record.batch

@@ -14,7 +14,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.monitoring.metrics.status import ErrorCount
 from wallaroo.steps.kinds import DEAD_LETTER, SKIP
 
-LINES_MAX = 3  # per batch: a flood of bad input must not become a flood of log lines
+LINES_MAX = 3  # per batch, so that a flood of bad input does not flood the log
 DONE = {SKIP: "skipped", DEAD_LETTER: "written as a dead letter"}
 
 
@@ -45,7 +45,6 @@ class ErrorLog:
         self._last: dict[str, str] = {}
 
     def add(self, batch: int, at: float, counts: Tally, samples: Sequence[Sample]) -> None:
-        """Count the failed events of a committed batch."""
         add_counts(self._counts, counts)
         for sample in samples:
             self._samples += 1
@@ -70,7 +69,6 @@ class ErrorLog:
 
     @property
     def total(self) -> int:
-        """Return the number of failed events."""
         return sum(self._counts.values())
 
 

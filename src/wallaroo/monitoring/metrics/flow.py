@@ -68,7 +68,7 @@ class BackfillMeter:
         self._rate: RateMeter | None = None
 
     def status(self, backfill: Backfill | None, now: float) -> BackfillStatus | None:
-        """Note its progress, and return it with its estimated end."""
+        """Note its progress; return it with its estimated end."""
         if backfill is None:
             return None
         done, left, is_whole = backfill
@@ -82,7 +82,7 @@ class BackfillMeter:
 
 
 class CountMeter:
-    """Numbers by the name of their figure, and by what they are of, such as a source.
+    """Numbers by the name of their figure, and by their subject, such as a source.
 
     A new counter is one call of `note`, and a row in the table of ``status_api.figures``.
     """
@@ -99,5 +99,4 @@ class CountMeter:
 
     @property
     def counts(self) -> Counts:
-        """Return all numbers."""
         return self._counts

@@ -66,7 +66,7 @@ class _Ring:
     def add(self, now: float, totals: Totals, backlog: tuple[int, int]) -> bool:
         """Append a row if the interval is over; return whether it was."""
         elapsed_s = now - self._began_at
-        if elapsed_s < 0:  # the clock went back
+        if elapsed_s < 0:  # the clock was set back
             self._began_at = now
         if elapsed_s < self.span.step_s:
             return False

@@ -30,7 +30,6 @@ class HotKeys:
         self.total = 0
 
     def add(self, counted: Iterable[tuple[str, int]]) -> None:
-        """Count some keys."""
         counts = self._counts
         for key, count in counted:
             self.total += count

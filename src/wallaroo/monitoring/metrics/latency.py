@@ -46,8 +46,8 @@ class LatencyMeter:
         self.by_pipeline: dict[str, LatencyHistogram] = {}
         self._recent = LatencyHistogram()
         self._newest: deque[LatencyHistogram] = deque(maxlen=NEWEST)
-        self.newest_p99_ms = 0.0  # p99 over the newest ten seconds; 0 if nothing left in them
-        self.late_seconds = 0  # those among them whose own p99 was above twice the target
+        self.newest_p99_ms = 0.0  # p99 over the newest ten seconds; 0 if nothing left meanwhile
+        self.late_seconds = 0  # those among them with a p99 of their own above twice the target
         self._waiting: deque[_Waiting] = deque()
 
     def batch_waits(self, batch: int, receipts: Mapping[str, Receipts]) -> None:
@@ -86,7 +86,7 @@ class LatencyMeter:
         return recent
 
     def reset(self) -> None:
-        """Forget the latencies so far; outputs that have yet to leave will count."""
+        """Forget the latencies so far; outputs that have not left yet will count."""
         self.by_pipeline.clear()
 
     @property
@@ -95,7 +95,6 @@ class LatencyMeter:
         return len(self._waiting)
 
     def status(self) -> tuple[PipelineLatency, ...]:
-        """Return the percentiles by pipeline."""
         return tuple(_latency_of(pipeline, seen) for pipeline, seen in self.by_pipeline.items())
 
 
@@ -114,7 +113,7 @@ def _joined(oldest: _Waiting, younger: _Waiting) -> _Waiting:
 
 
 def _folded(receipts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Halve sorted receipts until they fit, keeping the earlier: never understated."""
+    """Halve sorted receipts until they fit, keeping the earlier ones: never understated."""
     while len(receipts) > RECEIPTS_MAX:
         seconds = [count for _, count in receipts[1::2]] + [0]
         receipts = [

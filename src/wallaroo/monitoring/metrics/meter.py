@@ -2,10 +2,10 @@
 
 It is read as a `RunStatus` and as `RunDetails`.
 
-Where it runs: driver.  Batches report from Spark's callback thread, the terminal and the HTTP
-server ask from others: one lock, held here, guards all meters.  Time is an argument everywhere:
-seconds, milliseconds and nanoseconds of the wall clock (receipts come from other processes, so a
-monotonic clock would not do).
+Batches report from Spark's callback thread, the terminal and the HTTP server ask from others: one
+lock, held here, guards all meters.  Time is an argument everywhere: seconds, milliseconds and
+nanoseconds of the wall clock (receipts come from other processes, so a monotonic clock would not
+do).
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ class RunMeter:
     # -- reports of the run
 
     def enter(self, state: RunState) -> None:
-        """Change the run's state; raise InternalError if it cannot change so."""
+        """Change the run's state; raise InternalError if the change is impossible."""
         with self._lock:
             self._progress.state = self._progress.state.to(state)
 
     def starting(self, doing: str) -> None:
-        """Note the task of a starting or stopping run; "": nothing in particular."""
+        """Note the current task of a starting or stopping run; "": nothing in particular."""
         with self._lock:
             self._progress.begin_phase(Phase(doing, time.time()))
 
@@ -96,17 +96,17 @@ class RunMeter:
             self._identity = replace(self._identity, epoch=epoch)
 
     def set_standby(self, standby: StandbyStatus | None) -> None:
-        """Note what a standby sees of the leader; None: it is none, or no longer."""
+        """Note what a standby sees of the leader; None if this is not, or no longer, a standby."""
         with self._lock:
             self._identity = replace(self._identity, standby=standby)
 
     def set_replica(self, replica: Callable[[], ReplicaStatus]) -> None:
-        """Note how to learn of the replica, without waiting."""
+        """Set the source of information about the replica, which must not wait."""
         with self._lock:
             self._identity = replace(self._identity, replica=replica)
 
     def set_ingresses(self, ingresses: Callable[[], tuple[IngressStatus, ...]]) -> None:
-        """Note how to learn of the ingresses on other hosts, without waiting."""
+        """Set the source of information about ingresses on other hosts, which must not wait."""
         with self._lock:
             self._identity = replace(self._identity, ingresses=ingresses)
 
@@ -199,7 +199,7 @@ class RunMeter:
             self._steps.batch_done(reports)
 
     def state_is(self, size: Callable[[], StateSize]) -> None:
-        """Note the size of the state; ``size`` adds it up when details are requested."""
+        """Note the size of the state, which is added up when details are requested."""
         with self._lock:
             self._state = size
 
@@ -237,7 +237,7 @@ class RunMeter:
                 self._history.add(now, self._totals(), backlog, self._latency.take_recent())
 
     def reset_latency(self) -> None:
-        """Forget the latencies so far; outputs that have yet to leave will count."""
+        """Forget the latencies so far; outputs that have not left yet will count."""
         with self._lock:
             self._latency.reset()
 

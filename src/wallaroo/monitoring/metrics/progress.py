@@ -29,7 +29,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One part of a start: its task, and its beginning."""
+    """One phase of a start: its task, and its beginning."""
 
     doing: str
     began_at: float  # unix seconds
@@ -52,8 +52,6 @@ class Usage:
 
 
 class RunProgress:
-    """The progress of one run."""
-
     def __init__(self, tasks: int) -> None:
         self.state = RunState.STARTING
         self.tasks = tasks
@@ -69,7 +67,7 @@ class RunProgress:
         self.damaged: tuple[str, ...] = ()  # files of the checkpoint, each with its damage
 
     def begin_phase(self, phase: Phase) -> None:
-        """Note the run's phase from now on; one without words ends the last one."""
+        """Note the run's phase from now on; empty words end the last one."""
         self.phase = phase
         if phase.doing and self.state is RunState.STARTING:
             self.phases.append(phase)

@@ -10,8 +10,8 @@ from itertools import pairwise
 from statistics import median
 
 SPAN_S = 5.0  # the span of a rate's average
-PATIENCE_S = 20.0  # a silence longer than this is never taken for a long batch
-RESOLUTION_S = 0.05  # samples closer than this are folded, which bounds their number
+PATIENCE_S = 20.0  # a longer silence is never taken for a long batch
+RESOLUTION_S = 0.05  # closer samples are merged, which bounds their number
 SAMPLES_MAX = int(2 * SPAN_S / RESOLUTION_S) + 4
 BATCHES_KEPT = 50
 
@@ -34,7 +34,7 @@ class RateMeter:
         return self._samples[-1][1]
 
     def sample(self, total: int, at_s: float) -> None:
-        """Note the total at ``at_s``; a clock that went back counts as one that stopped."""
+        """Note the total at ``at_s``; a clock that was set back counts as one that stopped."""
         samples = self._samples
         at_s = max(at_s, samples[-1][0])
         if len(samples) >= 2 and at_s - samples[-2][0] < RESOLUTION_S:

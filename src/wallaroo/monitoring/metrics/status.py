@@ -24,10 +24,10 @@ class TimeStatus:
     # how far that is behind the clock; None if nothing was observed yet, or all sources are idle
     lag_s: float | None
     # the source that it follows, in words: the slowest one, and its partition if it has several;
-    # one without events so far holds it back until it has some, or is idle
+    # one without events holds it back until it has some, or is idle
     held_by: str = ""
     partitions: int = 0  # a source's partitions that may still have events
-    idle: int = 0  # those among them that are left out
+    idle: int = 0  # those that are ignored
     is_idle: bool = False  # no partition has events: time is not held back, so it does not lag
 
 
@@ -45,7 +45,7 @@ class BackfillStatus:
 
     events_done: int
     events_left: int
-    share: float | None  # up to 1; None: it is not known yet how much there is
+    share: float | None  # up to 1; None: the total is not known yet
     ends_in_s: float | None  # estimated from the last seconds; None: not known yet
 
 
@@ -55,7 +55,7 @@ class SourceStatus:
     label: str
     events_in: int  # events accepted into the spool since this run started
     events_done: int  # events of committed batches since this run started
-    backlog_events: int  # in the spool, not yet in a committed batch
+    backlog_events: int  # in the spool, and not yet in a committed batch
     backlog_bytes: int
     connections: int  # open client connections; 0 for files and generators
     is_paused: bool  # ingress stopped reading: the backlog is at its bound
@@ -83,7 +83,7 @@ class SinkLine:
     name: str
     label: str
     outputs: int
-    waiting_for: str  # with the beginning of the wait; empty while output leaves
+    waiting_for: str  # and since when; empty while output leaves
     pending_bytes: int
     waiting_since: float | None = None  # unix seconds; None if nothing waits
 
@@ -123,7 +123,7 @@ class StepLosses:
     step: str
     counts: Mapping[str, int]  # by reason (``steps.losses``); expired: states, not events
     late: int = 0  # late events, dropped or not
-    events: int = 0  # about how many came to the step; counted if some were late
+    events: int = 0  # about how many arrived at the step; counted if some were late
     warning: str = ""  # if too many are late: how many, and the probable reason
 
     @property
@@ -155,13 +155,13 @@ class StandbyStatus:
     leader: str  # empty: none is known
     epoch: int  # the newest claim's; 0: nothing was begun yet
     lease_s: float  # since the leader's lease was seen to move, by this machine's clock
-    after_s: float  # a lease that has not moved for so long is taken over
+    after_s: float  # after this time without renewal the lease is taken over
     last_batch: int  # the newest commit; -1: none
     ready_batch: int  # the commit up to which this standby has the state; -1: none
 
     @property
     def behind(self) -> int:
-        """Return how many commits the state here is behind."""
+        """Return by how many commits the state here is behind."""
         return self.last_batch - self.ready_batch
 
     @property
@@ -186,7 +186,7 @@ class RunState(StrEnum):
     FAILED = "failed"
 
     def to(self, next_state: RunState) -> RunState:
-        """Return the next state.
+        """Return the next state; raise InternalError if the transition is impossible.
 
         Raises InternalError if no run changes so.
 
@@ -218,7 +218,7 @@ class ReplicaStatus:
     """The replica that keeps the checkpoint's copy on a second host."""
 
     place: str  # host:port
-    silent_s: float  # since it confirmed something last, while something waits; else 0
+    silent_s: float  # since it last confirmed something, while something waits; else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class IngressStatus:
     name: str
     is_there: bool  # connected
     since: float  # unix seconds: the connection's beginning, or its end
-    trouble: str  # why its input is not read; empty if it is
+    trouble: str  # why its input is not read; empty if it is read
     connections: int  # clients' there, when it reported last
     backlog_events: int  # there and not committed, when it reported last
 
@@ -281,7 +281,7 @@ class RunStatus:
     counts: Counts = field(default_factory=dict)
     latency_target_ms: float = 0.0  # 0 if there is none
     latency_newest_ms: float = 0.0  # p99 of the last ten seconds; 0 if nothing left in them
-    latency_late_s: int = 0  # how many of them had a p99 above twice the target themselves
+    latency_late_s: int = 0  # how many of these had a p99 above twice the target themselves
     dashboard: str = ""  # its address, without the token; empty: nothing is served
     processes: tuple[ProcessStatus, ...] = ()  # on the driver's machine, the driver first
     # processor seconds since the run began by the processes' names, those that ended included

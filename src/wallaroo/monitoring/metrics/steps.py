@@ -140,7 +140,6 @@ class StepMeter:
 
     @property
     def group_entries(self) -> dict[int, int]:
-        """Return the entries by key group."""
         return {
             group: sum(entries for entries, _ in steps.values())
             for group, steps in sorted(self.group_sizes.items())

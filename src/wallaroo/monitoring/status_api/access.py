@@ -1,4 +1,4 @@
-"""Access to the status server: the names it answers to, and the token.
+"""Access to the status server: its valid names, and the token.
 
 Where it runs: driver; a terminal reads the variable's name.  Pure, but for the creation of tokens.
 
@@ -75,7 +75,7 @@ class Access:
         return Admission.ALLOWED if any(map(self.is_token, given)) else Admission.NO_TOKEN
 
     def is_token(self, given: str) -> bool:
-        """Return whether this is the token; equally fast for any wrong one of its length."""
+        """Return whether the token is correct; equally fast for all wrong ones of its length."""
         return bool(self.token) and hmac.compare_digest(
             given.encode(errors="replace"), self.token.encode()
         )

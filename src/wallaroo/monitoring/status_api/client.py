@@ -23,7 +23,7 @@ ANSWER_S_MAX = 150.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of an application: JSON as it came."""
+    """The answer of an application: JSON as received."""
 
     body: str
     is_truncated: bool

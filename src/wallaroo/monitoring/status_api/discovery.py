@@ -70,7 +70,7 @@ class Registration:
     content: bytes
 
     def withdraw(self) -> None:
-        """Remove the files, unless another run wrote its own in place of them; safe to repeat."""
+        """Remove the files, unless another run replaced them; safe to repeat."""
         for file in self.files:
             with contextlib.suppress(OSError):
                 if file.read_bytes() == self.content:
@@ -124,7 +124,7 @@ def running() -> list[RunRecord]:
 
 
 def run_of(root: Path) -> RunRecord | None:
-    """Return a checkpoint's last run, None if it ended in order."""
+    """Return a checkpoint's last run, None if it ended normally."""
     return _read(root / RUN_FILE)
 
 

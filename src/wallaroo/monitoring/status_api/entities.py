@@ -94,7 +94,7 @@ class EntityReader:
             self._turn.release()
 
     def close(self) -> None:
-        """End a reading that is under way; later ones are refused."""
+        """End a current reading; refuse later ones."""
         self._is_closed = True
         child = self._child
         if child is not None:
@@ -167,7 +167,6 @@ def keys_of(
 
 
 def counts_of(state: StateAt | None, steps: Sequence[str]) -> dict[str, int]:
-    """Count keys by step."""
     sizes = state.sizes() if state is not None else {}
     return {step: sizes[step].keys if step in sizes else 0 for step in steps}
 
@@ -233,7 +232,7 @@ def object_history(
 
 
 def keys_meant(text: str) -> list[Key]:
-    """Return the keys that a text may mean, likeliest first.
+    """Return the possible keys for a text, the most likely first.
 
     >>> keys_meant("7"), keys_meant("b'x'"), keys_meant("the"), keys_meant("('a', 7)")
     (['7', 7], ["b'x'", b'x'], ['the'], ["('a', 7)", ('a', 7)])

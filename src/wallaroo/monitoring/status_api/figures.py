@@ -69,7 +69,7 @@ class Figure:
     """One figure: its name, and the way to read it."""
 
     name: str  # without prefix, unit and suffix
-    unit: str  # "": a number of what the name says
+    unit: str  # "": a plain number
     help: str
     kind: Kind
     labels: tuple[str, ...]
@@ -90,7 +90,6 @@ class Figure:
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """Return the names of its samples."""
         if self.kind is not Kind.HISTOGRAM:
             return (self.family,)
         return tuple(f"{self.family}_{part}" for part in ("bucket", "count", "sum"))
@@ -113,7 +112,7 @@ def late_words(status: RunStatus) -> str:
 
 
 def lasting_notes(status: RunStatus) -> list[str]:
-    """Return the notes that stay once they are true."""
+    """Return the notes that remain once true."""
     counted = [
         f"{place}: {number:,} {figure.note}"
         for figure in FIGURES
@@ -262,7 +261,7 @@ def _state_step(value: Callable[[tuple[int, int]], float]) -> Read:
 
 
 def _group(counts: Callable[[RunDetails], Mapping[int, int]]) -> Read:
-    """Return the reader of a figure by key group; none if they are too many for labels."""
+    """Return the reader of a figure by key group; none if there are too many for labels."""
 
     def read(run: Run) -> list[Row] | None:
         if run.plan.key_groups > KEY_GROUPS_MAX:

@@ -33,11 +33,11 @@ from wallaroo.monitoring.status_api.access import ALWAYS_ANSWERED, Access, Admis
 from wallaroo.network.connection_budget import Budget, Visitor
 from wallaroo.network.listener_threads import Acceptor
 
-REQUESTS_MAX = 32  # under way at a time
-CONNECTIONS_MAX = 2 * REQUESTS_MAX  # with those whose request is not whole yet
+REQUESTS_MAX = 32  # in progress at a time
+CONNECTIONS_MAX = 2 * REQUESTS_MAX  # including those whose request is not complete yet
 STREAMS_MAX = 8
 LISTEN_BACKLOG = 128
-REQUEST_S_MAX = 10.0  # for a client to send its whole request, or to receive a piece of the reply
+REQUEST_S_MAX = 10.0  # for a client to send its whole request, or to receive a part of the reply
 BUSY = f"{REQUESTS_MAX} requests are under way. Ask again."
 JSON_TYPE = "application/json"
 # the dashboard loads its own files only, runs no inline script, and cannot be framed
@@ -107,7 +107,7 @@ class Router:
         }
 
     def reply(self, request: Request) -> Reply:
-        """Answer a request; one for a path that is not there gets the list of paths."""
+        """Answer a request; unknown paths are answered with the list of paths."""
         handler = self._exact.get(request.path)
         if handler is None:
             below = (h for prefix, h in self._below.items() if request.path.startswith(prefix))
@@ -128,12 +128,10 @@ class Router:
 
 
 def json_reply(content: Any, code: HTTPStatus = HTTPStatus.OK) -> Reply:
-    """Return content as JSON."""
     return Reply(code, json.dumps(content).encode())
 
 
 def error_reply(text: str, code: HTTPStatus) -> Reply:
-    """Return an error as JSON."""
     return json_reply({"error": text}, code)
 
 
@@ -171,7 +169,7 @@ class HttpServer:
             self._listener.close()
 
     def end(self) -> None:
-        """Answer no more, and let ``serve`` close the socket."""
+        """Stop answering, and let ``serve`` close the socket."""
         self._acceptor.end()
 
     def close(self) -> None:
@@ -190,10 +188,11 @@ class _Handler(BaseHTTPRequestHandler):
     def __init__(self, sock: socket.socket, address: Any, own: HttpServer, visitor: Visitor):
         self._own = own
         self._visitor = visitor
-        super().__init__(sock, address, cast(Any, None))  # it asks nothing of its server
+        super().__init__(sock, address, cast(Any, None))  # it never uses its server argument
 
     def do_GET(self) -> None:
-        self._visitor.within(math.inf)  # its request is here; a reply's pieces have their own time
+        # the request has arrived; the parts of a reply have their own limit
+        self._visitor.within(math.inf)
         self._visitor.prove()
         if self.path.partition("?")[0] in ALWAYS_ANSWERED:
             self._answer()

@@ -60,7 +60,7 @@ class LiveView:
             return self._message
 
     def details(self, status: RunStatus, details: RunDetails) -> Answer:
-        """Return the details as JSON can hold them; errors have a path of their own."""
+        """Return the details as JSON; errors have a path of their own."""
         return {
             "steps": [asdict(step) for step in details.steps],
             "stage_events": details.stage_events,

@@ -43,7 +43,7 @@ STATUS_PATH = "/status"
 
 
 def query_of(name: str) -> str | None:
-    """Return the query that a name means, with or without Wallaroo's ``-query`` at its end.
+    """Return the query of a name, with or without Wallaroo's suffix ``-query``.
 
     None if there is no such query.
 
@@ -70,7 +70,6 @@ def cluster_status(plan: Plan, status: RunStatus) -> Answer:
 
 
 def source_ids(plan: Plan, status: RunStatus) -> Answer:
-    """Return the name of every source."""
     return {"source_ids": [source.config.name for source in plan.sources]}
 
 
@@ -170,12 +169,12 @@ QUERIES: dict[str, str] = {
 
 
 def status_json(status: RunStatus) -> Answer:
-    """Return the whole status as JSON can hold it."""
+    """Return the whole status as JSON."""
     return asdict(status)
 
 
 def status_of(raw: Mapping[str, Any]) -> RunStatus:
-    """Undo ``status_json``, also after a way through JSON.
+    """Undo ``status_json``, also after a round trip through JSON.
 
     Fields that are not known here are left out.
 

@@ -33,7 +33,7 @@ from wallaroo.monitoring.status_api.live import LiveView, graph_of
 from wallaroo.monitoring.status_api.prometheus import exposition
 
 STREAM_EVERY_S = 1.0
-SILENCE_S_MAX = 60.0  # a running run polls its sources many times a second
+SILENCE_S_MAX = 60.0  # a live run polls its sources many times a second
 OBJECT_COMMITS_MAX = 16  # newest commits in which a key's object is looked up
 
 
@@ -96,8 +96,6 @@ def routes(
 
 
 class _Handlers:
-    """The functions of the routes."""
-
     def __init__(self, handle: Running, entities: EntityReader, is_closed: threading.Event):
         self._handle = handle
         self._entities = entities

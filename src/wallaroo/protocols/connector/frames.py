@@ -1,7 +1,5 @@
 """The frames of the connector protocol, and their form on the wire.
 
-Where it runs: everywhere; pure.
-
 Source of the format: Wallaroo's ``docs/proposals/connector-protocol-v3.md`` and the code that
 speaks it.  A frame is a big-endian u32 length of what follows, a u8 type and a body; ``short`` is a
 u16 length and that many bytes.  If text and code of Wallaroo differ, the code's form is written and
@@ -53,7 +51,7 @@ class Reader:
         return self.take(self.number(U16))
 
     def take(self, length: int) -> bytes:
-        """Return so many bytes."""
+        """Return the next ``length`` bytes."""
         if length > self.rest():
             raise struct.error("cut off")
         self._at += length

@@ -2,8 +2,6 @@
 
 Its messages are inside MESSAGE frames of stream 0.
 
-Where it runs: everywhere; pure.
-
 Source of the format: Wallaroo's ``connector_wire_messages.py``.  A message is a u8 id and a body;
 ``short`` is a u16 length and that many bytes.
 """

@@ -31,8 +31,6 @@ from wallaroo.protocols.connector import frames
 
 
 class State(Enum):
-    """The state of a connection."""
-
     CONNECTED = auto()  # HELLO is awaited
     STREAMING = auto()
     FAILED = auto()  # ERROR was sent or received: close
@@ -109,7 +107,7 @@ class Credits:
 
     @property
     def are_low(self) -> bool:
-        """Return whether the client is to get more."""
+        """Return whether to grant the client more."""
         return self._left <= self._refill and not self.is_paused
 
     def begin(self) -> int:
@@ -125,7 +123,7 @@ class Credits:
         return True
 
     def give(self) -> int:
-        """Grant as many as are allowed now; return how many."""
+        """Grant as many as are now allowed; return how many."""
         given = 0 if self.is_paused else self.largest - self._left
         self._left += given
         return given
@@ -210,7 +208,7 @@ class SourceSession:
         self._streams.leave(self)
 
     def data_to_send(self) -> bytes:
-        """Return, once, the bytes that are to be sent."""
+        """Return, once, the bytes to send."""
         data = b"".join(self._out)
         self._out.clear()
         return data
@@ -292,7 +290,7 @@ class SourceSession:
         for stream, point in self._points.items():
             known = self._streams.by_id[stream]
             if known.is_ended and known.last == point:
-                known.owner = None  # it may be opened again, by any connection
+                known.owner = None  # any connection may open it again
         self._points.clear()
 
     def _fail(self, reason: str) -> None:

@@ -11,7 +11,7 @@ from wallaroo.sources.log import Position, SourceLog
 Ends = dict[str, Position]  # by source name
 
 
-# share of a backlog (one in so many) if a batch may take more than its bound: the rest waits for
+# the share of a backlog (one in four) that a batch may take beyond its bound: the rest waits for
 # several batches anyway
 BACKLOG_SHARE = 4
 
@@ -49,7 +49,7 @@ def plan_ends(
     for name, log in logs.items():
         ask(name)
         ends[name] = log.reconcile(start[name])
-        # a position that was corrected is committed before anything after it is read
+        # a corrected position is committed before anything after it is read
         backlogs[name] = log.backlog(start[name]) if ends[name] is start[name] else 0
     if limits is not None:
         backlogs = {name: min(each, limits.get(name, each)) for name, each in backlogs.items()}
@@ -87,7 +87,7 @@ class AdmissionControl:
 
     @property
     def is_held(self) -> bool:
-        """Return whether batches may take nothing."""
+        """Return whether batches must not take anything."""
         return self._admission.is_held
 
     def hold(self, is_held: bool) -> None:

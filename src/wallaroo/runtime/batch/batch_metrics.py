@@ -48,7 +48,6 @@ class BatchMetrics:
         started_ns: int,
         phases_ms: Mapping[str, float],
     ) -> None:
-        """Count a committed batch."""
         events, receipts = gather(self._plan, reports, self._running_ms)
         finished_ns = time.time_ns()
         results = {name: count for name, count in commit.outputs.items() if name != DEAD_LETTERS}
@@ -61,7 +60,7 @@ class BatchMetrics:
         self._count_losses(commit, reports)
 
     def workers(self, workers: tuple[WorkerStatus, ...], moved: str) -> None:
-        """Note the batch's workers, and what a change of them ``moved``; "" if nothing."""
+        """Note the batch's workers, and the effect ``moved`` of a change; "" if none."""
         self._meter.set_workers(workers)
         if moved:
             self._meter.set_moved(moved)

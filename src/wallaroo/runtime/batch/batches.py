@@ -52,15 +52,12 @@ class BatchSetup:
 
     @cached_property
     def logs_by_name(self) -> dict[str, SourceLog]:
-        """Return the logs, by source name."""
         names = [source.config.name for source in self.plan.sources]
         return dict(zip(names, self.logs, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """The batch that runs now."""
-
     batch: int
     tasks: int
     began: float  # monotonic seconds
@@ -68,7 +65,7 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """The work of bringing the views to the last commit."""
+    """The work to bring the views to the last commit."""
 
     catch_up_ms: float
     entries_applied: int
@@ -104,7 +101,7 @@ class Batches:
 
     @property
     def setup(self) -> BatchSetup:
-        """Return the common part of all batches."""
+        """Return the part that all batches share."""
         return self._setup
 
     @property
@@ -119,7 +116,7 @@ class Batches:
 
     @property
     def under_way(self) -> UnderWay | None:
-        """Return the batch that runs now, if any."""
+        """Return the batch in progress, if any."""
         return self._under_way
 
     @property
@@ -141,7 +138,7 @@ class Batches:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether nothing is left to do once all input has ended."""
+        """Return whether there is nothing left to do once all input has ended."""
         return not self._protocol.is_under_way and self._times.is_finished(self.last)
 
     @property
@@ -212,7 +209,7 @@ class Batches:
         self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
 
     def settle(self, seconds: float | None = None) -> bool:
-        """Wait, at most so long, for the commit under way; return whether there was one.
+        """Wait for the commit in progress, for a limited time; return whether there was one.
 
         Raises the error because of which it does not count.
         """
@@ -244,7 +241,7 @@ class Batches:
     def _counted(
         self, ends: Mapping[str, Position], reports: Sequence[TaskReport]
     ) -> Mapping[str, Position]:
-        """Return the ends of a batch as far as it was read, with the events that were read."""
+        """Return the ends of a batch as far as it was read, with the number of events read."""
         counted = dict(ends)
         before = self.ends
         for number, (name, log) in enumerate(self._setup.logs_by_name.items()):
@@ -263,7 +260,7 @@ class Batches:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))
 
     def abort(self, batch: int, reports: Sequence[TaskReport]) -> None:
-        """Drop what a discarded attempt staged."""
+        """Drop the staged output of a discarded attempt."""
         self._protocol.abort(batch, list(reports))
 
     def _job(self, ends: Mapping[str, Position]) -> BatchJob:

@@ -1,7 +1,7 @@
 """The order of calls in a batch: attempt, accept, commit, release.
 
-Where it runs: driver.  The invariants are at the head of ``state.log.commits``; this is the one
-place that keeps them, whatever runs the tasks.
+The invariants are at the head of ``state.log.commits``; this is the one place that keeps them,
+whatever runs the tasks.
 
 A commit counts if it is written while its run owns the checkpoint.  Whether it was is asked after
 it is written: then either the run that takes over finds it, or this one learns that it is too late
@@ -48,7 +48,7 @@ Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A commit that is published, and what to do once it counts."""
+    """A published commit, and the actions once it counts."""
 
     commit: Commit
     watermarks: Watermarks | None
@@ -69,7 +69,7 @@ def history_of(checkpoint: Checkpoint, sink: str) -> CommitHistory:
 
 
 def _begun(work: Callable[[], None]) -> Future[None]:
-    """Begin work in a thread that no end of the process waits for."""
+    """Start work in a thread that does not keep the process alive."""
     future: Future[None] = Future()
 
     def run() -> None:
@@ -190,7 +190,7 @@ class BatchProtocol:
         return self._under_way is not None
 
     def settle(self, seconds: float | None = None) -> bool:
-        """Wait, at most so long, until the published commit counts; return whether there was one.
+        """Wait until the published commit counts, for a limited time; return whether there was one.
 
         Raises the error because of which it does not.
         """
@@ -213,7 +213,7 @@ class BatchProtocol:
             self._releasing.release()
 
     def _answered(self, published: Published) -> None:
-        """Do all that an answer of the store allows, beside the next batch."""
+        """Do everything that an answer of the store allows, during the next batch."""
         began = time.monotonic()
         self._count(published)
         published.end()
@@ -224,7 +224,7 @@ class BatchProtocol:
         commit = published.commit
         self._checkpoint.confirm(commit)
         fault_point("commit.after")
-        self._checkpoint.owner.require()  # after it is written, and before it is reported
+        self._checkpoint.owner.require()  # after it was written, and before it is reported
         self.last = commit
         published.end_phase("commit")
         with self._releasing:
@@ -268,7 +268,7 @@ class BatchProtocol:
     ) -> Commit:
         sinks = enumerate(self._plan.sinks)
         written = [snapshot for report in reports for snapshot in report.snapshots]
-        # a source that is no longer in the plan may return: it continues from its position
+        # a source that is no longer in the plan may return: it then continues from its position
         known = self.last.offsets if self.last else {}
         return Commit(
             batch=batch,
@@ -289,7 +289,7 @@ class BatchProtocol:
         )
 
     def abort(self, batch: int, reports: list[TaskReport]) -> None:
-        """Drop what an attempt staged."""
+        """Drop an attempt's staged output."""
         with self._releasing:
             for name, tokens in self._tokens(reports).items():
                 self._committers[name].abort(batch, tokens)

@@ -37,7 +37,7 @@ Heads = Mapping[str, Head]
 
 
 def _now_ns() -> int:
-    """Read the clock by its name: tests and verifications replace it with a wrong one."""
+    """Read the clock by its name, which tests and verifications replace."""
     return time.time_ns()
 
 
@@ -60,7 +60,7 @@ class BatchTimes:
         self._silences = Silences(plan.source_times, logs)
         self._commit: Commit | None = None  # the last one whose watermarks were read
         self._marks: Watermarks | None = None  # the watermarks in that commit
-        self._looked: Watermarks | None = None  # the same at the last poll, if there is more
+        self._looked: Watermarks | None = None  # the same at the last poll, if it was later
 
     def of_batch(self, last: Commit | None, start: Ends, ends: Ends) -> BatchTime:
         """Return the time of the batch after ``last`` from ``start`` to ``ends``."""
@@ -76,7 +76,7 @@ class BatchTimes:
     ) -> BatchTime:
         before = self._marks_of(last)
         if any(ends[name] != start[name] for name in self._names):
-            before = replace(before, has_ended=False)  # a file has grown: it ends again
+            before = replace(before, has_ended=False)  # a file has grown: it will end again
         before = self._with_partitions(before, start, ends, clock_ns, heads)
         self._looked = before = self._silences.applied(before, clock_ns)
         return BatchTime(
@@ -133,7 +133,7 @@ class BatchTimes:
         return marks
 
     def _hold_ns(self, name: str, how: SourceTime, start: Ends) -> int | None:
-        """Return the watermark that a source does not pass, for the sake of a later part of it."""
+        """Return the watermark that a source does not pass before a later part of it."""
         hold_ns = None if how.is_receipt else self._logs[name].hold_ns(start[name])
         return None if hold_ns is None else hold_ns - how.delay_ns
 
@@ -150,7 +150,7 @@ class BatchTimes:
         return with_due(marks, due)
 
     def is_due(self, last: Commit | None, ends: Ends) -> bool:
-        """Return whether a batch without input would do something now."""
+        """Return whether a batch without input would now do something."""
         if not self._is_needed:
             return False
         clock_ns, heads = self._look(last, ends)
@@ -172,7 +172,7 @@ class BatchTimes:
         return max(0, wakes_ns - max(self._clock_ns(), marks.clock_ns)) / 1e9
 
     def is_finished(self, last: Commit | None) -> bool:
-        """Return whether nothing is left to do once all input has ended."""
+        """Return whether there is nothing left to do once all input has ended."""
         return not self._plan.has_end or _marks(last).has_ended
 
     def _wakes_ns(self, marks: Watermarks) -> int:

@@ -80,12 +80,12 @@ class Housekeeping:
         return self._retained[0]
 
     def oldest_after(self, commit: Commit) -> int:
-        """Return the number of the oldest commit that is retained once ``commit`` is noted."""
+        """Return the number of the oldest retained commit once ``commit`` is noted."""
         surplus = self._surplus(1)
         return self._retained[surplus].batch if surplus < len(self._retained) else commit.batch
 
     def _surplus(self, more: int) -> int:
-        """Return how many of the oldest commits are not retained if there are so many ``more``."""
+        """Return how many of the oldest commits are dropped after ``more`` new ones."""
         surplus = max(0, len(self._retained) + more - self._retain)
         floor = self._floor
         if floor is None:
@@ -93,7 +93,7 @@ class Housekeeping:
         return next((n for n in range(surplus) if self._retained[n].batch >= floor), surplus)
 
     def _look_at_floor(self) -> None:
-        """Read how far everything is on disk: a start after the machine was lost goes back there.
+        """Read the floor, to which a start after the loss of the machine returns.
 
         It is read between two commits, so that sinks and the log have one bound.
         """
@@ -114,7 +114,7 @@ class Housekeeping:
         self._report = report
 
     def sweeps_after(self, commit: Commit) -> bool:
-        """Return whether `committed` may sweep: then no task may have staged anything by then."""
+        """Return whether `committed` may sweep, which requires that no task has staged anything."""
         return commit.batch % self._tuning.sweep_every == 0
 
     def committed(self, commit: Commit) -> None:
@@ -150,7 +150,7 @@ class Housekeeping:
         snapshots = storage.names(SNAPSHOTS)
         uncounted = commits.uncounted(self._checkpoint.claim.epoch)
         oldest = oldest_needed(self._retained[0], self._key_groups) if self._retained else 0
-        # before asking, too: the next run removes the files of ours that it has copied
+        # first: the next run removes those of our files that it has copied
         needed = commits.delta_files(oldest) if self._retained else frozenset()
         self._checkpoint.owner.require()
         for name in uncounted:
@@ -170,7 +170,7 @@ class Housekeeping:
             frozenset(ref.file for refs in in_force.values() for ref in refs),
             self._is_awaited if are_snapshots_awaited else _never,
         )
-        commits.forget_before(self._retained[0].batch)  # thousands of them, at low latency
+        commits.forget_before(self._retained[0].batch)  # there are thousands of them at low latency
 
     def _is_awaited(self, name: str) -> bool:
         """Return whether a later commit may name a snapshot.

@@ -64,7 +64,7 @@ class LossMeter:
         )
 
     def _events(self, step: str) -> int:
-        """Return about how many events came to a step: those of its stage, less those lost there.
+        """Return about how many events arrived at a step: those of its stage, less earlier losses.
 
         Behind a shuffle, events that were added up before it count one by one.
         """
@@ -112,7 +112,8 @@ class LossMeter:
             yield f"the delay of source '{name}' is too small: it is {delay}"
         mark = Watermarks.from_json(self._marks).sources.get(name)
         kinds = {source.config.name: source.config.kind for source in self._plan.sources}
-        if kinds[name] == "files":  # a partition each: those side by side are not late
+        # each is a partition: files that are read side by side are not late
+        if kinds[name] == "files":
             yield "files that came later have times from before those of files already read"
         elif mark is not None and len(mark.partitions) <= 1:
             yield (
@@ -128,7 +129,7 @@ class LossMeter:
             yield "a partition began when the others were ahead of it"
 
     def _sources(self, stage: Stage) -> Iterator[int]:
-        """Yield the sources whose events come to a stage."""
+        """Yield the sources whose events reach a stage."""
         head = self._plan.head_of(stage)
         if isinstance(head.entry, SourceEntry):
             yield head.entry.source

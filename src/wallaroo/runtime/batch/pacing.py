@@ -36,16 +36,15 @@ FULL = 0.5
 WINDOW = 16  # batches
 ALIKE = 1.5  # batches that differ by less do not show the cost of one more event
 LONG = 1.5  # times the target
-ON_EVENTS = 2.0  # times the fixed time are spent on events at least: it is a third of the batch
-STRETCH_MAX = 10.0  # times the target are spent on events for that, at most
+# at least this many times the fixed time is spent on events: it is a third of the batch
+ON_EVENTS = 2.0
+STRETCH_MAX = 10.0  # at most this many times the target is spent on events for that
 # assumed work per event, and its weight in measured events
 EVENT_S = 3e-6
 ASSUMED = 100
 
 
 class BatchCost(NamedTuple):
-    """The cost of a batch."""
-
     events: int
     seconds: float  # from its plan to its commit
     busy_s: float  # in tasks: the sum of each level's slowest task
@@ -79,7 +78,6 @@ class Pacer:
 
     @staticmethod
     def for_run(options: RunOptions, plan: Plan) -> Pacer:
-        """Return the pacer of a run."""
         pace = options.tuning.pace
         target_s = options.batch_target_s
         growth = options.batch_time_s / target_s if options.is_resident else pace.backlog_growth
@@ -134,7 +132,7 @@ class Pacer:
         return self._pace.growth_max * self.events_max
 
     def _is_blind(self) -> bool:
-        """Return whether batches are all alike, and small or long.
+        """Return whether all batches are alike, and small or long.
 
         Then the cost of an event and the cost of a task without any (a slow broker, a machine that
         others use) cannot be separated.  One larger batch shows it.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from wallaroo.sources.log import Position, SourceLog, from_stored
 from wallaroo.state.log.commits import Commit
 
-BURST_S = 5.0  # what was not used for so long may be made up for, no more
+BURST_S = 5.0  # unused budget of at most this time is made up for
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class RateLimit:
         self._courses = {name: _Course(positions[name], 1.0) for name in logs}
 
     def batch_done(self, commit: Commit, events: Mapping[str, int]) -> None:
-        """Note a batch, and the events that it had by source."""
+        """Note a batch with its events by source."""
         ends = from_stored(commit.offsets)
         with self._lock:
             for name, course in self._courses.items():
@@ -57,7 +57,7 @@ class RateLimit:
                     course.counted_per_event = counted / events[name]
 
     def limits(self) -> dict[str, int] | None:
-        """Return how many events each limited source may deliver now; None if none is limited."""
+        """Return how many events each limited source may deliver now; None without limits."""
         with self._lock:
             now_s = self._clock_s()
             gained = self._per_s * (now_s - self._at_s)

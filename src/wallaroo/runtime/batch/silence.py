@@ -21,8 +21,9 @@ from wallaroo.dataflow.plan.model import SourceTimes
 from wallaroo.engine.time.watermarks import SourceMark, Watermarks
 from wallaroo.sources.log import Head, Position, SourceLog
 
-ANSWERS = 4  # at least, before a partition is idle
-STOPPED_NS = 5_000_000_000  # without a poll or a batch: then the cause of the gap is not known
+ANSWERS = 4  # the least number of answers before a partition is idle
+# after this time without a poll or a batch, the cause of the gap is not known
+STOPPED_NS = 5_000_000_000
 
 
 class Silence:
@@ -92,11 +93,11 @@ class Silence:
 
     @property
     def since_batch_ns(self) -> int:
-        """Return the nanoseconds that count since the last batch."""
+        """Return the silent nanoseconds since the last batch."""
         return self._read_ns - self._at_batch_ns
 
     def of(self, partition: str | None) -> int:
-        """Return how many nanoseconds a partition is silent; None: the source."""
+        """Return for how many nanoseconds a partition has been silent; None: the source."""
         read_ns = self._read_of(partition)
         return max(0, read_ns - self._began.setdefault(partition, read_ns))
 
@@ -122,7 +123,7 @@ class Silences:
     def look(
         self, heads: Mapping[str, Head], positions: Mapping[str, Position], clock_ns: int
     ) -> None:
-        """Note the answers of all sources; ``clock_ns`` was read before they were asked."""
+        """Note the answers of all sources; ``clock_ns`` was read before the queries."""
         gap_ns = 0 if self._looked_ns is None else clock_ns - self._looked_ns
         self._looked_ns = clock_ns
         for name, silence in self._of.items():
@@ -141,7 +142,7 @@ class Silences:
             silence.batch_begins()
 
     def applied(self, marks: Watermarks, clock_ns: int) -> Watermarks:
-        """Return watermarks with the silences that the sources have at a reading of the clock."""
+        """Return watermarks with the sources' silences at a reading of the clock."""
         if not self._of:
             return marks
         for name, silence in self._of.items():

@@ -1,4 +1,4 @@
-"""The trigger of batches: the next one's beginning and ends.
+"""The trigger of batches: when the next one begins, and where it ends.
 
 A batch begins as soon as there is something to do, and the cadence of the latency target allows it
 (`runtime/batch/cadence.py`).  Batches adapt to the load by themselves: one
@@ -29,7 +29,7 @@ SLOWER = 0.05  # the next pause as a share of the time without input
 LOOK_WOKEN_S = 2.0  # between polls of sources that wake the driver, in case a wake-up is lost
 READ_BYTES = 64
 PAUSE_S = 0.25  # between two questions whether all input has ended, while the cadence holds back
-CLOSE_S = 1.0  # the time for `next` to return
+CLOSE_S = 1.0  # the time that `next` has to return
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class LookTimes:
     """Seconds between polls of sources that do not wake the driver."""
 
     flowing_s: float = 0.001  # while input flows
-    idle_s: float = 0.03  # at most: an idle run takes less than 1 % of a core
+    idle_s: float = 0.03  # at most: an idle run uses less than 1 % of a core
 
 
 class PollSchedule:
@@ -94,13 +94,13 @@ class WakeSocket:
                 pass
 
     def wake(self) -> None:
-        """Wake up ``wait``; from any thread."""
+        """Wake ``wait`` up; from any thread."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
             own.setblocking(False)
             own.sendto(b"\0", self._address)
 
     def close(self) -> None:
-        """Close the socket; ``wait`` is no longer called."""
+        """Close the socket; ``wait`` must not be called again."""
         self._socket.close()
 
 
@@ -194,7 +194,7 @@ class Trigger:
         return None
 
     def _pause_s(self, logs: Mapping[str, SourceLog]) -> float:
-        """Return the seconds until a batch may begin; 0 if all input has come and they are many."""
+        """Return the seconds until a batch may begin; 0 if all input has arrived, and is large."""
         pause_s = self._cadence.pause_s(time.monotonic())
         if pause_s > PAUSE_S and all(log.head().is_ended for log in logs.values()):
             return 0.0
@@ -209,12 +209,11 @@ class Trigger:
 
     @property
     def admitted(self) -> Admission:
-        """Return the next batch's admission."""
         return self._admitted
 
     @property
     def waiting_for(self) -> str:
-        """Describe the source that has not reported its end for long; empty if none."""
+        """Describe the source that has not reported its end for long; empty if there is none."""
         asked = self._asked
         if asked is None:
             return ""
@@ -230,16 +229,16 @@ class Trigger:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no further batch is to begin."""
+        """Return whether there is no further batch."""
         return self._is_over.is_set()
 
     def end(self) -> None:
-        """Begin no more batches."""
+        """Begin no further batches."""
         self._is_over.set()
         self.wake()
 
     def close(self) -> None:
-        """End; close the socket once `next` returned (never, if a source does not answer)."""
+        """End; close the socket once `next` has returned (never, if a source does not answer)."""
         self.end()
         if self._wakes is not None and self._waiting.acquire(timeout=CLOSE_S):
             self._wakes.close()

@@ -1,7 +1,4 @@
-"""The ingresses of other hosts in a run: their listener, their spools, their status.
-
-Where it runs: driver.
-"""
+"""The ingresses of other hosts in a run: their listener, their spools, their status."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class JoinedIngresses:
     """The ingresses that may join a run with ``--ingress-listen``."""
 
     def __init__(self, spec: RunSpec, configs: Sequence[SourceConfig], checkpoint: str):
-        """Prepare; raise PipelineError if the application has nothing that they could receive."""
+        """Prepare; raise PipelineError if the application has nothing for them to receive."""
         self._spec = spec
         self._checkpoint = checkpoint
         self._names = tuple(config.name for config in configs if config.listening is not None)
@@ -46,7 +43,7 @@ class JoinedIngresses:
         spec.meter.set_ingresses(self._status)
 
     def joined(self, logs: Sequence[SourceLog]) -> tuple[SourceLog, ...]:
-        """Return the logs, those of TCP sources with what other hosts receive."""
+        """Return the logs, extended by what other hosts receive for TCP sources."""
         secret = secret_of_ranges(self._secret)
         return tuple(
             SeveralSpools(log, secret, self._hosts)
@@ -56,7 +53,7 @@ class JoinedIngresses:
         )
 
     def begin(self, listening: tuple[IngressSource, ...]) -> None:
-        """Let hosts join.  Raises PeerError: the address cannot be listened on."""
+        """Let hosts join; raise PeerError if the address is unavailable."""
         address = self._spec.options.ingress_listen
         assert address is not None
         host, port = address

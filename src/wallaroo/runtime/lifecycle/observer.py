@@ -144,7 +144,7 @@ class Observer:
 
 
 def _largest(lags: Mapping[str, int], most: int = PARTITIONS_MAX) -> dict[str, int]:
-    """Return the largest lags, in the order of partitions: figures of thousands help no one."""
+    """Return the largest lags, in the order of partitions: thousands would help no one."""
     if len(lags) <= most:
         return dict(lags)
     shown = set(nlargest(most, lags, key=lambda name: lags[name]))

@@ -24,7 +24,7 @@ class Outage:
         self._is_logged = False
 
     def note(self, error: str) -> str:
-        """Note the source's present error; return it with its beginning, empty if there is none."""
+        """Note the source's error; return it with its beginning, empty if there is none."""
         now = self._now()
         if not error:
             if self._is_logged and self._since is not None:

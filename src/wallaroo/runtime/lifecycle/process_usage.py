@@ -12,7 +12,7 @@ import psutil
 from wallaroo.monitoring.metrics.status import ProcessStatus
 from wallaroo.processes.roles import family, name_of
 
-SAMPLE_S = 10.0  # between two samples: one reads the system's table of all processes
+SAMPLE_S = 10.0  # between two samples, each of which reads the table of all processes
 
 
 class ProcessUsage:
@@ -27,7 +27,7 @@ class ProcessUsage:
 
     @property
     def cpu_s(self) -> Mapping[str, float]:
-        """Return the processor seconds by the processes' names, those that ended included."""
+        """Return the processor seconds by process name, including ended processes."""
         return dict(self._cpu_s)
 
     def sample(self) -> tuple[ProcessStatus, ...] | None:

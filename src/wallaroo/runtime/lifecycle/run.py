@@ -1,7 +1,7 @@
 """One run of an application, and the handle to it.
 
-Where it runs: driver.  A thread of the run's own starts everything, watches it and ends it at the
-last batch boundary; the handle only sends requests.
+A thread of the run's own starts everything, watches it and ends it at the last batch boundary; the
+handle only sends requests.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Run(RunHandle):
         return Watch(spec, components, phases, stop).run()
 
     def _opened(self, phases: Phases, stack: ShutdownStack) -> OpenedCheckpoint | None:
-        """Return the open checkpoint; None if this run stood by and need not lead."""
+        """Return the open checkpoint; None if this run was a standby and need not lead."""
         after_s = self.options.standby_after_s
         if after_s is None:
             return open_state(self._spec, phases, stack)
@@ -277,7 +277,7 @@ class Run(RunHandle):
             self.exception = reason
             return
         except WallarooError:
-            pass  # a consequence, or the cause of the error
+            pass  # this is a consequence of the error, or its cause
         if self._signals.stop.is_set() and not self._signals.up.is_set():
             return
         self.exception = error

@@ -1,4 +1,4 @@
-"""Closing of a run's parts in reverse order, whatever goes wrong meanwhile."""
+"""Closing of a run's parts in reverse order, even after errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ShutdownStack:
         self._closers: list[Callable[[], object]] = []
 
     def add(self, close: Callable[[], object]) -> None:
-        """Add a function to call at the end, before all that were added earlier."""
+        """Add a function to call at the end, before all earlier ones."""
         self._closers.append(close)
 
     def close(self) -> WallarooError | None:

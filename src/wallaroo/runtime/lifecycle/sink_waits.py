@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from wallaroo.sinks.interface import SinkStatus
 
-NAMED_S = 2.0  # without progress; before that, output counts as on its way
+NAMED_S = 2.0  # without progress; before that, output counts as in flight
 LOGGED_S = 5.0
 REPEATED_S = 300.0  # between two log lines about one wait
 _log = logging.getLogger("wallaroo.run")

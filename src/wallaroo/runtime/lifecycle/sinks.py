@@ -27,7 +27,7 @@ class RunSinks:
 
     @property
     def has_sent_everything(self) -> bool:
-        """Return whether no committed output waits to be sent."""
+        """Return whether no committed output is waiting to be sent."""
         return not any(committer.backlog() for committer in self.committers.values())
 
     def poll(self) -> None:

@@ -22,7 +22,7 @@ from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
 from wallaroo.spool.remote.link import Endpoint
 from wallaroo.spool.remote.storage import RemoteStorage
 
-# for the processes of a run that was taken over: they ask twice a second, and have to publish
+# for the processes of the previous run: they ask twice a second, and have to publish
 TAKE_OVER_S = 15.0
 _log = logging.getLogger("wallaroo.run")
 
@@ -83,7 +83,6 @@ class RunSources:
                 log.require(positions[name])
 
     def beginnings(self, positions: Mapping[str, Position]) -> dict[str, Position]:
-        """Return the beginnings of sources without a position."""
         logs = self.logs_by_name
         return {name: log.beginning() for name, log in logs.items() if name not in positions}
 
@@ -135,7 +134,7 @@ class RunSources:
             )
 
     def _fed_names(self) -> list[str]:
-        """Return the names of the sources whose input lies in a spool, parts of chains included."""
+        """Return the names of the sources with input in a spool, including parts of chains."""
         sources = zip(self._configs, self.logs, strict=True)
         fed = [part for config, log in sources for part in config.fed(log)]
         return [part.name for part in fed if part.fed_by is not FedBy.ITSELF]
@@ -167,7 +166,7 @@ class RunSources:
 
     @property
     def waiting_for(self) -> str:
-        """Describe the source processes that show no sign of life; empty if none."""
+        """Describe the silent source processes; empty if there are none."""
         return self._feeders.silent
 
     def poll(self) -> None:
@@ -175,11 +174,10 @@ class RunSources:
         self._feeders.poll()
 
     def stop_feeding(self) -> None:
-        """Accept no more input; batches under way may still read."""
+        """Accept no more input; current batches may still read."""
         self._feeders.stop_feeding()
 
     def close(self) -> None:
-        """Stop everything."""
         if self._ingresses is not None:
             self._ingresses.close()
         self._feeders.stop()

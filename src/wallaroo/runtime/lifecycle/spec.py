@@ -24,7 +24,7 @@ class RunSpec:
     meter: RunMeter
     feeders: Feeders
     is_host_open: bool = False  # a standby opens it before it leads
-    view_root: Path | None = None  # the view that a standby has followed the commits with
+    view_root: Path | None = None  # the view that a standby has kept up to date
 
     @property
     def is_durable(self) -> bool:

@@ -1,7 +1,6 @@
 """Start of a run: checkpoint, sources, sinks, host, and batches.
 
-Where it runs: driver.  The parts that can refuse to run are opened first: the quick and cheap ones
-before the slow ones.
+The parts that can refuse to run are opened first: the quick and cheap ones before the slow ones.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint
 
-COMMIT_S = 5.0  # for a commit under way when a run has stopped waiting
+COMMIT_S = 5.0  # for a commit in progress when a run has stopped waiting
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -71,8 +70,8 @@ class OpenedCheckpoint:
     checkpoint: Checkpoint
     compatibility: Compatibility
     sources: RunSources
-    lease: LeaseHolder | None  # None: no standby polls a temporary or a stored checkpoint
-    taken_over: Lease | None = None  # the last one of the run that this one took over
+    lease: LeaseHolder | None  # None: a temporary or a stored checkpoint has no standby
+    taken_over: Lease | None = None  # the last lease of the run that this one replaced
 
     @property
     def plan(self) -> Plan:
@@ -86,15 +85,12 @@ class OpenedCheckpoint:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Return the step table."""
         dropped = with_namespaces(self.compatibility.dropped)
         return step_table(self.checkpoint.last, self.plan.step_names, dropped)
 
 
 @dataclass(frozen=True, slots=True)
 class RunComponents:
-    """The components of a started run."""
-
     checkpoint: Checkpoint
     sources: RunSources
     sinks: RunSinks
@@ -179,7 +175,7 @@ def _begin_from_savepoint(spec: RunSpec, savepoint: str) -> None:
 
 
 def _replicator(spec: RunSpec, checkpoint: Checkpoint) -> Replicator | None:
-    """Return what brings commits to a second host, if they are to wait for it."""
+    """Return the object that copies commits to a second host, if commits wait for it."""
     options = spec.options
     if options.level is not Durability.REPLICATED:
         return None
@@ -260,7 +256,7 @@ def open_components(
 
 
 def request_workers(host: Host, opened: OpenedCheckpoint) -> None:
-    """Take over the workers, too; note which ones, for the next run that takes over."""
+    """Take over the workers, too; note them for the next run that takes over."""
     host.request_workers(opened.taken_over.allocation if opened.taken_over else "")
     if opened.lease is not None:
         opened.lease.note_allocation(host.allocation)
@@ -273,7 +269,7 @@ def open_host(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> None:
 
 
 def _user_output(spec: RunSpec, stack: ShutdownStack) -> UserOutput:
-    """Collect user code's output if workers are here; elsewhere their logs get it."""
+    """Collect user code's output if workers are here; elsewhere it goes to their logs."""
     level = spec.options.app_log_level
     if not spec.host.is_local:
         return UserOutput("", level, is_json=console.is_json())
@@ -308,7 +304,7 @@ def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput
 
 
 def standby_deployment(spec: RunSpec) -> Deployment:
-    """Return what workers need to import the application, before there is anything to process."""
+    """Return what workers need to import the application before there is input."""
     folders = _module_folders(spec.options.module_paths)
     root = spec.site.root
     return Deployment.of(spec.plan, folders, root, (), "", "", False, str(spec.site.stacks))
@@ -352,7 +348,7 @@ def _components(
 
 
 def _pace(spec: RunSpec, opened: OpenedCheckpoint, setup: BatchSetup) -> Replay | RateLimit | None:
-    """Return what bounds how fast input is read; None: nothing does."""
+    """Return the bound on the speed of input; None if there is none."""
     per_s = spec.options.rate_limit
     if per_s is None:
         return Replay.for_run(spec.options, opened.plan, opened.positions)
@@ -360,7 +356,7 @@ def _pace(spec: RunSpec, opened: OpenedCheckpoint, setup: BatchSetup) -> Replay 
 
 
 def _housekeeping(spec: RunSpec, opened: OpenedCheckpoint, setup: BatchSetup) -> Housekeeping:
-    """Remove what no retained commit needs; at low latency, append commits to one file."""
+    """Remove everything that no retained commit needs; at low latency, append to one file."""
     has_state = bool(setup.steps)
     housekeeping = Housekeeping.for_run(spec.options, opened.checkpoint, opened.plan, has_state)
     if spec.options.is_resident:

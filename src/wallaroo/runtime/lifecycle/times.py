@@ -16,8 +16,6 @@ from wallaroo.monitoring.metrics.status import StepTime, TimeStatus
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Time in a run."""
-
     sources: Mapping[str, TimeStatus]
     steps: tuple[StepTime, ...] = ()
 
@@ -71,7 +69,7 @@ def _of_source(mark: SourceMark, how: SourceTime, clock_ns: int, now_ns: int) ->
 
 
 def _idle(time: TimeStatus) -> TimeStatus:
-    """Return the time of what is idle: the progress of the clock since then is not lag."""
+    """Return the time of idle sources: the clock's progress since then is not lag."""
     return replace(time, lag_s=None, is_idle=True)
 
 

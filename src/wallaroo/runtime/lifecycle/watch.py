@@ -37,13 +37,13 @@ class Overdue:
 
 @dataclass(slots=True)
 class Busy:
-    """The last time at which there was something to do."""
+    """The last time at which there was work."""
 
     batch: int = -1
-    at: float = field(default_factory=time.monotonic)  # a run that begins is not idle
+    at: float = field(default_factory=time.monotonic)  # a run that has just started is not idle
 
     def pause_s(self, is_busy: bool, batch: int, now: float) -> float:
-        """Note whether there is something to do, and the last batch; return the next pause.
+        """Note whether there is work, and the last batch; return the next pause.
 
         >>> busy = Busy()
         >>> [busy.pause_s(False, batch, at) for batch, at in ((7, 10.0), (7, 11.0), (7, 13.0))]
@@ -95,7 +95,7 @@ class Watch:
     def _watch(self) -> RunState:
         while not self._stop.is_set():
             if self._look().is_input_done and self._components.batches.is_finished:
-                # the committed output is complete: it has to be sent, too
+                # the committed output is complete, but still has to be sent
                 self._phases.note("sending the last output")
                 if self._components.sinks.has_sent_everything and not self._stop.is_set():
                     return RunState.FINISHED
@@ -117,7 +117,7 @@ class Watch:
                 "while it ran. Exclude folders named wallaroo-* from what cleans up there, or set "
                 "TMPDIR to a folder that is not cleaned; then run again: what was committed stays."
             )
-        self._components.checkpoint.require()  # also a run without input ends
+        self._components.checkpoint.require()  # a run without input ends, too
         host = self._spec.host
         host.poll()
         self._components.sources.poll()

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 
 from wallaroo.network.proved_connections import READ_BYTES, exactly
 
-# raised by a connection that does not block if it would have to, without TLS and with it
+# raised by a non-blocking connection that would block, without TLS and with it
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _LENGTH = struct.Struct(">Q")
 
@@ -45,7 +45,7 @@ class Incoming:
         self._has_length = False
 
     def read(self, connection: socket.socket) -> bytes | None:
-        """Read the bytes that have arrived; return the message once it is whole."""
+        """Read the bytes that have arrived; return the message once it is complete."""
         while True:
             while self._missing:
                 try:
@@ -65,7 +65,7 @@ class Incoming:
 
 
 class Mesh:
-    """One task's connections to the others, by their index."""
+    """One task's connections to the others, by index."""
 
     def __init__(self, peers: Mapping[int, socket.socket]):
         self._peers = dict(peers)
@@ -117,6 +117,5 @@ class Mesh:
         poll.poll()
 
     def close(self) -> None:
-        """Close the connections."""
         for connection in self._peers.values():
             connection.close()

@@ -14,7 +14,7 @@ from wallaroo.runtime.tasks.job import BatchJob, Pieces
 from wallaroo.state.log.history import Version
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
-LOST = ""  # in place of an address: the task has died
+LOST = ""  # instead of an address: the task has died
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class Epoch:
 
     @property
     def version(self) -> Version:
-        """Return the commit that the epoch follows, without an id if that is not known."""
+        """Return the commit that the epoch follows, without an id if unknown."""
         return Version(self.committed, self.committed_id)
 
     @staticmethod
     def of(job: BatchJob) -> Epoch:
-        """Return the part of a batch that is not common to all."""
+        """Return the part of a batch that not all batches share."""
         return Epoch(
             job.batch,
             job.committed,
@@ -83,7 +83,7 @@ class Epoch:
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The planned input of the epoch after the one under way.
+    """The planned input of the epoch after the current one.
 
     A task that is done with the one under way begins with it (``runtime.resident.pipelining``).  It
     is dropped if another epoch is next.
@@ -98,7 +98,7 @@ class Ahead:
         return self.batch == epoch.batch and self.pieces == epoch.pieces
 
     def job(self, common: BatchJob) -> BatchJob:
-        """Return a batch with what level 0 needs."""
+        """Return a batch with the input of level 0."""
         return replace(
             common,
             batch=self.batch,

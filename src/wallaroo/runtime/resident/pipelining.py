@@ -1,7 +1,5 @@
 """Planning of the next epoch while tasks work on the present one.
 
-Where it runs: driver.
-
 If input waits, tasks begin with the next epoch as soon as they have reported, and do not wait for
 the commit.
 
@@ -69,7 +67,7 @@ class Pipelining:
         self._under_way = ends
 
     def ahead(self, batch: int, is_sampled: bool, admitted: Admission) -> Ahead | None:
-        """Plan the epoch after the one under way; None if tasks are not to begin with it."""
+        """Plan the epoch after the current one; None if tasks should not begin with it."""
         start = self._under_way
         if start is None or not self._is_possible or admitted.is_held:
             return None

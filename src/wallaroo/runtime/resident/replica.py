@@ -51,7 +51,7 @@ class Replica:
         self._turn = self._executor.submit(self._brought, committed)
 
     def newly_held(self) -> int | None:
-        """Return, once, the commit to which a turn brought the copy; None if no turn has ended."""
+        """Return, once, the commit to which an update brought the copy; None if none has ended."""
         turn = self._turn
         if turn is None or not turn.done():
             return None
@@ -76,7 +76,7 @@ class Replica:
         return committed
 
     def close(self) -> None:
-        """Wait for the turn under way, and end the thread."""
+        """Wait for the current update, and end the thread."""
         self._executor.shutdown()
 
 

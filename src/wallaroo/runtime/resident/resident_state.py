@@ -54,7 +54,7 @@ class Written(NamedTuple):
 
 
 class ResidentState:
-    """See the module's head."""
+    """State of a resident task; see the module's docstring."""
 
     def __init__(self, views: Views):
         self._views = views
@@ -131,7 +131,6 @@ class ResidentState:
         return BufferedEntries(layers, self._view.open_entries(name))
 
     def keys(self, step: str) -> Iterator[Key]:
-        """Yield the keys for which a state step has state."""
         assert self._view is not None
         written = {**self._older.states.get(step, {}), **self._newer.states.get(step, {})}
         yield from (key for key, raw in written.items() if raw is not None)
@@ -139,7 +138,7 @@ class ResidentState:
 
     @property
     def rebuilt_shards(self) -> int:
-        """Return the number of damaged shards of the view that were built again."""
+        """Return the number of damaged shards of the view that were rebuilt."""
         return self._view.rebuilt_shards if self._view is not None else 0
 
     def write_delta(
@@ -150,7 +149,7 @@ class ResidentState:
         batch: int,
         stores: Mapping[str, OperatorState] = NO_STORES,
     ) -> DeltaRef | None:
-        """Stage the changes, inside the reference if they are small; None if there are none."""
+        """Stage the changes, inside the reference if they are small; None without changes."""
         assert self._view is not None
         changes = {step: list(state.changes()) for step, state in states.items()}
         entries = {each: list(rows) for each, rows in entry_changes(stores)}

@@ -1,7 +1,5 @@
 """The driver's side of one generation of resident tasks.
 
-Where it runs: driver.
-
 A generation lasts from the start of its tasks to their end.
 
 The invariant: a generation has one number of tasks, each of which owns the same key groups as long
@@ -105,7 +103,6 @@ class ResidentTasks:
 
     @property
     def endpoint(self) -> DriverEndpoint:
-        """Return the endpoint to which tasks connect."""
         return self._listener.endpoint
 
     def welcome(
@@ -130,7 +127,7 @@ class ResidentTasks:
                 raise LostTaskError(f"task {hello.index} has gone while it started")
             self._connections[hello.index] = connection
             addresses[hello.index] = hello.address
-        self._listener.close()  # a task that comes later is of no use
+        self._listener.close()  # a task that connects later is of no use
         ordered = tuple(addresses[index] for index in range(self.count))
         self._send_all(pickle.dumps(Welcome(common, ordered, self._pem, replicas)))
         self._gather()
@@ -148,7 +145,7 @@ class ResidentTasks:
     def run(
         self, epoch: Epoch, plan_ahead: Callable[[Epoch], Ahead | None] = _nothing_ahead
     ) -> list[TaskReport]:
-        """Run one epoch; return all reports.
+        """Run one epoch; return all reports.  Raises LostTaskError.
 
         Raises LostTaskError.  ``plan_ahead`` is called while the tasks work, and returns what they
         may begin with when they have reported.

@@ -35,7 +35,7 @@ ReadLog = Callable[[int], History]  # returns the log up to a commit
 
 @dataclass(frozen=True, slots=True)
 class RefreshedView:
-    """A second view, and the snapshots written from it."""
+    """A second view, with the snapshots written from it."""
 
     state: TaskState
     version: Version
@@ -71,12 +71,11 @@ class Views:
         self._turn = 0
 
     def wait(self) -> None:
-        """Begin no refresh until the time between two has passed again."""
+        """Begin no refresh until the interval has passed again."""
         self._refresh_at = time.monotonic() + self._tuning.refresh_s
 
     @property
     def is_due(self) -> bool:
-        """Return whether a refresh may begin."""
         return self._refresh is None and time.monotonic() >= self._refresh_at
 
     def refresh(self, start: Version, committed: Version, written: WriteLayer) -> None:
@@ -110,7 +109,7 @@ class Views:
     def _past(
         self, state: TaskState, start: Version, committed: Version, written: WriteLayer
     ) -> Past:
-        """Return what brings a view to a commit: the writes since ``start``, or the log."""
+        """Return the history that brings a view to a commit: the writes since, or the log."""
         if not committed.id:
             return self.read_log(committed.batch)
         states = {step: changes.items() for step, changes in written.states.items()}
@@ -118,7 +117,7 @@ class Views:
         return Remembered(start, committed, entries, lambda: self.read_log(committed.batch))
 
     def refreshed(self) -> RefreshedView | None:
-        """Return, once, the result of the refresh under way, or raise its error; None if it runs.
+        """Return, once, the result of the current refresh, or raise its error; None if it runs.
 
         After an error there is no other refresh until `discard`.
         """
@@ -129,13 +128,13 @@ class Views:
         return refreshed
 
     def discard(self) -> None:
-        """Wait for the end of the refresh under way, and drop its result."""
+        """Wait for the end of the current refresh, and drop its result."""
         refresh = self._refresh
         self._refresh = None
         if refresh is not None and refresh.exception() is None:
             refresh.result().state.close()
 
     def close(self) -> None:
-        """Discard the refresh under way, and end its thread."""
+        """Discard the current refresh, and end its thread."""
         self.discard()
         self._executor.shutdown()

@@ -50,7 +50,7 @@ from wallaroo.state.log.history import History, Version
 from wallaroo.state.task_state import TaskState
 from wallaroo.state.views.view_updates import CatchUp
 
-Given = list[list[Record]] | None  # by task of the next level; None: nothing was to be done
+Given = list[list[Record]] | None  # by task of the next level; None: there was nothing to do
 
 
 def serve(endpoint: DriverEndpoint, index: int) -> None:
@@ -73,7 +73,7 @@ def serve(endpoint: DriverEndpoint, index: int) -> None:
 
 
 def report_loss(endpoint: DriverEndpoint, index: int) -> None:
-    """Report that task ``index`` died before it connected: the driver would wait for it."""
+    """Report that task ``index`` died before it connected, for which the driver would wait."""
     # if this fails, the driver knows already: the generation is over
     with contextlib.suppress(EOFError, OSError), connect(endpoint) as driver:
         send(driver, pickle.dumps(Hello(index, LOST)))
@@ -136,7 +136,7 @@ class ResidentTask:
         self._ahead = ahead, self._given(ahead.job(self._common), 0, ())
 
     def run(self, epoch: Epoch) -> tuple[TaskReport, ...]:
-        """Run all levels; return this task's reports.  Raises EOFError, OSError if one ended."""
+        """Run all levels; return this task's reports.  Raises EOFError or OSError."""
         job = epoch.job(self._common)
         error = self._begun(job, epoch.version)
         trace_point("task.begun")
@@ -165,7 +165,7 @@ class ResidentTask:
                 report.notes[REPLICA_NOTE] = float(held)
 
     def _taken_ahead(self, epoch: Epoch) -> tuple[bool, Given]:
-        """Return whether level 0 was run ahead for this epoch, and its blocks."""
+        """Return whether level 0 was run ahead for this epoch, with its blocks."""
         ran = self._ahead
         self._ahead = None
         if ran is None or not ran[0].is_of(epoch):

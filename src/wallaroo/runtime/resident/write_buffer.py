@@ -32,7 +32,7 @@ class WrittenEntries:
         self._keys: list[bytes] = []
 
     def write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Add changes, each newer than its entry here."""
+        """Add changes, each newer than the existing entry."""
         values = self.values
         added = []
         for stored, value in changes:
@@ -81,7 +81,6 @@ class WriteLayer:
         states: Mapping[str, Iterable[tuple[Key, bytes | None]]],
         entries: Mapping[str, Iterable[Change]],
     ) -> None:
-        """Add the writes of an epoch."""
         for step, written in states.items():
             self.states.setdefault(step, {}).update(written)
         for name, changes in entries.items():
@@ -158,7 +157,7 @@ class BufferedEntries:
 def _newest(
     rows: Iterable[tuple[bytes, bytes | None]],
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the first of rows with the same key; omit entries that are removed."""
+    """Yield the first of rows with the same key, without removed entries."""
     last = None
     for stored, value in rows:
         if stored != last:

@@ -1,4 +1,4 @@
-"""A standby: a run that waits, warm, until it may continue in place of the one that leads.
+"""A standby: a run that waits, warm, until it may replace the leader.
 
 Where it runs: driver.
 """

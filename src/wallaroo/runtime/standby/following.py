@@ -30,12 +30,12 @@ from wallaroo.state.views.view import View
 
 FOLLOW_S = 0.2  # between two turns: commits of low latency are retained for longer
 WARM_S = 20.0  # Spark ends Python workers that were idle for a minute
-YIELD_S = 2.0  # a cluster's workers are needed by the run that leads
+YIELD_S = 2.0  # the leading run needs the cluster's workers
 _log = logging.getLogger("wallaroo.run")
 
 
 class Repeated:
-    """A call that is made again after ``every_s`` seconds."""
+    """A call that is repeated every ``every_s`` seconds."""
 
     def __init__(self, call: Callable[[], None], every_s: float):
         self._call = call
@@ -69,11 +69,10 @@ class Follower:
         self.ready_batch = -1
 
     def start(self) -> None:
-        """Begin to follow."""
         self._thread.start()
 
     def close(self) -> Path | None:
-        """End; return the view, None if there is none of use."""
+        """End; return the view, None if there is no useful one."""
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -81,7 +80,7 @@ class Follower:
         return self._view if self.ready_batch >= 0 else None
 
     def turn(self) -> None:
-        """Bring the copy to the newest commit.  Raises WallarooError: it stays where it is."""
+        """Bring the copy to the newest commit.  WallarooError: it stays as it is."""
         newest = self._log.last()
         if newest is None:
             return

@@ -18,7 +18,7 @@ _log = logging.getLogger("wallaroo.run")
 
 
 def end_children(claim: str, leave_s: float = LEAVE_S) -> None:
-    """Wait for the end of the children of the run with this claim; kill those that stay."""
+    """Wait for the end of the children of the run with this claim; kill remaining ones."""
     children = marked(f"{VARIABLE}={claim}") if claim else []
     if wait_for_end(children, leave_s):
         return

@@ -1,4 +1,4 @@
-"""A standby's picture of the leader, and the decision that follows from it.
+"""A standby's picture of the leader, and the resulting decision.
 
 Pure: what was read, and this machine's monotonic time, come in as arguments.
 """
@@ -12,17 +12,17 @@ from wallaroo.state.log.lease import Lease
 
 
 class Verdict(Enum):
-    """The next act of a standby."""
+    """The next action of a standby."""
 
     WAIT = auto()
-    BEGIN = auto()  # no run leads: as any run, which a lock refuses
-    TAKE_OVER = auto()  # the leader is silent: whatever it holds
+    BEGIN = auto()  # no run leads: start as usual, which a lock may refuse
+    TAKE_OVER = auto()  # the leader is silent: take over whatever it holds
     END = auto()  # the application was stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The owner of a checkpoint at one look: the newest claim, and the lease."""
+    """The owner of a checkpoint at one poll: the newest claim, and the lease."""
 
     epoch: int = 0  # 0: nothing was begun
     lease: Lease | None = None
@@ -56,7 +56,7 @@ class LeaderWatch:
         self._has_seen_leader = False
 
     def look(self, seen: Seen, now: float) -> Verdict:
-        """Take in what was read at ``now``; return what to do."""
+        """Accept what was read at ``now``; return what to do."""
         if seen != self._seen:
             self._seen = seen
             self._since = now
@@ -69,11 +69,11 @@ class LeaderWatch:
         if seen.is_led:
             is_silent = seen.is_gone or self.silent_s(now) >= self._after_s
             return Verdict.TAKE_OVER if is_silent else Verdict.WAIT
-        # a run that has claimed and not begun to renew, or a command: it holds the lock
+        # a run that has claimed but not renewed yet, or a command: it holds the lock
         return self._begin(now) if self.silent_s(now) >= self._after_s else Verdict.WAIT
 
     def refused(self, now: float) -> None:
-        """Note that another run was quicker, or holds the lock: try again later."""
+        """Note that another run was faster, or holds the lock: retry later."""
         self._refused_at = now
         self._since = now
 

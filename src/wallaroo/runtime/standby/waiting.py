@@ -28,7 +28,7 @@ _log = logging.getLogger("wallaroo.run")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The start of a standby as the leader: the claim that it comes after, and whom it replaces."""
+    """The start of a standby as the leader: the claim that it follows, and whom it replaces."""
 
     after: int
     is_taking_over: bool
@@ -69,7 +69,7 @@ class Standby:
         return None
 
     def refused(self, reason: InUseError) -> None:
-        """Note that another run was quicker, or holds the checkpoint: wait for the next turn."""
+        """Note that another run was faster, or holds the checkpoint: wait for the next turn."""
         self._watch.refused(time.monotonic())
         self._words = ""
         _log.info("this standby keeps waiting: %s", reason)
@@ -110,7 +110,7 @@ def _leader(seen: Seen) -> str:
 
 
 def owner_of(root: Path) -> Seen:
-    """Return the owner of the checkpoint as its files name it now."""
+    """Return the owner of the checkpoint according to its files."""
     epoch = 0
     with suppress(OSError):
         epoch = newest_epoch(root / OWNERS)

@@ -1,1 +1,4 @@
-"""The work of tasks, and its hosts."""
+"""The work of tasks, and its hosts.
+
+Where it runs: workers, if a module does not say otherwise.
+"""

@@ -1,7 +1,5 @@
 """Transport of blocks between levels through files on one host.
 
-Where it runs: worker.
-
 It is used if all tasks are on one host: Spark's shuffle then carries the place of each block, and
 its JVM does not touch the events.
 
@@ -92,7 +90,7 @@ class Filing:
                 written = os.pwrite(self._fd, rest, offset)
                 offset += written
                 rest = rest[written:]
-        except OSError:  # a full disk, most likely: Spark has other ways, and reports the error
+        except OSError:  # most likely a full disk: Spark has other ways, and reports the error
             return block
         filed = Filed(block._replace(packed=b""), str(self._path), self._size, len(block.packed))
         self._size = offset

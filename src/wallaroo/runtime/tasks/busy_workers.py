@@ -1,4 +1,4 @@
-"""Places in code at which this machine's workers are busy (``runtime.stacks``).
+"""Places in code where this machine's workers are busy (``runtime.stacks``).
 
 Where it runs: driver.
 """
@@ -48,7 +48,7 @@ def _asked(process: psutil.Process, file: Path) -> str:
 
 
 def _place(stack: str) -> str:
-    r"""Return the innermost place in code that is not ours; "" if no task is at work.
+    r"""Return the innermost place in user code; "" if no task is running.
 
     >>> ours = '  File "/x/wallaroo/runtime/task.py", line 1 in run_level'
     >>> _place('  File "/a/app.py", line 7 in slow\n' + ours)

@@ -15,10 +15,10 @@ import time
 
 from wallaroo.instrumentation.tracing import trace_point
 
-YOUNG_MAX = 5_000  # objects; what epochs leave behind is mostly gone without a collection
-IDLE_S = 0.25  # without an epoch: then there is time for a whole collection
-EVERY_S = 10.0  # at least, between two whole collections of an idle task
-AT_LEAST_S = 300.0  # between two whole collections under load
+YOUNG_MAX = 5_000  # objects; most garbage of epochs is freed without a collection
+IDLE_S = 0.25  # without an epoch: then there is time for a full collection
+EVERY_S = 10.0  # at least, between two full collections of an idle task
+AT_LEAST_S = 300.0  # between two full collections under load
 OLD_EVERY = 16  # collections of the youngest for one of those that survived a few
 
 
@@ -39,7 +39,7 @@ class Garbage:
         self._young = 0  # collections of young objects
 
     def after_batch(self) -> None:
-        """Collect the young objects if there are many, and seldom all others."""
+        """Collect the young objects if there are many, and rarely all others."""
         self._is_due = True
         if gc.get_count()[0] > YOUNG_MAX:
             self._young += 1
@@ -55,7 +55,7 @@ class Garbage:
         return max(IDLE_S, self._collected_at + EVERY_S - time.monotonic())
 
     def when_idle(self) -> None:
-        """Collect everything: there is no epoch under way."""
+        """Collect everything: no epoch is running."""
         self._collect()
 
     def _collect(self) -> None:

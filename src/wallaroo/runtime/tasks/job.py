@@ -80,7 +80,7 @@ class Deployment:
     module_paths: tuple[str, ...]  # put on sys.path before the plan is unpickled
     logs: CarriedLogs  # as workers read them
     view_root: str  # "": each host has a folder of its own
-    outbox_root: str  # "": staged output is handed to the storage
+    outbox_root: str  # "": staged output goes to the storage
     storage: Storage
     checkpoint_id: str
     is_durable: bool
@@ -173,13 +173,13 @@ class BatchJob:
 
     @property
     def version(self) -> Version:
-        """Return the last committed batch, without an id if its commit is not at hand."""
+        """Return the last committed batch, without an id if its commit is not available."""
         last = self.commits[-1] if self.commits else None
         is_known = last is not None and last.batch == self.committed
         return Version(self.committed, last.id if last is not None and is_known else "")
 
     def without_output(self) -> BatchJob:
-        """Return the job to send to tasks: they do not need the output of commits."""
+        """Return the job to send to tasks, which do not need the output of commits."""
         return replace(self, commits=tuple(replace(commit, sinks={}) for commit in self.commits))
 
 
@@ -214,6 +214,6 @@ def plan_of(deployment: Deployment) -> Plan:
                 f"{type(error).__name__}: {error}. Install what it imports on every host, or ship "
                 "it: docs/scaling.md, 'Dependencies'."
             ) from error
-        if not deployment.is_in_driver:  # where objects of a run outlive no other run
-            gc.freeze()  # what is loaded by now stays: collections need not scan it again
+        if not deployment.is_in_driver:  # objects of a run outlive no other run there
+            gc.freeze()  # everything that is loaded now stays: collections need not scan it again
     return _plans[deployment.plan_id]

@@ -100,7 +100,7 @@ class Replay:
     def for_run(
         options: RunOptions, plan: Plan, positions: Mapping[str, Position]
     ) -> Replay | None:
-        """Return the replay of a run; None if it processes input as fast as it can be read."""
+        """Return the replay of a run; None if it processes input as fast as possible."""
         if options.speed is None:
             return None
         events = {name: position.events for name, position in positions.items()}

@@ -1,7 +1,7 @@
 """A busy worker's report of its place in the code.
 
-Where it runs: worker.  On a signal, faulthandler writes the Python stack into the worker's own
-file, without running Python code; it costs nothing until then.
+On a signal, faulthandler writes the Python stack into the worker's own file, without running Python
+code; it costs nothing until then.
 """
 
 from __future__ import annotations

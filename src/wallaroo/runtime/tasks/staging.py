@@ -1,6 +1,4 @@
-"""The output of one task: its writers, and the way of what they stage to the driver's host.
-
-Where it runs: worker.
+"""The output of one task: its writers, and the transfer of staged output to the driver's host.
 
 The invariant: once a task has its tokens, what they name is in the sinks' folders on the driver's
 host: written there, or handed over.
@@ -30,7 +28,7 @@ class StagedOutputs:
         self._attempt = attempt
         self._inline_bytes_max = deployment.tuning.inline_bytes(tasks)
         self._writers: dict[int, SinkWriter] = {}
-        self._own: tempfile.TemporaryDirectory[str] | None = None  # if hosts share no folder
+        self._own: tempfile.TemporaryDirectory[str] | None = None  # if hosts do not share a folder
 
     def write(self, sink: int, plan: SinkPlan, outputs: Sequence[bytes]) -> None:
         """Stage encoded outputs for a sink, in order."""

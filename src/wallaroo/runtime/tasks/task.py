@@ -1,7 +1,7 @@
 """One task of one level of one batch, on any host.
 
-Where it runs: worker.  Only records leave this module: an error becomes a report, so that no host
-retries what cannot succeed, or prints a stack trace of its own.
+Only records leave this module: an error becomes a report, so that no host retries what cannot
+succeed, or prints a stack trace of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from wallaroo.state.views.view_updates import CatchUp
 
 Record = tuple[int, Block | Marker | None]
 RunLevel = Callable[..., Iterator[Any]]  # job, level, index, records
-COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
+COLLECT_AFTER_MS = 50.0  # a shorter task leaves cyclic garbage to the next one
 
 
 class OpenedState(NamedTuple):
@@ -138,7 +138,7 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
 
 
 def unexpected(error: Exception) -> WallarooError:
-    """Return the error being handled as one to report, with its traceback unless a disk's."""
+    """Return the error being handled as a report, with its traceback unless a disk caused it."""
     return unexpected_error("a task failed", error, traceback.format_exc())
 
 
@@ -204,7 +204,7 @@ class Task:
 
     @property
     def observed(self) -> Observed:
-        """Return what level 0 has observed, as far as this task knows it."""
+        """Return the observations of level 0, as far as this task knows them."""
         return {self._index: self._level.observed} if self._level.number == 0 else self._observed
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
@@ -215,7 +215,7 @@ class Task:
         yield from drain(self._level, feeding, self._stage_outputs, leaving=self._tally.leaving)
 
     def _feed_pieces(self, records: Iterable[Record]) -> Fed:
-        # there is nothing in it, but Spark does not reuse a process that leaves input unread
+        # it is empty, but Spark does not reuse a process that leaves input unread
         deque(records, maxlen=0)
         pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
         expected = sum(piece.range.events for piece in pieces)
@@ -308,7 +308,6 @@ class Task:
         )
 
     def _written(self, state: StateOfTask) -> DeltaRef | None:
-        """Write the changes of state."""
         job = self._job
         effects = self._level.effects
         name = f"{job.batch}.{self._level.number}.{self._index}.{self.attempt}"
@@ -323,7 +322,7 @@ class Task:
         return tuple(self._opened.snapshots())
 
     def close(self) -> None:
-        """Release the view, and what the level has touched."""
+        """Release the view, and everything that the level has touched."""
         self._level.effects.release()
         self._outputs.close()
         if self._state is not None:

@@ -33,7 +33,7 @@ class TaskRunner(Protocol):
         """
 
     def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
-        """Note a committed batch; describe what a completed rebalance moved, or ""."""
+        """Note a committed batch; describe the effects of a completed rebalance, or ""."""
 
     def workers(self) -> tuple[WorkerStatus, ...]:
         """Return the workers, by name; empty if the driver's host is the only one."""

@@ -17,7 +17,7 @@ from wallaroo.processes.log_entry import Entry
 from wallaroo.runtime.user_output.settings import STRUCTURED
 
 READ_BYTES = 64 * 1024
-LINE_BYTES_MAX = 1024 * 1024  # a longer line is cut: the rest comes as a line of its own
+LINE_BYTES_MAX = 1024 * 1024  # a longer line is split
 
 
 class Collector:
@@ -78,7 +78,7 @@ class Collector:
     def _accept(self) -> bool:
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # nothing waits, or it is gone already
+        except OSError:  # nothing waits, or it is already gone
             return False
         connection.setblocking(False)
         pid = _pid_of(connection)
@@ -94,7 +94,7 @@ class Collector:
             self._drop(connection)
 
     def _read(self, connection: socket.socket) -> bool:
-        """Print the lines that can be read at once; return whether there was something."""
+        """Print the lines that are available; return whether there were any."""
         try:
             received = connection.recv(READ_BYTES)
         except BlockingIOError:
@@ -126,7 +126,7 @@ class Collector:
 
 
 def _pid_of(connection: socket.socket) -> int:
-    """Return the process that connected, or a unique number if the system cannot say."""
+    """Return the process that connected, or a unique number if it is unknown."""
     if not hasattr(socket, "SO_PEERCRED"):
         return -connection.fileno()
     size = struct.calcsize("3i")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-# ours -> logging's; off: nothing is that important
+# our levels, and those of logging; off: nothing is that severe
 LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -26,6 +26,6 @@ class UserOutput:
 
     address: str = ""
     log_level: str = "info"
-    # tasks that run in the driver itself print as they are; 0: workers are on other machines
+    # tasks that run in the driver itself print directly; 0: workers are on other machines
     driver_pid: int = 0
     is_json: bool = False  # the form of the log, for a worker that writes to its own stderr

@@ -38,7 +38,7 @@ class NoTerminalError(RuntimeError):
 
 
 class NoInput(io.TextIOBase):
-    """A stdin without input: ``input()`` and ``pdb.set_trace()`` raise, with the way out."""
+    """A stdin without input: ``input()`` and ``pdb.set_trace()`` raise with the remedy."""
 
     def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # as in TextIOBase
         raise NoTerminalError(no_terminal_text())
@@ -166,7 +166,7 @@ def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
 
 
 def _copy_of_stderr() -> TextIO:
-    """Return a copy of the worker's own stderr, which is not redirected."""
+    """Redirect output that bypasses Python's streams to the driver, if it is on this host."""
     return os.fdopen(os.dup(2), "w", errors="backslashreplace")
 
 
@@ -228,7 +228,7 @@ def _no_terminal(*_: object, **__: object) -> None:
 
 
 def no_terminal_text() -> str:
-    """Return why a worker cannot ask, and where that works."""
+    """Return why a worker has no terminal, and where there is one."""
     return (
         "breakpoint(), pdb and input() need a terminal, and steps run in worker processes, which "
         f"have none (this is process {os.getpid()}). Run the application with `wallaroo dev APP`, "

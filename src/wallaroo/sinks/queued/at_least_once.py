@@ -56,7 +56,7 @@ class Slice:
 
     @property
     def key(self) -> str:
-        """Return an id that is the same whenever the slice comes.
+        """Return an id that is the same each time the slice is sent.
 
         It is the commit's id and the output's number in the commit, or the first and the last
         one's.
@@ -66,7 +66,7 @@ class Slice:
         return f"{self.key_of(0)}-{self.first + len(self.outputs) - 1}"
 
     def key_of(self, place: int) -> str:
-        """Return the id of the output at a place of the slice."""
+        """Return the id of the output at a position of the slice."""
         return f"{self.commit.id}-{self.first + place}"
 
 
@@ -91,7 +91,7 @@ class SlicedSession(Session):
         return self._progress.batch, self._progress.done
 
     def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
-        """Hand over what was not accepted yet.  Raises what `deliver` raised."""
+        """Hand over output that was not accepted yet.  Raises what `deliver` raised."""
         progress = self._progress
         if progress.batch != batch.batch:
             progress.batch = batch.batch

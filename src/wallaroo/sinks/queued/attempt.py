@@ -12,15 +12,15 @@ from enum import Enum
 from wallaroo.sinks.queued.system import Session
 
 RESTART_S = 5.0  # for a call to end after its session was broken off
-GROWTH_MAX = 16  # times the bound: slow calls would be broken off again and again
+GROWTH_MAX = 16  # times the bound: otherwise slow calls would be broken off over and over
 
 
 class Outcome(Enum):
     """A verdict about an attempt."""
 
     FINE = "fine"
-    BREAK_OFF = "break off"  # it has been silent for too long: end its session
-    ABANDON = "abandon"  # it is silent although its session was ended
+    BREAK_OFF = "break off"  # silent for too long: end its session
+    ABANDON = "abandon"  # silent although its session was ended
 
 
 class Attempt:
@@ -40,12 +40,12 @@ class Attempt:
         self._broken_off_at: float | None = None
 
     def begin(self) -> None:
-        """Note that the system is called now."""
+        """Note that the system is being called."""
         self._since = self._clock()
         self._broken_off_at = None
 
     def end(self, session: Session | None = None) -> None:
-        """Note that nothing is called from now on; ``session``, if any, stays open."""
+        """Note that nothing is being called; ``session``, if any, stays open."""
         self.session = session
         self._since = None
         self._broken_off_at = None
@@ -56,12 +56,12 @@ class Attempt:
 
     @property
     def silent_s(self) -> float:
-        """Return how long the call under way has shown no sign of life, seconds."""
+        """Return for how many seconds the current call has shown no sign of life."""
         return 0.0 if self._since is None else self._clock() - self._since
 
     @property
     def is_at_rest(self) -> bool:
-        """Return whether a session is open, and nothing is called."""
+        """Return whether a session is open, and nothing is being called."""
         return self.session is not None and self._since is None
 
     def judge(self) -> Outcome:

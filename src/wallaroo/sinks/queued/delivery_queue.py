@@ -1,6 +1,6 @@
 """Committed batches whose output has not left, in memory and on disk.
 
-Where it runs: driver.  Two threads use it; callers hold the committer's lock.
+Two threads use it; callers hold the committer's lock.
 
 The invariants: a batch is in the list on disk (``sinks/queued/pending.py``) before the checkpoint
 can forget its commit.  That output has left is noted first; then its staged files are removed, and
@@ -23,8 +23,6 @@ from wallaroo.sinks.target_record import LEFT, has_left, last_entered, note_left
 
 
 class WaitingBatches:
-    """The batches that wait in one outbox."""
-
     def __init__(self, staging: Path, is_durable: bool, ledger: str = ""):
         """Open an outbox; ``ledger``: the system's, see `ExternalSystem.ledger`."""
         make_private(staging, is_durable=is_durable)
@@ -40,19 +38,19 @@ class WaitingBatches:
 
     @property
     def bytes(self) -> int:
-        """Return how many bytes of output wait."""
+        """Return how many bytes of output are waiting."""
         return sum(batch.bytes for batch in self._batches.values())
 
     def in_order(self) -> list[PendingBatch]:
-        """Return all of them, in their order."""
+        """Return all batches, in order."""
         return [self._batches[number] for number in sorted(self._batches)]
 
     def last_left(self, last: int) -> int:
-        """Return the last batch up to which all has left; ``last``: the last commit."""
+        """Return the last batch whose predecessors have all left; ``last``: the last commit."""
         return min(self._batches) - 1 if self._batches else last
 
     def listed(self) -> list[PendingBatch]:
-        """Read what an earlier run listed."""
+        """Read the list of an earlier run."""
         return list(self._list.batches())
 
     def take_up(
@@ -62,7 +60,7 @@ class WaitingBatches:
         tokens: Sequence[Any],
         owner: Ownership,
     ) -> None:
-        """Begin with what an earlier run left; remove what was staged and not committed.
+        """Begin with the output of an earlier run; remove staged output that was not committed.
 
         It left what it listed, and its last commit, which it may not have listed.
         """
@@ -78,7 +76,6 @@ class WaitingBatches:
         remove_orphans(self.staging, {token["file"] for token in committed}, owner)
 
     def add(self, batch: PendingBatch) -> None:
-        """Add a committed batch."""
         self._batches[batch.batch] = batch
 
     def record(self, batch: PendingBatch) -> None:
@@ -93,7 +90,7 @@ class WaitingBatches:
             self._list.remove(self._batches.pop(number))
 
     def last_entered(self) -> CommitId | None:
-        """Return the last commit that the system's ledger must have, if any is known."""
+        """Return the last commit that must be in the system's ledger, if known."""
         return last_entered(self.staging, self._ledger) if self._ledger else None
 
     def parts(self, batch: PendingBatch) -> Iterator[Staged]:

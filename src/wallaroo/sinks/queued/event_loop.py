@@ -31,7 +31,7 @@ class EventLoop:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
-        """Return what a coroutine returns.  Raises what it raised; DeliveryError after `cancel`."""
+        """Return a coroutine's result.  Raises what it raised; DeliveryError after `cancel`."""
         running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         self._running = running
         try:
@@ -40,12 +40,12 @@ class EventLoop:
             raise DeliveryError(BROKEN_OFF, True) from None
 
     def cancel(self) -> None:
-        """Cancel the coroutine that runs.  Called from another thread."""
+        """Cancel the running coroutine.  Called from another thread."""
         if self._running is not None:
             self._running.cancel()
 
     def close(self, last: Coroutine[Any, Any, None] | None = None) -> None:
-        """Run something last, for a moment; then end the loop."""
+        """Run a last coroutine for a moment, then end the loop."""
         if last is not None:
             with contextlib.suppress(Exception):
                 asyncio.run_coroutine_threadsafe(last, self._loop).result(CLOSE_S_MAX)

@@ -1,7 +1,4 @@
-"""A queued committer that writes groups of commits, by size and age.
-
-Where it runs: driver.
-"""
+"""A queued committer that writes groups of commits, by size and age."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from wallaroo.sinks.queued.system import CommitContext, Config, ExternalSystem
 
 
 class GroupSystem(ExternalSystem[Config], Generic[Config]):
-    """A system that is written to rarely, much at a time."""
+    """A system that is written to rarely, in large groups."""
 
-    group_bytes: int  # a group is written when this much output waits
-    group_s: float  # and when the oldest of it is this old
+    group_bytes: int  # a group is written when this much output waits,
+    group_s: float  # or when the oldest of it is this old
 
 
 class GroupCommitter(QueuedCommitter):
@@ -42,7 +39,6 @@ class GroupCommitter(QueuedCommitter):
             return pending if self._is_due() else 0
 
     def status(self) -> SinkStatus:
-        """Return a snapshot for display."""
         status = super().status()
         with self._state:
             status.is_gathering = not self._is_due()
@@ -65,7 +61,7 @@ class GroupCommitter(QueuedCommitter):
         return group
 
     def _group(self) -> list[PendingBatch]:
-        """Return what is written together, at least one batch; the caller holds the lock."""
+        """Return the batches to write together, at least one; the caller holds the lock."""
         group: list[PendingBatch] = []
         size = 0
         for batch in self._waiting.in_order():

@@ -1,7 +1,5 @@
 """The list on disk of commits whose output has not left.
 
-Where it runs: driver.
-
 It is a small file per commit: ``pending/<batch>.json``.
 
 The invariant: a batch's file is there (and on disk, in durable mode) before the checkpoint forgets
@@ -33,8 +31,6 @@ FORMAT = 2  # format 1 named batches by number only
 
 @dataclass(frozen=True, slots=True)
 class PendingBatch:
-    """One committed batch of one sink."""
-
     commit: CommitId
     start: int  # offset of its first byte, if the sink's output is one stream of bytes
     bytes: int
@@ -45,7 +41,6 @@ class PendingBatch:
 
     @property
     def batch(self) -> int:
-        """Return its number."""
         return self.commit.batch
 
     @property
@@ -123,7 +118,6 @@ class PendingList:
                 sync_folder(self._folder)
 
     def add(self, batch: PendingBatch) -> None:
-        """Record a batch."""
         body = json.dumps(batch.to_json(), separators=(",", ":"))
         text = json.dumps({"format": FORMAT, "crc": zlib.crc32(body.encode()), "body": body})
         path = self._path(batch.batch)
@@ -156,7 +150,6 @@ class PendingList:
 
     @staticmethod
     def has_any(staging: Path) -> bool:
-        """Return whether an outbox lists a batch."""
         return any((staging / PENDING).glob(LISTED))
 
     def read(self, batch: int) -> PendingBatch:
@@ -164,7 +157,7 @@ class PendingList:
         return read_pending(self._path(batch))
 
     def set_aside(self, batch: int) -> None:
-        """Move a damaged file out of the list, if there is one; it is kept for people."""
+        """Move a damaged file out of the list, if there is one, and keep it for people."""
         with contextlib.suppress(FileNotFoundError):
             self._path(batch).rename(self._path(batch).with_suffix(".damaged"))
 

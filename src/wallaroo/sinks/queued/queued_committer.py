@@ -1,7 +1,5 @@
 """The committer of sinks whose system commits by transaction.
 
-Where it runs: driver.
-
 A thread writes committed batches to the system, in order.
 
 The invariants:
@@ -52,10 +50,10 @@ from wallaroo.sinks.staging import disk_errors, remove_staged
 from wallaroo.sinks.target_record import begin_target, read_target
 
 STOP_S = 3.0  # for the thread to end after its statement was cancelled
-TOGETHER_BYTES_MAX = 4 << 20  # for batches that are written together
+TOGETHER_BYTES_MAX = 4 << 20  # for batches that are written in one go
 HISTORY_KEPT = 100  # commits that the system's last one is compared with
 NAMED_S = 2.0  # without a sign of life: then the status names the system
-LOOK_S = 1.0  # between two checks of the thread, while what waits is sent at the end of a run
+LOOK_S = 1.0  # between two checks of the thread, while the last output is sent at the end of a run
 _LOG = logging.getLogger(__name__)
 
 
@@ -82,7 +80,7 @@ class QueuedCommitter(SinkCommitter):
         self._thread = self._new_thread()
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Begin to write, with what an earlier run committed and did not write.
+        """Begin to write, starting with output that an earlier run committed but did not write.
 
         What was not committed is removed.
         """
@@ -101,7 +99,7 @@ class QueuedCommitter(SinkCommitter):
         self._thread.start()
 
     def check(self, seconds: float) -> None:
-        """Wait at most so long until a session is open, or what is waited for is known."""
+        """Wait until a session is open, or the cause of a wait is known, for a limited time."""
         with self._state:
             self._state.wait_for(lambda: self._attempt.is_at_rest or self._is_known(), seconds)
             self._refuse_broken()
@@ -149,7 +147,7 @@ class QueuedCommitter(SinkCommitter):
             return self._waiting.bytes
 
     def poll(self) -> None:
-        """Break off a call that hangs; replace a thread that hangs nevertheless."""
+        """Break off a hanging call; replace a thread that hangs nevertheless."""
         with self._state:
             session = self._attempt.session
             silent_s = self._attempt.silent_s
@@ -190,7 +188,7 @@ class QueuedCommitter(SinkCommitter):
         self._refuse_broken()
 
     def _is_draining(self, deadline: float) -> bool:
-        """Wait a moment; return whether output waits that may leave before the deadline."""
+        """Wait a moment; return whether waiting output may leave before the deadline."""
         with self._state:
             rest = deadline - time.monotonic()
             if not self._waiting or self._broken is not None or self._is_closing or rest <= 0:
@@ -266,9 +264,9 @@ class QueuedCommitter(SinkCommitter):
                 self._state.wait_for(lambda: self._is_closing, self._system.pause_s(error))
 
     def _serve(self) -> None:
-        """Open a session, write what waits and what comes, and close it."""
+        """Open a session, write waiting and new batches, and close it."""
         self._begin()
-        self._history.owner.require()  # a new session may end another run's
+        self._history.owner.require()  # a new session may end that of another run
         session = self._system.connect(self._history.checkpoint)
         try:
             self._take_over(session)
@@ -287,14 +285,14 @@ class QueuedCommitter(SinkCommitter):
             self._attempt.begin()
 
     def _rest(self, session: Session | None) -> None:
-        """Note that nothing is called; with the session that is open, if one stays so."""
+        """Note that nothing is called; with the session, if one stays open."""
         with self._state:
             if threading.current_thread() is self._thread:
                 self._attempt.end(session)
                 self._state.notify_all()
 
     def _take_over(self, session: Session) -> None:
-        """Use a session, unless the system has output of commits that we do not know."""
+        """Use a session, unless the system has output of unknown commits."""
         with self._state:
             self._require_current()
             self._attempt.session = session
@@ -312,7 +310,7 @@ class QueuedCommitter(SinkCommitter):
         self._rest(session)
 
     def _next(self) -> list[PendingBatch]:
-        """Wait for output; return what is written together, nothing if the committer is closed."""
+        """Wait for output; return the batches to write, none if the committer is closed."""
         with self._state:
             self._require_current()
             session = self._attempt.session
@@ -348,7 +346,7 @@ class QueuedCommitter(SinkCommitter):
     def _break(self, error: WallarooError) -> None:
         with self._state:
             if threading.current_thread() is not self._thread:
-                return  # the other thread finds out by itself
+                return  # the other thread will notice
             self._broken = error
             self._status.waiting_for = str(error)
             self._state.notify_all()

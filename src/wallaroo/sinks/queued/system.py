@@ -18,8 +18,8 @@ from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.staging import Staged
 
 RETRY_S = 0.25  # between two tries
-STALLED_S = 60.0  # without a sign of life: then the session is closed and another one is opened
-ENDLESS_S = float("inf")  # instead, if no session can be ended from outside
+STALLED_S = 60.0  # without a sign of life; then the session is closed and another one is opened
+ENDLESS_S = float("inf")  # for sessions that cannot be ended from outside
 BROKEN_OFF = "no answer, so the connection was closed"
 Config = TypeVar("Config", bound=SinkConfig)
 
@@ -34,7 +34,7 @@ class CommitContext:
 
 
 class DeliveryError(Exception):
-    """Output that was not accepted; ``args``: the reason, and whether it may be later."""
+    """Output that was not accepted; ``args``: the reason, and whether a retry may help."""
 
     def __init__(self, why: str, is_transient: bool):
         super().__init__(why, is_transient)
@@ -64,22 +64,22 @@ class Session(ABC):
         """
 
     def write_several(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> list[bool]:
-        """Write at most ``batches_max`` batches, in order, in as few transactions as can be.
+        """Write at most ``batches_max`` batches, in order, in as few transactions as possible.
 
         Returns for each what `write` returns.
         """
         return [self.write(batch, parts) for batch, parts in batches]
 
     def pause_s(self) -> float:
-        """Return how long to wait before the next write, so that more is written together."""
+        """Return how long to wait before the next write, so that more is written at once."""
         return 0.0
 
     def mark(self) -> object:
-        """Return what changes while calls progress; called from another thread."""
+        """Return a value that changes while calls progress; called from another thread."""
         return None
 
     def cancel(self) -> None:  # noqa: B027  # a system may have nothing to cancel
-        """End what the system does at this moment, as far as it can be reached.
+        """End the system's current call, as far as it can be reached.
 
         The call that waits for it raises, and the session is closed then.  Called from another
         thread.
@@ -93,8 +93,8 @@ class ExternalSystem(ABC, Generic[Config]):
     """The system outside of the application that a sink writes to."""
 
     errors: ClassVar[tuple[type[Exception], ...]]  # what its client raises
-    ways_on: ClassVar[str] = ""  # what to do if the checkpoint was rolled back
-    # what a session's calls may take without a sign of life
+    ways_on: ClassVar[str] = ""  # the remedy if the checkpoint was rolled back
+    # how long a session's calls may take without a sign of life
     stalled_s: float = STALLED_S
     # whether output is there once even if an older session's call, which hangs now, ends later:
     # a new session fences the older ones, or the system compares commits in each transaction
@@ -104,13 +104,13 @@ class ExternalSystem(ABC, Generic[Config]):
     ledger: str = ""
 
     def __init__(self, config: Config, context: CommitContext):
-        """Keep both; a subclass raises PeerError for what cannot be read in the configuration."""
+        """Keep both; a subclass raises PeerError for an invalid configuration."""
         self._config = config
         self._context = context
 
     @property
     def target(self) -> str:
-        """Return the name of what is written to, such as a table or a topic."""
+        """Return the name of the target, such as a table or a topic."""
         return self._config.target
 
     @abstractmethod
@@ -122,9 +122,9 @@ class ExternalSystem(ABC, Generic[Config]):
         """Return in a few words what is waited for, if a retry can help, else ""."""
 
     def pause_s(self, error: Exception) -> float:
-        """Return how long to wait before the next try."""
+        """Return how long to wait before the next attempt."""
         return RETRY_S
 
     @abstractmethod
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
-        """Return the error for what is not transient; ``batch`` was being written, if any was."""
+        """Return the error for a permanent failure; ``batch`` was being written, if any."""

@@ -38,7 +38,7 @@ class GeneratorFeed:
     def next_run(self) -> FrameRun | None:
         """Return values up to the bounds of a chunk, pickled and framed."""
         parts, failure = self._collect(None)
-        # what apply changed before it failed must not stay: run the good ones again
+        # changes that apply made before it failed must not stay: run the good ones again
         while failure is not None and parts:
             self._instance, self._value, self._state = pickle.loads(self._snapshot)
             parts, failure = self._collect(len(parts))

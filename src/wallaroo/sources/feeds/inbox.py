@@ -34,9 +34,9 @@ from wallaroo.steps.kinds import Decoder
 LOGGER = logging.getLogger("wallaroo.sources")
 EVENTS_MAX = 4096
 BYTES_MAX = 8 << 20
-RUN_BYTES_MAX = 256 * 1024  # taken at once
+RUN_BYTES_MAX = 256 * 1024  # taken per call
 IDLE_S = 0.1  # without an event the feed attends to other things
-# until work that stopped is called again; twice as long each time, until events come
+# until work that stopped is called again; doubled each time, until events arrive
 AGAIN_S = 0.5
 AGAIN_S_MAX = 30.0
 
@@ -63,12 +63,12 @@ class Inbox:
         self.is_ended = False
         self.accepted = 0  # events so far
         self._failure: Exception | None = None
-        self.problem = ""  # why nothing comes at the moment
+        self.problem = ""  # why no events arrive at the moment
         self.is_away = False  # the other system was not reached yet: nothing can come
         self.knows_present = False  # `reach_present` will be called
         self._put = 0  # events, so far
         self._taken = 0
-        self._present: int | None = None  # so many events were there at the beginning
+        self._present: int | None = None  # the number of events that were there at the beginning
 
     def put(self, pushed: Pushed) -> None:
         """Add an event; wait while the inbox is full."""
@@ -85,13 +85,13 @@ class Inbox:
             return True
 
     def reach_present(self) -> None:
-        """Note that all that the other system held at the beginning has been put."""
+        """Note that everything that the other system held at the beginning was put."""
         with self._changed:
             self._present = self._put if self._present is None else self._present
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Return whether all of that has been taken; None if it is not known what that was."""
+        """Return whether all of that was taken; None if it is unknown."""
         if not self.knows_present:
             return None
         return self._present is not None and self._taken >= self._present
@@ -131,7 +131,7 @@ class Inbox:
         return self.is_ended or not is_full
 
     def _add(self, pushed: Pushed) -> None:
-        if not self.is_ended:  # what comes after the end is dropped
+        if not self.is_ended:  # anything after the end is dropped
             self._waiting.append(pushed)
             self.accepted += 1
             self._bytes += len(pushed.frame)
@@ -165,7 +165,7 @@ class InboxFeed:
         self._again_at: float | None = None  # monotonic; None: nothing has stopped
 
     def next_run(self) -> FrameRun | None:
-        """Return the events that came.
+        """Return the waiting events.  Raises UserCodeError or PeerError if the user's code did.
 
         Raises UserCodeError or PeerError if the user's code did.
         """

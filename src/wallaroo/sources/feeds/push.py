@@ -42,12 +42,12 @@ class Push:
         self._inbox.put(Pushed(frame, None, stored))
 
     def end(self) -> None:
-        """End the source after what was pushed: nothing more comes."""
+        """End the source after all pushed events."""
         self._inbox.end()
         self._is_ended.set()
 
     def fail(self, error: Exception) -> None:
-        """End the run with this error, after what was pushed: the origin of events is broken."""
+        """End the run with this error after all pushed events: the origin of events is broken."""
         known = isinstance(error, PeerError)
         self._inbox.end(error if known else failure_of(self._source, error, after(None)))
         self._is_ended.set()

@@ -1,4 +1,4 @@
-"""Reading from a server over as many connections as it takes."""
+"""Reading from a server over as many connections as necessary."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from wallaroo.spool.connections import OpenConnections
 from wallaroo.spool.format import Boundary, SpoolHead
 
 BEGINNING = Boundary()
-HOLD_S = 5.0  # a host that could not be read is not asked for its input again for so long
+HOLD_S = 5.0  # how long a host that could not be read is not asked for its input again
 
 
 class Farewell(Enum):
@@ -43,14 +43,14 @@ class HostPart:
     def __init__(self) -> None:
         self.open: OpenConnections | None = None
         self.is_known = False  # the host has reported it since it connected
-        self.returned_at = 0  # events there when it did: time waits until they are read
+        self.returned_at = 0  # events there when it did: time waits until these are read
         self._lock = threading.Lock()
         self._head = SpoolHead()
         self._bytes = array("Q")
         self._events = array("Q")
 
     def head(self) -> SpoolHead:
-        """Return the head that was reported last."""
+        """Adopt a head, and boundaries up to it."""
         return self._head
 
     def around(self, events: int, start: Boundary, end: Boundary) -> tuple[Boundary, Boundary]:
@@ -77,7 +77,7 @@ class HostPart:
             self.is_known = True
 
     def forget_before(self, byte: int) -> None:
-        """Forget the boundaries before what is committed."""
+        """Forget the boundaries before committed positions."""
         with self._lock:
             end = bisect_left(self._bytes, byte)
             del self._bytes[:end]
@@ -112,13 +112,13 @@ class IngressHost:
         self.since = time.time()  # the connection's beginning, or its end
         self.cause = "it has not connected yet"
         self.farewell = Farewell.NONE
-        self.left: set[str] = set()  # sources whose commit has let it go
-        self.wake: Callable[[], None] = lambda: None  # its connection: something was committed
+        self.left: set[str] = set()  # sources whose commits no longer list it
+        self.wake: Callable[[], None] = lambda: None  # wakes its connection after a commit
         self._held_until = 0.0
 
     @property
     def name(self) -> str:
-        """Return the name that its user gave it."""
+        """Return its user's name for it."""
         return self.key.rpartition("/")[0]
 
     @property
@@ -128,7 +128,7 @@ class IngressHost:
 
     @property
     def is_there(self) -> bool:
-        """Return whether it is connected and has reported what it holds."""
+        """Return whether it is connected and has reported its contents."""
         return self.session is not None and all(part.is_known for part in self.parts.values())
 
     @property
@@ -158,21 +158,19 @@ class IngressHost:
         return source in self.committed and source not in self.left
 
     def committed_events(self, source: str) -> int:
-        """Return how many of a source's events are committed, as far as it is known."""
+        """Return how many of a source's events are committed, as far as known."""
         return self.committed.get(source, Committed()).position.events
 
     def has_left(self, sources: Collection[str]) -> bool:
-        """Return whether the commits of all sources have let it go."""
+        """Return whether the commits of all sources have dropped it."""
         if self.farewell is Farewell.LOST:
             return bool(self.left) and not any(map(self.is_known_of, self.committed))
         return self.left.issuperset(sources)
 
 
 class IngressHosts:
-    """All ingress hosts of a run."""
-
     def __init__(self, sources: Collection[str], wake: Callable[[], None]):
-        """Begin without hosts; ``wake`` lets the run look at its sources."""
+        """Begin without hosts; ``wake`` makes the run poll its sources."""
         self.sources = tuple(sources)
         self.wake = wake
         self._lock = threading.RLock()
@@ -185,26 +183,26 @@ class IngressHosts:
             return [self._hosts[key] for key in sorted(self._hosts)]
 
     def get(self, key: str) -> IngressHost:
-        """Return a host, known from now on."""
+        """Return a host, which is known from now on."""
         with self._lock:
             return self._hosts.setdefault(key, IngressHost(key))
 
     def named(self, name: str) -> IngressHost | None:
-        """Return the host of a name, if there is one."""
+        """Return the host with a name, if there is one."""
         return next((host for host in self.all() if host.name == name), None)
 
     def left_of(self, id_: str) -> frozenset[str]:
-        """Return the sources that a folder's id has left for good."""
+        """Return the sources that a folder's id has permanently left."""
         return frozenset(source for source, ids in self._gone.items() if id_ in ids)
 
     def commit(self, source: str, parts: Mapping[str, Committed], gone: Collection[str]) -> None:
-        """Take over what a commit says of a source."""
+        """Adopt the contents of a commit for a source."""
         with self._lock:
             self._gone[source].update(gone)
             for key, committed in parts.items():
                 host = self.get(key)
                 is_new = host.committed.get(source) != committed
-                host.committed = {**host.committed, source: committed}  # others read it
+                host.committed = {**host.committed, source: committed}  # other threads read it
                 if source in host.parts:
                     host.parts[source].forget_before(committed.position.byte)
                 if is_new:
@@ -236,5 +234,5 @@ class IngressHosts:
             host.cause = cause
             is_over = host.has_left(self.sources)
             if is_over or not (host.committed or host.farewell is not Farewell.NONE):
-                del self._hosts[host.key]  # it has left, or no commit knows it yet
+                del self._hosts[host.key]  # it has left, or no commit lists it yet
         self.wake()

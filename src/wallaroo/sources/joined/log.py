@@ -1,4 +1,4 @@
-"""The log of a source that the run's own ingress receives, and ingresses on other hosts.
+"""The log of a source that the run's own ingress and ingresses on other hosts receive.
 
 Where it runs: the driver plans; workers read the own spool as ever, and each host's from its range
 server.
@@ -45,14 +45,14 @@ from wallaroo.spool.offsets import SpoolOffset
 from wallaroo.spool.remote.client import RemoteSpool
 
 OWN = ""  # the key of the run's own spool
-READ_S = 3.0  # a task waits so long for a host that does not answer
+READ_S = 3.0  # how long a task waits for a host that does not answer
 _KEYS = {"parts", "base", "left"}
 LEFT_MAX = 256  # ids of hosts that have left, the newest
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A position, taken apart."""
+    """A position, split into its parts."""
 
     parts: Mapping[str, Position]  # by key
     base: int = 0
@@ -61,14 +61,14 @@ class _Parts:
     @staticmethod
     def of(position: Position) -> _Parts:
         place = position.place
-        if not isinstance(place, dict) or place.keys() != _KEYS:  # other logs have dicts, too
+        # positions of other logs are dicts, too
+        if not isinstance(place, dict) or place.keys() != _KEYS:
             return _Parts({OWN: position})
         parts = {key: Position.from_json(stored) for key, stored in place["parts"].items()}
         return _Parts(parts, place["base"], tuple(place["left"]))
 
     @property
     def position(self) -> Position:
-        """Return it as one position."""
         if len(self.parts) == 1 and not self.left:
             return self.parts[OWN]
         stored = {key: part.to_json() for key, part in self.parts.items()}
@@ -76,11 +76,10 @@ class _Parts:
         return Position({"parts": stored, "base": self.base, "left": list(self.left)}, events)
 
     def moved(self, parts: Mapping[str, Position]) -> Position:
-        """Return the position with other parts in place of its own."""
+        """Return the position with other parts instead of its own."""
         return replace(self, parts={**self.parts, **parts}).position
 
     def without(self, key: str) -> _Parts:
-        """Return it without a host."""
         parts = {each: part for each, part in self.parts.items() if each != key}
         left = (*self.left, key.rpartition("/")[2])[-LEFT_MAX:]
         return _Parts(parts, self.base + self.parts[key].events, left)
@@ -182,7 +181,7 @@ class SeveralSpools(SourceLog):
         )
 
     def advance(self, start: Position, events_max: int) -> Position:
-        """Share ``events_max`` over the parts that can be read, by what waits in them."""
+        """Share ``events_max`` over the readable parts, in proportion to their backlogs."""
         begin = _Parts.of(start)
         logs = self._readable(begin.parts)
         waiting = {
@@ -216,7 +215,7 @@ class SeveralSpools(SourceLog):
     def _range(self, key: str, start: Position, end: Position) -> Range:
         assert self._known is not None
         ranges = self._known.get(key).ranges
-        assert ranges is not None  # it was there when the end was chosen
+        assert ranges is not None  # it existed when the end was chosen
         place = [*ranges.address, ranges.certificate, start.place]
         return Range(key, place, end.place, end.events - start.events)
 
@@ -233,7 +232,7 @@ class SeveralSpools(SourceLog):
     # -- time -------------------------------------------------------------------------------------
 
     def partitions(self, position: Position) -> frozenset[str]:
-        """Return one for each host that is disconnected, or whose input of that time is unread."""
+        """Return one for each host that is disconnected, or whose earlier input is unread."""
         parts = _Parts.of(position).parts
         return frozenset(
             f"{host.key}/"
@@ -271,7 +270,7 @@ class SeveralSpools(SourceLog):
     # -- joining and leaving ----------------------------------------------------------------------
 
     def reconcile(self, position: Position) -> Position:
-        """Return a position that knows the hosts that have joined, without those that leave."""
+        """Return a position with the hosts that have joined, without those that leave."""
         before = _Parts.of(position)
         changed = before
         for host in self._hosts:
@@ -338,7 +337,7 @@ class SeveralSpools(SourceLog):
 
 
 class _CountedChunks:
-    """The chunks of a spool, counted as they are done with."""
+    """The chunks of a spool, counted once they are processed."""
 
     def __init__(self, spool: RemoteSpool, byte: int):
         self._spool = spool
@@ -346,7 +345,6 @@ class _CountedChunks:
         self.events = 0
 
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
-        """Yield the chunks of a range."""
         for chunk in self._spool.chunks(start, end):
             yield chunk
             self.byte += chunk_length(chunk)

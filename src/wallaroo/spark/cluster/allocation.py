@@ -20,13 +20,13 @@ from wallaroo.spark.cluster.executors import executors_of
 from wallaroo.spark.session.spark_errors import reason_of
 
 STANDALONE = "spark://"
-ALL = (1 << 31) - 1  # the master's own number for no limit
+ALL = (1 << 31) - 1  # the master's own number for unlimited
 _SEPARATOR = " "
 _log = logging.getLogger("wallaroo.run")
 
 
 def allocation_of(context: SparkContext) -> str:
-    """Return the address of such a master, and this driver's application; else empty."""
+    """Return the address of such a master, with this driver's application; else empty."""
     is_standalone = str(context.master).startswith(STANDALONE)
     return f"{context.master}{_SEPARATOR}{context.applicationId}" if is_standalone else ""
 

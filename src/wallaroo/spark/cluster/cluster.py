@@ -1,7 +1,6 @@
 """The hosts of a run: its cluster's members, and the placement of tasks.
 
-Where it runs: driver.  ``poll`` is called by the watch, many times a second; batches ask for
-``tasks`` and ``layout``.
+``poll`` is called by the watch, many times a second; batches ask for ``tasks`` and ``layout``.
 
 A host joins like this: Spark has an executor there; a task is sent to it (its Python starts,
 imports the application, sees the checkpoint); then its view is filled with the key groups it is
@@ -45,7 +44,7 @@ from wallaroo.spark.session.spark_errors import reason_of
 
 LOOK_S = 0.5  # between two polls of Spark's executors
 SILENT_S = 5.0  # without any host, until it is logged
-OTHERS_S = 10.0  # for more hosts, if those that came first cannot take part
+OTHERS_S = 10.0  # for more hosts, if those that came first cannot participate
 NO_WORKERS = "workers: Spark's master gives this application none now"  # a run waits for them
 _log = logging.getLogger("wallaroo.run")
 WARMINGS = 2  # the second one catches up with what was committed during the first
@@ -60,7 +59,7 @@ class Placement:
     is_sticky: bool = True  # False: Spark places tasks as it likes (to compare)
     # whether tasks stay, each with a core of its own, and exchange blocks without Spark
     are_resident: bool = False
-    members_min: int = 1  # a start waits for so many hosts
+    members_min: int = 1  # a start waits for this many hosts
     has_replicas: bool = False  # whether hosts keep copies of others' key groups
 
 
@@ -95,12 +94,12 @@ class Cluster:
 
     @property
     def is_local(self) -> bool:
-        """Return whether there is but one process, on this host."""
+        """Return whether there is only one process, on this host."""
         return self._place.is_local
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Return the hosts that take part now."""
+        """Return the hosts that currently participate."""
         return self._membership.members
 
     def tasks_max(self) -> int:
@@ -115,7 +114,7 @@ class Cluster:
         return max(1, min(tasks, self._key_groups))
 
     def tasks(self, requested: int) -> int:
-        """Return how many tasks a batch gets that asks for ``requested``."""
+        """Return how many tasks a batch gets if it asks for ``requested``."""
         if self._place.tasks:
             return self.tasks_max()
         return tasks_for(requested, self._membership.members, self.tasks_max())
@@ -131,9 +130,9 @@ class Cluster:
         return layout or self._prepared(tasks, members)
 
     def _prepared(self, tasks: int, members: tuple[Member, ...]) -> Layout:
-        """Return a new layout, made while cores are free; cached anchors stay where they are."""
+        """Return a new layout, created while cores are free; cached anchors stay in place."""
         layout = self._laid_out(tasks, members)
-        self._prepare(layout)  # without the lock: it waits if no host is left
+        self._prepare(layout)  # not under the lock: it waits if no host is left
         with self._lock:
             if self._membership.members == members:
                 self._layouts.put(layout)
@@ -146,7 +145,7 @@ class Cluster:
             layout.prepare()
 
     def replicas(self, layout: Layout | None) -> tuple[tuple[int, ...], ...]:
-        """Return, by task, the key groups of which its host is to keep a copy from now on."""
+        """Return, by task, the key groups that its host should keep a copy of from now on."""
         groups: tuple[tuple[int, ...], ...] = ()
         with self._lock:
             membership = self._membership
@@ -216,7 +215,7 @@ class Cluster:
         return [error for error in joined if error is not None]
 
     def _first_hosts(self, is_waiting: Callable[[], bool]) -> list[ExecutorHost]:
-        """Return the hosts that are there, once no more come."""
+        """Return the available hosts, once no more arrive."""
         report_at = time.monotonic() + SILENT_S
         seen = executors_of(self._context)
         while is_waiting():
@@ -233,7 +232,7 @@ class Cluster:
         return list(seen.values())
 
     def poll(self) -> None:
-        """Detect hosts that have come or gone."""
+        """Detect hosts that have arrived or gone."""
         if self.is_local or time.monotonic() - self._looked_at < LOOK_S:
             return
         seen = self.look_now()
@@ -244,7 +243,7 @@ class Cluster:
             self._prober.join(partial(self._join, joining))
 
     def look_now(self) -> dict[str, ExecutorHost]:
-        """Remove members whose executors are gone; return the hosts that are there."""
+        """Remove members whose executors are gone; return the available hosts."""
         seen = executors_of(self._context)
         self._looked_at = time.monotonic()
         known = self._membership.seen
@@ -272,7 +271,7 @@ class Cluster:
         return next(failed, "")
 
     def ask_others(self) -> None:
-        """Let the hosts join that are not members yet, or exclude them.
+        """Let other hosts join, or exclude them.
 
         Spark gave one of them a task that failed there.  Anchors of tasks may have been put there
         too: layouts are replaced.
@@ -292,11 +291,11 @@ class Cluster:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no host is there to run tasks."""
+        """Return whether there is no host to run tasks."""
         return not self._membership.members
 
     def close(self) -> None:
-        """Stop looking for hosts that join."""
+        """Stop looking for joining hosts."""
         self._prober.close()
 
     # -- joining, in a thread of its own
@@ -314,7 +313,7 @@ class Cluster:
             self._admit(seen, answer())
         except WallarooError as known:
             error = known
-        except Py4JJavaError as failed:  # a task on it did
+        except Py4JJavaError as failed:  # a task on it failed
             error = cannot_join(seen, reason_of(failed))
         else:
             return None
@@ -323,7 +322,7 @@ class Cluster:
         return error
 
     def _admit(self, seen: ExecutorHost, answer: HostProbe) -> None:
-        """Fill the view of a host that is not among the first ones; let it become a member."""
+        """Fill the view of a host that is not among the first ones; make it a member."""
         member = self._membership.named(seen, answer.worker)
         members = self._membership.having(member)
         layout: Layout | None = None

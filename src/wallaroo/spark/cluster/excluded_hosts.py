@@ -1,4 +1,4 @@
-"""Hosts that cannot take part.
+"""Hosts that cannot participate.
 
 They are probed again later, and Spark is kept from using them.
 
@@ -39,7 +39,7 @@ class ExcludedHosts:
         self._is_patient = False
 
     def add(self, host: str, why: str) -> bool:
-        """Exclude a host for a while; return whether that is to be reported."""
+        """Exclude a host for a while; return whether to report that."""
         with self._lock:
             before = self._by_host.get(host)
             self._by_host[host] = Exclusion(why, time.monotonic() + PROBE_AGAIN_S)
@@ -47,18 +47,18 @@ class ExcludedHosts:
         return before is None or before.why != why
 
     def may_join(self, host: str) -> bool:
-        """Return whether a host is to be probed, for the first time or again."""
+        """Return whether to probe a host, for the first time or again."""
         exclusion = self._by_host.get(host)
         return exclusion is None or time.monotonic() >= exclusion.until
 
     def drop(self, host: str) -> None:
-        """Forget a host that has joined."""
+        """Remove a host that has joined."""
         with self._lock:
             self._by_host.pop(host, None)
             self._set_locality_wait()
 
     def keep(self, hosts: Container[str]) -> None:
-        """Forget all hosts but these: they are gone."""
+        """Forget all other hosts: they are gone."""
         with self._lock:
             self._by_host = {
                 host: exclusion for host, exclusion in self._by_host.items() if host in hosts

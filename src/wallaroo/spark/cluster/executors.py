@@ -9,8 +9,6 @@ from pyspark import SparkContext
 
 @dataclass(frozen=True, slots=True)
 class ExecutorHost:
-    """A host with executors of this run."""
-
     host: str
     executors: tuple[str, ...]
     cores: int

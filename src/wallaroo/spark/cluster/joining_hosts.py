@@ -38,7 +38,6 @@ class WarmUpResult:
 
 
 def probe(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[HostProbe]:
-    """Yield a host's answer."""
     deque(rows, maxlen=0)  # unread rows keep Spark from using this process again
     error: WallarooError | None = None
     try:

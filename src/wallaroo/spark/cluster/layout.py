@@ -2,8 +2,7 @@
 
 They are RDDs whose partitions have preferred hosts.
 
-Where it runs: driver.  Spark places a task on the host that its RDD prefers, if a core is free
-there.  Two kinds of tasks:
+Spark places a task on the host that its RDD prefers, if a core is free there.  Two kinds of tasks:
 
 * Level 0 reads the logs of sources: its RDD is one small element per task, each with a preferred
   host (Spark's ``makeRDD``).
@@ -29,8 +28,8 @@ from pyspark.serializers import CPickleSerializer
 from wallaroo.spark.session.shuffles import ShuffleCleaner
 
 PICKLE = CPickleSerializer()
-# after so many batches in a row with a task elsewhere than preferred the layout is replaced: the
-# anchor of a task was put elsewhere when its host was busy, and would stay there
+# after this many batches in a row with a task elsewhere than preferred the layout is replaced: the
+# anchor of a task was placed elsewhere while its host was busy, and would stay there
 MISPLACED = (8, 64, 512)
 
 
@@ -96,7 +95,7 @@ class Layout:
         return RDD(values, self._context, rdd._jrdd_deserializer)
 
     def prepare(self) -> None:
-        """Put the anchor in its places now, so that the first batch need not."""
+        """Place the anchor now, so that the first batch need not."""
         self._anchor.count()
 
     def forget(self) -> list[Any]:
@@ -118,7 +117,7 @@ class Layouts:
         self._misplaced = 0  # batches in a row with a task elsewhere than preferred
 
     def get(self, tasks: int) -> Layout | None:
-        """Return the layout for so many tasks, if there is one."""
+        """Return the layout for this number of tasks, if there is one."""
         return self._by_tasks.get(tasks)
 
     def put(self, layout: Layout) -> None:
@@ -126,7 +125,7 @@ class Layouts:
         self._by_tasks[len(layout.hosts)] = layout
 
     def retire(self, layout: Layout) -> None:
-        """Use a layout for the batch under way only."""
+        """Use a layout for the current batch only."""
         self._retired.append(layout)
 
     def retire_all(self) -> None:
@@ -136,7 +135,7 @@ class Layouts:
         self._misplaced = 0
 
     def batch_done(self, tasks: int, is_as_preferred: bool) -> None:
-        """Note whether a batch's tasks ran on their preferred hosts; release what is not needed."""
+        """Note whether a batch's tasks ran on their preferred hosts; release unneeded layouts."""
         self._misplaced = 0 if is_as_preferred else self._misplaced + 1
         if self._misplaced in MISPLACED:
             self._retired.append(self._by_tasks.pop(tasks))

@@ -1,6 +1,6 @@
-"""The cluster's members, their work on key groups, and what changes moved.
+"""The cluster's members, their work on key groups, and the effects of changes.
 
-Where it runs: driver.  Guarded by the cluster's lock.
+Guarded by the cluster's lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wallaroo.spark.cluster.executors import ExecutorHost
 
 
 class Membership:
-    """The members, and what is known of each."""
+    """The members, and the known facts about each."""
 
     def __init__(self, key_groups: int):
         self._key_groups = key_groups
@@ -33,7 +33,6 @@ class Membership:
 
     @property
     def workers(self) -> frozenset[str]:
-        """Return the names of the members."""
         return frozenset(member.worker for member in self.members)
 
     def named(self, seen: ExecutorHost, worker: str) -> Member:
@@ -47,7 +46,6 @@ class Membership:
         return tuple(sorted((*others, member), key=lambda some: some.host))
 
     def add(self, member: Member, seen: ExecutorHost) -> None:
-        """Add a host to the members."""
         self.moves.changed(self.workers, self._settled)
         self.members = self.having(member)
         self.seen[seen.host] = seen
@@ -81,7 +79,7 @@ class Membership:
         self._settled = dict(self.ownership.owners)
 
     def moved(self, cold_bytes: int, seconds: float) -> Move | None:
-        """Return what a change moved, once it is over."""
+        """Return what a change moved, once it is complete."""
         return self.moves.batch_done(self.ownership.owners, cold_bytes, seconds, self.workers)
 
     def are_at(self, hosts: tuple[str, ...], workers: Mapping[int, str]) -> bool:

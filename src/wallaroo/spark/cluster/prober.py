@@ -17,14 +17,14 @@ from wallaroo.spark.cluster.joining_hosts import HostProbe, probe
 from wallaroo.spark.cluster.layout import located
 
 PROBES = 16  # hosts probed at once, when a run starts
-PROBE_S = 60.0  # for a host that Spark has to take its first task
+PROBE_S = 60.0  # for a host until Spark gives it its first task
 LOOK_S = 0.5  # between two tries
 
 Answer = Callable[[], HostProbe]
 
 
 class Prober:
-    """The thread that sends hosts a first task and does what lets them join."""
+    """The thread that sends hosts a first task, and then lets them join."""
 
     def __init__(self, context: SparkContext, deployment: Deployment):
         self._context = context
@@ -38,7 +38,7 @@ class Prober:
         return [(host, self._probing.submit(self.ask, host).result) for host in hosts]
 
     def ask(self, seen: ExecutorHost) -> HostProbe:
-        """Ask a host who it is.  Raises PeerError, or Py4JJavaError if the task fails."""
+        """Ask for a host's identity.  Raises PeerError, or Py4JJavaError if the task fails."""
         until = time.monotonic() + PROBE_S
         while True:
             rows = located(self._context, (seen.host,))
@@ -55,7 +55,7 @@ class Prober:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether hosts are joining.  Raises the error with which their joining failed."""
+        """Return whether hosts are joining.  Raises the error with which that failed."""
         if self._under_way is None:
             return False
         if not self._under_way.done():
@@ -76,5 +76,5 @@ class Prober:
 
 
 def cannot_join(seen: ExecutorHost, why: object) -> PeerError:
-    """Return the error that a host cannot join, as it is logged."""
+    """Return the log entry for a host that cannot join."""
     return PeerError(f"worker {seen.host} cannot take part: {why}")

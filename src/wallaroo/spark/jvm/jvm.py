@@ -22,7 +22,7 @@ _launching = threading.Lock()
 
 
 class Jvm:
-    """The one JVM of this process, kept for later sessions; ``begun``: one on its way."""
+    """The one JVM of this process, kept for later sessions; ``begun``: one that is starting."""
 
     def __init__(self, begun: JvmProcess | None = None) -> None:
         self._begun = begun
@@ -34,7 +34,7 @@ class Jvm:
         return self._begun.settings if self._begun else None
 
     def launch(self, conf: SparkConf, stderr: int) -> None:
-        """Start the JVM, unless there is one that lives."""
+        """Start the JVM, unless one is alive."""
         _quiet_python_side()
         with _launching:
             gateway = SparkContext._gateway
@@ -43,9 +43,9 @@ class Jvm:
                 if process is None or process.poll() is None:
                     self._let_go()
                     return
-                SparkContext._gateway = None  # a dead one
+                SparkContext._gateway = None  # the gateway is dead
                 SparkContext._jvm = None
-            # PySpark decides what a JVM ignores, and offers no other way to add to it
+            # PySpark decides which signals a JVM ignores, and offers no other way to add to them
             module: Any = java_gateway
             usual = module.Popen
             module.Popen = self._start
@@ -57,18 +57,18 @@ class Jvm:
             SparkContext._ensure_initialized(gateway=made, conf=conf)
 
     def _let_go(self) -> None:
-        """Kill a JVM that is on its way if another run of this process was first."""
+        """Kill a JVM that is starting if another run of this process was faster."""
         if self._begun is not None:
             self._begun.process.kill()
 
     def kill(self) -> None:
-        """Kill a JVM that was launched here, with whatever waits for it."""
+        """Kill a JVM that was launched here, together with everything that waits for it."""
         if self._process is not None:
             self._process.kill()
 
     @property
     def killed_by(self) -> int:
-        """Return the signal that ended the JVM; 0 if it lives, or ended otherwise."""
+        """Return the signal that ended the JVM; 0 if it is alive, or ended otherwise."""
         if self._process is None:
             return 0
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -115,7 +115,7 @@ def _public(conf: SparkConf) -> SparkConf:
 
 
 def _quiet_python_side() -> None:
-    """Hide PySpark's tracebacks of the JVM's death, which the driver reports."""
+    """Hide PySpark's tracebacks about the JVM's death, which the driver reports."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_py4js)  # it uses the root logger as well
     for server in (AccumulatorTCPServer, AccumulatorUnixServer):
@@ -132,7 +132,7 @@ def _silent(*_: object) -> None:
 
 
 def is_jvm_gone() -> bool:
-    """Return whether this process had a JVM, and it has ended.
+    """Return whether this process had a JVM that has ended.
 
     A killed process closes its sockets a moment before it has ended: one that answers is not gone.
     """
@@ -149,7 +149,7 @@ def is_jvm_gone() -> bool:
 
 
 def wait_for_exit(seconds: float) -> None:
-    """End this process's JVM, without a session, and wait for what it writes at exit."""
+    """Wait for this process's JVM, without a session, to write its last output and exit."""
     gateway: Any = SparkContext._gateway
     if gateway is None:
         return

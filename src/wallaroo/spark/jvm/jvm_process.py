@@ -32,7 +32,7 @@ CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"  # variable: the file with the JVM
 
 @dataclass(frozen=True, slots=True)
 class JvmProcess:
-    """A JVM on its way, and its folder.  The JVM works in the folder, which becomes the run's."""
+    """A JVM that is starting, with its folder."""
 
     process: subprocess.Popen[bytes]
     settings: dict[str, str]

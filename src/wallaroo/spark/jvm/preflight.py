@@ -1,4 +1,4 @@
-"""Checks for what can be known to fail, before Spark takes seconds to start."""
+"""Checks for predictable failures, before Spark takes seconds to start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKER_PYTHON = "PYSPARK_PYTHON"
 WORKER_MODULES = ("lmdb", "cloudpickle")  # imported by workers besides Spark's own
 PYTHON_SECONDS_MAX = 30.0
 MASTER_S_MAX = 5.0  # for each address of a master to accept a connection
-JAVA_MIN = 17  # Spark 4 asks for it
+JAVA_MIN = 17  # required by Spark 4
 INSTALL_JAVA = (
     "Install it (Debian: apt-get install openjdk-17-jre-headless; Fedora: dnf install "
     "java-17-openjdk-headless; macOS: brew install openjdk@17)"
@@ -39,7 +39,7 @@ _MASTER = re.compile(
 
 
 def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = False) -> None:
-    """Raise PipelineError or PeerError for what would fail once Spark runs."""
+    """Raise PipelineError or PeerError for anything that would fail once Spark runs."""
     _check_acknowledged(plan, options.ack_ports)
     _check_speed(plan, options.speed)
     _check_rate_limit(plan, options)
@@ -142,7 +142,7 @@ def check_java(environment: Mapping[str, str]) -> None:
 
 
 def java_major_in(program: Path) -> int | None:
-    """Return a Java's major version as the file ``release`` beside it says; None: none there.
+    """Return a Java's major version from the file ``release`` beside it; None without it.
 
     Every Java since 7 has that file; to start it and ask would take a tenth of a second.
     """
@@ -189,7 +189,7 @@ def _use_this_python(variable: str) -> str:
 
 
 def _version_and_missing(program: str) -> list[str]:
-    """Return a program's version of Python, then the modules that workers need and it lacks.
+    """Return a program's version of Python, with the modules that workers need but it lacks.
 
     The version of a Python 3.11 is ``3.11``; ``[""]`` is a program that does not start.
     """

@@ -1,6 +1,6 @@
 """The settings that Spark is started with, each measured.
 
-Where it runs: driver.  Nothing here needs PySpark: a JVM begins to start before that is imported.
+Nothing here needs PySpark: a JVM begins to start before that is imported.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 TASK_ATTEMPTS = 4
 # The longest folder of Unix sockets: a name has 42 characters, an address 107.
 SOCKET_FOLDER_LENGTH_MAX = 64
-# ours -> Spark's
+# our levels, and those of Spark
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}
 
 
@@ -143,7 +143,7 @@ def settings_of(
     theirs = chosen.get(driver, "")
     archive = options_to_use(os.environ, theirs)
     heap = heap_options(chosen["spark.driver.memory"])
-    if COLLECTOR.search(theirs):  # Java does not start with two
+    if COLLECTOR.search(theirs):  # Java does not start with two collectors
         heap = COLLECTOR.sub("", heap).strip()
     of_java = f"{TO_STDERR} {heap} {COMPILER} {NO_SAMPLES}"
     _put_in_front(
@@ -165,7 +165,6 @@ def _of_this_machine(scratch: Path) -> dict[str, str]:
 
 
 def _log4j(level: str, trace: str, master: str) -> str:
-    """Return the configuration of the JVM's log."""
     common = LOG4J.format(level=level, trace=trace)
     if is_local(master):
         return common
@@ -216,7 +215,7 @@ def heap_options(size: str, huge_pages: Path = HUGE_PAGES) -> str:
 
 
 def _put_in_front(settings: dict[str, str], name: str, options: str) -> None:
-    """Put our options before those that the user gave.
+    """Put our options before the user's.
 
     If two options contradict each other, Java uses the last one.
 

@@ -1,4 +1,4 @@
-"""The stderr of Spark's processes, without lines of no use to a user."""
+"""The stderr of Spark's processes, without lines that are useless to a user."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OF_SPARK = (b"pyspark/daemon.py", b"in local_connect_and_auth")
 BETWEEN = (b"\n", b"During handling of the above", b"The above exception was the direct cause")
 
 USAGE = b"Usage: spark-submit"  # a hundred lines, after the error
-READ_S = 1.0  # for what a process that has ended printed last
+READ_S = 1.0  # to read the last output of a process that has ended
 # lines of a Java that does not start, before or after the one with the reason
 EMPTY_WORDS = (
     "Error occurred during initialization of VM",
@@ -40,7 +40,7 @@ EMPTY_WORDS = (
 # such as "Invalid maximum heap size", "Unrecognized option", "os::commit_memory(...) failed"
 _IS_REASON = re.compile("invalid|unrecognized|failed|exception|error", re.IGNORECASE)
 _OF_LOG4J = re.compile(r"spark (\w+) ([\w$.]+): ")  # as the pattern in wallaroo.spark.jvm.settings
-_LEVELS = {"WARN": "warning", "FATAL": "critical", "TRACE": "debug"}  # log4j's: ours
+_LEVELS = {"WARN": "warning", "FATAL": "critical", "TRACE": "debug"}  # log4j's levels, and ours
 
 # TaskSetManager's lines have an appender of their own (`wallaroo.spark.jvm.settings`); a duplicate
 # names its host otherwise: "on HOST, executor 0: ..."
@@ -57,7 +57,7 @@ _forwarding: list[threading.Thread] = []
 
 
 def quiet_from_now() -> None:
-    """Pass nothing on from now on: pipes broken by a session's own end are of no interest."""
+    """Pass nothing on from now on: errors at a session's own end are of no interest."""
     _is_closing.set()
     _words.clear()
 
@@ -73,8 +73,8 @@ def filtered_stderr() -> int:
 
 
 def reason_of_end() -> str:
-    """Return the line in which a JVM that ended while it started gave its reason; "" if none."""
-    for thread in _forwarding[:1]:  # that of a JVM that was begun before the session
+    """Return the line with the reason of a JVM that ended during its start; "" if none."""
+    for thread in _forwarding[:1]:  # the thread of a JVM that was started before the session
         thread.join(READ_S)
     lines = [line for line in map(str.strip, _words) if line and not line.startswith(EMPTY_WORDS)]
     _words.clear()
@@ -91,7 +91,7 @@ def _forward(read: int) -> None:
 
 
 def _is_death(line: bytes) -> bool:
-    """Return whether a line is about a worker that was killed; note the death."""
+    """Return whether a line reports a killed worker; note its death."""
     death = read_death(line)
     if death is not None and not _is_closing.is_set():
         note_death(*death)
@@ -99,7 +99,7 @@ def _is_death(line: bytes) -> bool:
 
 
 def _is_of_tasks(line: bytes) -> bool:
-    """Return whether a line is about a task whose attempt failed; note a worker that has ended."""
+    """Return whether a line is about a failed task attempt; note a worker that has ended."""
     lost = _LOST_WORKER.search(line) if line.startswith(OF_TASKS) else None
     if lost is not None and not _is_closing.is_set():
         note_loss(lost[1].decode())
@@ -107,13 +107,13 @@ def _is_of_tasks(line: bytes) -> bool:
 
 
 def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Leave out lines of no use to a user.
+    """Leave out lines that are useless to a user.
 
     These are noise, and tracebacks of workers whose result is no longer wanted, however the lines
     of several of them are mixed.
     """
     held: list[bytes] = []  # tracebacks whose origin is not known yet
-    is_open = 0  # how many of them have no last line yet
+    is_open = 0  # how many of them are not complete yet
     was_left_out = False
     for line in lines:
         if line.startswith(HEAD):

@@ -2,8 +2,8 @@
 
 It is one Master and any number of Workers, each a process with a loopback host of its own.
 
-Where it runs: a terminal, a test.  The object holds nothing but the folder: every command reads the
-record again, so that several terminals may command one cluster.
+The object holds nothing but the folder: every command reads the record again, so that several
+terminals may command one cluster.
 
     with LocalCluster.start(tmp_path, workers=2) as cluster:  # leaving it stops everything
         run_application(cluster.url)
@@ -36,7 +36,7 @@ from wallaroo.spark.local_cluster.secrets import new_secret, publish, withdraw
 from wallaroo.spark.local_cluster.state import ClusterRecord, WorkerRecord
 from wallaroo.spark.local_cluster.status import ClusterStatus, look
 
-START_S = 90.0  # a daemon needs 2 s; a machine that is busy with other things took 20 s
+START_S = 90.0  # a daemon needs 2 s; on a busy machine it took 20 s
 LEAVE_S = 30.0  # until a worker's executors have finished their tasks
 POLL_S = 0.05
 PORT_S_MAX = 5.0  # until the port of a killed process is free, which once took a while
@@ -362,7 +362,7 @@ class LocalCluster:
         by_pid.update((process.pid, process) for process in processes.marked(*self._daemons.marks))
         processes.end(record.processes() if record else list(by_pid.values()), GRACE_S)
         processes.kill(list(by_pid.values()))
-        processes.kill(processes.marked(*self._daemons.marks))  # processes started meanwhile
+        processes.kill(processes.marked(*self._daemons.marks))  # started in the meantime
         for child in self._children:
             child.poll()
         if record:

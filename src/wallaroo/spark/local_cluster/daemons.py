@@ -1,6 +1,6 @@
 """Start of Spark's own Master and Worker.
 
-Where it runs: a terminal, a test.  The daemons get sessions of their own and outlive the terminal.
+The daemons get sessions of their own and outlive the terminal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MASTER_SETTINGS = {
 SETTINGS = {
     # seconds without a heartbeat; a connection that breaks is noticed at once
     "spark.worker.timeout": "20",
-    # a port that is taken is an error, not a reason to listen on the next
+    # a port in use is an error, not a reason to listen on the next
     "spark.port.maxRetries": "0",
     "spark.decommission.enabled": "true",
     "spark.worker.decommission.signal": DECOMMISSION_SIGNAL,
@@ -99,7 +99,6 @@ class Daemons:
         return (*self.marks, f"{WORKER_MARK}={worker}")
 
     def log(self, name: str) -> Path:
-        """Return the path of a daemon's log."""
         return self.folder / "logs" / f"{name}.log"
 
     def start_master(
@@ -187,7 +186,7 @@ class Daemons:
         archive = options_to_use({**os.environ, "SPARK_HOME": str(spark)}, "")
         return {
             "SPARK_HOME": str(spark),
-            # not there: Java uses no archive of classes if a folder is among the jars
+            # does not exist: Java uses no archive of classes if a folder is among the jars
             "SPARK_CONF_DIR": str(self.folder / "no-conf"),
             "LOG4J_CONFIGURATION_FILE": str(self.folder / "conf" / "log4j2.properties"),
             "SPARK_DAEMON_MEMORY": HEAP,
@@ -234,7 +233,7 @@ def _tail(log: Path, begin: int) -> str:
 
 
 def _reason(said: str) -> str:
-    """Return the last error in a log, in parentheses, without the stack below it; "" if none."""
+    """Return the last error in a log, in parentheses, without its stack; "" if none."""
     matches = re.findall(
         r"^(?:\S+ \S+ ERROR \w+: (.*)|Caused by: (.*)|Exception in thread .*?: (.*)|(Error: .*))$",
         said,

@@ -54,7 +54,7 @@ def host_of_worker(number: int) -> str:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Return whether one can listen there (port 0: anywhere on that host)."""
+    """Return whether the port is free (port 0: anywhere on that host)."""
     try:
         socket.create_server((host, port)).close()
     except OSError:

@@ -26,8 +26,6 @@ KILL_ROUNDS = 5  # to find processes started while the others were killed
 
 @dataclass(frozen=True, slots=True)
 class WorkerRemoval:
-    """The removal of a worker."""
-
     name: str
     seconds: float
     how: str  # "finished" its tasks, "timed out", "killed", "dead" before
@@ -36,7 +34,7 @@ class WorkerRemoval:
 def let_leave(
     record: ClusterRecord, worker: WorkerRecord, marks: tuple[str, ...], timeout_s: float
 ) -> str:
-    """Decommission a worker, await its executors, end it.  Raises PeerError: there is no Master."""
+    """Decommission a worker, await its executors, end it.  PeerError: there is no Master."""
     if not processes.is_running(worker.process):
         # executors end with their worker by themselves, if they can
         processes.kill(process_tree(worker, marks))

@@ -1,6 +1,6 @@
 """Reports of the Master and the Workers at their web pages' ``/json/``.
 
-Where it runs: a terminal, a test.  Asking changes nothing.
+Asking changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wallaroo.spark.local_cluster.hosts import MASTER_HOST
 from wallaroo.spark.local_cluster.secrets import bearer
 
 ANSWER_S = 15.0  # a JVM on a busy machine
-# Spark's words
+# Spark's terms
 ALIVE = "ALIVE"
 DECOMMISSIONED = "DECOMMISSIONED"
 
@@ -26,8 +26,7 @@ class Registered:
     """A worker in the Master's report."""
 
     name: str
-    # Spark's word: ALIVE, DECOMMISSIONED, DEAD, UNKNOWN (until it answers a Master that was started
-    # again)
+    # Spark's term: ALIVE, DECOMMISSIONED, DEAD, UNKNOWN (until it answers a restarted Master)
     state: str
     page: str  # the address of its own web page
 
@@ -36,7 +35,7 @@ class Registered:
 class MasterView:
     """The Master's report."""
 
-    state: str  # Spark's word: ALIVE, RECOVERING
+    state: str  # Spark's term: ALIVE, RECOVERING
     workers: tuple[Registered, ...]
     applications: tuple[str, ...]  # names of those that run or wait for workers
 
@@ -85,7 +84,7 @@ def _executors(answer: dict[str, Any]) -> Iterator[Executor]:
 
 
 def _get(host: str, port: int, secret: str) -> dict[str, Any] | None:
-    """Return a page's JSON, never through a proxy; None if it is none (of a starting server)."""
+    """Return a page's JSON, never through a proxy; None if it is not JSON yet."""
     connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
     try:
         connection.request("GET", "/json/", headers=bearer(secret))

@@ -22,7 +22,7 @@ from wallaroo.errors import PeerError
 from wallaroo.spark.local_cluster.state import default_folder
 
 SECRET_BYTES = 32
-NO_FOLDER = (OSError, RuntimeError)  # none to read or write, or a user without a home
+NO_FOLDER = (OSError, RuntimeError)  # nothing to read or write, or a user without a home
 # For every connection between Spark's processes: without the secret there is no answer.
 AUTHENTICATED = {
     "spark.authenticate": "true",
@@ -47,7 +47,7 @@ def settings_with(secret: str) -> dict[str, str]:
 
 
 def pages_with(secret: str) -> dict[str, str]:
-    """Return the settings of daemons whose web pages, with executors' output, require it."""
+    """Return the settings of daemons whose web pages require it, as they show output."""
     if not secret:
         return {}
     key = base64.urlsafe_b64encode(secret.encode()).decode()

@@ -1,6 +1,6 @@
 """The record of a cluster in its folder, and its lock.
 
-Where it runs: a terminal, a test.  ``cluster.json`` holds processes, ports and sizes.
+``cluster.json`` holds processes, ports and sizes.
 
 Invariant: a process is on record before it is waited for, and a record is removed only after its
 process has ended.  The file is replaced in one piece.  A folder that holds files but no record is
@@ -58,7 +58,7 @@ class ClusterRecord:
     port: int = 0  # the Master's; kept when it is restarted
     ui_port: int = 0
     master_host: str = MASTER_HOST
-    next_number: int = 1  # numbers are not used twice: a name means one folder of state
+    next_number: int = 1  # numbers are never reused: a name means one folder of state
     master: Process | None = None
     workers: tuple[WorkerRecord, ...] = ()
     secret: str = field(default="", repr=False)  # required by its processes
@@ -75,7 +75,6 @@ class ClusterRecord:
         ]
 
     def is_running(self) -> bool:
-        """Return whether any of its processes runs."""
         return any(is_running(process) for process in self.processes())
 
     def worker(self, name: str) -> WorkerRecord | None:
@@ -89,7 +88,6 @@ class ClusterRecord:
         return replace(self, workers=workers, next_number=max(self.next_number, worker.number + 1))
 
     def without_worker(self, name: str) -> Self:
-        """Return a record without a worker."""
         return replace(
             self, workers=tuple(worker for worker in self.workers if worker.name != name)
         )
@@ -111,13 +109,13 @@ def default_folder() -> Path:
 
 
 def command(verb: str, folder: Path) -> str:
-    """Return the command line of ``verb`` for the cluster of a folder, for texts."""
+    """Return the command line of ``verb`` for the cluster of a folder, to be shown."""
     where = "" if folder == default_folder().resolve() else f" --dir {shlex.quote(str(folder))}"
     return f"`wallaroo cluster {verb}{where}`"
 
 
 def read(folder: Path) -> ClusterRecord | None:
-    """Return the record in a folder, or None.  Raises PeerError: it cannot be read."""
+    """Return the record in a folder, or None.  Raises PeerError if unreadable."""
     path = folder / RECORD
     try:
         return _from_json(json.loads(path.read_bytes()))
@@ -148,7 +146,7 @@ def is_ours(folder: Path) -> bool:
 
 
 def prepare(folder: Path) -> None:
-    """Create a cluster's folder.  Raises PeerError: impossible, or it holds other files."""
+    """Create a cluster's folder.  Raises PeerError if impossible, or if it holds other files."""
     try:
         make_private(folder)
         names = {path.name for path in folder.iterdir()} - {LOCK}

@@ -12,8 +12,6 @@ from wallaroo.spark.local_cluster.state import ClusterRecord, WorkerRecord
 
 @dataclass(frozen=True, slots=True)
 class ClusterWorker:
-    """The status of a worker."""
-
     name: str
     host: str
     cores: int
@@ -25,8 +23,6 @@ class ClusterWorker:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The status of a cluster."""
-
     folder: str
     url: str
     page: str  # the Master's web page

@@ -111,7 +111,7 @@ class MicroBatchHost(SparkHost[BatchWork]):
         try:
             warm_up = self._warmed_up(batches)
         finally:
-            beginning.join()  # a query that begins later would be left in the session
+            beginning.join()  # a query that starts later would be left in the session
         enter("beginning with batches")
         work.query.wait_begun(lambda: not self._is_interrupted.is_set())
         return warm_up
@@ -144,7 +144,7 @@ class MicroBatchHost(SparkHost[BatchWork]):
         return self._working.query.finish(seconds, self._keep_alive)
 
     def _keep_alive(self) -> bool:
-        self._working.cluster.poll()  # the last worker may go now
+        self._working.cluster.poll()  # the last worker may leave now
         return not self._working.cluster.is_empty
 
     def interrupt(self) -> None:

@@ -25,7 +25,7 @@ from wallaroo.spark.session.spark_errors import reason_of
 
 ATTEMPTS = 5  # per batch on a cluster, whose hosts may leave
 ATTEMPTS_LOCAL = 2
-CRASHED = "Python worker exited unexpectedly"  # Spark's words
+CRASHED = "Python worker exited unexpectedly"  # Spark's message
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -37,7 +37,7 @@ def run_with_retries(
     abort: Callable[[int, Sequence[TaskReport]], None],
     scratch: Path | None = None,
 ) -> list[TaskReport]:
-    """Run a batch; retry it if it failed for reasons that are not its own.
+    """Run a batch; retry it if it failed for external reasons.
 
     On a cluster Spark may give it up because hosts left, or use a host that has not joined.  The
     staged output of such an attempt is dropped by ``abort``.
@@ -114,5 +114,5 @@ def _blocks_folder(scratch: Path | None) -> str | None:
         return None
     try:
         return tempfile.mkdtemp(prefix="blocks-", dir=scratch)
-    except OSError:  # Spark has other ways, and reports what is wrong
+    except OSError:  # Spark has other ways, and reports the problem
         return None

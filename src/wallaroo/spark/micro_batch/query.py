@@ -2,7 +2,7 @@
 
 It is started, watched and stopped at a boundary here.
 
-Where it runs: driver.  Spark calls ``BatchQuery`` for each of its batches, from one thread.
+Spark calls ``BatchQuery`` for each of its batches, from one thread.
 
 The query's source is one of Spark's own that always has a row, which is never read: a batch waits
 in its call until our sources have something (docs/decisions/0042).
@@ -31,7 +31,7 @@ LOOK_S = 0.02
 # between two questions to the JVM whether the query is active, if it has been: they are most of
 # the work of an idle run
 ASK_S = 1.0
-STOP_S = 5.0  # for Spark to end a query; it continues by itself after that
+STOP_S = 5.0  # for Spark to stop a query; it finishes by itself after that
 
 
 class BatchQuery:
@@ -63,19 +63,19 @@ class BatchQuery:
         self._active_at = -ask_s  # time of the last question to the JVM; monotonic seconds
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
-        """Run one batch, as Spark's entry.  Raises to keep Spark from starting another one."""
+        """Run one batch, as Spark's entry point.  Raises to prevent another one."""
         if not self._has_begun.is_set():
-            self._has_begun.set()  # the first batch is empty: the next one is quick
+            self._has_begun.set()  # the first batch is empty, so the next one starts quickly
             return
         if not self._loop.step():
             self._has_ended.set()
 
     def failed(self, error: BaseException) -> None:
-        """Note the error that kept the query from starting."""
+        """Note the error that prevented the start of the query."""
         self._loop.fail(error)
 
     def failure(self, error: BaseException) -> WallarooError:
-        """Return the error that a start failed with, in the user's words."""
+        """Return the error of a failed start, in the user's words."""
         return failure_of(self._query, error)
 
     def start(self) -> None:
@@ -94,7 +94,7 @@ class BatchQuery:
             raise failure_of(None, error) from error
 
     def wait_begun(self, is_waiting: Callable[[], bool]) -> None:
-        """Wait for the query's first batch, the one without events."""
+        """Wait for the query's first batch, which has no events."""
         while is_waiting() and not self._has_begun.wait(LOOK_S):
             self.poll()
 
@@ -110,7 +110,7 @@ class BatchQuery:
             raise failure_of(query, None)
 
     def finish(self, seconds: float, keep_alive: Callable[[], bool]) -> bool:
-        """Let the batch under way end, and stop; return whether that was in time.
+        """Let the current batch end, and stop; return whether that was in time.
 
         ``keep_alive`` is called meanwhile; if it returns False no batch can continue.
         """
@@ -125,7 +125,7 @@ class BatchQuery:
         return True
 
     def cancel(self) -> None:
-        """Stop the query, with the batch under way; never waits for long."""
+        """Stop the query with the current batch; never waits for long."""
         self._trigger.end()
         query = self._query
         self._query = None

@@ -63,7 +63,7 @@ class Generations:
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether there are tasks, of other members than the cluster has now."""
+        """Return whether there are tasks for members other than the current ones."""
         current = self._current
         return current is not None and current.members != self._cluster.members
 
@@ -85,7 +85,7 @@ class Generations:
         return self._current.tasks
 
     def _look_at_start(self) -> None:
-        """Raise if tasks that are awaited can no longer come."""
+        """Raise if awaited tasks can no longer arrive."""
         assert self._current is not None
         if self._is_over():
             raise PeerError("the start of the tasks was interrupted")
@@ -97,7 +97,7 @@ class Generations:
             raise LostTaskError("the hosts of the cluster changed while tasks started")
 
     def lose(self, batch: int, error: LostTaskError) -> None:
-        """End a generation that lost a task.  Raises PeerError: no other one is to begin."""
+        """End a generation that lost a task.  Raises PeerError if no other one should begin."""
         self.end()
         if self._is_over():
             raise PeerError(f"batch {batch} was cancelled") from error

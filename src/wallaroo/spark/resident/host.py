@@ -1,7 +1,7 @@
 """The resident host: one Spark job per run, for small batches (epochs).
 
-Where it runs: driver.  On a cluster, tasks stay as long as its hosts do: if one joins or leaves,
-all tasks end between two epochs, and others begin (docs/decisions/0017).
+On a cluster, tasks stay as long as its hosts do: if one joins or leaves, all tasks end between two
+epochs, and others begin (docs/decisions/0017).
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class ResidentHost(SparkHost[EpochWork]):
                 _log.info("the batch is cut again: the hosts of the cluster have changed")
 
     def _follow_cluster(self) -> None:
-        """Replace the tasks between epochs at once if the hosts have changed."""
+        """Replace the tasks between epochs immediately if the hosts have changed."""
         work = self._working
         if not work.generations.is_outdated:
             return
@@ -229,7 +229,7 @@ class ResidentHost(SparkHost[EpochWork]):
         try:
             self._tasks_there(work.cluster.tasks_max())
         except (LostTaskError, _OtherCountError):
-            work.generations.end()  # the next epoch tries again
+            work.generations.end()  # the next epoch retries
         except PeerError:
             if not self._trigger.is_over:
                 raise

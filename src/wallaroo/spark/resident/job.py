@@ -18,13 +18,13 @@ from wallaroo.runtime.resident.worker import report_loss, serve
 from wallaroo.spark.cluster.layout import Layout
 from wallaroo.spark.session.spark_errors import GONE
 
-LEAVE_S = 1.0  # for tasks to end when their driver's socket has closed; then they are killed
+LEAVE_S = 1.0  # for tasks to end after their driver's socket has closed; then they are killed
 CANCEL_S = 10.0
 GROUP = "wallaroo-tasks"  # Spark's group of the job
 
 
 def _stay(endpoint: DriverEndpoint, index: int, rows: Iterable[object]) -> Iterator[int]:
-    """Serve as a task that stays; Spark's second attempt at one ends its generation."""
+    """Serve as a resident task; Spark's second attempt at one ends its generation."""
     list(rows)  # unread rows keep Spark from using this process again
     context = TaskContext.get()
     if context is None or context.attemptNumber() == 0:
@@ -65,16 +65,15 @@ class ResidentJob:
 
     @property
     def error(self) -> BaseException | None:
-        """Return the error with which Spark ended the job; None if the tasks chose to end."""
+        """Return the error with which Spark ended the job; None if the tasks ended by choice."""
         return self._error
 
     def cancel(self) -> None:
-        """Kill the tasks."""
         with contextlib.suppress(*GONE):
             self._context.cancelJobGroup(GROUP)
 
     def wait(self) -> None:
-        """Wait for the end of tasks that have been asked to end; kill those that do not."""
+        """Wait for the end of tasks that were asked to end; kill the others."""
         self._thread.join(LEAVE_S)
         if self._thread.is_alive():
             self.cancel()

@@ -69,7 +69,6 @@ class HostSession:
 
     @property
     def context(self) -> SparkContext:
-        """Return the session's context."""
         return self.session.sparkContext
 
     def open(self, scratch: Path) -> None:
@@ -85,7 +84,7 @@ class HostSession:
         )
 
     def interrupt(self, group: str) -> None:
-        """End what a start waits for: the start of Spark, or a group of jobs."""
+        """End the wait of a start: for Spark, or for a group of jobs."""
         quiet_from_now()
         if self._session is None:
             self._jvm.kill()
@@ -94,11 +93,11 @@ class HostSession:
             self._session.sparkContext.cancelJobGroup(group)
 
     def quiet(self) -> None:
-        """Discard what Spark's processes print from now on: complaints about their end."""
+        """Discard the output of Spark's processes from now on: complaints about their end."""
         quiet_from_now()
 
     def discard(self) -> None:
-        """End a JVM that was begun for a session that is not opened."""
+        """End a JVM that was started for a session that is not opened."""
         if self._session is None:
             self._jvm.kill()
 

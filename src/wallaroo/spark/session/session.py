@@ -1,4 +1,4 @@
-"""The Spark session: opened, with a JVM that keeps quiet, and closed."""
+"""The Spark session: opened, with a quiet JVM, and closed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,6 @@ def _know_installed_sources(session: SparkSession) -> None:
 
 
 def _object_of(package: Any, name: str) -> Any:
-    """Return Scala's object of this name."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 

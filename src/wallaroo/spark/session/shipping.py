@@ -2,8 +2,7 @@
 
 It travels as zip files that Spark passes to its executors.
 
-Where it runs: driver.  With a local master nothing is shipped: the workers import from the same
-places as the driver.
+With a local master nothing is shipped: the workers import from the same places as the driver.
 
 Shipped: the ``wallaroo`` package; every module and package in the application's folders (the file
 that was run and those beside it).  Not shipped: libraries.  They have to be installed on the hosts,
@@ -23,7 +22,7 @@ from pyspark import SparkContext
 from wallaroo.errors import PeerError
 from wallaroo.processes.package import PACKAGE_ROOT
 
-BYTES_MAX = 100 * 1024 * 1024  # per application's folder: a larger one does not hold code alone
+BYTES_MAX = 100 * 1024 * 1024  # per application's folder: a larger one contains more than code
 NAME_BYTES = 16
 SKIPPED = frozenset({"__pycache__", "site-packages", "node_modules"})
 

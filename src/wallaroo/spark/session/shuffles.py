@@ -1,8 +1,8 @@
 """The removal of a batch's shuffle files after the batch.
 
-Where it runs: driver.  Spark removes them when the JVM's garbage collector finds the RDD gone,
-which may take minutes: at 25 MB of blocks a second, gigabytes.  There is no public call for it; if
-Spark's internals differ, its own way is left to work.
+Spark removes them when the JVM's garbage collector finds the RDD gone, which may take minutes: at
+25 MB of blocks a second, gigabytes.  There is no public call for it; if Spark's internals differ,
+its own way is left to work.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ShuffleCleaner:
         return None if self._is_closed else self._thread.submit(self._forget, shuffled)
 
     def remove(self, folder: str) -> None:
-        """Remove a folder of blocks; one that is left goes with the session's scratch folder."""
+        """Remove a folder of blocks, or leave it to the session's scratch folder."""
         if not self._is_closed:
             self._thread.submit(shutil.rmtree, folder, ignore_errors=True)
 
@@ -48,7 +48,7 @@ class ShuffleCleaner:
         return True
 
     def close(self) -> None:
-        """Drop the work that is not done yet."""
+        """Drop unfinished work."""
         self._is_closed = True
         self._thread.shutdown(wait=True, cancel_futures=True)
 

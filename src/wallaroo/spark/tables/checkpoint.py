@@ -46,7 +46,7 @@ def register(spark: SparkSession) -> None:
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """Key groups to read after a commit, or, in ``content``, what was read as a stream of Arrow."""
+    """Key groups to read after a commit, or, in ``content``, a stream of Arrow that was read."""
 
     groups: range
     commit: int
@@ -56,14 +56,14 @@ class Part(InputPartition):
 class CheckpointSource(DataSource):
     """The data source; its options are ``OPTIONS``."""
 
-    is_sampled = False  # the schema is ours, by some rows
+    is_sampled = False  # the schema is ours, inferred from some rows
 
     @classmethod
     def name(cls) -> str:
         return "wallaroo"
 
     def schema(self) -> StructType:
-        """Return the columns of the table, of a step's state by some of its rows."""
+        """Return the columns of the table, for a step's state inferred from some of its rows."""
         self._check_options()
         root = self._root
         self.is_sampled = True
@@ -91,7 +91,7 @@ class CheckpointSource(DataSource):
 
     @property
     def _root(self) -> Path:
-        """Return the checkpoint's folder, given as a path or as a URL."""
+        """Return the checkpoint's folder, for a path or a URL."""
         place = self.options.get("checkpoint") or self.options.get("path")
         if not place:
             raise CheckpointError(
@@ -105,7 +105,7 @@ class CheckpointSource(DataSource):
         return str(self.options.get("table") or STATE)
 
     def step_in(self, state: StateAt) -> str:
-        """Return the step, which may be left out if there is one only."""
+        """Return the step, which may be omitted if there is only one."""
         step = self.options.get("step")
         if step:
             state.check_step(step)
@@ -161,7 +161,7 @@ class _Reader(DataSourceReader):
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _check(self, batch: pa.RecordBatch) -> None:
-        """Refuse to leave out a column that the rows of the schema's sample did not have."""
+        """Refuse to omit a column that the rows of the schema's sample did not have."""
         unknown = [name for name in batch.schema.names if name not in self._schema.names]
         if unknown and self._source.is_sampled:
             raise self._misfit(f"some rows have a column '{unknown[0]}', which the first ones lack")

@@ -43,8 +43,8 @@ from wallaroo.spark.session.session import open_session
 
 WAIT_S = 0.1  # for a batch, before the feed returns to its process
 RETRY_S = 1.0
-TABLE = "table"  # in place of a query's id
-WHOLE = -1  # frames of a batch that is stored to its end
+TABLE = "table"  # instead of a query's id
+WHOLE = -1  # frames of a batch that is stored completely
 SETTINGS = {
     "spark.driver.memory": "512m",
     # Arrow reads Spark's older form of times slowly
@@ -56,14 +56,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SparkPosition:
-    """The frames that are stored: of all batches before ``batch``, and ``done`` of its own."""
+    """The stored frames: of all batches before ``batch``, and ``done`` of its own."""
 
     query: str = ""
     batch: int = -1
     done: int = WHOLE
 
     def to_bytes(self) -> bytes:
-        """Return the position as a spool keeps it."""
         return json.dumps([self.query, self.batch, self.done]).encode()
 
     @staticmethod
@@ -95,14 +94,14 @@ class SparkFeed:
         self._state = threading.Condition()
         self._batch: StagedBatch | None = None  # the one that the feed passes on
         self._frames: Iterator[list[bytes]] | None = None
-        self._run: list[bytes] = []  # the next ones of them
+        self._run: list[bytes] = []  # the following ones
         self._is_reading = False  # Spark has begun to read
         self._is_ended = False
         self._problem = ""
         self._failure: WallarooError | None = None
 
     def stage_in(self, folder: Path, is_durable: bool) -> None:
-        """Keep Spark's notes and staged rows in a folder that lasts as the spool does."""
+        """Keep Spark's notes and staged rows in a folder that lives as long as the spool."""
         self._stage = Stage(folder, is_durable)
 
     def next_run(self) -> FrameRun | None:
@@ -140,7 +139,7 @@ class SparkFeed:
         )
 
     def _run_of(self, batch: StagedBatch) -> FrameRun:
-        """Return the batch's next frames; with the last ones, the batch is done when stored."""
+        """Return the batch's next frames; the batch is done once the last ones are stored."""
         position = self._position
         done = max(0, position.done) if position.batch == batch.number else 0
         if self._frames is None:
@@ -184,7 +183,7 @@ class SparkFeed:
             self._fail(error)
 
     def _begin_again(self) -> None:
-        """End this process: the parent starts killed ones again, with a JVM of their own."""
+        """End this process, which the parent restarts with a JVM of its own."""
         _log.warning("source '%s': Spark's JVM has gone: begun again", self._config.name)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -234,7 +233,7 @@ class SparkFeed:
         return frame
 
     def _read_stream(self, session: SparkSession, frame: DataFrame) -> None:
-        """Run the query; start it again after what Spark failed with, once it has begun."""
+        """Run the query; restart it after a failure of Spark, once it has begun."""
         while True:
             query = self._start(frame)
             try:
@@ -243,7 +242,7 @@ class SparkFeed:
             except Exception as error:  # Spark's errors have no common base
                 if self._failure is not None or not self._is_reading or is_jvm_gone():
                     raise
-                # that of a batch is known: Spark names a callback that raised
+                # the cause is known for a batch: Spark names a callback that raised
                 self._problem = self._problem or self._problem_of(error)
             threading.Event().wait(RETRY_S)
             frame = self._frame(session)
@@ -262,7 +261,7 @@ class SparkFeed:
         return self._stage.folder / "query"
 
     def _hand_over_batch(self, frame: DataFrame, number: int) -> None:
-        """Stage one batch of the query, and wait until it is stored; Spark's entry."""
+        """Stage one batch of the query, and wait until it is stored; Spark's entry point."""
         try:
             self._adopt(json.loads((self._notes / "metadata").read_text(encoding="utf-8"))["id"])
             self._is_reading = True
@@ -302,7 +301,7 @@ class SparkFeed:
                 raise self._failure
 
     def _sync_notes(self, number: int) -> None:
-        """Let Spark's notes of a batch survive a power cut, which Spark does not ensure."""
+        """Make Spark's notes of a batch survive a power cut, which Spark does not ensure."""
         for path in (self._notes / "metadata", *self._notes.rglob(str(number))):
             if path.is_file():
                 sync_file(path)
@@ -314,12 +313,11 @@ class SparkFeed:
         return f"Spark cannot read: {self._sentence(error)}; retrying"
 
     def _sentence(self, error: Exception) -> str:
-        """Return the first line of what Spark reports, without the JVM's stack and secrets."""
+        """Return the first line of Spark's report, without the JVM's stack and secrets."""
         text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
         line = redacted(text.strip().split("\n")[0], self._config.conf)
         return line.rstrip(". ")[:500] or type(error).__name__
 
 
 def open_feed(config: SparkSourceConfig[Any], resume: bytes) -> SparkFeed:
-    """Return the feed of the source."""
     return SparkFeed(config, resume)

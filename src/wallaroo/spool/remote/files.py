@@ -24,7 +24,7 @@ READ = ("commits", "owners", "deltas", "snapshots")
 READ_FILES = ("format.json",)
 ADDED = ("deltas", "snapshots")
 STAGED = "outbox"  # with a folder for each sink
-RECEIVED_BYTES_MAX = 1 << 20  # in one turn
+RECEIVED_BYTES_MAX = 1 << 20  # per turn
 _numbers = itertools.count()
 
 
@@ -36,14 +36,14 @@ class CheckpointFiles:
     is_synced: bool
 
     def readable(self, name: str) -> Path:
-        """Return a file's path.  Raises ProtocolError: no task reads it."""
+        """Return a file's path; raise ProtocolError if tasks do not read it."""
         parts = _parts(name)
         if name in READ_FILES or (len(parts) == 2 and parts[0] in READ):
             return self.root / name
         raise ProtocolError(f"it asked for {name!r}, which is not a file that tasks read")
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder.  Raises ProtocolError: no task reads it."""
+        """Return the names in a folder; raise ProtocolError if tasks do not read it."""
         if folder not in READ:
             raise ProtocolError(f"it asked for the names in {folder!r}, which no task reads")
         with os.scandir(self.root / folder) as entries:
@@ -74,14 +74,14 @@ class CheckpointFiles:
 
 
 def _parts(name: str) -> list[str]:
-    """Return the parts of a name; none if it may lead elsewhere."""
+    """Return the parts of a name; none if it may lead outside."""
     parts = name.split("/")
     is_plain = all(part and not part.startswith(".") for part in parts)
     return parts if is_plain and "\0" not in name else []
 
 
 class _Addition:
-    """A file under a temporary name, until it is published; the first error is kept until then."""
+    """A file under a temporary name until it is published; the first error is kept until then."""
 
     def __init__(self, path: Path, is_synced: bool):
         self._path = path
@@ -91,7 +91,6 @@ class _Addition:
         self._error: OSError | None = None
 
     def write(self, content: bytes | bytearray) -> None:
-        """Add a part of the content."""
         if self._error is not None:
             return
         try:
@@ -101,10 +100,10 @@ class _Addition:
                 self._descriptor = os.open(self._unfinished, flags, PRIVATE_FILE)
             write_all(self._descriptor, memoryview(content))
         except OSError as error:
-            self._error = error.with_traceback(None)  # which would hold on to the content
+            self._error = error.with_traceback(None)  # the traceback would keep the content alive
 
     def publish(self) -> None:
-        """Give the file its name.  Raises PeerError: the disk refused it."""
+        """Give the file its name; raise PeerError if the disk refused it."""
         self.write(b"")  # a file may be empty
         try:
             if self._error is not None:
@@ -122,7 +121,7 @@ class _Addition:
             ) from error
 
     def close(self) -> None:
-        """Remove what was not published."""
+        """Remove unpublished files."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._unfinished.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign, verif
 from wallaroo.network.tls_sockets import Address, pinned_context
 from wallaroo.spool.remote import wire
 
-RETRY_S_MAX = 15.0  # without progress: a restart of the server is slow on a busy machine
+RETRY_S_MAX = 15.0  # without progress: restarting the server is slow on a busy machine
 RECEIVE_S_MAX = 30.0  # for the next bytes: clients take turns at the server
 # between tries, doubled each time
 PAUSE_S = 0.02
@@ -56,7 +56,7 @@ class Retries:
 
     def __init__(self, address: Address, retry_s: float, what: str):
         self._address = address
-        self._what = what  # "... cannot be read"
+        self._what = what  # the object of the sentence "... cannot be read"
         self._retry_s = retry_s
         self._until: float | None = None
         self._pause_s = 0.0
@@ -73,7 +73,7 @@ class Retries:
         self._pause_s = 0.0
 
     def spend(self, error: OSError) -> None:
-        """Wait before the next try, not before the first.  Raises PeerError: the time is up."""
+        """Wait before the next attempt, not before the first.  Raises PeerError after the time."""
         if self._until is not None and time.monotonic() + self._pause_s >= self._until:
             host, port = self._address
             raise PeerError(
@@ -115,14 +115,14 @@ class Link:
         self._socket.close()
 
     def ask(self, folder: str, low: int, high: int) -> None:
-        """Request a range for ``window``.  Raises CheckpointError: the log does not hold it."""
+        """Request a range for ``window``.  Raises CheckpointError if the log does not hold it."""
         self._piece = b""
         self.byte = low
         self._request(wire.RANGE, folder, low, high)
         self._answer(high - low)
 
     def read(self, name: str) -> bytes:
-        """Return a file's content.  Raises FileNotFoundError: there is none of this name."""
+        """Return a file's content.  Raises FileNotFoundError if it does not exist."""
         self._request(wire.READ, name)
         return self._receive(self._answer())
 
@@ -133,7 +133,7 @@ class Link:
         return names
 
     def publish(self, name: str, size: int, parts: Iterable[bytes | memoryview]) -> None:
-        """Let a file appear, whose parts have ``size`` bytes."""
+        """Publish a file whose parts have ``size`` bytes."""
         self._request(wire.PUBLISH, name, 0, size)
         for part in parts:
             self._socket.sendall(part)

@@ -41,8 +41,8 @@ from wallaroo.spool.remote.session import AUTHENTICATION_S_MAX, ProtocolError, R
 
 CONNECTIONS_MAX = 4096  # one per Python worker of the cluster, with room
 DESCRIPTORS = 2  # a connection has its socket, and the file that it is sent
-LISTEN_BACKLOG = 512  # all workers of a cluster may come at once
-FULL = "full"  # reports that are not repeated
+LISTEN_BACKLOG = 512  # all workers of a cluster may connect at the same time
+FULL = "full"  # key of reports that are not repeated
 SILENT = "silent"
 TICK_S = 1.0  # between checks for clients that do not prove themselves
 
@@ -202,7 +202,7 @@ class RangeServer:
         session.visitor.within(math.inf)
         number = session.socket.fileno()
         while True:
-            # the last in line to make room
+            # last in line to be closed
             self._sessions[number] = self._sessions.pop(number)
             session.is_idle = True
             yield from session.receive(wire.REQUEST.size)

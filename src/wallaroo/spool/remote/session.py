@@ -15,7 +15,7 @@ from wallaroo.network.tls_sockets import Socket, TlsSocket
 from wallaroo.spool.remote.wire import ANSWER
 
 AUTHENTICATION_S_MAX = 5.0  # for a client to prove itself
-SLICE_BYTES = 1024 * 1024  # sent in one turn
+SLICE_BYTES = 1024 * 1024  # per turn
 ENCRYPTED_SLICE_BYTES = 64 * 1024
 
 Waiting = Generator[int, None, None]
@@ -39,11 +39,10 @@ class RangeSession:
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the connection is closed."""
         return self.socket.fileno() < 0
 
     def receive(self, count: int) -> Waiting:
-        """Wait until ``received`` has ``count`` bytes.  Raises ConnectionError: disconnected."""
+        """Wait until ``received`` has ``count`` bytes.  Raises ConnectionError if disconnected."""
         self.received.clear()
         while len(self.received) < count:
             try:
@@ -81,7 +80,7 @@ class RangeSession:
             except BlockingIOError:
                 sent = -1
             if sent == 0:
-                # the client asks again, and receives the error then
+                # the client asks again, and gets the error then
                 raise ConnectionError("the file became shorter")
             offset += max(sent, 0)
             if offset < limit:

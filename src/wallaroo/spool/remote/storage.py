@@ -28,11 +28,11 @@ class RemoteStorage:
     retry_s: float = RETRY_S_MAX
 
     def publish(self, name: str, content: bytes, writer: str = "") -> None:
-        """Let a file appear on the driver's host."""
+        """Publish a file on the driver's host."""
         self._publish(name, len(content), lambda: (content,))
 
     def publish_file(self, name: str, path: Path) -> None:
-        """Let a copy of a local file appear on the driver's host."""
+        """Publish a copy of a local file on the driver's host."""
         self._publish(name, path.stat().st_size, lambda: _parts(path))
 
     def _publish(
@@ -67,12 +67,12 @@ class RemoteStorage:
                     link = Link(self.server, retries.begin())
                 answer = ask(link)
                 is_whole = True
-            except FileNotFoundError:  # an answer, too
+            except FileNotFoundError:  # a valid answer, too
                 is_whole = True
                 raise
             except OSError as error:
                 if link is not None and time.monotonic() - began > self.retry_s:
-                    retries.renew()  # a large file was on its way
+                    retries.renew()  # a large file was in transit
                 retries.spend(error)
             else:
                 return answer

@@ -53,7 +53,7 @@ class SnapshotRef:
 
 
 def content_of(ref: DeltaRef | SnapshotRef) -> bytes:
-    """Return the content that a reference carries; nothing if it is in its file."""
+    """Return the content that a reference carries; nothing if it is in a file."""
     return base64.b64decode(ref.inline) if isinstance(ref, DeltaRef) else b""
 
 
@@ -82,7 +82,7 @@ class Commit:
 
     @property
     def emitted(self) -> CommitId:
-        """Return the commit whose output ``sinks`` stages: this, or what an edit follows."""
+        """Return the commit whose output ``sinks`` stages: this one, or that before an edit."""
         return CommitId(self.checkpoint, *self.edits) if self.edits else self.identity
 
 
@@ -101,7 +101,7 @@ def body_of(commit: Commit, *, has_snapshots: bool = True) -> bytes:
 
 
 def _stated(value: DeltaRef | SnapshotRef, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the named values as ``asdict`` does, but without copying: it runs for every batch."""
+    """Return the named values like ``asdict``, but without copying: it runs for every batch."""
     return {name: getattr(value, name) for name in names}
 
 
@@ -112,7 +112,7 @@ def encode(commit: Commit) -> bytes:
 
 
 def decode(content: bytes, name: str) -> Commit:
-    """Undo ``encode``.  Raises CheckpointError: another version, a wrong length or checksum."""
+    """Undo ``encode``.  Raises CheckpointError if version, length or checksum is wrong."""
     head, _, body = content.partition(b"\n")
     try:
         version, length, crc = head.split(b" ")

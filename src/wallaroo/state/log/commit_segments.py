@@ -58,7 +58,7 @@ def encode_segment(commits: Sequence[Commit]) -> bytes:
 
 @dataclass(slots=True)
 class CommitSegment:
-    """A run, as far as it was read.  ``ends``: the end of each of its records."""
+    """A run, as far as it was read."""
 
     file: CommitFile
     ends: list[int] = field(default_factory=list)
@@ -67,7 +67,6 @@ class CommitSegment:
 
     @property
     def name(self) -> str:
-        """Return its name in the storage."""
         return self.file.name
 
     @property
@@ -82,7 +81,7 @@ class CommitSegment:
 
     @property
     def end(self) -> int:
-        """Return the size in bytes of its whole records."""
+        """Return the size in bytes of its complete records."""
         return self.ends[-1] if self.ends else 0
 
     def end_after(self, batch: int) -> int:
@@ -90,7 +89,7 @@ class CommitSegment:
         return self.ends[batch - self.first]
 
     def read_on(self, content: bytes) -> list[Commit]:
-        """Return the commits that were added since; ``content`` is that of the whole file."""
+        """Return the commits added since; ``content`` is that of the whole file."""
         commits: list[Commit] = []
         written = len(content.rstrip(b"\0"))
         try:

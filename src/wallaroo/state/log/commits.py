@@ -92,7 +92,7 @@ class CommitLog:
     # -- reading
 
     def batches(self) -> list[int]:
-        """Return the numbers of the commits that are there, rising."""
+        """Return the numbers of the existing commits, ascending."""
         files = self._files()
         self._look_at_runs(files)
         found = {file.first for file in files if not file.is_segment}
@@ -119,7 +119,7 @@ class CommitLog:
         self._read_from = 0
 
     def _look_at_runs(self, files: Iterable[CommitFile]) -> None:
-        """Read the records added to runs; forget runs that were deleted."""
+        """Read new records of runs; forget deleted runs."""
         segments = {file.first: file for file in files if file.is_segment}
         there = list(segments)
         self._runs = {
@@ -140,7 +140,7 @@ class CommitLog:
             self._known[commit.batch] = commit
 
     def read(self, batch: int) -> Commit:
-        """Return commit ``batch``.  Raises CheckpointError: absent, damaged or another commit."""
+        """Return commit ``batch``.  Raises CheckpointError if absent, damaged or another one."""
         if batch in self._known:
             return self._known[batch]
         if not self._has_line:
@@ -222,7 +222,7 @@ class CommitLog:
         run_bytes_max: int = DEFAULT.commit_run_bytes_max,
         run_max: int = DEFAULT.commit_run_max,
     ) -> None:
-        """Publish commits into runs from here on: one write each, instead of a file.
+        """Publish commits into runs from now on: one write each, instead of a file.
 
         A run of more than ``run_bytes_max`` bytes, or of ``run_max`` commits, is not appended to:
         commits of a run are read and removed together.
@@ -252,18 +252,18 @@ class CommitLog:
         run.snapshots = commit.snapshots
 
     def _is_full(self, growing: AppendedFile) -> bool:
-        """Return whether the run that grows accepts no more commits."""
+        """Return whether the growing run accepts no more commits."""
         run = self._runs[self._read_from - 1]
         return growing.size > self._run_bytes_max or len(run.ends) >= self._run_max
 
     def close(self) -> None:
-        """Close the file that grows."""
+        """Close the growing file."""
         if self._growing is not None:
             self._growing.close()
             self._growing = None
 
     def continue_as(self, epoch: int, view: int | None = None) -> Line:
-        """Write as ``epoch`` from here on; return the line, which its claim has to hold first.
+        """Write as ``epoch`` from now on; return the line, which its claim has to hold first.
 
         The newest run is copied as far as it is whole: who wrote it may still add to it, or take
         back what was not synced.  ``view``: the epoch whose views are used, if it is another one.

@@ -141,7 +141,7 @@ class DeltaFile:
         return map(Entry._make, self.rows(group))
 
     def rows(self, group: int) -> Iterator[Row]:
-        """Yield the same as plain tuples, which cost less to create."""
+        """Yield the entries as plain tuples, which cost less to create."""
         if group not in self.sections:
             return
         offset, length, _, crc = self.sections[group]
@@ -166,7 +166,7 @@ class DeltaFile:
 
 
 def latest(entries: Iterable[Row]) -> dict[tuple[int, bytes], bytes]:
-    """Fold entries, oldest first, into the ones present at the end."""
+    """Fold entries, oldest first, into those that exist at the end."""
     values: dict[tuple[int, bytes], bytes] = {}
     for step, key, value in entries:
         if value is None:

@@ -1,7 +1,5 @@
 """The floor of a checkpoint that is not synced commit by commit: what a lost machine cannot take.
 
-Where it runs: driver.
-
 With the level ``memory`` nothing waits for the disk.  A thread syncs all files every second, and
 then notes the last commit from before: the floor.  The note is a file of its own, named
 ``floor.<epoch>``, because a run that was taken over may still write its own; the newest counts.
@@ -34,7 +32,7 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
 
 AHEAD = 512  # commits after the floor: a run that is quicker waits for the next sync
-WAIT_S = 30.0  # for that sync
+WAIT_S = 30.0  # how long a commit waits for that sync
 LOST = "the machine was lost before what followed was on disk"  # an edit's description
 _PREFIX = "floor."
 
@@ -49,7 +47,7 @@ class Floor:
 
     @property
     def is_of_this_boot(self) -> bool:
-        """Return whether this machine has run since: nothing that was written is lost.
+        """Return whether this machine has run since, so that no write is lost.
 
         A system that does not tell its boots apart may have been restarted.
         """
@@ -57,7 +55,7 @@ class Floor:
 
 
 def read_floor(root: Path) -> Floor | None:
-    """Return the newest note; None if everything was synced.  Raises CheckpointError: damaged."""
+    """Return the newest note; None if everything was synced.  Raises CheckpointError."""
     notes = _notes(root)
     if not notes:
         return None
@@ -80,7 +78,7 @@ def forget_floors(root: Path) -> None:
 
 
 def sync_everything() -> None:
-    """Let all that was written so far, by any process, survive a power cut."""
+    """Make everything written so far, by any process, survive a power cut."""
     fault_point("floor.sync")
     os.sync()
 
@@ -92,7 +90,7 @@ def _notes(root: Path) -> list[str]:
 
 
 class FloorKeeper:
-    """The thread that syncs, and the note that it writes, of one run."""
+    """The syncing thread of one run, with its note."""
 
     def __init__(self, root: Path, owner: Ownership, last: int, sync_s: float):
         """Begin at commit ``last``, up to which everything is on disk."""
@@ -100,7 +98,7 @@ class FloorKeeper:
         self._owner = owner
         self._path = root / f"{_PREFIX}{int(owner.epoch):012d}"
         self._state = threading.Condition()
-        self._newest = last  # the last commit that is over: sinks have noted it, too
+        self._newest = last  # the last finished commit: sinks have noted it, too
         self._is_over = threading.Event()
         self._sync_s = sync_s  # from one sync to the next
         self._error = ""  # why the last sync failed
@@ -112,7 +110,7 @@ class FloorKeeper:
         self._thread.start()
 
     def allow(self, batch: int) -> None:
-        """Wait until a commit of this number may be reported.  Raises PeerError: no sync ends."""
+        """Wait until a commit of this number may be reported.  Raises PeerError without a sync."""
         with self._state:
             self._state.wait_for(lambda: self._error or batch <= self.floor.until, WAIT_S)
             if batch > self.floor.until:
@@ -123,20 +121,20 @@ class FloorKeeper:
                 )
 
     def note(self, batch: int) -> None:
-        """Note that a commit is over."""
+        """Note that a commit is finished."""
         with self._state:
             self._newest = batch
             if batch > self.floor.until - AHEAD // 2:
                 self._state.notify_all()
 
     def sync(self) -> None:
-        """Move the floor up to the newest commit.  Raises OSError: it stays where it is."""
+        """Move the floor up to the newest commit.  OSError: it stays as it is."""
         with self._state:
             newest = self._newest
         if newest == self.floor.batch or not self._is_owner():
             return
         sync_everything()
-        if not self._is_owner():  # the next run has removed our note
+        if not self._is_owner():  # the next run has removed our record
             return
         floor = self._noted(newest)
         with self._state:
@@ -177,5 +175,6 @@ class FloorKeeper:
             try:
                 self.sync()
                 self._error = ""
-            except (OSError, PeerError) as error:  # the next turn may succeed; commits wait for it
+            except (OSError, PeerError) as error:
+                # the next attempt may succeed; commits wait for it
                 self._error = str(error)

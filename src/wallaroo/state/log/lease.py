@@ -29,21 +29,21 @@ from wallaroo.state.log.owners import Claim, owner_words
 
 LEASE = "lease.json"
 RENEW_S = 0.5
-_BYTES = 2048  # always, so that a shorter text leaves nothing of a longer one
+_BYTES = 2048  # fixed, so that a shorter text leaves nothing of a longer one
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The last word of a run about itself."""
+    """The last statement of a run about itself."""
 
     epoch: int
     owner: str = ""  # in words
     place: str = ""  # where ``pid`` names its process; equal only among processes that share it
     pid: int = 0
-    beat: int = 0  # another one in each renewal
-    has_ended: bool = False  # in order: there is nothing to take over
-    claim: str = ""  # as its children have it in their environment
-    allocation: str = ""  # what a cluster gives it; as in `Host.allocation`
+    beat: int = 0  # changes with each renewal
+    has_ended: bool = False  # normally: there is nothing to take over
+    claim: str = ""  # the value in its children's environment
+    allocation: str = ""  # what a cluster allocates to it; as in `Host.allocation`
 
 
 def process_place() -> str:
@@ -72,7 +72,7 @@ class LeaseHolder:
         renew_s: float = RENEW_S,
         given_back: Callable[[], None] = lambda: None,
     ):
-        """``given_back`` is called once the lease says that the run has ended in order."""
+        """Begin; ``given_back`` is called once the lease says that the run has ended normally."""
         self._path = root / LEASE
         self._ownership = claim.ownership
         self._lease = Lease(
@@ -94,16 +94,16 @@ class LeaseHolder:
         self._thread.start()
 
     def note_allocation(self, allocation: str) -> None:
-        """State in each renewal from now on what a cluster gives this run."""
+        """Include in each renewal from now on what a cluster allocates to this run."""
         self._allocation = allocation
 
     def close(self) -> None:
-        """Renew no more."""
+        """Stop renewing."""
         self._is_over.set()
         self._thread.join()
 
     def give_back(self) -> None:
-        """Note that the run ended in order: no standby takes over from it."""
+        """Note that the run ended normally: no standby takes over from it."""
         self._lease = replace(self._lease, has_ended=True)
         self._write()
         self._given_back()
@@ -113,7 +113,7 @@ class LeaseHolder:
             self._write()
 
     def _write(self) -> None:
-        """Write the lease; a disk that fails is reported by what the run needs of it."""
+        """Write the lease; a failing disk is reported elsewhere."""
         beat = self._lease.beat + 1
         self._lease = replace(self._lease, beat=beat, allocation=self._allocation)
         text = json.dumps(asdict(self._lease)).encode()

@@ -35,13 +35,12 @@ class CommitFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its name in the storage."""
         epoch = f".{self.epoch}" if self.epoch else ""
         return f"{COMMITS}/{self.first:020d}{epoch}{SUFFIX if self.is_segment else ''}"
 
 
 def commit_file(name: str) -> CommitFile | None:
-    """Return the file of this name, without its folder; None if it is none of commits.
+    """Return the file of this name, without its folder; None if it is not a file of commits.
 
     >>> commit_file(f"{3:020d}.7.run"), commit_file(f"{3:020d}")
     (CommitFile(first=3, epoch=7, is_segment=True), CommitFile(first=3, epoch=0, is_segment=False))
@@ -122,7 +121,7 @@ def encode_line(line: Line) -> bytes:
 
 
 def lines_in(content: bytes) -> Iterator[Line]:
-    """Yield the lines that a claim holds whole, oldest first; a torn one was never acted on."""
+    """Yield the complete lines of a claim, oldest first; a torn one was never acted on."""
     for text in content.split(b"\n")[1:-1]:
         crc, _, body = text.partition(b" ")
         if crc == b"%08x" % zlib.crc32(body):

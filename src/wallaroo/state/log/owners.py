@@ -68,7 +68,7 @@ class Claim:
                 (folder / claim.name).unlink(missing_ok=True)
 
     def concede(self, reason: str) -> None:
-        """Note that another run owns the checkpoint, which does not use this folder."""
+        """Note that another run, which does not use this folder, owns the checkpoint."""
         folder = Path(self.ownership.path).parent
         path = folder / f"{self.epoch + 1:012d}"
         with contextlib.suppress(FileExistsError), open(path, "x") as file:
@@ -81,12 +81,12 @@ class Claim:
 
 
 def owner_words() -> str:
-    """Return the words by which a run names itself to others."""
+    """Return the description by which a run identifies itself to others."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def make_claim(root: Path, is_durable: bool, after: int | None = None) -> Claim:
-    """Claim the checkpoint in ``root``: no other run owns it from here on.  Raises OSError.
+    """Claim the checkpoint in ``root``: no other run owns it from now on.
 
     With ``after`` only as the next owner after that epoch.  Raises InUseError: there is one.
     """
@@ -162,11 +162,11 @@ def newest_epoch(folder: Path) -> int:
 
 
 def _end_earlier(folder: Path, epoch: int, is_durable: bool) -> None:
-    """Take the names of all earlier claims away: their runs own nothing from here on."""
+    """Remove the names of all earlier claims: their runs own nothing from now on."""
     for claim in claim_files(os.listdir(folder)):
         if claim.epoch < epoch and claim.name.isdigit():
             fault_point("owner.end")
-            with contextlib.suppress(FileNotFoundError):  # another run took it away
+            with contextlib.suppress(FileNotFoundError):  # another run removed it
                 over = f"{claim.name}.{uuid.uuid4().hex[:12]}{OVER}"
                 os.rename(folder / claim.name, folder / over)
     if is_durable:

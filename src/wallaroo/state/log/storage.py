@@ -43,16 +43,16 @@ class Storage(Protocol):
         """Return a folder's published names (last components), sorted."""
 
     def delete(self, name: str) -> None:
-        """Remove ``name`` if it is there."""
+        """Remove ``name`` if it exists."""
 
     def open_log(self, name: str) -> AppendedFile:
-        """Create a file that grows.  Raises PeerError."""
+        """Create a file to append to.  Raises PeerError."""
 
     def append(self, log: AppendedFile, record: bytes) -> None:
-        """Add a record to it.  Raises PeerError; then nothing was added."""
+        """Append a record to it.  Raises PeerError; then nothing was added."""
 
     def cut(self, name: str, size: int) -> None:
-        """Truncate a file that has grown to so many bytes, and sync it to disk."""
+        """Truncate an appended file to this many bytes, and sync it to disk."""
 
 
 @dataclass(frozen=True, slots=True)

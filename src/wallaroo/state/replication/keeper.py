@@ -59,7 +59,7 @@ from wallaroo.state.log.owners import Claim, adopt_claim, owner_words
 
 COPY = "copy for "  # how the claim of a copy begins
 REPORT_S = 60.0  # between two reports of trouble with the disk
-LOOK_S = 0.25  # between two looks at the claim
+LOOK_S = 0.25  # between two checks of the claim
 
 
 class _RefusedError(Exception):
@@ -72,7 +72,7 @@ class _Session:
 
     connection: socket.socket
     peer: str
-    claim: Claim | None = None  # its run's
+    claim: Claim | None = None  # that of its run
     busy: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -99,8 +99,9 @@ class Keeper:
         self._sessions: set[_Session] = set()
         self._changing = threading.Lock()
         self._report_at = 0.0  # monotonic: trouble with the disk
-        self._doubtful: set[Path] = set()  # a sync failed, so they have to come whole once more
-        self._over = ""  # why this is a copy no longer
+        # a sync failed, so these have to be sent again as a whole
+        self._doubtful: set[Path] = set()
+        self._over = ""  # why this is no longer a copy
 
     def _own_claim(self) -> Claim | None:
         """Return the claim of the run that the folder is a copy of; None for an empty one."""
@@ -121,11 +122,11 @@ class Keeper:
         return Claim(claims[0].epoch, ownership, file, is_durable=True)
 
     def key(self, certificate: str) -> KeyFile:
-        """Return the key of the folder, written if there is none, with this certificate (PEM)."""
+        """Return the key of the folder, created if necessary, with this certificate (PEM)."""
         return kept_key(self._root / REPLICA_KEY, WRITER, certificate)
 
     def serve(self, connection: socket.socket) -> None:
-        """Answer the requests of a connection that has proved itself, until it is closed."""
+        """Answer the requests of a proved connection until it is closed."""
         peer = ":".join(map(str, connection.getpeername()[:2]))
         session = _Session(connection, peer)
         with self._changing:
@@ -138,7 +139,7 @@ class Keeper:
                 fault_point("replica.answer")
                 write_message(connection, answer)
         except (OSError, EOFError, ValueError, msgspec.MsgspecError):
-            pass  # it connects again, or was no run
+            pass  # it connects again, or was not a run
         finally:
             with self._changing:
                 self._sessions.discard(session)
@@ -160,9 +161,9 @@ class Keeper:
             self._report(f"{error} This is a copy no longer, and its former run is refused.")
 
     def _end_sessions(self) -> None:
-        """Return once no request of the run is under way; none of its connections counts then."""
+        """Return once no request of the run is in progress, and none of its connections counts."""
         for session in list(self._sessions):
-            if session.claim is not None:  # else its hello is under way, which changes nothing
+            if session.claim is not None:  # its hello is still in progress, which changes nothing
                 with session.busy:
                     session.claim = None
 
@@ -178,7 +179,7 @@ class Keeper:
                 raise _RefusedError(LATER, "another run began")
             claim.ownership.require()
             answer: Fields = getattr(self, f"_do_{op}")(payload, **request) or {}
-            claim.ownership.require()  # after it was written, and before it is answered
+            claim.ownership.require()  # after it was written, and before it is acknowledged
             return answer
         except _RefusedError as error:
             kind, words = error.args
@@ -191,7 +192,7 @@ class Keeper:
         except (OSError, PeerError) as error:
             kind = LATER
             words = f"its disk refuses: {error}"
-            if time.monotonic() >= self._report_at:  # the run asks again and again
+            if time.monotonic() >= self._report_at:  # the run asks repeatedly
                 self._report_at = time.monotonic() + REPORT_S
                 self._report(f"{words}. The run waits until it does not.")
         return {"error": kind, "words": words}
@@ -231,7 +232,7 @@ class Keeper:
         return {"is_whole": is_whole}
 
     def _adopted(self, epoch: int, words: str) -> Claim:
-        """Let a later run's claim be the copy's, once no request of the former is under way."""
+        """Adopt a later run's claim for the copy, once no request of the former is in progress."""
         before = self._claim
         claim = adopt_claim(self._root, epoch, words)
         self._end_sessions()
@@ -327,7 +328,7 @@ class Keeper:
             self._path(name).unlink(missing_ok=True)
 
     def _do_begin(self, payload: bytes) -> None:
-        """Let the line of the run count from here on."""
+        """Let the run's line count from now on."""
         claim = self._claim
         assert claim is not None
         before = list(lines_in(self._content_of(claim)))
@@ -350,7 +351,7 @@ class Keeper:
 
 
 def _synced_size(path: Path) -> int:
-    """Return a file's size once it is on disk: who wrote it may have been killed before it was."""
+    """Return a file's size once it is on disk: its writer may have been killed before that."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     with _closed(descriptor):
         os.fdatasync(descriptor)

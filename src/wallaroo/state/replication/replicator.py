@@ -1,7 +1,5 @@
 """A run's side of its checkpoint's copy on a second host.
 
-Where it runs: driver.
-
 The invariants:
 
 * A commit counts once the replica has answered that it, and all files that it names, are on its
@@ -56,7 +54,7 @@ _log = logging.getLogger("wallaroo.run")
 
 
 class _Files:
-    """The files of a checkpoint, and what its copy has of them."""
+    """The files of a checkpoint, and the part of them that its copy has."""
 
     def __init__(self, root: Path, claim: Claim):
         self._root = root
@@ -64,11 +62,11 @@ class _Files:
         self._storage = LocalStorage(str(root), is_durable=True)
         self._before: Commit | None = None
         self._sizes: dict[str, int] = {}  # the copy's files of commits
-        self._stamps: dict[str, Stamp] = {}  # texts and notes, as they were sent last
-        self._there: set[str] = set()  # files of the copy that may be deleted some day
+        self._stamps: dict[str, Stamp] = {}  # texts and notes, as last sent
+        self._there: set[str] = set()  # files of the copy that may be deleted later
 
     def bring_up(self, link: ReplicaLink, *, is_new: bool) -> None:
-        """Let the copy be as the folder is."""
+        """Bring the copy to the state of the folder."""
         root = self._root
         stated = link.stated((*SWEPT, *TEXTS, *((SPOOL,) if is_new else ())))
         fault_point("replicator.compare")
@@ -87,14 +85,14 @@ class _Files:
         fault_point("replicator.whole")
 
     def send(self, link: ReplicaLink, commit: Commit) -> None:
-        """Let the copy have a commit that was published, and the files that it names."""
+        """Send a published commit, with the files that it names."""
         files = [*self._staged(commit), *self._changed_notes(), *self._changed_commits()]
         link.write(files)
         self._there.update(each.name for each in files)
         self._before = commit
 
     def sweep(self, link: ReplicaLink) -> None:
-        """Delete in the copy what the folder does not hold any more."""
+        """Delete in the copy what the folder no longer holds."""
         left = set(_names_in(self._root, (COMMITS, DELTAS, SNAPSHOTS)))
         left.update(_outbox(self._root))
         gone = self._there - left
@@ -124,7 +122,7 @@ class _Files:
                     self._stamps[name] = stamp
 
     def _changed_commits(self) -> Iterator[Sent]:
-        """Yield what was added to the files of commits."""
+        """Yield the additions to the files of commits."""
         for name in _names_in(self._root, (COMMITS,)):
             before = self._sizes.get(name)
             with open(self._root / name, "rb") as file:
@@ -162,7 +160,7 @@ class Replicator:
     # -- the start and the end
 
     def begin(self, is_stopping: Callable[[], bool], note: Callable[[str], None]) -> None:
-        """Return once the copy is as the folder is.  Raises as `append`; also if the run stops."""
+        """Return once the copy matches the folder.  Raises as `append`; also if the run stops."""
 
         def is_ending() -> bool:
             if self.waiting_for:
@@ -186,7 +184,7 @@ class Replicator:
             self._disconnect()
 
     def end_in_order(self) -> None:
-        """Let standbys that follow the copy read the lease, by which they end, too."""
+        """Let standbys that follow the copy read the lease, so that they end, too."""
         with contextlib.suppress(OSError, EOFError, TakenOverError, CheckpointError):
             self._lease.send()
         self._lease.close()
@@ -205,7 +203,7 @@ class Replicator:
         self._commits += 1
 
     def housekeep(self, commits: Iterable[Commit]) -> None:
-        """Delete in the copy, after some commits, what the folder does not hold any more."""
+        """Delete in the copy, after some commits, what the folder no longer holds."""
         if self._commits >= self._sweep_every:
             self._commits = 0
             self._asked(self._files.sweep)
@@ -237,7 +235,7 @@ class Replicator:
         work: Callable[[ReplicaLink], Answer],
         is_ending: Callable[[], bool] = lambda: False,
     ) -> Answer:
-        """Return what ``work`` returns with a link, however often it has to be tried."""
+        """Return the result of ``work`` with a link, after as many attempts as necessary."""
         while True:
             try:
                 with self._lock:
@@ -338,7 +336,6 @@ class _LeaseSender:
             raise
 
     def close(self) -> None:
-        """Close the connection."""
         if self._link is not None:
             self._link.close()
             self._link = None

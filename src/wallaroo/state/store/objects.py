@@ -1,7 +1,5 @@
 """Operations on an object store, and the client of S3, Google Cloud Storage and Azure.
 
-Where it runs: driver.
-
 The invariants:
 
 * ``create`` never replaces an object.  `TakenKeyError` and `NoAnswerError` decide nothing: a store
@@ -34,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class NoAnswerError(Exception):
-    """A request whose outcome is not known: no answer, or the store is overloaded."""
+    """A request with an unknown outcome: there was no answer, or the store is overloaded."""
 
 
 class TakenKeyError(Exception):
@@ -62,7 +60,7 @@ class ObjectStore(Protocol):
         """Return the keys below a folder, sorted, without the folder."""
 
     def delete(self, key: str) -> None:
-        """Delete an object if there is one."""
+        """Delete an object if it exists."""
 
     def replace_stale(self, key: str, content: bytes) -> bool:
         """Replace an object on the condition of a version that it never had; return the success.
@@ -79,7 +77,7 @@ class CloudObjects:
     """
 
     def __init__(self, url: str):
-        """Make the client; nothing is asked yet.  Raises PeerError: no such kind of store."""
+        """Create the client without asking for anything yet.  Raises PeerError."""
         scheme, _, place = url.partition("://")
         if scheme not in SCHEMES or not place.strip("/"):
             raise PeerError(
@@ -173,7 +171,7 @@ class CloudObjects:
             raise self._failure(key, error) from error
 
     def _failure(self, key: str, error: Exception) -> PeerError | NoAnswerError:
-        """Return the error for a request that failed; a list states its status in words only."""
+        """Return the error for a failed request; a list states its status in words only."""
         errors = self._errors
         words = _words(error)
         is_refused = isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError)
@@ -199,7 +197,7 @@ def conditions_ignored(url: str) -> PeerError:
 
 
 def _words(error: BaseException) -> str:
-    """Return an error's status or first line, without what may hold a signature.
+    """Return an error's status or first line, without a possible signature.
 
     >>> _words(ValueError("no route to http://host/key?sig=secret now\\nDebug source: ..."))
     'no route to http://host/key now'

@@ -28,8 +28,8 @@ class Kind(StrEnum):
 
     FENCE = "fence"  # a run owns the log from here on
     COMMITS = "commits"
-    END = "end"  # a run has ended in order
-    IMAGE = "image"  # what the commits up to a number come to; not in the log
+    END = "end"  # a run has ended normally
+    IMAGE = "image"  # the state after the commits up to a number; not in the log
 
 
 class StoredFile(NamedTuple):
@@ -43,8 +43,6 @@ class StoredFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an object."""
-
     number: int
     kind: Kind
     id: str  # never used again
@@ -54,11 +52,11 @@ class Head:
     owner: str = ""  # the run in words
     parent: str = ""  # the id of the object before
     image: str = ""  # the key of the newest image
-    since: int = 0  # the number that the image comes to, or of the fence that began afresh
+    since: int = 0  # the number that the image covers, or of the fence that started afresh
     commits: tuple[str, ...] = ()  # as JSON; snapshots are null if they are those before
     files: tuple[StoredFile, ...] = ()
     fence: int = 0  # the number of the run's fence
-    fences: tuple[int, ...] = ()  # in a fence: the numbers of all, its own included
+    fences: tuple[int, ...] = ()  # in a fence: the numbers of all fences, including its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,6 @@ def packed(
 
 
 def encode(record: Record) -> bytes:
-    """Return the bytes of an object."""
     head = json.dumps(asdict(record.head), separators=(",", ":")).encode()
     facts = b"%b %d %d %08x\n" % (MAGIC, VERSION, len(head), zlib.crc32(head))
     return b"".join((facts, head, record.payload))

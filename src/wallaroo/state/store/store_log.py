@@ -1,7 +1,5 @@
 """The log of a checkpoint in an object store: numbered objects, each created once.
 
-Where it runs: driver.
-
 Layout::
 
     log/<number>           fences, commits and ends of runs: one sequence, without a gap at its end
@@ -53,7 +51,7 @@ LOG = "log"
 IMAGES = "images"
 FILES = "files"
 SWEPT = "swept"
-PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries; later ones wait as long as the last
+PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between attempts; later ones wait as long as the last
 TRIES = 40  # some two minutes
 FIRST_TRIES = 6  # until the first answer, as a wrong address never answers
 READ_TRIES = 20  # while another run deletes what is read
@@ -78,7 +76,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The names that were there before an image was announced."""
+    """The names that existed before an image was announced."""
 
     numbers: list[int]
     images: list[str]
@@ -95,14 +93,13 @@ class StoreLog:
         self._owner = owner
         self._sleep = sleep
         self.run = uuid.uuid4().hex
-        self._last: Head | None = None  # what this run wrote last
+        self._last: Head | None = None  # the last object that this run wrote
         self._fences: tuple[int, ...] = ()
         self._tries = FIRST_TRIES
         self._appending = threading.Lock()
 
     @property
     def url(self) -> str:
-        """Return the log's URL."""
         return self._objects.url
 
     @property
@@ -117,14 +114,14 @@ class StoreLog:
 
     @property
     def last(self) -> Head:
-        """Return the head of what this run wrote last."""
+        """Return the head of the last object that this run wrote."""
         assert self._last is not None
         return self._last
 
     # -- asking
 
     def _asked(self, request: Callable[[], Answer]) -> Answer:
-        """Return the answer to a request that may be carried out again."""
+        """Return the answer to a request that may be repeated."""
         for attempt in range(self._tries):
             try:
                 answer = request()
@@ -136,7 +133,7 @@ class StoreLog:
         raise AssertionError("the last wait raises")
 
     def _wait(self, attempt: int, tries: int, error: BaseException) -> None:
-        """Wait before the next try.  Raises PeerError after the last one."""
+        """Wait before the next attempt.  Raises PeerError after the last one."""
         if attempt + 1 >= tries:
             raise PeerError(
                 f"the object store of {self.url} does not answer: {error}. What is committed "
@@ -200,7 +197,7 @@ class StoreLog:
                 newest = following
             if newest is not None and self._is_last(newest.head):
                 return newest
-            self._sleep(PAUSES_S[0])  # the list was old: what it named is deleted
+            self._sleep(PAUSES_S[0])  # the list was stale: what it named is deleted
         raise self._changing()
 
     def _numbers(self) -> list[int]:
@@ -215,7 +212,8 @@ class StoreLog:
         """
         before = self.read(head.number - 1) if head.number else None
         if before is None:
-            is_on_line = head.since >= head.number - 1  # what an image covers may be deleted
+            # objects that an image covers may be deleted
+            is_on_line = head.since >= head.number - 1
         else:
             is_on_line = not self._is_followed(before.head)
         return is_on_line and not self._is_followed(head)
@@ -232,7 +230,7 @@ class StoreLog:
         return self._asked(lambda: self._objects.get(key)) is not None
 
     def past(self) -> Past | None:
-        """Return what the log holds; None if it is empty."""
+        """Return the content of the log; None if it is empty."""
         for _ in range(READ_TRIES):
             newest = self.newest()
             if newest is None:
@@ -258,7 +256,6 @@ class StoreLog:
         )
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the objects in a folder."""
         return self._asked(lambda: self._objects.names(folder))
 
     def file(self, name: str) -> bytes | None:
@@ -338,7 +335,7 @@ class StoreLog:
         return head
 
     def taken_over(self, other: Record | None) -> TakenOverError:
-        """Return the error for a run whose next number is another's."""
+        """Return the error for a run whose next number another run used."""
         head = other.head if other else None
         words = f"epoch {head.epoch}, {head.owner}" if head else "another run"
         return TakenOverError(
@@ -377,7 +374,7 @@ class StoreLog:
         return Listed(self._numbers(), self.names(IMAGES), self.names(FILES))
 
     def sweep(self, listed: Listed, image: Head, needed: Iterable[str]) -> None:
-        """Delete what was listed and the announced image, and later objects, do not need."""
+        """Delete listed objects that the announced image, and later objects, do not need."""
         kept = {image_key(image), *(f"{FILES}/{name}" for name in needed)}
         for number in listed.numbers:
             if number <= image.number and number not in self._fences:
@@ -396,7 +393,6 @@ class StoreLog:
 
 
 def image_key(head: Head) -> str:
-    """Return the key of an image."""
     return f"{IMAGES}/{head.number:020d}.{head.run}"
 
 

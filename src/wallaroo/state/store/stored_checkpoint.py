@@ -1,7 +1,5 @@
 """A checkpoint folder as the cache of a log in an object store.
 
-Where it runs: driver.
-
 The invariants:
 
 * A commit counts after the store has answered that it holds it, with every file that it names.  The
@@ -101,15 +99,14 @@ class StoredCheckpoint:
         self.is_current = False  # whether the folder's files may be used
         self.commits: tuple[Commit, ...] = ()  # those of the log
         self._before: Commit | None = None
-        self._noted: dict[str, bytes] = {}  # the plan and the sinks' notes, as they were sent last
-        self._apart: dict[str, int] = {}  # large files, by the number of the object with them
+        self._noted: dict[str, bytes] = {}  # the plan and the sinks' notes, as last sent
+        self._apart: dict[str, int] = {}  # large files, by the number of the object that holds them
         self._images = _Images(log, root, tuning.image_every)
         self._owner_check_s = tuning.owner_check_s
         self._asked_s = time.monotonic()
 
     @property
     def url(self) -> str:
-        """Return the URL."""
         return self._log.url
 
     @property
@@ -138,13 +135,13 @@ class StoredCheckpoint:
 
     @property
     def is_cached(self) -> bool:
-        """Return whether the folder is that of the run that owned the log last, once looked at."""
+        """Return whether the folder is that of the run that owned the log last, after `look`."""
         note = self._noted_runs()
         return bool(self._past and note["is_whole"] and self._past.newest.head.run in note["runs"])
 
     @property
     def origin(self) -> bytes:
-        """Return the note of the savepoint that the log began from, once looked at."""
+        """Return the note of the savepoint that the log began from, after `look`."""
         for record in reversed(self._past.all if self._past else ()):
             for file, content in record.contents():
                 if file.name == ORIGIN:
@@ -152,7 +149,7 @@ class StoredCheckpoint:
         return b""
 
     def rebuild(self, storage: LocalStorage) -> None:
-        """Make an empty folder a checkpoint of its own, once looked at: with all but the spools."""
+        """Make an empty folder a checkpoint of its own, after `look`, with all but the spools."""
         assert self._past is not None
         identity = {"version": VERSION, "id": self._past.newest.head.checkpoint}
         self.fill(storage)
@@ -163,7 +160,7 @@ class StoredCheckpoint:
         storage.publish(FORMAT, with_checksum(json.dumps(identity)))
 
     def begin(self, identity: str, commits: Sequence[Commit]) -> None:
-        """Let an empty log, once looked at, begin with commits and what is in the folder.
+        """Let an empty log, after `look`, begin with commits and the folder's content.
 
         The run that claims the log next finds it as if another run had ended in order.
         """
@@ -214,7 +211,7 @@ class StoredCheckpoint:
         )
 
     def _noted_runs(self) -> dict[str, Any]:
-        """Return the runs that used this folder, and whether it is a whole cache."""
+        """Return the runs that used this folder, and whether it is a complete cache."""
         with contextlib.suppress(FileNotFoundError, ValueError):
             note: dict[str, Any] = json.loads((self._root / CACHE).read_bytes())
             if note["url"] == self.url:
@@ -227,7 +224,7 @@ class StoredCheckpoint:
         write_whole(self._root / CACHE, content, is_durable=True, points="store.note")
 
     def fill(self, storage: LocalStorage) -> None:
-        """Bring what is missing into the folder."""
+        """Copy missing files into the folder."""
         needed: dict[str, int] = {}
         for commit in self.commits:
             needed.update((delta.file, delta.size) for delta in commit.deltas if not delta.inline)
@@ -260,13 +257,13 @@ class StoredCheckpoint:
         for file in record.head.files:
             if file.is_apart and is_wanted(file.name):
                 stored = self._log.file(file.name)
-                # one that took over deletes what it no longer needs
+                # a run that took over deletes what it no longer needs
                 if stored is None and self._log.is_fenced:
                     self.ask()
                 yield file.name, checked(file, stored)
 
     def segment(self) -> bytes:
-        """Return the commits in the form of one segment of the folder."""
+        """Return the commits as one segment of the folder."""
         return encode_segment(self.commits)
 
     # -- the run
@@ -317,10 +314,10 @@ class StoredCheckpoint:
         while (other := self._log.read(number)) is not None:
             if other.head.run != self._log.run:
                 raise self._log.taken_over(other)
-            number += 1  # the answer to it is on its way
+            number += 1  # the answer to it is in flight
 
     def close(self) -> None:
-        """Note in the log that this run has ended in order, if it owns it still.
+        """Note in the log that this run has ended normally, if it still owns it.
 
         A run that ends while a commit is under way, for lack of an answer, has not.
         """
@@ -341,7 +338,7 @@ def cached_url(root: Path) -> str:
 
 
 class _Images:
-    """The images of a run: begun at intervals, stored by a thread, announced by the next commit."""
+    """The images of a run: begun periodically, stored by a thread, announced by the next commit."""
 
     def __init__(self, log: StoreLog, root: Path, every: int):
         self._log = log
@@ -355,26 +352,25 @@ class _Images:
         self._thread: threading.Thread | None = None
 
     def begin_after(self, past: Past) -> None:
-        """Note what the log holds since its image."""
+        """Note the content of the log since its image."""
         self._objects = len(past.records)
         self._bytes = sum(len(record.payload) for record in past.records)
         self._image_bytes = len(past.image.payload) if past.image else 0
 
     @property
     def is_due(self) -> bool:
-        """Return whether the next image is to begin."""
         if self._begun is not None or (self._thread and self._thread.is_alive()):
             return False
         bytes_max = max(IMAGE_BYTES_MIN, self._image_bytes)
         return self._objects >= self._every or self._bytes >= bytes_max
 
     def begin(self, commits: Sequence[Commit], apart: Mapping[str, int]) -> None:
-        """Copy what the folder holds into an image, and begin to store it."""
+        """Copy the folder's content into an image, and begin to store it."""
         head, file = self._written(commits, apart)
         self._start(lambda: self._store(head, file))
 
     def store(self, commits: Sequence[Commit], apart: Mapping[str, int]) -> Head:
-        """Store what the folder holds as an image; return its head."""
+        """Store the folder's content as an image; return its head."""
         head, file = self._written(commits, apart)
         self._store(head, file)
         return head
@@ -415,7 +411,7 @@ class _Images:
         return self._begun if self._listed is not None else None
 
     def appended(self, size: int, apart: dict[str, int]) -> None:
-        """Count an object; if it announced an image, delete what that makes superfluous."""
+        """Count an object; if it announced an image, delete everything that the image replaces."""
         self._objects += 1
         self._bytes += size
         image = self._begun
@@ -440,7 +436,7 @@ class _Images:
         self._thread.start()
 
     def close(self) -> None:
-        """Wait for what the thread does."""
+        """Wait for the thread."""
         if self._thread is not None:
             self._thread.join(10.0)
 
@@ -486,7 +482,7 @@ def _outbox(root: Path) -> dict[str, bytes]:
 
 
 def rank_of(path: Path) -> int:
-    """Return 0 for staged output, 1 for a list of what waits, 2 for a note of a sink's.
+    """Return 0 for staged output, 1 for a pending list, 2 for a sink's note.
 
     >>> [rank_of(Path("sink", name)) for name in ("7.out", "pending/7.json", "left.json")]
     [0, 1, 2]

@@ -33,7 +33,6 @@ Stored = tuple[int, bytes, bytes]  # an entry as it is found in LMDB, checked: s
 
 
 def stored_key(group: int, step: int, key: bytes) -> bytes:
-    """Return the LMDB key of an entry."""
     if len(key) > KEY_BYTES_MAX:
         key = _LONG + hashlib.blake2b(key, digest_size=32).digest()
     return _PREFIX.pack(group, step) + key
@@ -63,7 +62,7 @@ def stored_value(stored: bytes, key: bytes, value: bytes) -> bytes:
 
 
 def value_if_whole(stored: bytes, found: bytes | None) -> bytes | None:
-    """Return the value after the checksum; None if nothing was found or the checksum is wrong."""
+    """Return the value after the checksum; None if there is none, or the checksum is wrong."""
     if found is None:
         return None
     value = found[4:]

@@ -44,12 +44,12 @@ HEADER_PAGES = 2
 # in use: a batch that changes all of them writes new ones before the old ones are free
 PAGES_MIN = 64
 FREE_TIMES_MAX = 4
-# a file is replaced sooner if the pages in use have fallen to this share of their most, and have
-# not fallen further for CALM_LOOKS looks; it then grows to the size that its batches need, as one
-# does that never held more
+# a file is replaced sooner if the pages in use have fallen to this share of their maximum, and have
+# not fallen further for CALM_LOOKS checks; it then grows to the size that its batches need, as if
+# it had never held more
 LEFT = 0.75
 CALM_LOOKS = 16
-GAIN_MIN = 1.5  # times the pages in use: a smaller file is not worth it
+GAIN_MIN = 1.5  # times the pages in use: a smaller gain is not worth it
 WRITTEN_AT_ONCE = 100_000  # entries per transaction when a file is replaced
 CRASHES = "crashes"
 _LOCK = "lock"
@@ -62,7 +62,7 @@ class _Used:
 
     most: int = 0
     least: int = 0
-    looks: int = 0  # since it was the least
+    looks: int = 0  # since the minimum
 
     def has_fallen(self, used: int) -> bool:
         """Note the pages in use; return whether many were freed, and no more are being freed."""
@@ -84,7 +84,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open environment.  ``was_damaged``: whether the one there before had to be removed."""
+    """An open environment; ``was_damaged``: whether an earlier one had to be removed."""
 
     environment: lmdb.Environment
     was_damaged: bool = False
@@ -239,7 +239,7 @@ def _replace(path: Path, environment: lmdb.Environment) -> None:
 
 
 def _write_packed(environment: lmdb.Environment, made: lmdb.Environment) -> None:
-    """Write all entries in order, which fills pages that removed entries left half empty."""
+    """Write all entries in order, which fills pages that removals left half empty."""
     with environment.begin() as read:
         entries = iter(read.cursor())
         is_rest = True
@@ -300,7 +300,7 @@ def _reports_of_the_dead(crashes: Path) -> Iterator[bytes]:
 
 
 def _is_crash(report: bytes) -> bool:
-    """Return whether a process died in here, rather than in a library of the application.
+    """Return whether a process died in this code, rather than in a library of the application.
 
     >>> _is_crash(b""), _is_crash(b'Fatal Python error: Bus error\\n  File "numpy.py", line 1 in f')
     (False, False)

@@ -58,7 +58,7 @@ from wallaroo.state.views.view_updates import (
 # LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one
 # another
 SHARDS = 16
-REBUILDS_MAX = 3  # per shard and task: a disk that damages data just written is broken
+REBUILDS_MAX = 3  # per shard and task: a disk that damages new data is broken
 
 Found = TypeVar("Found")
 
@@ -194,7 +194,7 @@ class View:
         return long_value(key, value)
 
     def read_many(self, group: int, step: int, keys: Collection[bytes]) -> list[bytes | None]:
-        """Return the same for many keys of one group, in their order, with less work for each."""
+        """Return the stored bytes of many keys of one group, in order, more cheaply."""
         stored = [stored_key(group, step, key) for key in keys]
         try:
             found = list(map(self._reads[self._shard(group)].get, stored))
@@ -207,7 +207,7 @@ class View:
         ]
 
     def _read_carefully(self, group: int, stored: bytes) -> bytes | None:
-        """Return an entry that is missing or damaged at first sight."""
+        """Return an entry that seems missing or damaged."""
         shard = self._shard(group)
         return self._with_repair(shard, lambda: _careful_get(self._read_in(shard), stored))
 

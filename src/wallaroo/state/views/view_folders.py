@@ -75,7 +75,7 @@ def _hold(root: Path) -> None:
 
 
 def remove_old_views(parent: Path, unused_s_max: float = UNUSED_S_MAX) -> None:
-    """Remove the unused views in ``parent`` from an earlier boot, or not opened for long.
+    """Remove unused views in ``parent`` from an earlier boot, or not opened for long.
 
     A view is unused if no process has it open.
     """

@@ -32,7 +32,6 @@ class CatchUp:
     bytes_read: int = 0  # from snapshots and deltas, for cold groups: state that moved to this host
 
     def __add__(self, other: CatchUp) -> CatchUp:
-        """Return the sum of both."""
         return CatchUp(
             self.entries + other.entries,
             self.cold_groups + other.cold_groups,
@@ -65,7 +64,6 @@ def apply_commits(
 
 
 def mark_of(version: Version) -> bytes:
-    """Return the stored form of a version."""
     return _VERSION.pack(version.batch) + version.id.encode()
 
 

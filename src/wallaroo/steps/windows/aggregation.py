@@ -1,6 +1,6 @@
 """``Aggregation``: the base class of users' window aggregations.
 
-Where it runs: everywhere.  Subclasses are the user's.
+Subclasses are the user's.
 """
 
 from __future__ import annotations

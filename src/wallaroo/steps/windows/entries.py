@@ -115,7 +115,6 @@ class Live:
         self._rows = rows
 
     def slot(self, slot: Slot) -> dict[Any, Any]:
-        """Return the objects of a slot."""
         found = self._slots.get(slot)
         if found is None:
             found = self._slots[slot] = {}
@@ -142,7 +141,6 @@ class Live:
         self.slot(slot)[key] = value
 
     def discard(self, slot: Slot, key: Any) -> None:
-        """Remove an entry."""
         objects = self._slots.get(slot)
         if objects is not None:
             objects.pop(key, None)
@@ -161,7 +159,7 @@ class Live:
         return [unpack_slot(sub) for sub in self._entries.subs(key)]
 
     def due(self, until: int, are_related: bool = False) -> dict[Slot, dict[Any, Any]]:
-        """Return all entries whose slot's time has come, by slot, in order.
+        """Return all entries whose slot is due, by slot, in order.
 
         ``are_related``: if an entry of a key is due, entries of it that have nothing to do by
         themselves are wanted as well.

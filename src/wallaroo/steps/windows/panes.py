@@ -18,7 +18,7 @@ PANE = 1  # the kind of a pane's slot
 
 
 class Pane(NamedTuple):
-    """A slot, and the half-open times and watermarks of it; empty if they are unknown."""
+    """A slot with its half-open times and watermarks; empty if they are unknown."""
 
     slot: Slot
     lower: int
@@ -36,8 +36,6 @@ def may_add_up(spec: object) -> bool:
 
 
 class Panes:
-    """The panes of one specification."""
-
     def __init__(self, spec: RangeWindowSpec) -> None:
         self.grid = Grid.of(spec)
         self._early_ns = spec.early_ns

@@ -44,7 +44,7 @@ SPANS_SLOT = Slot(NO_WATERMARK, SPANS)  # each key's runs of windows that had ev
 
 
 def base_of(slot: Slot) -> Slot:
-    """Return the slot of the events of a pane that early results have shown."""
+    """Return the slot for events of a pane that early results have shown."""
     return Slot(NO_WATERMARK, PANE, slot.last, slot.first, NO_WATERMARK)
 
 
@@ -141,7 +141,7 @@ class RangeMachine:
         now = self._context.now
         pane = self._panes.at(now.event_ns, now.watermark_ns)
         if pane is None:
-            return  # see ``may_add_up``: late events are dropped
+            return  # late events are dropped, see ``may_add_up``
         live = self._context.live
         try:
             own = live.get(pane.slot, key)
@@ -153,7 +153,7 @@ class RangeMachine:
             self._context.failed(accumulator, error, key)
 
     def _enter(self, key: Any, event: Any) -> Pane | None:
-        """Return the pane of the current time and watermark; None if the event needs no more."""
+        """Return the pane of the current time and watermark; None if the event is done."""
         now = self._context.now
         time = now.event_ns
         panes = self._panes.at(time, now.watermark_ns)
@@ -292,7 +292,7 @@ class RangeMachine:
         return by_window
 
     def _by_round(self, panes: Contents, watermark: int) -> dict[int, list[Slot]]:
-        """Return the slots whose events early results show now, by their round."""
+        """Return the slots whose events early results now show, by round."""
         slots: dict[int, list[Slot]] = {}
         for slot in panes:
             if (
@@ -322,7 +322,7 @@ class RangeMachine:
         return keys
 
     def _first_of_base(self, base: Slot, key: Any) -> Any:
-        """Return what a checkpoint of an earlier version has in place of a base; None if nothing.
+        """Return what a checkpoint of an earlier version has instead of a base, or None.
 
         It has a slot for each early result.
         """
@@ -386,7 +386,7 @@ class RangeMachine:
     def _combined(
         self, parts: list[dict[Any, Any]], wanted: Iterable[Any] | None = None
     ) -> dict[Any, Any]:
-        """Return the accumulators of all parts together, by key: of all keys, or those wanted."""
+        """Return the accumulators of all parts combined, by key: of all keys, or those wanted."""
         if len(parts) == 1:
             return parts[0]
         combine = self._context.calls.combine

@@ -37,7 +37,6 @@ class SessionMachine:
         self._spec = spec
         self._context = context
         self._late = self._late_policy()
-        self._due: list[tuple[int, int, Any]] = []
         self.process = self._build_process()
 
     def _build_process(self) -> Callable[[Any, Any], None]:

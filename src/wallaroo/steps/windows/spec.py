@@ -1,6 +1,6 @@
 """Frozen specifications of windows, and the window of a result.
 
-Where it runs: pure.  All spans and times are whole nanoseconds.
+All spans and times are whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Window:
     firing: Firing = Firing.FINAL
 
     def note_on(self, error: BaseException) -> None:
-        """Let the text of an error of the window's result name the window."""
+        """Name the window in an error of its result."""
         error.add_note(f"window from {_bound(self.start)} to {_bound(self.end)} UTC")
 
     @property
@@ -97,7 +97,7 @@ class RangeWindowSpec:
     policy: str = DROP
     early_ns: int | None = None  # how often a window is evaluated before it fires
     lateness_ns: int = 0  # how long after firing a window accepts late events
-    corrected_ns: int | None = None  # how often it is evaluated again meanwhile; None: once
+    corrected_ns: int | None = None  # how often it is evaluated again in that time; None: once
     empty_limit: int = 0  # successive empty windows of a key that are evaluated
 
 

@@ -32,7 +32,6 @@ class MemoryEntries:
             yield order[at], entries[order[at]]
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Apply changes to the committed state."""
         for group, stored, value in changes:
             self._sorted.pop(group, None)
             if value is None:

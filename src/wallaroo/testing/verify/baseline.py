@@ -2,9 +2,9 @@
 
 It replaces the oracle for applications that have none.
 
-Where it runs: the verifier.  Input comes from files, one message per line, repeatedly.  Output and
-state must follow from the input alone: an application whose output depends on how its sources
-interleave, on chance or on the clock differs from itself.
+Input comes from files, one message per line, repeatedly.  Output and state must follow from the
+input alone: an application whose output depends on how its sources interleave, on chance or on the
+clock differs from itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A case: an application, its endless input, and its oracle.
 
-Where it runs: the verifier.  Input is generated from a seed, in portions, always in the same order.
+Input is generated from a seed, in portions, always in the same order.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from wallaroo.testing.verify.trial.result import Result
 from wallaroo.testing.verify.trial.supervised import Supervised
 from wallaroo.testing.verify.watch import RunWaits
 
-# without a batch or an output for this long, the run hangs.  A machine with ten times more to do
+# The run hangs after this time without a batch or an output.  A machine with ten times more work
 # than cores takes minutes to start Spark.
 PROGRESS_S_MAX = 600.0
 

@@ -43,7 +43,6 @@ class Load:
         self._thread = threading.Thread(target=self._run, name=f"load {source}", daemon=True)
 
     def start(self) -> None:
-        """Start sending."""
         self._thread.start()
 
     def finish(self) -> None:

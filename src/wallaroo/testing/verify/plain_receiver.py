@@ -95,7 +95,8 @@ class PlainReceiver:
                 received += len(chunk)
                 rest = self._write(rest + chunk)
                 if self._behaviour == "talking":
-                    with contextlib.suppress(BlockingIOError):  # not read by the peer: no matter
+                    # the peer does not read, which does not matter
+                    with contextlib.suppress(BlockingIOError):
                         connection.send(b"ok\n", socket.MSG_DONTWAIT)
                 elif self._behaviour == "slow":
                     time.sleep(SLOW_S)
@@ -126,7 +127,7 @@ class PlainReceiver:
         end = content.rfind(b"\n") + 1
         with self._writing, contextlib.suppress(ValueError):  # the file may be closed at the end
             self._out.write(content[:end])
-            self._out.flush()  # it is judged while this receiver still runs
+            self._out.flush()  # it is checked while this receiver still runs
             self.count += end
         return content[end:]
 

@@ -57,7 +57,8 @@ END = """
     SELECT pg_current_wal_flush_lsn()::text, pg_current_wal_insert_lsn()::text,
            current_setting('wal_block_size')::int
 """
-PAGE_HEADER_BYTES = 40  # at the beginning of a block, at most: no record has room in so few
+# at the beginning of a block, at most: a record never fits into so few bytes
+PAGE_HEADER_BYTES = 40
 PEEK = (
     "SELECT data FROM pg_logical_slot_peek_binary_changes"
     "(%s, %s, NULL, 'proto_version', '1', 'publication_names', %s)"
@@ -74,7 +75,7 @@ class Slot:
 
 
 class PostgresChanges(ReplayableSource[Any]):
-    """The tables of a publication."""
+    """The publication's tables."""
 
     kind: ClassVar[str] = "postgres changes"
     ends_query: ClassVar[str] = END
@@ -134,7 +135,8 @@ class PostgresChanges(ReplayableSource[Any]):
             flushed, written = map(lsn_of, ends)
             before = max(self._end, self.slot.first if self.slot else 0)
             self._end = whole_end(flushed, written, block, before)
-            # not the whole end: that is unknown to a new process, and may be before a commit's
+            # not the whole end: a new process does not know it, and it may be before the one of a
+            # commit
             self._facts = {**cluster_facts(connection), "log's end": flushed}
         return self._end
 
@@ -180,7 +182,6 @@ class PostgresChanges(ReplayableSource[Any]):
             self._snapshot = None
 
     def read_snapshot(self, name: str) -> Iterator[Change[Any]]:
-        """Yield the rows of an exported snapshot."""
         try:
             with self._connection() as connection:
                 yield from snapshot_rows(connection, self._config.publication, name)
@@ -206,7 +207,7 @@ class PostgresChanges(ReplayableSource[Any]):
         """Describe why changes after a place cannot be read; empty if they can."""
         slot = self.slot
         if not self._facts or not place:
-            return ""  # the server was not seen yet, or nothing was read
+            return ""  # the server was not reached yet, or nothing was read
         if slot is None:
             return "does not exist any more"
         if slot.status == "lost":
@@ -219,7 +220,7 @@ class PostgresChanges(ReplayableSource[Any]):
         return ""
 
     def warning(self) -> str:
-        """Describe what will end badly if nothing is done; empty if all is well."""
+        """Describe a problem that needs attention; empty if there is none."""
         slot = self.slot
         if slot is None or slot.status != "unreserved":
             return ""
@@ -378,5 +379,4 @@ def _place(position: Position) -> int:
 
 
 def open_log(config: PostgresChangesConfig[Any], context: LogContext) -> ChangesLog:
-    """Return the log of the source."""
     return ChangesLog(PostgresChanges(config), context.until_now)

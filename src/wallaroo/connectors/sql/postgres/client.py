@@ -15,8 +15,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from wallaroo.errors import PeerError
 
 CONNECT_S = 5
-# A server that vanished silently is noticed within about half a minute rather than the
-# system's two hours.
+# A silent loss of the server is noticed within about half a minute instead of the system's two
+# hours.
 DEFAULTS: dict[str, Any] = {
     "connect_timeout": CONNECT_S,
     "keepalives_idle": 10,
@@ -24,7 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-# Classes of SQLSTATE (manual, appendix A) that pass by themselves or by work on the server:
+# Classes of SQLSTATE (manual, appendix A) that are transient or can be fixed on the server:
 # connection, authorisation, no such database, rollback, resources (a full disk), locks,
 # intervention (a shutdown), system errors.
 PASSING = frozenset({"08", "28", "3D", "40", "53", "55", "57", "58"})
@@ -40,13 +40,13 @@ def is_transient(error: psycopg.Error) -> bool:
 
 
 def first_line(error: psycopg.Error) -> str:
-    """Return the error's first line, without the prefix that all have."""
+    """Return the error's first line, without the common prefix."""
     lines = str(error.diag.message_primary or error).strip().splitlines()
     return lines[0].strip().removeprefix("connection failed: ") if lines else type(error).__name__
 
 
 def complete_dsn(dsn: str) -> str:
-    """Return ``dsn`` with our defaults below it.  Raises PeerError if it cannot be read."""
+    """Return ``dsn``, completed with our defaults.  Raises PeerError if it cannot be parsed."""
     try:
         parts = conninfo_to_dict(dsn)
     except psycopg.Error as error:

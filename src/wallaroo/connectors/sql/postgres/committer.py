@@ -23,7 +23,7 @@ class PostgresSystem(ExternalSystem[PostgresSinkConfig]):
     is_fencing = True  # by the ledger: see `Table`
 
     def __init__(self, config: PostgresSinkConfig, context: CommitContext):
-        """Raise PeerError for a dsn that cannot be read."""
+        """Raise PeerError for a dsn that cannot be parsed."""
         super().__init__(config, context)
         self.ledger = f"{config.ledger} at {config.address}"
         complete_dsn(config.dsn)

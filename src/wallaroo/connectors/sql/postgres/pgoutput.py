@@ -18,7 +18,7 @@ from typing import Any
 from wallaroo.serdes.changes import Change
 
 Row = dict[str, Any]
-Load = Callable[[bytes], Any]  # returns the value of a text of a type
+Load = Callable[[bytes], Any]  # parses the text of a value of some type
 BEGIN = struct.Struct(">QqI")  # LSN of the commit, its time, the transaction
 NUMBER = struct.Struct(">I")
 COUNT = struct.Struct(">H")
@@ -37,7 +37,7 @@ class Relation:
 
 
 class Messages:
-    """A reader of the messages of one session."""
+    """A reader of one session's messages."""
 
     def __init__(self, load_of: Callable[[int], Load]):
         """Create a reader; ``load_of`` returns the reader of a type's texts by its object id."""
@@ -58,7 +58,7 @@ class Messages:
             return self._truncations(message)
         elif kind in (b"I", b"U", b"D"):
             return [self._change(kind, message)]
-        return []  # nothing is needed of commits, types and origins
+        return []  # commits, types and origins are not needed
 
     def _begin(self, message: bytes) -> None:
         self.commit, microseconds, number = BEGIN.unpack_from(message, 1)
@@ -112,7 +112,7 @@ class Messages:
     def _row(
         self, relation: Relation, message: bytes, at: int, *, is_key_alone: bool
     ) -> tuple[Row, int]:
-        """Return a row; without large values that were not changed, which are not sent."""
+        """Return a row without unchanged large values, which are not sent."""
         row: Row = {}
         at += COUNT.size
         for name, load, is_key in relation.columns:
@@ -148,6 +148,5 @@ def lsn_text(place: int) -> str:
 
 
 def lsn_of(text: str) -> int:
-    """Undo `lsn_text`."""
     high, low = text.split("/")
     return (int(high, 16) << 32) + int(low, 16)

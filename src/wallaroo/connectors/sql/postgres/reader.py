@@ -58,11 +58,11 @@ class Candidate:
     newest: int
     waiting: OpenTransactions
     since: float
-    breaks: int  # connections broken until then: after a crash writers may have other names
+    breaks: int  # connections broken until then: writers may have other names after a crash
 
 
 class PostgresTableSource(TableSource):
-    """A table of a server."""
+    """A PostgreSQL table as a replayable source."""
 
     mark_of_value: ClassVar[str] = "%s"
     retry_s: ClassVar[float] = 0.5
@@ -87,7 +87,7 @@ class PostgresTableSource(TableSource):
         return self._candidate is not None or super()._is_due(now)
 
     def warning(self) -> str:
-        """Describe the transactions that have held up rows for long; empty if none has."""
+        """Describe the transactions that have delayed rows for long; empty if there are none."""
         candidate = self._candidate
         if candidate is None or time.monotonic() - candidate.since < self._held_up_s:
             return ""
@@ -112,7 +112,7 @@ class PostgresTableSource(TableSource):
         return facts_of(connection, self._table, self._rows.column)
 
     def _settle(self, connection: Any, now: float) -> None:
-        """Look for new rows; check whether earlier ones are decided."""
+        """Check for new rows, and whether earlier ones are final."""
         breaks = _pools[self._rows.database].breaks
         if self._candidate is None or self._candidate.breaks != breaks:
             self._candidate = None
@@ -160,7 +160,7 @@ class PostgresTableSource(TableSource):
 
 @dataclass(slots=True)
 class _Pool:
-    """Connections of this process to one server."""
+    """This process's connections to one server."""
 
     idle: list[psycopg.Connection[Any]] = field(default_factory=list)
     breaks: int = 0  # the number of failures
@@ -196,7 +196,6 @@ def _connected(dsn: str) -> psycopg.Connection[Any]:
 
 
 def open_log(config: PostgresSourceConfig[Any], context: LogContext) -> TableLog:
-    """Return the log of the source."""
     rows = config.rows(config.dsn)
     source = PostgresTableSource(rows, config.start, config.poll_s)
     return TableLog(source, context.until_now)

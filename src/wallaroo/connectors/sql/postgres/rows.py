@@ -59,7 +59,7 @@ WRITERS: dict[type[Any], Callable[[Any], str]] = {
 
 
 class _Writers(dict[type[Any], Callable[[Any], str]]):
-    """Writers by type, found once; a subclass has its nearest base's."""
+    """Writers by type, looked up once; a subclass has its nearest base's."""
 
     def __missing__(self, kind: type[Any]) -> Callable[[Any], str]:
         for base in kind.__mro__:

@@ -25,7 +25,7 @@ from wallaroo.serdes.changes import Change
 FETCHED = 5000  # rows
 BEGIN = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
-    "SET LOCAL synchronize_seqscans = off",  # each reading has the same order
+    "SET LOCAL synchronize_seqscans = off",  # so that every read has the same order
 )
 DROP = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
 # lists of columns and conditions are there from version 15 on
@@ -82,7 +82,8 @@ def snapshot_rows(connection: Any, publication: str, snapshot: str) -> Iterator[
         for schema, table, kind, columns, condition in connection.execute(TABLES, (publication,)):
             query = sql.SQL("SELECT {} FROM {} {} WHERE {}").format(
                 sql.SQL(", ").join(map(sql.Identifier, columns)),
-                sql.SQL("" if kind == "p" else "ONLY"),  # heirs are published by their own names
+                # child tables are published under their own names
+                sql.SQL("" if kind == "p" else "ONLY"),
                 sql.Identifier(schema, table),
                 sql.SQL(condition or "true"),
             )

@@ -26,7 +26,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.sinks.queued.system import CommitContext
 from wallaroo.sinks.staging import Staged
 
-PIECE_BYTES = 1 << 18  # handed to libpq at once
+PIECE_BYTES = 1 << 18  # passed to libpq at a time
 CANCEL_S = 2
 
 

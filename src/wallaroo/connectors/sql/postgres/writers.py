@@ -54,13 +54,13 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """The writers that are waited for, and those of the last look."""
+    """The awaited writers, and those of the last poll."""
 
     writers: frozenset[Writer]
     shown: frozenset[Writer]
 
     def after(self, shown: frozenset[Writer]) -> OpenTransactions:
-        """Return the state after another look.
+        """Return the state after another poll.
 
         >>> session, other = Writer("3/45", 812), Writer("-1/700", None)
         >>> waiting = OpenTransactions(frozenset({session}), frozenset({session, other}))

@@ -43,7 +43,6 @@ def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
@@ -52,8 +51,3 @@ def is_transient(error: sqlite3.Error) -> bool:
     """Return whether a retry can help."""
     code = getattr(error, "sqlite_errorcode", None)  # errors of the module itself have none
     return code is not None and code & 0xFF in _PASSING
-
-
-def sentence(error: Exception) -> str:
-    """Return an error on one line."""
-    return " ".join(str(error).split()) or type(error).__name__

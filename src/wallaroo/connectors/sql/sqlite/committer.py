@@ -6,11 +6,12 @@ import sqlite3
 from pathlib import Path
 from typing import ClassVar
 
-from wallaroo.connectors.sql.sqlite.client import is_transient, sentence
+from wallaroo.connectors.sql.sqlite.client import is_transient
 from wallaroo.connectors.sql.sqlite.sink import SQLiteSinkConfig
 from wallaroo.connectors.sql.sqlite.table import SQLiteTable
 from wallaroo.connectors.sql.target_table import WAYS_ON
 from wallaroo.errors import PeerError, WallarooError
+from wallaroo.network.client_errors import sentence_of
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import CommitContext, ExternalSystem, Session
 
@@ -37,13 +38,13 @@ class SQLiteSystem(ExternalSystem[SQLiteSinkConfig]):
 
     def waiting_for(self, error: Exception) -> str:
         passes = isinstance(error, sqlite3.Error) and is_transient(error)
-        return f"SQLite database {self._path} ({sentence(error)})" if passes else ""
+        return f"SQLite database {self._path} ({sentence_of(error)})" if passes else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         what = f"batch {batch.batch} for" if batch else "rows for"
         return PeerError(
             f"SQLite database {self._path} refuses {what} table '{self.target}' of sink "
-            f"'{self._context.sink}': {sentence(error)}. Nothing is lost: committed rows wait in "
-            f"{self._context.staging}. Change the table so that it accepts them, or correct the "
+            f"'{self._context.sink}': {sentence_of(error)}. Nothing is lost: committed rows wait "
+            f"in {self._context.staging}. Change the table so that it accepts them, or correct the "
             f"path or the rights, then run again."
         )

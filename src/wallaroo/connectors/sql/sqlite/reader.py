@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.connectors.sql.source_table import TableSource
-from wallaroo.connectors.sql.sqlite.client import columns_of, is_transient, opened, quoted, sentence
+from wallaroo.connectors.sql.sqlite.client import columns_of, is_transient, opened, quoted
 from wallaroo.errors import PeerError
+from wallaroo.network.client_errors import sentence_of
 from wallaroo.sources.identity import Facts
 
 ROWIDS = ("rowid", "oid", "_rowid_")
 
 
 class SQLiteTableSource(TableSource):
-    """A table of a file."""
+    """An SQLite table as a replayable source."""
 
     @property
     def place(self) -> str:
@@ -46,7 +47,7 @@ class SQLiteTableSource(TableSource):
             with closing(opened(path, is_writing=False)) as connection:
                 yield connection
         except sqlite3.Error as error:
-            words = f"SQLite database {path}: {sentence(error)}"
+            words = f"SQLite database {path}: {sentence_of(error)}"
             raise self._failure(words, is_transient=is_transient(error)) from error
         except FileNotFoundError as error:
             raise PeerError(

@@ -40,7 +40,6 @@ def packed(row: Any, columns: tuple[str, ...]) -> bytes:
 
 
 def unpacked(staged: memoryview) -> tuple[Value, ...]:
-    """Return the values of a row."""
     row: tuple[Value, ...] = pickle.loads(staged)
     return row
 

@@ -49,7 +49,7 @@ def take_lock(path: Path, pipe: Pipe) -> int:
 
 
 def await_orphan(config: EgressConfig, local_port: int, pipe: Pipe) -> bool:
-    """Wait for the end of a killed egress's connection; False if the committer closed."""
+    """Wait for the end of a killed egress's connection; return False if the committer closed."""
     ending = Ending(time.monotonic())
     while (missing := bytes_under_way(local_port, config.port)) is not None:
         now = time.monotonic()

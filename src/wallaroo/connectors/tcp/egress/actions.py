@@ -1,7 +1,5 @@
 """The actions of an egress, as values: the machine returns them, the loop executes them.
 
-Where it runs: pure (in the egress).
-
 They are executed in order.  `Dial` and `Send`, whose outcome is the machine's next input, are
 always the last of their list.
 """
@@ -75,7 +73,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Send the committer a message; `Reports` drops what it need not read."""
+    """Send the committer a message; `Reports` drops redundant ones."""
 
     message: Message
 

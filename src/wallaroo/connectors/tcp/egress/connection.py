@@ -1,7 +1,5 @@
 """A TCP connection to a receiver, with the kernel's byte counts.
 
-Where it runs: egress.
-
 Plain TCP does not tell an application what has arrived, but the kernel keeps two numbers per
 connection: how many bytes the other side has acknowledged (``tcpi_bytes_acked``) and how many are
 still queued (``SIOCOUTQ``).  Their sum is what ``send`` has accepted since the connection began,
@@ -96,11 +94,11 @@ class Connection:
 
     @property
     def has_rest(self) -> bool:
-        """Return whether accepted output still waits for room in the kernel."""
+        """Return whether accepted output still waits for space in the kernel."""
         return self.stream is not None and self.stream.has_rest
 
     def flush(self) -> None:
-        """Send accepted output that still waits."""
+        """Send accepted output that is still waiting."""
         if self.stream is not None:
             self.stream.flush()
 
@@ -116,7 +114,7 @@ class Connection:
         return counters is not None and counters.is_ended
 
     def error(self) -> str:
-        """Return the pending error, and clear it; empty if there is none."""
+        """Return and clear the pending error; empty if there is none."""
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         return os.strerror(code) if code else ""
 
@@ -154,7 +152,7 @@ class Connection:
         return self.start + (acked if self.stream is None else self.stream.acked(acked))
 
     def half_close(self) -> None:
-        """End this side: the other one reads what is on its way, then the end."""
+        """End this side: the other one reads the bytes in flight, then the end."""
         with contextlib.suppress(OSError):
             (self.stream or self.sock).shutdown(socket.SHUT_WR)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# A receiver that acknowledges nothing for so long is given up: the rest is dropped from the
+# A receiver that acknowledges nothing for this long is given up: the rest is dropped from the
 # connection, and the next run sends it again.
 STALLED_S = 300.0
-# A receiver that has acknowledged everything and is silent for so long never ends connections.
+# A receiver that has acknowledged everything and stays silent for this long never ends connections.
 QUIET_S = 5.0
 
 
@@ -37,7 +37,7 @@ class Ending:
         self.since = now
 
     def is_over(self, now: float) -> bool:
-        """Return whether to give up waiting.
+        """Return whether to stop waiting.
 
         >>> ending = Ending(since=0.0)
         >>> ending.note_missing(10, 1.0)

@@ -1,7 +1,5 @@
 """The loop of the egress: the sockets and the clock of its state machine.
 
-Where it runs: egress.
-
 It waits for the committer, the receiver and the time, passes what happens to `machine`, and
 executes the actions that the machine returns.  All decisions, and their invariants, are there.
 These are the loop's:
@@ -90,7 +88,7 @@ class Egress:
             poll.register(1, select.POLLOUT)
         if self._attempt is not None:
             poll.register(self._attempt, select.POLLOUT)
-        # poll would report an ended connection at once, again and again
+        # poll would report an ended connection over and over
         if self._connection is not None and not self.machine.is_ended:
             poll.register(self._connection.sock, self._events(self._connection))
         return poll.poll(self.machine.timeout_s(time.monotonic()) * 1000)
@@ -161,7 +159,7 @@ class Egress:
         self.settle(now)
 
     def settle(self, now: float) -> None:
-        """Let the machine do what is due."""
+        """Let the machine do everything that is due."""
         connection = self._connection
         if connection is None:
             self.execute(self.machine.settle(now))
@@ -170,7 +168,7 @@ class Egress:
         self.execute(self.machine.settle(now, connection.acked(), connection.has_rest, error))
 
     def _load(self, token: StagedToken) -> Staged:
-        self._pipe.send(alive=True)  # reading a large part takes time
+        self._pipe.send(alive=True)  # reading a large part takes a while
         staging = Path(self._config.staging)
         try:
             return read_staged(staging, token)
@@ -224,7 +222,7 @@ class Egress:
     def _begin(self, connection: Connection, start: int) -> None:
         connection.begin(start)
         if self._config.is_resuming:
-            return  # the receiver reports its place: neither this connection nor its end matters
+            return  # the receiver reports its offset: neither this connection nor its end matters
         self._record.note(local_port=connection.sock.getsockname()[1])
         fault_point("egress.hand_over")
         if self._config.handover_fd >= 0 and connection.can_be_continued:
@@ -267,7 +265,7 @@ class Egress:
         self._pipe.send(released=release.batch, accepted=release.accepted)
 
     def _take_over(self) -> None:
-        """Continue the connection that a killed egress left, exactly at its place."""
+        """Continue the connection that a killed egress left, exactly where it stopped."""
         config = self._config
         sock = socket.socket(fileno=config.inherited_fd)
         sock.setblocking(False)

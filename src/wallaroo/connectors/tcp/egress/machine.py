@@ -1,8 +1,8 @@
 """The egress as a state machine: which output is sent, repeated, recorded and released.
 
-Where it runs: pure (in the egress).  Bytes, the committer's messages, the kernel's count of
-acknowledged bytes and the time come in as arguments; actions come out as values (`actions`).
-Staged output is read by the loader that the queue is given.
+Bytes, the committer's messages, the kernel's count of acknowledged bytes and the time come in as
+arguments; actions come out as values (`actions`). Staged output is read by the loader that the
+queue is given.
 
 The invariants:
 
@@ -100,7 +100,7 @@ class EgressMachine:
         return self.state is State.DRAINING and self.receiver is ReceiverState.ENDED
 
     def timeout_s(self, now: float) -> float:
-        """Return the seconds after which `settle` is due if nothing happens before."""
+        """Return the seconds after which `settle` is due if nothing else happens."""
         if self.state in (State.FINISHING, State.DRAINING):
             return ACK_POLL_S
         if self.state is State.DISCONNECTED and self.committer is Committer.SUPPLYING:
@@ -115,7 +115,6 @@ class EgressMachine:
     # -- the committer ----------------------------------------------------------------------------
 
     def receive_message(self, message: Message) -> list[Action]:
-        """Accept a message of the committer."""
         if "commit" in message:
             return self._accept(PendingBatch.from_json(message["commit"]), message["end"])
         if "ping" in message:
@@ -260,7 +259,7 @@ class EgressMachine:
     # -- the end of a connection ------------------------------------------------------------------
 
     def lose(self, reason: str, acked: int | None, now: float) -> list[Action]:
-        """Leave a connection that broke, and repeat what was not acknowledged."""
+        """Leave a broken connection, and repeat unacknowledged output."""
         is_begun = self.state in BEGUN
         if is_begun:
             self._note_acked(acked)

@@ -1,6 +1,4 @@
-"""Reports of an egress on itself.
-
-Where it runs: egress.
+"""Reports of an egress about itself.
 
 They go to its committer, and through its lock file to the next run's egress.
 """
@@ -17,7 +15,7 @@ ENDING_S = 0.25  # between two reports of the end of a connection
 
 
 class Reports:
-    """The messages to the committer, without those that report nothing new."""
+    """The messages to the committer, without redundant ones."""
 
     def __init__(self, pipe: Pipe, lock: int, address: str):
         self._pipe = pipe
@@ -28,7 +26,7 @@ class Reports:
         self._due_at = 0.0
 
     def send(self, message: Message) -> None:
-        """Send a message, unless it repeats a state or comes too early after another one."""
+        """Send a message, unless it repeats a state or follows another one too soon."""
         if "waiting" in message:
             if message["waiting"] == self._waiting:
                 return
@@ -43,7 +41,7 @@ class Reports:
         self._pipe.send(**message)
 
     def place(self, accepted: int) -> None:
-        """Report how far the output is, no more often than it is read."""
+        """Report how far the output is, but not more often than it is read."""
         if self._is_due(PLACE_S) and not self._pipe.is_congested:
             self._pipe.send(accepted=accepted)
 

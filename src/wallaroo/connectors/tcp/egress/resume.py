@@ -1,6 +1,4 @@
-"""The bytes that a resuming receiver sends: a greeting, then offsets.
-
-Where it runs: pure (in the egress).
+"""The bytes from a resuming receiver: a greeting, then offsets.
 
 An offset is how many bytes the receiver has; it sends one as often as it likes.
 """
@@ -18,7 +16,7 @@ class ResumeStream:
         self._has_begun = False
 
     def feed(self, chunk: bytes) -> list[int]:
-        """Return the offsets that are whole now, in order.
+        """Return the complete offsets in order.
 
         A connection's first one came with its greeting.  Raises ValueError with words for people if
         the other side does not speak this protocol.

@@ -1,7 +1,5 @@
 """The states of an egress, and the tables of their transitions.
 
-Where it runs: pure (in the egress).
-
 Three parties have a state each: this side of the connection, the receiver's side and the committer.
 An event that the table of a state lacks cannot happen in it: `step` raises InternalError.
 """
@@ -21,9 +19,9 @@ class State(Enum):
     DISCONNECTED = auto()  # no connection, and no attempt to connect
     CONNECTING = auto()  # an attempt is under way
     GREETING = auto()  # open; a resuming receiver has not reported its offset yet
-    CONNECTED = auto()  # open; nothing was sent on it
+    CONNECTED = auto()  # open, but nothing was sent on it
     SENDING = auto()  # the offset of its first byte is fixed
-    FINISHING = auto()  # only the rest of the output in hand is still sent
+    FINISHING = auto()  # only the rest of the current output is still sent
     DRAINING = auto()  # this side has ended; the receiver reads the rest and ends its own
     DONE = auto()  # the egress exits
 
@@ -36,10 +34,8 @@ class ReceiverState(Enum):
 
 
 class Committer(Enum):
-    """The states of the committer."""
-
     LISTING = auto()  # it hands over what an earlier run left
-    SUPPLYING = auto()  # all of that is handed over; new batches follow
+    SUPPLYING = auto()  # all of that was handed over; new batches follow
     CLOSED = auto()  # it asked for the end, or has ended
 
 

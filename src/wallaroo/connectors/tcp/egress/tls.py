@@ -1,7 +1,5 @@
 """The sending end of a TLS connection, with acknowledged output counted.
 
-Where it runs: egress.
-
 The kernel counts encrypted bytes.  This end encrypts by itself and notes after every piece how many
 encrypted bytes there are so far: output is acknowledged once all its encrypted bytes are.
 
@@ -58,7 +56,7 @@ class TlsStream:
             except ssl.SSLError as error:
                 self._collect()
                 with contextlib.suppress(OSError):
-                    self.flush()  # the alert
+                    self.flush()  # sends the alert
                 raise failed(error) from error
             self._collect()
             while not self.flush():

@@ -1,7 +1,7 @@
 """Groups of rows, and their accumulators.
 
-Where it runs: pure (in workers).  Invariant: the accumulator of a group is what its aggregation's
-``update`` returns for the rows of the group, one after the other, to the last digit.
+Invariant: the accumulator of a group is what its aggregation's ``update`` returns for the rows of
+the group, one after the other, to the last digit.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _extremes(at: Array, groups: int, values: Array, is_least: bool) -> list[Any
 
 
 def _firsts(at: Array, groups: int, rows: Array) -> Array:
-    """Return the first of ``rows`` in each group; every group has one."""
+    """Return the first of ``rows`` in each group; no group is empty."""
     first = np.empty(groups, np.int64)
     first[at[::-1]] = rows[::-1]
     return first

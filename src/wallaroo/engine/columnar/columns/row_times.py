@@ -1,7 +1,7 @@
 """Times of the rows of a block.
 
-Where it runs: pure (in workers).  Invariant: a row has the time, the watermark before it, and the
-errors that the per-event path would give to the event that the row becomes.
+Invariant: a row has the time, the watermark before it, and the errors that the per-event path would
+give to the event that the row becomes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def observed(time: StageTime, times: Array, delay_ns: int) -> RowTimes:
 
 
 class TimesOfColumn(NamedTuple):
-    """Times in nanoseconds, and the rows that have none.
+    """Times in nanoseconds, and the rows without a time.
 
     A value is ``values`` times ``unit_ns``; seconds, if they are floats.
     """
@@ -100,7 +100,7 @@ def times_of(column: Any, earliest_ns: int) -> TimesOfColumn:
 
 
 def _numbers(column: Any) -> tuple[Array, int, Array]:
-    """Return a column's numbers, the nanoseconds that each of them counts, and what is missing."""
+    """Return a column's numbers, nanoseconds per number, and the missing rows."""
     unit_ns = 1
     if isinstance(column, np.ndarray):
         is_missing = np.isnat(column) if column.dtype.kind == "M" else np.zeros(len(column), bool)

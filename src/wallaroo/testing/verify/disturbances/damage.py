@@ -1,7 +1,7 @@
 """Bits flipped in the files of a stopped run.
 
-Where it runs: the verifier.  Every kind of file of a checkpoint is damaged in turn.  Files that
-users read themselves (the output of a file sink) have no checksum and are left alone.
+Every kind of file of a checkpoint is damaged in turn.  Files that users read themselves (the output
+of a file sink) have no checksum and are left alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wallaroo.testing.verify.trial.result import Result
 
-AROUND = 8  # bytes on each side of a flipped one, by which it is known again
+AROUND = 8  # bytes on each side of a flipped one, to recognise it
 
 # kind -> its files, below the checkpoint; the order is that of the first turn
 KINDS: dict[str, tuple[str, ...]] = {
@@ -44,7 +44,7 @@ class Flip:
     file: Path
     byte: int
     mask: int
-    damaged: bytes  # the byte after the flip, and those around it
+    damaged: bytes  # the byte after the flip, with its neighbours
 
     def undo(self) -> None:
         """Flip the bit back, unless the file was removed or rewritten around the bit."""
@@ -83,7 +83,7 @@ class BitFlips:
         self._folder = folder
         self._result = result
         self._say = say
-        self._there: list[Flip] = []  # still in the files
+        self._there: list[Flip] = []  # flips that are still in the files
         self._flipped: set[str] = set()  # kinds that had their turn
 
     def add(self, chance: random.Random) -> Flip | None:
@@ -96,15 +96,15 @@ class BitFlips:
 
     @property
     def left(self) -> int:
-        """Return how many bits no reader named: rewritten with their files, or never read."""
+        """Return how many bits no reader reported: rewritten with their files, or never read."""
         return len(self._there)
 
     def undo_named(self, said: str) -> bool:
-        """Flip back the bits whose files a reader named; return whether there are any.
+        """Flip back the bits whose files a reader reported; return whether there are any.
 
         ``said`` is an ended run's output, whose end such bits explain, or an error's text.
         """
-        # the last one first: a bit beside it is known by what was around it before
+        # the last one first: a neighbouring bit is recognised by what was around it before
         named = [one for one in reversed(self._there) if _names(said, one.file)]
         for one in named:
             one.undo()
@@ -115,7 +115,7 @@ class BitFlips:
 
 
 def _names(said: str, file: Path) -> bool:
-    """Return whether a text names a file, by its path or by the end of it, with its folder.
+    """Return whether a text names a file, by its path or the end of it, with its folder.
 
     >>> _names("deltas/12: damaged", Path("/run/deltas/1"))
     False

@@ -38,12 +38,12 @@ from wallaroo.testing.verify.trial.schedule import CAUSES, Fault, Kill
 from wallaroo.testing.verify.trial.supervised import Supervised
 
 TARGET_S_MAX = 600.0  # until a process of the kind to be killed exists
-END_S_MAX = 60.0  # within which a fault ends the run
+END_S_MAX = 60.0  # the time in which a fault ends the run
 GONE_S_MAX = 180.0  # until processes are gone that end together with a killed one
 POLL_S = 0.02
 CLOCK_STEP_S = 7200.0
 FAILED_S_MAX = 40.0  # from a disk fault to the end of the run that it explains
-LASTING = 0.4  # share of disk faults that last
+LASTING = 0.4  # share of disk faults that persist
 SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.HOLD: signal.SIGSTOP, Fault.STOP: signal.SIGTERM}
 POINTS = {Fault.ENOSPC: WRITES, Fault.EIO: WRITES + SYNCS, Fault.TORN: WRITES}
 

@@ -87,7 +87,7 @@ class Orders:
         return not self._order.exists()
 
     def withdraw(self, points: Iterable[str]) -> str | None:
-        """Withdraw the order; return the point at which it was taken meanwhile, None if nowhere."""
+        """Withdraw the order; return the point at which it was taken, None if nowhere."""
         try:
             os.rename(self._order, self.folder / ".withdrawn")
         except FileNotFoundError:

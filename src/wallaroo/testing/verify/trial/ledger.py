@@ -22,13 +22,11 @@ class Faults:
     EXAMPLES_MAX = 10
 
     def note(self, kind: str, example: str, count: int = 1) -> None:
-        """Count a fault."""
         setattr(self, kind, getattr(self, kind) + count)
         if len(self.examples) < self.EXAMPLES_MAX:
             self.examples.append(f"{kind.replace('_', ' ')}: {example}")
 
     def add(self, other: Faults) -> None:
-        """Add the faults of ``other``."""
         for kind in ("lost", "duplicated", "out_of_order", "wrong", "wrong_state"):
             setattr(self, kind, getattr(self, kind) + getattr(other, kind))
         if other.total:
@@ -36,5 +34,4 @@ class Faults:
 
     @property
     def total(self) -> int:
-        """Return the number of all faults."""
         return self.lost + self.duplicated + self.out_of_order + self.wrong + self.wrong_state

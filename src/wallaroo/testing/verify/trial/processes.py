@@ -1,7 +1,7 @@
 """The processes of a run, by their place in the process tree.
 
-Where it runs: the verifier.  Only descendants of the process that the verifier started are ever
-found, so nothing else can be killed.
+Only descendants of the process that the verifier started are ever found, so nothing else can be
+killed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Kind(Enum):
     DRIVER = "driver"
     JVM = "jvm"
     WORKER = "worker"
-    DAEMON = "daemon"  # which forks the workers
+    DAEMON = "daemon"  # the process that forks the workers
     INGRESS = "ingress"
     EGRESS = "egress"
 
@@ -71,7 +71,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
 
 
 def await_end(pid: int) -> None:
-    """Wait until a killed process has ended, or nothing but an entry of the process table."""
+    """Wait until a killed process has ended, or is only an entry of the process table."""
     until = time.monotonic() + END_S_MAX
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)

@@ -59,7 +59,7 @@ class RunProgress:
         self._killed_at.setdefault(kind, time.monotonic())
 
     def is_made(self) -> bool:
-        """Return, and note, whether a commit and output came since the mark."""
+        """Return, and note, whether a commit and output arrived since the mark."""
         if self._last_batch() <= self._batch or self.received <= self._received:
             return False
         for kind, at in self._killed_at.items():

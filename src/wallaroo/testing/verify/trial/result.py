@@ -31,7 +31,7 @@ class Result:
     injected: dict[Fault, int] = field(default_factory=dict)
     places: Counter[tuple[Fault, str]] = field(default_factory=Counter)  # all faults except signals
     refused: Counter[str] = field(default_factory=Counter)  # flips that a reader named, by kind
-    unread: int = 0  # flips that no reader named: rewritten with their files, or never read
+    unread: int = 0  # flips that no reader reported: rewritten with their files, or never read
     changes: Counter[str] = field(default_factory=Counter)  # by name: changes of a cluster
     repeated: int = 0  # outputs that a plain receiver got more than once
     letters: int = 0  # events that failed and became dead letters
@@ -39,7 +39,6 @@ class Result:
     seconds: float = 0.0
 
     def note(self, kind: Kind, fault: Fault) -> None:
-        """Count a fault to a process."""
         self.kills[kind] += 1
         self.injected[fault] = self.injected.get(fault, 0) + 1
         self.disturbances += 1

@@ -46,7 +46,6 @@ class Supervised:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the run."""
         fault = self.faults[self.starts] if self.starts < len(self.faults) else ""
         self.starts += 1
         environment = python_environment(WALLAROO_FAULT=fault)
