@@ -17,7 +17,7 @@ import pytest
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.engine.stores.evolution import stored_version
 
-KEYS = 20_000
+KEYS = 10_000
 LIMIT_S = 240.0
 HOSTS = {
     "in process": ("wallaroo.cli.in_process",),
@@ -27,6 +27,7 @@ HOSTS = {
 APPLICATION = """
 import wallaroo
 from accounts import Account
+from wallaroo.sources import FilesSourceConfig
 
 
 @wallaroo.decoder
@@ -51,7 +52,7 @@ def encode(line):
 
 
 def application_setup(args):
-    lines = wallaroo.source("lines", wallaroo.FilesSourceConfig("lines", "in", decode, watch=True))
+    lines = wallaroo.source("lines", FilesSourceConfig("lines", "in", decode, watch=True))
     sink = wallaroo.FileSinkConfig("out.txt", encoder=encode, form="lines")
     accounts = lines.key_by(account_of).to(balance)
     return wallaroo.build_application("accounts", accounts.to_sink(sink))
@@ -169,8 +170,11 @@ class Accounts:
         """Let the first version store objects, an event each."""
         self.deploy(FIRST)
         self.send("first.txt", [f"k{number}" for number in range(keys)])
-        with self.running():
-            eventually(lambda: len(self.outputs) == keys, "all keys have state", LIMIT_S)
+        with self.running() as run:
+            eventually(
+                lambda: run.poll() is not None or len(self.outputs) == keys, "state", LIMIT_S
+            )
+            assert run.poll() is None
 
 
 @pytest.mark.parametrize("timing", ["", ", ttl=wallaroo.hours(1)"], ids=["plain", "ttl"])
