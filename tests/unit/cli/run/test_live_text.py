@@ -26,8 +26,8 @@ from wallaroo.monitoring.metrics.status import (
     RunState,
     RunStatus,
     StepLosses,
-    StepUpgrade,
     StepTime,
+    StepUpgrade,
     TimeStatus,
     WorkerStatus,
 )

@@ -130,7 +130,8 @@ def test_times_below_the_chart_of_one_moment_differ(page: Any) -> None:
     labels = page.evaluate(
         """async () => {
           const { Chart } = await import("/ui/charts.js");
-          const chart = new Chart("one", [{ label: "rate", column: "rate", color: "--c1" }], String);
+          const series = [{ label: "rate", column: "rate", color: "--c1" }];
+          const chart = new Chart("one", series, String);
           document.querySelector("main").append(chart.element);
           chart.show(["at", "rate"], [[1767225600, 3]]);
           await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
