@@ -18,7 +18,7 @@ from wallaroo.engine.stores.ttl_state import without_last_use
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
-# the price of an object, in units of some 2 to 5 us (`benchmarks.state.upgrade --background`)
+# the price of an object that is upgraded; one that is looked at costs a unit, some 2 to 5 us
 UNITS_PER_UPGRADE = 10
 BYTES_PER_UNIT = 512
 
