@@ -52,6 +52,8 @@ class TaskReport:
     group_sizes: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
     # source -> partition -> the place and events up to which its range was read, if not to its end
     cut_short: dict[int, dict[str, tuple[Any, int]]] = field(default_factory=dict)
+    # key group -> progress of the upgrade in the background (``engine.stores``)
+    upgraded: Mapping[int, tuple[bytes | None, int, int]] = field(default_factory=dict)
 
 
 def attempts_digest(attempts: Mapping[int, str]) -> str:

@@ -36,6 +36,7 @@ from wallaroo.state.views.view_updates import CatchUp
 
 SCANNED_AT_ONCE = 8  # at first: one entry is enough to know the next due time
 SCANNED_MAX = 8192
+STATES_AT_ONCE = 256  # of a step, in the order in which they are stored
 LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
 NO_STORES: Mapping[str, OperatorState] = MappingProxyType({})
 
@@ -69,6 +70,7 @@ INLINE_BYTES_MAX = 64 * 1024
 GroupSizes = Mapping[int, Mapping[str, tuple[int, int]]]
 NO_SIZES: GroupSizes = MappingProxyType({})
 
+States = Iterator[tuple[bytes, bytes]]  # encoded keys, and what is stored under them
 Changes = Iterable[tuple[Key, bytes | None]]  # one step's: key and state; None: removed
 
 
@@ -94,6 +96,8 @@ class StateOfTask(Protocol):
     def open_entries(self, name: str) -> EntryReader: ...
 
     def keys(self, step: str) -> Iterable[Key]: ...
+
+    def states_after(self, step: str, group: int, key: bytes, limit: int) -> States: ...
 
     @property
     def rebuilt_shards(self) -> int: ...
@@ -199,6 +203,13 @@ class TaskState:
             for entry in self._view.entries(group):
                 if entry.step == step_id:
                     yield decode_key(entry.key)
+
+    def states_after(self, step: str, group: int, key: bytes, limit: int) -> States:
+        """Yield at most so many of the states stored after a key, or the first if it is empty."""
+        step_id = self._step_ids[step]
+        limit = min(limit, STATES_AT_ONCE)
+        for _, encoded, raw in self._view.entries_after(group, step_id, key, limit):
+            yield encoded, raw
 
     def write_delta(
         self,

@@ -12,7 +12,7 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.schemas import evolving_steps
 from wallaroo.engine.blocks.keys import decode_key
 from wallaroo.engine.blocks.packing import Packing, packing_of
-from wallaroo.engine.stores.evolution import attributes_of, evolving, missing_of, stored_version
+from wallaroo.engine.stores.evolution import evolving, lacking, stored_version
 from wallaroo.engine.stores.ttl_state import without_last_use
 from wallaroo.steps.state_versions import evolution_of, version_of
 from wallaroo.user_code.user_frames import user_frames
@@ -44,11 +44,10 @@ class _Trier:
 
     def __init__(self, step: Any, packing: Packing):
         self.trial = Trial(step.step_name)
-        self._class = step.state_class
-        self._version = version_of(self._class)
-        self._packing = packing
-        self._dumps, self._loads = evolving(step, packing, evolution_of(self._class, True))
-        self._attributes = attributes_of(self._class, packing.dumps, packing.loads)
+        cls = step.state_class
+        self._version = version_of(cls)
+        self._dumps, self._loads = evolving(step, packing, evolution_of(cls, True))
+        self._lacks = lacking(cls, packing)
         self._is_own = packing.loads is not packing_of(None).loads
 
     def try_on(self, key: bytes, raw: bytes) -> None:
@@ -69,13 +68,6 @@ class _Trier:
                 frames = user_frames(error.__traceback__)
                 at = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
                 trial.errors.append(f"key {decode_key(key)!r}: {type(error).__name__}: {error}{at}")
-
-    def _lacks(self, raw: bytes) -> bool:
-        try:
-            state = self._packing.loads(raw)
-        except AttributeError:
-            return True  # it has values for slots that are gone
-        return bool(missing_of(state, self._class, self._attributes))
 
 
 def versions_in(root: Path, steps: Collection[str]) -> dict[str, set[int]]:

@@ -133,6 +133,7 @@ def live_table(
     if status.errors:
         parts.append(_errors(status.errors))
     parts += [Text(f" left out in {losses.words}") for losses in status.losses]
+    parts += [Text(f" state of {each.words}") for each in status.upgrades if not each.is_done]
     if len(status.workers) >= workers_from:
         parts.append(_workers(status.workers, workers_shown))
     parts += [Text(f" {line}") for line in lag_lines(status, LAGS_SHOWN)]
@@ -411,6 +412,7 @@ def log_line(status: RunStatus) -> str:
     ]
     facts += [_error_words(error) for error in status.errors]
     facts += [f"left out in {losses.words}" for losses in status.losses]
+    facts += [f"state of {each.words}" for each in status.upgrades if not each.is_done]
     facts += lasting_notes(status)
     if len(status.workers) > 1:
         facts.append(
@@ -436,6 +438,7 @@ def log_facts(status: RunStatus) -> dict[str, Any]:
         "latency": [asdict(seen) for seen in status.latency],
         "errors": [asdict(error) for error in status.errors],
         "left_out": {losses.step: dict(losses.counts) for losses in status.losses},
+        "upgrades": [asdict(each) for each in status.upgrades],
         "workers": len(status.workers),
         "notes": notes(status),
     }
@@ -486,6 +489,9 @@ def summary(status: RunStatus) -> str:
     ]
     lines += [f"  {_error_words(error)}; last at {error.last}" for error in status.errors]
     lines += [f"  left out     in {losses.words}" for losses in status.losses]
+    lines += [
+        f"  state        {each.words}" for each in status.upgrades if each.upgraded or each.left
+    ]
     lines += [f"  note         {note}" for note in notes(status)]
     lines += [f"  damaged      {damaged}" for damaged in status.damaged]
     if status.workers_killed:

@@ -166,7 +166,8 @@ def changed_attributes(before: Mapping[str, Any], after: Mapping[str, Any]) -> I
         if was != now:
             yield (
                 f"The state of step '{name}' was stored by version {was} of its class, which is "
-                f"version {now} now: an object is upgraded when an event meets it."
+                f"version {now} now: an object is upgraded when an event meets it, or in the "
+                f"background."
             )
             continue
         for fate in each:

@@ -19,7 +19,7 @@ import numpy as np
 
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.blocks.packing import PICKLED, Packing
-from wallaroo.engine.columnar.keys import Array, Coder, Keys
+from wallaroo.engine.columnar.keys import Array, Coder, Keys, same_key
 from wallaroo.engine.failures.error_context import blame, shorten
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.steps.state_versions import Evolution
@@ -168,6 +168,10 @@ class StateTable(KeyedState):
         if len(self._coder.keys) > self._count:
             self._bring(self._coder.keys[self._count :])
         return codes
+
+    def upgrade(self, key: Key) -> None:
+        """Load the stored state of a key, unless the batch has met it, so that it is written."""
+        self.at(same_key(key, 1))
 
     def _bring(self, keys: list[Key]) -> None:
         first = self._count

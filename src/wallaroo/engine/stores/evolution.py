@@ -119,6 +119,35 @@ def filling(cls: Any, packing: Packing) -> Loads:
     return filled
 
 
+def outdated(step: Step, packing: Packing, evolution: Evolution) -> Callable[[bytes], bool]:
+    """Return a function that tells whether a stored object is one that ``evolving`` changes."""
+    cls: Any = getattr(step, "state_class", object)
+    version = version_of(cls)
+    lacks = lacking(cls, packing) if evolution.may_lack else None
+    is_versioned = packing.dumps is PICKLED.dumps
+
+    def is_outdated(raw: bytes) -> bool:
+        if is_versioned and stored_version(raw) != version:
+            return True
+        return lacks is not None and lacks(raw)
+
+    return is_outdated
+
+
+def lacking(cls: Any, packing: Packing) -> Callable[[bytes], bool]:
+    """Return a function that tells whether a stored object lacks attributes, or cannot be read."""
+    attributes = attributes_of(cls, packing.dumps, packing.loads)
+
+    def lacks(raw: bytes) -> bool:
+        try:
+            state = packing.loads(raw)
+        except Exception:  # it may have values for slots that are gone
+            return True
+        return bool(missing_of(state, cls, attributes))
+
+    return lacks
+
+
 def missing_of(state: Any, cls: type[Any], attributes: Attributes) -> tuple[str, ...]:
     """Return the attributes that an object lacks; none if it is of another class."""
     if not isinstance(state, cls):

@@ -58,6 +58,11 @@ class KeyedState:
         self.live[key] = state
         return state
 
+    def upgrade(self, key: Key) -> None:
+        """Load the stored state of a key, unless the batch has met it, so that it is written."""
+        if key not in self.live and key not in self._dropped:
+            self.load(key)
+
     def drop(self, key: Key) -> None:
         """Remove the state of a key; its next event meets a new object."""
         self.live.pop(key, None)

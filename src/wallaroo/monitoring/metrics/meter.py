@@ -46,6 +46,7 @@ from wallaroo.monitoring.metrics.status import (
     StandbyStatus,
     StepLosses,
     StepTime,
+    StepUpgrade,
     WorkerStatus,
 )
 from wallaroo.monitoring.metrics.steps import StepMeter
@@ -74,6 +75,7 @@ class RunMeter:
         self._errors = ErrorLog()
         self._steps = StepMeter()
         self._losses: tuple[StepLosses, ...] = ()
+        self._upgrades: tuple[StepUpgrade, ...] = ()
         self.counts = CountMeter()
         self._state: Callable[[], StateSize] = StateSize
         self._history = SampleHistory(started_at)
@@ -213,6 +215,11 @@ class RunMeter:
         with self._lock:
             self._losses = losses
 
+    def set_upgrades(self, upgrades: tuple[StepUpgrade, ...]) -> None:
+        """Note how far the upgrade of stored state is."""
+        with self._lock:
+            self._upgrades = upgrades
+
     def output_left(self, batch: int, at_ns: int) -> None:
         """Note when all up to a batch was sent, unless it is known already."""
         with self._lock:
@@ -275,6 +282,7 @@ class RunMeter:
                 recovered_batch=self._progress.recovery.batch,
                 errors=self._errors.counts,
                 losses=self._losses,
+                upgrades=self._upgrades,
                 workers=self._progress.workers,
                 moved=self._progress.moved,
                 workers_killed=self._progress.workers_killed,

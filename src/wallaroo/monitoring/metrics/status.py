@@ -136,6 +136,40 @@ class StepLosses:
 
 
 @dataclass(frozen=True, slots=True)
+class StepUpgrade:
+    """The upgrade in the background of one step's stored state objects."""
+
+    step: str
+    version: int  # of its class; 0: it declares none, so that objects lack attributes at most
+    upgraded: int = 0  # since this run started, those that events met included
+    left: int = 0  # still stored in an earlier form; until they are counted, those found so far
+    is_counted: bool = False
+    is_done: bool = False
+
+    @property
+    def begins(self) -> str:
+        """Return the beginning in words."""
+        return (
+            f"the state of step '{self.step}' has {self.left:,} objects of an earlier form, which "
+            "are upgraded in the background"
+        )
+
+    @property
+    def ends(self) -> str:
+        """Return the end in words."""
+        form = "have the attributes of a new one"
+        if self.version:
+            form = f"are of version {self.version}: functions that upgrade earlier ones may go"
+        return f"the state of step '{self.step}': {self.upgraded:,} upgraded; all objects {form}"
+
+    @property
+    def words(self) -> str:
+        """Return the progress in words."""
+        left = f"{self.left:,} left" if self.is_counted else "counting what is left"
+        return f"{self.step}: {self.upgraded:,} upgraded, {left}"
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStatus:
     """A worker: a host of the cluster, with one view of its tasks' state."""
 
@@ -265,6 +299,8 @@ class RunStatus:
     recovered_batch: int = -1
     errors: tuple[ErrorCount, ...] = ()  # by step
     losses: tuple[StepLosses, ...] = ()  # by step
+    # of stored state, by step whose objects may be of an earlier form
+    upgrades: tuple[StepUpgrade, ...] = ()
     workers: tuple[WorkerStatus, ...] = ()  # by name
     # what the last change of the cluster moved, in words: key groups, bytes of state, pause
     moved: str = ""

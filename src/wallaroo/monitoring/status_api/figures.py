@@ -28,6 +28,7 @@ from wallaroo.monitoring.metrics.status import (
     SinkLine,
     SourceStatus,
     StandbyStatus,
+    StepUpgrade,
     TimeStatus,
     WorkerStatus,
 )
@@ -359,6 +360,10 @@ def _late_of(run: Run) -> Iterator[Row]:
             yield (losses.step,), losses.late / losses.events
 
 
+def _upgrades(value: Callable[[StepUpgrade], float]) -> Read:
+    return lambda run: [((one.step,), value(one)) for one in run.status.upgrades]
+
+
 # -- the table
 # --------------------------------------------------------------------------------------------------
 
@@ -375,6 +380,7 @@ _AS_OF = "as of its key groups' last snapshots."
 _COMPLETE = (
     "complete after as many batches as the rotation has (64), a minute at the default batch time"
 )
+_EVOLVING = "steps whose stored objects may be of an earlier form"
 _HELD_BACK = "windows with a delay may hold it back"
 
 _OF_RUN = (
@@ -513,6 +519,13 @@ _OF_STEPS = (
            _late),
     Figure("step_late", "ratio", "Share of a step's events that are late.", Kind.GAUGE, _STEP,
            _late_of, "since the run began"),
+    Figure("state_upgraded", "objects", "Stored state objects brought to the present form of their "
+           "class.", Kind.COUNTER, _STEP, _upgrades(lambda one: one.upgraded), _EVOLVING),
+    Figure("state_upgrade_left", "objects", "Stored state objects of an earlier form.", Kind.GAUGE,
+           _STEP, _upgrades(lambda one: one.left), "complete once the next one is not 0"),
+    Figure("state_upgrade", "", "Of the upgrade in the background: 0 while it counts, 1 while it "
+           "upgrades, 2 at its end.", Kind.GAUGE, _STEP,
+           _upgrades(lambda one: one.is_counted + one.is_done), _EVOLVING),
 )  # fmt: skip
 _OF_WORKERS = (
     Figure("worker_cores", "", "Cores of a worker's executors.", Kind.GAUGE, _WORKER,

@@ -16,7 +16,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.monitoring.metrics.details import StateSize
 from wallaroo.monitoring.metrics.failed_events import failure_lines, gather_failures
 from wallaroo.monitoring.metrics.meter import RunMeter
-from wallaroo.monitoring.metrics.status import WorkerStatus
+from wallaroo.monitoring.metrics.status import StepUpgrade, WorkerStatus
 from wallaroo.runtime.batch.losses import LossMeter
 from wallaroo.state.log.commits import Commit
 
@@ -58,6 +58,10 @@ class BatchMetrics:
         self._meter.state_is(partial(StateSize.of, commit))
         self._log_failures(commit.batch, reports)
         self._count_losses(commit, reports)
+
+    def upgraded(self, steps: tuple[StepUpgrade, ...]) -> None:
+        """Note how far the upgrade of stored state is."""
+        self._meter.set_upgrades(steps)
 
     def workers(self, workers: tuple[WorkerStatus, ...], moved: str) -> None:
         """Note the batch's workers, and the effect ``moved`` of a change; "" if none."""

@@ -26,6 +26,7 @@ from wallaroo.runtime.batch.commit_protocol import BatchProtocol
 from wallaroo.runtime.batch.event_time import BatchTimes
 from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.runtime.batch.pacing import Pacer
+from wallaroo.runtime.batch.state_upgrades import StateUpgrades
 from wallaroo.runtime.tasks.job import (
     BatchJob,
     Deployment,
@@ -95,6 +96,8 @@ class Batches:
         self._allow = allow
         self._done = done
         self._times = BatchTimes(setup.plan, setup.logs_by_name)
+        self._upgrades = StateUpgrades(setup.plan, protocol.last is not None)
+        accounts.upgraded(self._upgrades.progress)
         self._under_way: UnderWay | None = None
         self._committing = threading.Lock()
         self._is_abandoned = False
@@ -128,13 +131,13 @@ class Batches:
 
     @property
     def is_due(self) -> bool:
-        """Return whether a timer or window is due, or all input has ended."""
-        return self._times.is_due(self.last, self.ends)
+        """Return whether a timer or window is due, or an upgrade, or all input has ended."""
+        return self._times.is_due(self.last, self.ends) or not self._upgrades.due_in_s
 
     @property
     def due_in_s(self) -> float:
         """Return the seconds until a batch may be due if nothing changes at the sources."""
-        return self._times.due_in_s(self.last)
+        return min(self._times.due_in_s(self.last), self._upgrades.due_in_s)
 
     @property
     def is_finished(self) -> bool:
@@ -197,6 +200,9 @@ class Batches:
             self._under_way = None
         trace_point("batch.committed")
         counts = events_by_source(self._setup.plan, reports)
+        if job.upgrade is not None:
+            self._upgrades.committed(job.upgrade, reports)
+            self._accounts.upgraded(self._upgrades.progress)
         self._done(commit, counts)
         events = sum(counts.values())
         self._learn(job, reports, events, time.monotonic() - began)
@@ -265,13 +271,15 @@ class Batches:
 
     def _job(self, ends: Mapping[str, Position]) -> BatchJob:
         start = self.ends
-        tasks, pieces = self._cut(start, ends)
+        upgrade = self._upgrades.portion(is_idle=ends == start)
+        tasks, pieces = self._cut(start, ends, is_wide=upgrade is not None and ends == start)
         self._accounts.batch_begins(tasks)
         return replace(
             self.empty_job(tasks),
             pieces=pieces,
             writes_snapshots=True,
             time=self._times.of_batch(self.last, start, ends),
+            upgrade=upgrade,
         )
 
     def pieces(self, start: Mapping[str, Position], ends: Mapping[str, Position]) -> Pieces:
@@ -279,11 +287,13 @@ class Batches:
         return self._cut(start, ends)[1]
 
     def _cut(
-        self, start: Mapping[str, Position], ends: Mapping[str, Position]
+        self, start: Mapping[str, Position], ends: Mapping[str, Position], is_wide: bool = False
     ) -> tuple[int, Pieces]:
+        """Return the tasks of a batch, all there may be if it ``is_wide``, and their pieces."""
         logs = self._setup.logs_by_name
         events = sum(ends[name].events - start[name].events for name in logs)
-        requested = self._pacer.tasks(events, self._runner.tasks_max)
+        most = self._runner.tasks_max
+        requested = most if is_wide else self._pacer.tasks(events, most)
         tasks = self._runner.tasks(requested)
         readers = min(tasks, self._runner.readers(requested))
         pieces: list[list[Piece]] = [[] for _ in range(tasks)]

@@ -168,7 +168,6 @@ class Trigger:
         looks: PollSchedule,
         wakes: WakeSocket,
     ) -> Ends | None:
-        has_time = batches.setup.plan.has_time
         self._cadence.ends(time.monotonic() + batches.answer_s)
         while not self._is_over.is_set():
             self._between()
@@ -187,8 +186,7 @@ class Trigger:
                 events = sum(ends[name].events - start[name].events for name in logs)
                 self._cadence.begins(time.monotonic(), events, admitted.events_max)
                 return ends
-            due_in_s = batches.due_in_s if has_time else LOOK_WOKEN_S
-            pause_s = looks.pause_s(due_in_s)
+            pause_s = looks.pause_s(batches.due_in_s)
             if not batches.settle(pause_s):
                 wakes.wait(pause_s)
         return None

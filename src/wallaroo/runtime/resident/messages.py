@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from wallaroo.engine.stores.background_upgrades import Portion
 from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
 from wallaroo.network.proved_connections import Address
 from wallaroo.network.tls import Pem
@@ -47,6 +48,7 @@ class Epoch:
     time: BatchTime = NO_TIME
     is_sampled: bool = True
     committed_id: str = ""
+    upgrade: Portion | None = None
 
     @property
     def version(self) -> Version:
@@ -64,6 +66,7 @@ class Epoch:
             job.time,
             job.is_sampled,
             job.version.id,
+            job.upgrade,
         )
 
     def job(self, common: BatchJob) -> BatchJob:
@@ -76,6 +79,7 @@ class Epoch:
             writes_snapshots=self.writes_snapshots,
             time=self.time,
             is_sampled=self.is_sampled,
+            upgrade=self.upgrade,
             commits=(),
         )
 

@@ -38,6 +38,7 @@ from wallaroo.state.task_state import (
     NO_SIZES,
     NO_STORES,
     GroupSizes,
+    States,
     TaskState,
     entry_changes,
 )
@@ -135,6 +136,11 @@ class ResidentState:
         written = {**self._older.states.get(step, {}), **self._newer.states.get(step, {})}
         yield from (key for key, raw in written.items() if raw is not None)
         yield from (key for key in self._view.keys(step) if key not in written)
+
+    def states_after(self, step: str, group: int, key: bytes, limit: int) -> States:
+        """Yield states of the view, which may be older than the last commit (`TaskState`)."""
+        assert self._view is not None
+        return self._view.states_after(step, group, key, limit)
 
     @property
     def rebuilt_shards(self) -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.folders import make_private
+from wallaroo.engine.stores.background_upgrades import Portion
 from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
 from wallaroo.errors import PeerError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
@@ -168,6 +169,7 @@ class BatchJob:
     writes_snapshots: bool  # whether the state level writes the snapshots that are due
     time: BatchTime = NO_TIME
     is_sampled: bool = True  # whether tasks measure the time of steps for some events
+    upgrade: Portion | None = None  # stored objects to upgrade, if any are left
     # whether a task runs all levels in one process, where its blocks for itself stay
     keeps_own: bool = False
 

@@ -14,15 +14,18 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.disk_errors import unexpected_error
 from wallaroo.engine.blocks.blocks import Block, Marker
 from wallaroo.engine.blocks.keys import groups_of_task
+from wallaroo.engine.blocks.packing import packing_of
 from wallaroo.engine.levels.level import Level
 from wallaroo.engine.levels.side_outputs import NOTHING_COMMITTED, Committed
 from wallaroo.engine.report import TaskReport, attempts_digest
+from wallaroo.engine.stores.background_upgrades import Reached, is_old, upgrade_portion
 from wallaroo.engine.time.partition_times import Observed, ObservedSource
 from wallaroo.errors import UserCodeError, WallarooError
 from wallaroo.instrumentation.tracing import trace_point
@@ -273,6 +276,7 @@ class Task:
     def report(self, busy_ms: float) -> TaskReport:
         """Finish staging; return the task's report."""
         state = self._state
+        upgraded = {} if state is None else self._upgraded(state)
         delta = None if state is None else self._written(state)
         snapshots = self._snapshots()
         if state is not None and state.rebuilt_shards:
@@ -305,6 +309,23 @@ class Task:
             edge_bytes=self._tally.edge_bytes,
             stage_samples=self._tally.samples_of(self._level),
             group_sizes=dict(self._state.group_sizes) if snapshots and self._state else {},
+            upgraded=upgraded,
+        )
+
+    def _upgraded(self, state: StateOfTask) -> dict[int, Reached]:
+        """Upgrade this task's part of the batch's portion of stored objects."""
+        portion = self._job.upgrade
+        touched = None if portion is None else self._level.effects.states.get(portion.step)
+        if portion is None or touched is None:
+            return {}
+        plan = self._plan
+        return upgrade_portion(
+            portion,
+            range(*groups_of_task(self._index, self._job.tasks, plan.key_groups)),
+            touched,
+            is_old(touched, packing_of(plan.serializer), plan.evolution[portion.step]),
+            partial(state.states_after, portion.step),
+            state.reader(portion.step),
         )
 
     def _written(self, state: StateOfTask) -> DeltaRef | None:

@@ -237,6 +237,14 @@ class View:
         found = self._walk(group, range_bound(group, step, low), end, limit)
         return [Entry._make(entry) for entry in found if len(entry[1]) <= KEY_BYTES_MAX]
 
+    def entries_after(self, group: int, step: int, key: bytes, limit: int) -> list[Stored]:
+        """Return one step's next entries in the order of LMDB, which keys of any length have.
+
+        They are those after a key's, or the first ones if ``key`` is empty.
+        """
+        low = stored_key(group, step, key) + b"\x00" if key else range_bound(group, step, b"")
+        return self._walk(group, low, range_bound(group, step + 1, b""), limit)
+
     def _walk(self, group: int, low: bytes, high: bytes, limit: int | None = None) -> list[Stored]:
         shard = self._shard(group)
         return self._with_repair(

@@ -27,6 +27,7 @@ from wallaroo.monitoring.metrics.status import (
     RunStatus,
     StepLosses,
     StepTime,
+    StepUpgrade,
     TimeStatus,
     WorkerStatus,
 )
@@ -356,6 +357,21 @@ def test_facts_of_a_log_entry_have_what_steps_left_out() -> None:
     losses = (StepLosses("count", {"filtered": 3, "late": 20}, 25, 100, "too many are late"),)
     facts = log_facts(replace(STATUS, losses=losses))
     assert json.loads(json.dumps(facts))["left_out"] == {"count": {"filtered": 3, "late": 20}}
+
+
+def test_an_upgrade_of_state_is_on_the_screen_until_its_end() -> None:
+    counting = StepUpgrade("count", 2, left=7)
+    assert "state of count: 0 upgraded, counting what is left" in screen(
+        replace(STATUS, upgrades=(counting,))
+    )
+    begun = replace(counting, upgraded=1_200, is_counted=True)
+    status = replace(STATUS, upgrades=(begun,))
+    assert "state of count: 1,200 upgraded, 7 left" in screen(status)
+    assert "count: 1,200 upgraded, 7 left" in summary(status)
+    assert log_facts(status)["upgrades"][0]["left"] == 7
+    ended = replace(STATUS, upgrades=(replace(begun, left=0, is_done=True),))
+    assert "upgraded" not in screen(ended)
+    assert "count: 1,200 upgraded, 0 left" in summary(ended)
 
 
 LATE = replace(STATUS, latency_target_ms=50.0, latency_newest_ms=240.0, latency_late_s=3)

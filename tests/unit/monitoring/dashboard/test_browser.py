@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.monitoring.dashboard.fakes import BusyRun
-from wallaroo.monitoring.metrics.status import StandbyStatus
+from wallaroo.monitoring.metrics.status import StandbyStatus, StepUpgrade
 from wallaroo.monitoring.status_api.server import StatusServer
 
 VIEWS = ("overview", "pipeline", "workers", "state", "errors", "batches")
@@ -123,6 +123,39 @@ def test_charts_hold_ten_minutes_and_other_spans_can_be_chosen(page: Any) -> Non
     page.get_by_role("button", name="4 hours", exact=True).click()
     page.wait_for_selector("button[aria-pressed=true]:has-text('4 hours')")
     assert page.locator(".chart canvas").count() == 4
+
+
+def test_times_below_the_chart_of_one_moment_differ(page: Any) -> None:
+    page.wait_for_selector(".chart canvas")
+    labels = page.evaluate(
+        """async () => {
+          const { Chart } = await import("/ui/charts.js");
+          const series = [{ label: "rate", column: "rate", color: "--c1" }];
+          const chart = new Chart("one", series, String);
+          document.querySelector("main").append(chart.element);
+          chart.show(["at", "rate"], [[1767225600, 3]]);
+          await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+          const labels = chart.plot.axes[0]._values;
+          chart.observer.disconnect();
+          chart.element.remove();
+          return labels;
+        }"""
+    )
+    assert len(labels) > 1
+    assert len(set(labels)) == len(labels), labels
+
+
+def test_upgrades_of_state_are_shown(page: Any, busy: BusyRun) -> None:
+    busy.meter.set_upgrades((StepUpgrade("count word", 2, 1204, 88, is_counted=True),))
+    go(page, "state")
+    row = page.get_by_role("row", name="count word")
+    row.wait_for()
+    assert row.get_by_role("cell").all_inner_texts() == [
+        "count word",
+        "1,204",
+        "88",
+        "in the background",
+    ]
 
 
 def test_it_can_be_used_by_keyboard_alone(page: Any) -> None:

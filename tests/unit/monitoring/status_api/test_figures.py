@@ -18,6 +18,7 @@ from wallaroo.monitoring.metrics.status import (
     SinkLine,
     SourceStatus,
     StepLosses,
+    StepUpgrade,
     TimeStatus,
 )
 from wallaroo.monitoring.status_api.figures import FIGURES, notes
@@ -62,6 +63,7 @@ def families(run: BusyRun) -> str:
         cpu_s={"driver": 3.5, "worker": 9.0},
         damaged=("deltas/7: too short",),
         losses=(StepLosses("count", {"filtered": 3, "late": 20}, 25, 100, WARNING),),
+        upgrades=(StepUpgrade("count", 2, 40, 60, is_counted=True),),
     )
     lines = exposition(run.plan, rich, run.meter.details()).decode().splitlines()
     kept = [line if line.startswith("#") else VALUE.sub("", line) for line in lines]

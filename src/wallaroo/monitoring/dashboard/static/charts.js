@@ -71,7 +71,9 @@ export class Chart {
     this.plot = new uPlot({
       width, height: 176, padding: [8, 26, 0, 0], legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
-      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.12, this.series[0].least ?? 1)] } },
+      // uPlot gives a single moment a whole day
+      scales: { x: { range: (plot, first, last) => plot.data[0].length === 1 ? [first - 30, first + 30] : [first, last] },
+        y: { range: (_, low, high) => [0, Math.max(high * 1.12, this.series[0].least ?? 1)] } },
       axes: [
         { ...axis, grid: { show: false }, space: 64, size: 26,
           values: (_, moments, space, gap, step) =>

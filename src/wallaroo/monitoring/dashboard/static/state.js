@@ -1,5 +1,5 @@
 // The state explorer: search a key, see its object after each commit that changed it.
-import { h, bytes, stamp } from "./dom.js";
+import { h, draw, card, table, whole, bytes, stamp } from "./dom.js";
 
 const LIMIT = 50;
 
@@ -12,16 +12,22 @@ export class State {
     this.results = h("div", { class: "list" });
     this.object = h("div");
     this.sizes = h("p", { class: "quiet small" });
+    this.upgrades = h("div");
     const form = h("form", { class: "search", role: "search",
       onsubmit: (event) => { event.preventDefault(); this.search(); } },
     h("label", {}, "State step", this.step), h("label", {}, "Key contains", this.text),
     h("button", { class: "button", type: "submit" }, "Search"));
-    this.element = h("div", { class: "stack" },
+    this.element = h("div", { class: "stack" }, this.upgrades,
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "State explorer"), this.sizes), form,
         h("div", { class: "grid2" }, this.results, this.object)));
   }
 
-  update({ details }) {
+  update({ status, details }) {
+    const upgrades = status.upgrades ?? [];
+    draw(this.upgrades, upgrades, () => upgrades.length ? card("Upgrades of stored state", table(
+      [{ title: "step" }, { title: "upgraded", num: true }, { title: "left", num: true }, { title: "" }],
+      upgrades.map((one) => [one.step, whole(one.upgraded), one.is_counted ? whole(one.left) : "",
+        one.is_done ? "done" : one.is_counted ? "in the background" : "counting"]), undefined, "", true)) : []);
     if (!this.hasSteps && this.page.graph) {
       this.hasSteps = true;
       const steps = this.page.graph.state_steps;

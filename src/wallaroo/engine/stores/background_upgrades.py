@@ -1,0 +1,98 @@
+"""Upgrade of stored state objects that no event meets: a bounded portion per task and batch.
+
+The invariant: what is left is found in the stored objects themselves.  A portion is written with
+its batch's commit or not at all, so that a run that begins again finds the objects that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from wallaroo.engine.blocks.keys import decode_key
+from wallaroo.engine.blocks.packing import PICKLED, Packing
+from wallaroo.engine.stores.evolution import outdated
+from wallaroo.engine.stores.keyed_state import KeyedState, Read
+from wallaroo.engine.stores.ttl_state import without_last_use
+from wallaroo.steps.state_versions import Evolution
+from wallaroo.user_code.compact_pickles import pickled_by_values
+
+# the price of an object that is upgraded; one that is looked at costs a unit, some 2 to 5 us
+UNITS_PER_UPGRADE = 10
+BYTES_PER_UNIT = 512
+
+# yields at most so many encoded keys and states of a key group, after one of its keys
+Scan = Callable[[int, bytes, int], Iterator[tuple[bytes, bytes]]]
+
+
+@pickled_by_values
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """The part of one step's stored objects that the tasks of a batch look at.
+
+    ``cursors``: by key group with objects to look at, the encoded key after which to continue;
+    ``units``: how much each task does; ``is_count``: old objects are counted only.
+    """
+
+    step: str
+    cursors: Mapping[int, bytes]
+    units: int
+    is_count: bool
+
+
+class Reached(NamedTuple):
+    """Progress in one key group: its next cursor, and the objects looked at, and old among them."""
+
+    cursor: bytes | None  # None: it is done
+    objects: int
+    old: int
+
+
+def is_old(state: KeyedState, packing: Packing, evolution: Evolution) -> Callable[[bytes], bool]:
+    """Return a function that tells whether a step would store an object in another form now."""
+    is_outdated = outdated(state.step, packing, evolution)
+    if packing.dumps is PICKLED.dumps:
+        return is_outdated
+    return lambda raw: is_outdated(without_last_use(raw))
+
+
+def upgrade_portion(
+    portion: Portion,
+    groups: range,
+    state: KeyedState,
+    is_old: Callable[[bytes], bool],
+    scan: Scan,
+    read: Read,
+) -> dict[int, Reached]:
+    """Do a task's part of a portion: load old objects of its key groups, which are then written.
+
+    ``scan`` may show objects of an earlier commit than ``read`` does.  Raises UserCodeError if an
+    object cannot be upgraded.
+    """
+    reached: dict[int, Reached] = {}
+    units = portion.units
+    for group in groups:
+        cursor: bytes | None = portion.cursors.get(group)
+        if cursor is None or units <= 0:
+            continue
+        objects = old = 0
+        while cursor is not None and units > 0:
+            before = cursor
+            cursor = None
+            for encoded, raw in scan(group, before, units):
+                cursor = encoded
+                objects += 1
+                units -= 1 + len(raw) // BYTES_PER_UNIT
+                if is_old(raw):
+                    key = decode_key(encoded)
+                    newest = read(key)
+                    if newest is not None and is_old(newest):
+                        old += 1
+                        if not portion.is_count:
+                            state.upgrade(key)
+                            units -= UNITS_PER_UPGRADE
+                if units <= 0:
+                    break
+        reached[group] = Reached(cursor, objects, old)
+    return reached
