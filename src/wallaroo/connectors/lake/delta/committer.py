@@ -22,7 +22,12 @@ from wallaroo.connectors.lake.columns import schema_of
 from wallaroo.connectors.lake.delta.features import generated_columns, refusal_of
 from wallaroo.connectors.lake.delta.sink import DeltaSinkConfig
 from wallaroo.connectors.lake.rows import Changes
-from wallaroo.connectors.lake.table_session import WAYS_ON, TableSession, check_columns
+from wallaroo.connectors.lake.table_session import (
+    OTHER_TABLE,
+    WAYS_ON,
+    TableSession,
+    check_columns,
+)
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.sinks.queued.group_committer import GroupSystem
@@ -51,6 +56,7 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
 
     errors: ClassVar[tuple[type[Exception], ...]] = (DeltaError, OSError, ValueError)
     ways_on: ClassVar[str] = WAYS_ON
+    without_it: ClassVar[str] = OTHER_TABLE
     stalled_s = ENDLESS_S  # requests to a store have bounds of their own
     is_fencing = True
 
@@ -59,6 +65,7 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
         super().__init__(config, context)
         self.group_bytes = config.group_bytes
         self.group_s = config.group_s
+        self.ledger = f"the log of {self.target}"
         try:
             table = DeltaTable(config.path, storage_options=dict(config.options))
         except TableNotFoundError:
