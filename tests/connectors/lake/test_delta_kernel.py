@@ -36,13 +36,12 @@ from tests.connectors.lake.test_table_features import (
 )
 from tests.forks import Forks
 from tests.unit.sinks.broken import error_of
-from tests.unit.sinks.identities import commit_of, history_to
+from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from wallaroo.errors import PeerError
 from wallaroo.sinks import Delete
 
 Eventually = Callable[..., None]
 STARTED_S = 180.0  # for a JVM on a machine that is busy
-BY_KERNEL = pytest.mark.skipif(not JARS.is_dir(), reason="run scripts/setup-test-servers")
 NAMED = Form(reads("columnMapping"), BY_NAME, (), MAPPED)
 BATCH = {
     "delta.columnMapping.id": 3,
@@ -84,6 +83,12 @@ BEYOND: dict[str, tuple[Form, dict[str, Any], str]] = {
 }
 
 
+def by_kernel(test: Any) -> Any:
+    """Mark a test that starts Kernel."""
+    are_missing = pytest.mark.skipif(not JARS.is_dir(), reason="run scripts/setup-test-servers")
+    return pytest.mark.java(are_missing(test))
+
+
 @named(BEYOND)
 def test_what_kernel_cannot_do_is_refused_when_the_sink_is_opened(
     tmp_path: Path, case: tuple[Form, dict[str, Any], str]
@@ -107,7 +112,7 @@ def test_deltalake_writes_a_table_that_does_not_need_kernel(tmp_path: Path) -> N
     assert content(tmp_path / "table") == [("b", 2)]
 
 
-@BY_KERNEL
+@by_kernel
 @named(APPENDED)
 def test_rows_are_appended_to_a_table_that_deltalake_does_not_write(
     tmp_path: Path, case: Form
@@ -117,13 +122,12 @@ def test_rows_are_appended_to_a_table_that_deltalake_does_not_write(
         commit(table, [{"domainMetadata": CLUSTERED}])
     before = DeltaTable(table).version()
     config = sink("kernel", tmp_path, KEYED)
-    put(config, tmp_path / "s", [("a", 1), ("b", None), (None, 3)])
-    put(config, tmp_path / "s", [("c", 4)], [("d", 5)], last=0)
+    put(config, tmp_path / "s", [("a", 1), ("b", None), (None, 3)], [("c", 4)], [("d", 5)])
     assert set(content(table)) == {("a", 1), ("b", None), (None, 3), ("c", 4), ("d", 5)}
-    assert DeltaTable(table).version() == before + 2
+    assert DeltaTable(table).version() == before + 1
 
 
-@BY_KERNEL
+@by_kernel
 @pytest.mark.parametrize("point", ["lake.begin", "lake.committed", "delta.left"])
 def test_a_killed_driver_appends_each_row_once(
     tmp_path: Path, child_of: Callable[..., Forks], point: str
@@ -138,7 +142,7 @@ def test_a_killed_driver_appends_each_row_once(
     assert sorted((key, batch, value) for key, value, batch in content(table)) == sorted(wanted)
 
 
-@BY_KERNEL
+@by_kernel
 def test_of_two_drivers_one_appends_a_commit(tmp_path: Path) -> None:
     """The older one was paused between its look at the table and its transaction."""
     table = made(tmp_path, NAMED)
@@ -155,7 +159,23 @@ def test_of_two_drivers_one_appends_a_commit(tmp_path: Path) -> None:
     assert content(table) == [("a", 1)]
 
 
-@BY_KERNEL
+@by_kernel
+def test_the_log_gets_checkpoints_which_keep_the_identity(tmp_path: Path) -> None:
+    table = made(tmp_path, NAMED)
+    config = sink("kernel", tmp_path, KEYED)
+    session = session_of(config, tmp_path / "s")
+    for batch in range(11):
+        assert written(session, config, tmp_path / "s", batch, ("a", batch))
+    session.close()
+    log = table / "_delta_log"
+    assert list(log.glob("*10.checkpoint*.parquet"))
+    for version in range(11):  # as an owner's cleaning does
+        (log / f"{version:020}.json").unlink()
+    assert DeltaTable(table).transaction_version(f"wallaroo/{CHECKPOINT}/s") == 10
+    assert len(content(table)) == 11
+
+
+@by_kernel
 def test_a_jvm_that_is_killed_is_started_again(tmp_path: Path, eventually: Eventually) -> None:
     table = made(tmp_path, NAMED)
     config = sink("kernel", tmp_path, KEYED, group_s=0.0)
@@ -169,7 +189,7 @@ def test_a_jvm_that_is_killed_is_started_again(tmp_path: Path, eventually: Event
     assert content(table) == [("a", 1), ("b", 2)]
 
 
-@BY_KERNEL
+@by_kernel
 @pytest.mark.parametrize(
     ("form", "columns", "words"),
     [
@@ -197,7 +217,7 @@ def test_what_a_table_does_not_allow_ends_the_run_and_waits(
     assert DeltaTable(table).version() == 0
 
 
-@BY_KERNEL
+@by_kernel
 def test_a_column_that_is_removed_while_kernel_appends_ends_the_run(
     tmp_path: Path, eventually: Eventually
 ) -> None:

@@ -35,7 +35,8 @@ JARS = tuple(
 WRITER = "Wallaroo"
 # one compiler, as in Spark's JVM: it starts sooner, and what it runs is mostly Parquet's loops
 OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-BATCHES = 256  # of 1,024 rows, for a file of the table
+BATCHES = 256  # in a file of the table; a batch has 1,024 rows
+CHECKPOINT = "CHECKPOINT"  # the table's log gets one after so many commits
 # a commit of another writer was first: read what the table records, and try again
 PASSES = ("ConcurrentTransactionException", "ConcurrentWriteException", "CommitStateUnknown")
 
@@ -95,10 +96,12 @@ class Kernel:
                 actions.addAll(self._added(rows, transaction, state, file))
             for name, number in others:
                 actions.add(self._recorded(name, number))
-            transaction.commit(
-                self._engine,
-                self._kernel.utils.CloseableIterable.inMemoryIterable(self._closeable(actions)),
-            )
+            listed = self._kernel.utils.CloseableIterable.inMemoryIterable(self._closeable(actions))
+            committed = transaction.commit(self._engine, listed)
+            for hook in committed.getPostCommitHooks():
+                if hook.getType().name() == CHECKPOINT:
+                    with suppress(Py4JJavaError):  # the next one is tried after as many commits
+                        hook.threadSafeInvoke(self._engine)
 
     def _begun(self) -> Any:
         write = self._kernel.Operation.WRITE
