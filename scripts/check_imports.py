@@ -76,7 +76,10 @@ IMPURE = frozenset(
     ]
 )
 # Homes of libraries: only modules under these may import them.
-HOMES = {"pyspark": ("wallaroo.spark",), "py4j": ("wallaroo.spark",)}
+HOMES = {
+    "pyspark": ("wallaroo.spark",),
+    "py4j": ("wallaroo.spark", "wallaroo.connectors.lake.delta.kernel"),  # a JVM without Spark
+}
 # Modules of these homes that get along without the library: what of Spark's own they are about.
 # The rest of a home imports its library, or a module of the home that does.
 WITHOUT = {

@@ -63,6 +63,7 @@ LONG = (
     "tests/e2e/test_dashboard.py",
     "tests/connectors/postgres/test_postgres_spark.py",
     "tests/connectors/spark/test_delta_connector.py",
+    "tests/connectors/lake/test_delta_kernel.py",
     "tests/e2e/test_terminal.py",
     "tests/unit/cli/test_new_and_dev.py",
     "tests/simulation/test_simulation.py",

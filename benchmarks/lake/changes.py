@@ -1,8 +1,9 @@
 """Changes per second of a PostgreSQL table, from its slot to a file, while nothing else is done by
 the server; beside it what reading the slot costs alone, and plain PySpark, which has no source for
 them: with one of its Python data sources (`plain_changes.py`), over a slot of the same changes.
+They take turns.
 
-    python -m benchmarks.lake.changes [--changes 1000000]
+    python -m benchmarks.lake.changes [--changes 1000000] [--rounds 3]
 
 Where it runs: the benchmark's process; the run and the server are processes of their own.
 """
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from benchmarks.lake.plain_changes import PLUGIN, SLOT, plain
 from benchmarks.lib import loads
-from benchmarks.lib.machine import Report, options, settings_of
+from benchmarks.lib.machine import Report, median, options, settings_of
+from benchmarks.lib.turns import PLAIN, Turns, add_rounds
 from benchmarks.lib.watched import measured
 from tests.connectors.postgres.server import Server, running_server
 
@@ -32,29 +34,30 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--changes", type=int, default=1_000_000)
     parser.add_argument("--hosts", nargs="+", default=["resident"])
+    add_rounds(parser)
     args = parser.parse_args()
     report = Report("changes", settings_of(args))
+    turns = Turns(report, "change")
+    alone_s = []
     with loads.scratch(args.scratch) as folder:
-        for host in args.hosts:
+        for number in range(args.rounds):
+            for host in args.hosts:
+                with running_server("wal_level=logical", "max_wal_size=4GB") as server:
+                    _fill(server, args.changes)
+                    began = time.perf_counter()
+                    server.ask(PEEK)
+                    alone_s.append(time.perf_counter() - began)
+                    place = folder / f"{host}-{number}"
+                    place.mkdir()
+                    arguments = ["--job", "changes", "--folder", str(place), "--dsn", server.dsn]
+                    turns.add(host, measured(APPLICATION, arguments, args.changes, host, place))
             with running_server("wal_level=logical", "max_wal_size=4GB") as server:
-                _fill(server, args.changes)
-                began = time.perf_counter()
-                server.ask(PEEK)
-                alone_s = time.perf_counter() - began
-                place = folder / host
+                _fill(server, args.changes, PLUGIN)
+                place = folder / f"plain-{number}"
                 place.mkdir()
-                arguments = ["--job", "changes", "--folder", str(place), "--dsn", server.dsn]
-                cost = measured(APPLICATION, arguments, args.changes, host, place)
-            report.add(f"{host}: changes/s", cost.events_per_s, "")
-            report.add(f"{host}: CPU per change, without the server's", cost.total_us, "us")
-            report.add(f"{host}: the server alone, changes/s", args.changes / alone_s, "")
-        with running_server("wal_level=logical", "max_wal_size=4GB") as server:
-            _fill(server, args.changes, PLUGIN)
-            place = folder / "plain"
-            place.mkdir()
-            rate, spent_us = plain(place, server.dsn, args.changes)
-        report.add("plain PySpark: changes/s", rate, "")
-        report.add("plain PySpark: CPU per change, without the server's", spent_us, "us")
+                turns.add(PLAIN, plain(place, server.dsn, args.changes))
+    turns.finish(dict.fromkeys(args.hosts, PLAIN), note=", without the server's")
+    report.add("the server alone, changes/s", args.changes / median(alone_s), "")
     return report.finish(args.json)
 
 

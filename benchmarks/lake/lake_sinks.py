@@ -1,9 +1,9 @@
 """Rows per second into a Delta and an Iceberg table, in groups of 5 s, from a source that costs
 next to nothing; beside plain PySpark, which makes the same rows in its JVM, and hands each batch of
 a stream to the formats' own Python libraries, or writes it as Parquet files (its own connectors for
-both formats are not to be had for this version).
+both formats are not to be had for this version).  They take turns.
 
-    python -m benchmarks.lake.lake_sinks [--rows 4000000]
+    python -m benchmarks.lake.lake_sinks [--rows 4000000] [--rounds 3]
 
 Where it runs: the benchmark's process; each run is a process of its own.
 """
@@ -20,12 +20,14 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyiceberg.catalog import load_catalog
 
+from benchmarks.engine.event_cost import Cost
 from benchmarks.lake.application import COLUMNS
 from benchmarks.lib import loads
 from benchmarks.lib.machine import BenchmarkError, Report, options, settings_of
 from benchmarks.lib.processes import cpu_by_kind
 from benchmarks.lib.runs import spark
-from benchmarks.lib.watched import WARM_UP, measured
+from benchmarks.lib.turns import PLAIN, Turns, add_rounds
+from benchmarks.lib.watched import Look, cost_of, measured
 
 APPLICATION = Path(__file__).with_name("application.py")
 RATE_WANTED = 300_000.0
@@ -36,31 +38,31 @@ def main() -> int:
     """Measure and report."""
     parser = options(__doc__)
     parser.add_argument("--rows", type=int, default=6_000_000)
+    add_rounds(parser)
     args = parser.parse_args()
     report = Report("lake_sinks", settings_of(args))
+    turns = Turns(report, "row")
+    plain = {name: f"{PLAIN}, {name}" for name in ("Delta", "Iceberg", "Parquet")}
     with loads.scratch(args.scratch) as folder:
-        for job, count in (("delta", _delta_rows), ("iceberg", _iceberg_rows)):
-            place = folder / job
-            place.mkdir()
-            arguments = ["--job", job, "--folder", str(place), "--rows", str(args.rows)]
-            cost = measured(APPLICATION, arguments, args.rows, "resident", place)
-            if count(place) != args.rows:
-                raise BenchmarkError(f"{job}: {count(place)} rows of {args.rows} are in the table")
-            report.add(f"{job}: rows/s", cost.events_per_s, "", at_least=RATE_WANTED)
-            report.add(f"{job}: CPU per row", cost.total_us, "us")
-            kinds = ", ".join(f"{kind} {us:.2f}" for kind, us in cost.cpu_us.items())
-            report.notes.append(f"{job}, CPU in us per row: {kinds}")
-        for name, write in (
-            ("Delta", _into_delta),
-            ("Iceberg", _into_iceberg),
-            ("Parquet", _into_parquet),
-        ):
-            place = folder / f"plain-{name.lower()}"
-            place.mkdir()
-            rate, spent_us = _plain(place, args.rows, write)
-            report.add(f"plain PySpark, {name}: rows/s", rate, "")
-            report.add(f"plain PySpark, {name}: CPU per row", spent_us, "us")
+        for number in range(args.rounds):
+            place = folder / str(number)
+            turns.add("delta", _ours("delta", place / "delta", args.rows, _delta_rows))
+            turns.add(plain["Delta"], _plain(place / "plain-delta", args.rows, _into_delta))
+            turns.add("iceberg", _ours("iceberg", place / "iceberg", args.rows, _iceberg_rows))
+            turns.add(plain["Iceberg"], _plain(place / "plain-iceberg", args.rows, _into_iceberg))
+            turns.add(plain["Parquet"], _plain(place / "plain-parquet", args.rows, _into_parquet))
+    turns.finish({"delta": plain["Delta"], "iceberg": plain["Iceberg"]}, RATE_WANTED)
     return report.finish(args.json)
+
+
+def _ours(job: str, folder: Path, rows: int, count: Callable[[Path], int]) -> Cost:
+    """Return the cost of a row of the application."""
+    folder.mkdir(parents=True)
+    arguments = ["--job", job, "--folder", str(folder), "--rows", str(rows)]
+    cost = measured(APPLICATION, arguments, rows, "resident", folder)
+    if count(folder) != rows:
+        raise BenchmarkError(f"{job}: {count(folder)} rows of {rows} are in the table")
+    return cost
 
 
 def _delta_rows(folder: Path) -> int:
@@ -105,16 +107,16 @@ def _into_parquet(folder: Path) -> Callable[[Any, int], None]:
     return write
 
 
-def _plain(
-    folder: Path, rows: int, into: Callable[[Path], Callable[[Any, int], None]]
-) -> tuple[float, float]:
-    """Return rows per second and CPU time per row of a streaming query that writes batches."""
-    looks: list[tuple[float, float]] = []
+def _plain(folder: Path, rows: int, into: Callable[[Path], Callable[[Any, int], None]]) -> Cost:
+    """Return the cost of a row of a streaming query that writes batches."""
+    folder.mkdir(parents=True)
+    looks: list[Look] = []
     put = into(folder)
 
     def write(batch: Any, number: int) -> None:
         put(batch, number)
-        looks.append((time.perf_counter(), sum(cpu_by_kind().values())))
+        done = (len(looks) + 1) * ROWS_PER_BATCH
+        looks.append(Look(time.perf_counter(), done, cpu_by_kind()))
 
     batches = max(4, rows // ROWS_PER_BATCH)
     with spark(folder) as session:
@@ -128,10 +130,7 @@ def _plain(
         if problem := running.exception():
             raise BenchmarkError(f"plain PySpark: {problem}")
         running.stop()
-    warm = looks[int(batches * WARM_UP) : batches]
-    done = (len(warm) - 1) * ROWS_PER_BATCH
-    (began, cpu_began), (ended, cpu_ended) = warm[0], warm[-1]
-    return done / (ended - began), (cpu_ended - cpu_began) / done * 1e6
+    return cost_of(looks[:batches], batches * ROWS_PER_BATCH)
 
 
 if __name__ == "__main__":

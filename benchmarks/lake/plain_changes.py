@@ -18,10 +18,11 @@ import psycopg
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from benchmarks.engine.event_cost import Cost
 from benchmarks.lib.machine import BenchmarkError
-from benchmarks.lib.processes import OTHER, cpu_by_kind
+from benchmarks.lib.processes import cpu_by_kind
 from benchmarks.lib.runs import spark
-from benchmarks.lib.watched import WARM_UP
+from benchmarks.lib.watched import Look, cost_of
 
 PLUGIN = "test_decoding"
 SLOT = "wallaroo_changes"
@@ -106,9 +107,9 @@ def lsn(place: int) -> str:
     return f"{place >> 32:X}/{place & 0xFFFFFFFF:X}"
 
 
-def plain(folder: Path, dsn: str, changes: int) -> tuple[float, float]:
-    """Return changes per second and CPU time per change, without the server's, after a warm-up."""
-    looks: list[tuple[float, float, int]] = []
+def plain(folder: Path, dsn: str, changes: int) -> Cost:
+    """Return the cost of a change, without the server's, after a warm-up."""
+    looks: list[Look] = []
     written = 0
 
     def write(batch: Any, number: int) -> None:
@@ -116,8 +117,7 @@ def plain(folder: Path, dsn: str, changes: int) -> tuple[float, float]:
         place = folder / "lines" / str(number)
         batch.selectExpr(f"{LINES} AS value").write.text(str(place))
         written += sum(file.read_bytes().count(b"\n") for file in place.glob("part-*"))
-        used = {kind: s for kind, s in cpu_by_kind().items() if kind != OTHER}
-        looks.append((time.perf_counter(), sum(used.values()), written))
+        looks.append(Look(time.perf_counter(), written, cpu_by_kind()))
 
     with spark(folder) as session:
         session.dataSource.register(Changes)
@@ -130,6 +130,4 @@ def plain(folder: Path, dsn: str, changes: int) -> tuple[float, float]:
         running.stop()
     if problem or written != changes:
         raise BenchmarkError(f"plain PySpark: {written} of {changes} changes: {problem}")
-    warm = [look for look in looks if look[2] >= changes * WARM_UP]
-    (began, cpu_began, first), (ended, cpu_ended, last) = warm[0], warm[-1]
-    return (last - first) / (ended - began), (cpu_ended - cpu_began) / (last - first) * 1e6
+    return cost_of(looks, changes)

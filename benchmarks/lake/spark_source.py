@@ -1,7 +1,7 @@
 """Rows per second from Parquet files through `SparkSourceConfig` to a vectorized step, beside plain
-PySpark with the same function in `mapInArrow`, each in its own processes.
+PySpark with the same function in `mapInArrow`, each in its own processes; they take turns.
 
-    python -m benchmarks.lake.spark_source [--rows 8000000]
+    python -m benchmarks.lake.spark_source [--rows 8000000] [--rounds 3]
 
 Where it runs: the benchmark's process; each run is a process of its own.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.engine.event_cost import Cost
 from benchmarks.lake.application import totals
 from benchmarks.lib import loads
 from benchmarks.lib.machine import Report, options, settings_of
 from benchmarks.lib.processes import cpu_by_kind
 from benchmarks.lib.runs import spark
-from benchmarks.lib.watched import measured
+from benchmarks.lib.turns import PLAIN, Turns, add_rounds
+from benchmarks.lib.watched import Look, cost_of, measured
 
 APPLICATION = Path(__file__).with_name("application.py")
 ROWS_PER_FILE = 250_000
 ROWS_PER_EVENT = 8192
 FILES_PER_BATCH = 4
-WARM_UP = 0.3
 RATE_WANTED = 1_000_000.0
 SCHEMA = "account long, item string, price double"
 
@@ -39,29 +41,33 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--rows", type=int, default=16_000_000)
     parser.add_argument("--hosts", nargs="+", default=["resident"])
+    add_rounds(parser)
     args = parser.parse_args()
     report = Report("spark_source", settings_of(args))
+    turns = Turns(report, "row")
     with loads.scratch(args.scratch) as folder:
         files = max(1, args.rows // ROWS_PER_FILE)
         _write(folder / "rows", files)
         events = files * -(-ROWS_PER_FILE // ROWS_PER_EVENT)
-        for host in args.hosts:
-            place = folder / host
+        for number in range(args.rounds):
+            for host in args.hosts:
+                place = folder / f"{host}-{number}"
+                place.mkdir()
+                (place / "rows").symlink_to(folder / "rows")
+                arguments = ["--job", "spark", "--folder", str(place)]
+                cost = measured(APPLICATION, arguments, events, host, place)
+                turns.add(host, _by_row(cost, files * ROWS_PER_FILE / events))
+            place = folder / f"plain-{number}"
             place.mkdir()
-            arguments = ["--job", "spark", "--folder", str(folder)]
-            cost = measured(APPLICATION, arguments, events, host, place)
-            rows_per_event = files * ROWS_PER_FILE / events
-            rate = cost.events_per_s * rows_per_event
-            report.add(f"{host}: rows/s", rate, "", at_least=RATE_WANTED)
-            report.add(f"{host}: CPU per row", cost.total_us / rows_per_event, "us")
-            kinds = ", ".join(
-                f"{kind} {us / rows_per_event:.2f}" for kind, us in cost.cpu_us.items()
-            )
-            report.notes.append(f"{host}, CPU in us per row: {kinds}")
-        rate, spent_us = _plain(folder, files)
-        report.add("plain PySpark: rows/s", rate, "")
-        report.add("plain PySpark: CPU per row", spent_us, "us")
+            turns.add(PLAIN, _plain(folder / "rows", place, files))
+    turns.finish(dict.fromkeys(args.hosts, PLAIN), RATE_WANTED)
     return report.finish(args.json)
+
+
+def _by_row(cost: Cost, rows: float) -> Cost:
+    """Return the cost of a row, of an event's cost."""
+    spent_us = {kind: us / rows for kind, us in cost.cpu_us.items()}
+    return replace(cost, events_per_s=cost.events_per_s * rows, cpu_us=spent_us)
 
 
 def _write(folder: Path, files: int) -> None:
@@ -79,12 +85,9 @@ def _write(folder: Path, files: int) -> None:
         pq.write_table(table, folder / f"{number:04d}.parquet")
 
 
-def _plain(folder: Path, files: int) -> tuple[float, float]:
-    """Return rows per second and CPU time per row of the same as a streaming query of Spark."""
-    looks: list[tuple[float, float]] = []
-
-    def look(_: Any, __: int) -> None:
-        looks.append((time.perf_counter(), sum(cpu_by_kind().values())))
+def _plain(source: Path, folder: Path, files: int) -> Cost:
+    """Return the cost of a row of the same as a streaming query of Spark."""
+    looks: list[Look] = []
 
     def dear(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -94,18 +97,16 @@ def _plain(folder: Path, files: int) -> tuple[float, float]:
 
     with spark(folder) as session:
         rows = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH)
-        frame = rows.parquet(str(folder / "rows")).mapInArrow(dear, "rows long, cents long")
+        frame = rows.parquet(str(source)).mapInArrow(dear, "rows long, cents long")
 
         def run(batch: Any, number: int) -> None:
             batch.write.mode("append").parquet(str(folder / "plain"))
-            look(batch, number)
+            done = min(files, (len(looks) + 1) * FILES_PER_BATCH) * ROWS_PER_FILE
+            looks.append(Look(time.perf_counter(), done, cpu_by_kind()))
 
         query = frame.writeStream.foreachBatch(run).trigger(availableNow=True)
         query.option("checkpointLocation", str(folder / "notes")).start().awaitTermination()
-    warm = looks[int(len(looks) * WARM_UP) :]
-    done = (len(warm) - 1) * FILES_PER_BATCH * ROWS_PER_FILE
-    (began, cpu_began), (ended, cpu_ended) = warm[0], warm[-1]
-    return done / (ended - began), (cpu_ended - cpu_began) / done * 1e6
+    return cost_of(looks, files * ROWS_PER_FILE)
 
 
 if __name__ == "__main__":

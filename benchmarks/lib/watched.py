@@ -61,6 +61,11 @@ def measured(
             run.wait()
     if code != 0:
         raise BenchmarkError(f"the run ended with {code}: {(folder / LOG).read_text()[-2000:]}")
+    return cost_of(looks, events)
+
+
+def cost_of(looks: Sequence[Look], events: int) -> Cost:
+    """Return the cost after the warm-up of a run over so many events."""
     warm = [look for look in looks if look.events >= WARM_UP * events]
     if len(warm) < 2:
         raise BenchmarkError("the run was over before it was warm; ask for more events.")

@@ -91,17 +91,6 @@ def last_left(staging: Path) -> CommitId | None:
     return _noted(staging)[0]
 
 
-def last_left_to(staging: Path, target: str) -> CommitId | None:
-    """Return the last noted commit if it left for ``target``, not for an earlier target."""
-    left = last_left(staging)
-    try:
-        fields = json.loads((staging / TARGET).read_text(encoding="utf-8"))
-        is_ours = fields["target"] == target and left is not None and left.batch > fields["batch"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return left if is_ours else None
-
-
 def last_entered(staging: Path, ledger: str) -> CommitId | None:
     """Return the last noted commit if it was entered into a ledger of this name."""
     left, own = _noted(staging)

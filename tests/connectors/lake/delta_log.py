@@ -71,7 +71,7 @@ def commit(table: Path, actions: list[dict[str, Any]]) -> None:
     log = table / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
     number = len(list(log.glob("*.json")))
-    info = {"commitInfo": {"timestamp": 0, "operation": "TEST"}}
+    info = {"commitInfo": {"timestamp": 0, "inCommitTimestamp": number, "operation": "TEST"}}
     lines = [json.dumps(action) for action in [info, *actions]]
     (log / f"{number:020}.json").write_text("\n".join(lines))
 

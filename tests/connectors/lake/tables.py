@@ -13,6 +13,7 @@ from pyiceberg.types import DoubleType, StringType
 from wallaroo.sinks import DeltaSinkConfig, IcebergSinkConfig
 
 FORMATS = ("delta", "iceberg")
+JARS = Path(__file__).resolve().parents[3] / ".servers" / "spark-delta"  # with Delta Kernel
 NAME = "out.counts"
 URI = "catalog's uri"  # a file in a folder whose catalog is a server
 
@@ -39,7 +40,9 @@ def catalog_of(folder: Path) -> Catalog:
 
 def sink(form: str, folder: Path, columns: Any, encoder: Any = None, **options: Any) -> Any:
     """The configuration of a sink to the table of a folder."""
-    if form == "delta":
+    if form == "kernel":
+        options = {"kernel_jars": str(JARS), **options}
+    if form != "iceberg":
         return DeltaSinkConfig(str(folder / "table"), columns, encoder, **options)
     return IcebergSinkConfig(NAME, columns, encoder, options=options_of(folder), **options)
 

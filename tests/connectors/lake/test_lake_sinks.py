@@ -465,6 +465,30 @@ def test_the_identity_in_a_delta_table_outlives_its_old_files_and_log(tmp_path: 
     assert rows("delta", tmp_path) == [("a", 1), ("other", 1)]
 
 
+@form
+def test_the_owner_may_set_a_table_back(form: str, tmp_path: Path) -> None:
+    """Rows that were removed in the table itself are no loss, and do not come again."""
+    config = sink(form, tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)])
+    first = table_version(form, tmp_path)
+    put(config, tmp_path / "s", [("b", 2)], last=0)
+    if form == "delta":
+        DeltaTable(tmp_path / "table").restore(first)
+    else:
+        table = catalog_of(tmp_path).load_table(NAME)
+        table.manage_snapshots().rollback_to_snapshot(first).commit()
+    put(config, tmp_path / "s", [("c", 3)], last=1)
+    assert rows(form, tmp_path) == [("a", 1), ("c", 3)]
+
+
+def table_version(form: str, folder: Path) -> int:
+    if form == "delta":
+        return DeltaTable(folder / "table").version()
+    snapshot = catalog_of(folder).load_table(NAME).current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
 def remove_record(form: str, folder: Path) -> None:
     """Remove the record of what is in a table; a Delta table has it in its log only."""
     if form == "delta":
@@ -474,30 +498,63 @@ def remove_record(form: str, folder: Path) -> None:
         transaction.remove_properties(f"wallaroo.{CHECKPOINT}.s")
 
 
+def restore_copy(form: str, folder: Path) -> None:
+    """Put a copy in the place of a table, with the catalog that names its version."""
+    shutil.rmtree(folder / ("table" if form == "delta" else "warehouse"))
+    shutil.copytree(folder / "copy", folder, dirs_exist_ok=True)
+
+
 @form
-def test_a_table_that_lost_its_record_is_refused_while_output_waits(
-    form: str, tmp_path: Path, eventually: Eventually
+@pytest.mark.parametrize(
+    ("change", "known"), [(restore_copy, "only up to batch 0"), (remove_record, "none")]
+)
+@pytest.mark.parametrize("waiting", [(), (("c", 3),)])
+def test_a_table_without_output_that_had_left_is_refused(
+    form: str,
+    tmp_path: Path,
+    eventually: Eventually,
+    change: Callable[..., None],
+    known: str,
+    waiting: tuple[Any, ...],
 ) -> None:
+    """Rows would be missing, or waiting ones come twice; another table continues without them."""
     config = sink(form, tmp_path, KEYED)
     put(config, tmp_path / "s", [("a", 1)])
-    remove_record(form, tmp_path)
-    put(config, tmp_path / "s", last=0)  # nothing waits: nothing can come twice
-    tokens = tokens_of(config, tmp_path / "s", 1, ("b", 2))
+    shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("s"))
+    put(config, tmp_path / "s", [("b", 2)], last=0)
+    change(form, tmp_path)
+    before = rows(form, tmp_path) if (tmp_path / "table").exists() or form == "iceberg" else []
+    tokens = tokens_of(config, tmp_path / "s", 2, *waiting)
     committer = config.committer("s", tmp_path / "s", True)
-    committer.recover(history_to(1), tokens)
+    committer.recover(history_to(2), tokens)
     words = error_of(committer, eventually)
-    assert re.match(r"Sink 's': .* no longer records commit 0, whose output has left: ", words)
-    assert "Restore the table; or let the sink write to another one" in words
-    assert ("b", 2) not in rows(form, tmp_path)
+    assert re.match(f"Sink 's': output up to batch 1 has left, and .* records {known} of", words)
+    assert "Restore the newer one; or let the sink write to another table, and" in words
+    assert rows(form, tmp_path) == before
 
     (tmp_path / "other").mkdir()
     elsewhere = sink(form, tmp_path / "other", KEYED)
     if form == "iceberg":
         elsewhere = replace(elsewhere, table="out.others")
     committer = elsewhere.committer("s", tmp_path / "s", True)
-    committer.recover(history_to(1), tokens)
+    committer.recover(history_to(2), tokens)
     committer.close(DRAIN_S)
-    assert committer.status().outputs == 1
+    assert committer.status().outputs == len(waiting)
+
+
+@form
+def test_a_table_that_follows_its_checkpoint_back_is_written(form: str, tmp_path: Path) -> None:
+    """Both are older copies: what had left since is of commits that no longer are."""
+    config = sink(form, tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)])
+    shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("s"))
+    put(config, tmp_path / "s", [("b", 2)], last=0)
+    restore_copy(form, tmp_path)
+    committer = opened(config, tmp_path / "s", 0)
+    commit = commit_of(1, line="b")
+    committer.commit(commit, tokens_of(config, tmp_path / "s", 1, ("c", 3)))
+    committer.close(DRAIN_S)
+    assert rows(form, tmp_path) == [("a", 1), ("c", 3)]
 
 
 @pytest.mark.parametrize("there", ["rows.parquet", "metadata/v1.metadata.json"])

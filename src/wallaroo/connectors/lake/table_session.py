@@ -5,8 +5,8 @@ Where it runs: driver, in the committer's thread.
 The invariant: the transaction that adds a group's rows also records, in the table, the commit that
 the group ends with.  A session reads that record when it is opened, and skips what it covers; a
 transaction that is based on an older record fails.  So a group is in the table once, even if the
-answer to its transaction was lost, or another driver wrote it meanwhile.  A table without the
-record of output that has left is refused while output waits, which may be in it.
+answer to its transaction was lost, or another driver wrote it meanwhile.  So the record is also the
+table's ledger: without the commit of output that has left, it is an older copy or another table.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from wallaroo.connectors.lake.sink_config import LakeSinkConfig
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.sinks.queued.pending import PendingBatch, PendingList
+from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import CommitContext, Session
 from wallaroo.sinks.staging import Staged
-from wallaroo.sinks.target_record import last_left_to
 
+OTHER_TABLE = "let the sink write to another table"
 WAYS_ON = (
     "Go on with the checkpoint that wrote the table; or begin with another --checkpoint folder and "
     "another table."
@@ -52,21 +52,7 @@ class TableSession(Session):
     def last(self) -> CommitId:
         """Return the last commit of this checkpoint that is in the table."""
         self._last = self._recorded()
-        self._check_record()
         return self._last
-
-    def _check_record(self) -> None:
-        """Raise PeerError if the record was lost, and output waits that may be in the table."""
-        staging = self._context.staging
-        left = last_left_to(staging, self._config.target)
-        if left is None or self._last.batch >= left.batch or not PendingList.has_any(staging):
-            return
-        raise PeerError(
-            f"Sink '{self._context.sink}': {self._config.target} no longer records commit "
-            f"{left.batch}, whose output has left: the table was replaced, or its record was "
-            f"removed. Whether output that waits in {staging} is in the table is unknown. Restore "
-            f"the table; or let the sink write to another one, where that output comes first."
-        )
 
     def write(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
         (is_new,) = self.write_several([(batch, parts)])

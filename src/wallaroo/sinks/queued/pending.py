@@ -148,10 +148,6 @@ class PendingList:
         """Return the numbers of all pending batches in order."""
         return sorted(int(path.stem) for path in self._folder.glob(LISTED))
 
-    @staticmethod
-    def has_any(staging: Path) -> bool:
-        return any((staging / PENDING).glob(LISTED))
-
     def read(self, batch: int) -> PendingBatch:
         """Read one pending batch.  Raises CheckpointError if its file is damaged."""
         return read_pending(self._path(batch))

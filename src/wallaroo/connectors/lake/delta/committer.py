@@ -4,12 +4,14 @@ Where it runs: driver.
 
 The identity of a group rides in the table's own transactions: Delta keeps a version for each
 application id (``txn`` actions of its protocol), and two concurrent commits of one id conflict.
+deltalake writes a table, or Delta Kernel if the table has what that library does not write.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
@@ -19,15 +21,31 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from wallaroo.connectors.lake.columns import schema_of
-from wallaroo.connectors.lake.delta.features import generated_columns, refusal_of
+from wallaroo.connectors.lake.delta.features import (
+    generated_columns,
+    is_for_kernel,
+    refusal_of,
+)
+from wallaroo.connectors.lake.delta.kernel import Kernel
 from wallaroo.connectors.lake.delta.sink import DeltaSinkConfig
 from wallaroo.connectors.lake.rows import Changes
-from wallaroo.connectors.lake.table_session import WAYS_ON, TableSession, check_columns
+from wallaroo.connectors.lake.table_session import (
+    OTHER_TABLE,
+    WAYS_ON,
+    TableSession,
+    check_columns,
+)
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.sinks.queued.group_committer import GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
+from wallaroo.sinks.queued.system import (
+    ENDLESS_S,
+    CommitContext,
+    DeliveryError,
+    Session,
+)
+from wallaroo.sinks.staging import SUFFIX
 
 LOG = "_delta_log"
 HALF = 64  # bits of a commit's id in one version, which is a number of 64 bits with a sign
@@ -49,8 +67,14 @@ DELETED = "__wallaroo_deleted"
 class DeltaSystem(GroupSystem[DeltaSinkConfig]):
     """One Delta table."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (DeltaError, OSError, ValueError)
+    errors: ClassVar[tuple[type[Exception], ...]] = (
+        DeltaError,
+        DeliveryError,
+        OSError,
+        ValueError,
+    )
     ways_on: ClassVar[str] = WAYS_ON
+    without_it: ClassVar[str] = OTHER_TABLE
     stalled_s = ENDLESS_S  # requests to a store have bounds of their own
     is_fencing = True
 
@@ -59,6 +83,7 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
         super().__init__(config, context)
         self.group_bytes = config.group_bytes
         self.group_s = config.group_s
+        self.ledger = f"the log of {self.target}"
         try:
             table = DeltaTable(config.path, storage_options=dict(config.options))
         except TableNotFoundError:
@@ -75,6 +100,8 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
 
     def waiting_for(self, error: Exception) -> str:
         words = _sentence(error)
+        if isinstance(error, DeliveryError):
+            return f"{self.target} ({words})" if error.is_transient else ""
         if isinstance(error, CommitFailedError):  # another writer was first: read, and try again
             return "" if any(never in words for never in NEVER) else f"{self.target} ({words})"
         if not isinstance(error, OSError) and STORE not in words:
@@ -113,6 +140,17 @@ class DeltaSession(TableSession):
         _check(config, context, self._table)
         base = f"wallaroo/{checkpoint}/{context.sink}"
         self._applications = (base, f"{base}/id-1", f"{base}/id-2")
+        self._kernel: Kernel | None = None
+        if is_for_kernel(config, self._table):
+            self._kernel = Kernel(Path(config.kernel_jars), config.path)
+
+    def cancel(self) -> None:
+        if self._kernel is not None:
+            self._kernel.cancel()
+
+    def close(self) -> None:
+        if self._kernel is not None:
+            self._kernel.close()
 
     def _recorded(self) -> CommitId:
         self._table.update_incremental()
@@ -123,6 +161,11 @@ class DeltaSession(TableSession):
 
     def _put(self, changes: Changes, last: PendingBatch) -> None:
         versions = (last.batch, *_halves(last.commit.id))
+        if self._kernel is not None:
+            _require_values(changes.rows, pa.schema(self._table.schema().to_arrow()))
+            identity = list(zip(self._applications, versions, strict=True))
+            self._kernel.append(changes.rows, identity, self._context.staging / f"kernel{SUFFIX}")
+            return
         summary = {"wallaroo.sink": self._context.sink, "wallaroo.commit": last.commit.id}
         properties = CommitProperties(
             custom_metadata=summary,
@@ -186,6 +229,13 @@ def _check(config: DeltaSinkConfig, context: CommitContext, table: DeltaTable) -
         raise PeerError(f"Sink '{context.sink}': {place} {refusal}")
     schema = pa.schema(table.schema().to_arrow())
     check_columns(config, context.sink, place, schema, generated_columns(table))
+
+
+def _require_values(rows: pa.Table, schema: pa.Schema) -> None:
+    """Raise ValueError if a column that must not be null is: Kernel takes files as they are."""
+    for field in schema:
+        if not field.nullable and rows.column(field.name).null_count:
+            raise ValueError(f"column '{field.name}' must not be null, and a row has no value")
 
 
 def _halves(commit: str) -> tuple[int, int]:

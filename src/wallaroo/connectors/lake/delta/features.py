@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable, __version__
 
+from wallaroo.connectors.lake.delta.kernel import missing_jars
 from wallaroo.connectors.lake.delta.sink import DeltaSinkConfig
 
 WRITER_VERSION_MAX = 7  # from which on features have names
@@ -37,22 +40,44 @@ LIBRARY = f"deltalake {__version__}"
 COPY = "let the sink create a table of its own, from which Spark copies the rows"
 RETENTION = "delta.setTransactionRetentionDuration"
 EXPRESSION = "delta.generationExpression"
+DEFAULT = "CURRENT_DEFAULT"
 
 
 def generated_columns(table: DeltaTable) -> dict[str, str]:
     """Return the expressions of columns that are computed from others."""
-    fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
     return {
         field["name"]: str(field["metadata"][EXPRESSION])
-        for field in fields
-        if EXPRESSION in field.get("metadata", {})
+        for field in _fields(table)
+        if EXPRESSION in field["metadata"]
     }
+
+
+def _fields(table: DeltaTable) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
+    return [{"metadata": {}, **field} for field in fields]
+
+
+def is_for_kernel(config: DeltaSinkConfig, table: DeltaTable) -> bool:
+    """Return whether Delta Kernel is to append to a table, as deltalake does not write it."""
+    return bool(config.kernel_jars and _unknown_to_library(table))
 
 
 def refusal_of(config: DeltaSinkConfig, table: DeltaTable) -> str:
     """Return the reason why the sink cannot write a table, and the way out; or an empty string."""
+    unknown = _unknown_to_library(table)
+    if unknown and not config.kernel_jars:
+        reason, removal = unknown
+        kernel = "" if config.key else "append to it with Delta Kernel (kernel_jars=); or "
+        return f"{reason}. As its owner, {removal}; or {kernel}{COPY}."
+    settings = table.metadata().configuration
+    generated = generated_columns(table)
+    by_kernel = _beyond_kernel(config, table, *unknown) if unknown else iter(())
+    return next(chain(by_kernel, _unwritten(config, settings, generated)), "")
+
+
+def _unknown_to_library(table: DeltaTable) -> tuple[str, str] | None:
+    """Return what deltalake does not write in a table, if anything, and how to remove it."""
     protocol = table.protocol()
-    settings: Mapping[str, str | None] = table.metadata().configuration
     features = set(protocol.writer_features or ()) - WRITTEN
     if protocol.min_writer_version == IDENTITY_VERSION:
         features = {"identityColumns"}
@@ -60,23 +85,47 @@ def refusal_of(config: DeltaSinkConfig, table: DeltaTable) -> str:
         features = {f"writer version {protocol.min_writer_version}"}
     if features:
         return (
-            f"has {', '.join(sorted(features))} in its protocol, which {LIBRARY} does not write. "
-            f"As its owner, remove what can be removed (ALTER TABLE … DROP FEATURE); or {COPY}."
+            f"has {', '.join(sorted(features))} in its protocol, which {LIBRARY} does not write",
+            "remove what can be removed (ALTER TABLE … DROP FEATURE)",
         )
-    return next(_unwritten(config, settings, generated_columns(table)), "")
+    mode = table.metadata().configuration.get("delta.columnMapping.mode") or "none"
+    if mode != "none":
+        return (
+            f"maps its columns to other names (delta.columnMapping.mode={mode}), under which "
+            f"{LIBRARY} would write nulls",
+            "set the mode to 'none' (ALTER TABLE … SET TBLPROPERTIES), which writes its files "
+            "again",
+        )
+    return None
+
+
+def _beyond_kernel(
+    config: DeltaSinkConfig, table: DeltaTable, reason: str, removal: str
+) -> Iterator[str]:
+    """Yield refusals of what Delta Kernel cannot do in this sink; it refuses features itself."""
+    fields = {field["name"]: field["metadata"] for field in _fields(table)}
+    lacking = [name for name in config.columns if name not in fields]
+    defaults = [name for name, metadata in fields.items() if DEFAULT in metadata]
+    beyond = {
+        "replaces no rows: leave out key=": config.key,
+        "adds no columns: add them as the table's owner": config.evolve and lacking,
+        "is used for folders only": "://" in config.path,
+        "is used for tables without partitions": table.metadata().partition_columns,
+        f"computes no defaults: add {', '.join(defaults)} to columns=": [
+            name for name in defaults if name not in config.columns
+        ],
+    }
+    for words, is_wanted in beyond.items():
+        if is_wanted:
+            yield f"{reason}, and Delta Kernel {words}; or {removal}; or {COPY}."
+    if missing := missing_jars(Path(config.kernel_jars)):
+        yield f"{reason}, and kernel_jars='{config.kernel_jars}' has no {', '.join(missing)}."
 
 
 def _unwritten(
     config: DeltaSinkConfig, settings: Mapping[str, str | None], generated: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield refusals of what the settings of a table and its columns demand."""
-    mode = settings.get("delta.columnMapping.mode") or "none"
-    if mode != "none":
-        yield (
-            f"maps its columns to other names (delta.columnMapping.mode={mode}), under which "
-            f"{LIBRARY} would write nulls. As its owner, set the mode to 'none' (ALTER TABLE … SET "
-            f"TBLPROPERTIES), which writes its files again; or {COPY}."
-        )
     if retained := settings.get(RETENTION):
         yield (
             f"forgets writers ({RETENTION}={retained}), and with them which output it has. As its "

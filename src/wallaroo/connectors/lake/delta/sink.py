@@ -30,6 +30,9 @@ class DeltaSinkConfig(LakeSinkConfig):
     Commits are written in groups: when ``group_bytes`` of output wait, when the oldest of it is
     ``group_s`` old, and when the run stops.  A group is one transaction of the table, which records
     the commit that it ends with.  ``options`` are deltalake's storage options.
+
+    ``kernel_jars`` is a folder with the jars of Delta Kernel 4.4.0, which appends to tables that
+    deltalake cannot write, in a JVM.
     """
 
     kind: ClassVar[str] = "delta"
@@ -46,6 +49,7 @@ class DeltaSinkConfig(LakeSinkConfig):
     group_bytes: int = GROUP_BYTES
     group_s: float = GROUP_S
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    kernel_jars: str = ""
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:

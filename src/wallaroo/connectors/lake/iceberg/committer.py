@@ -39,7 +39,12 @@ from pyiceberg.transforms import IdentityTransform, parse_transform
 from wallaroo.connectors.lake.columns import schema_of
 from wallaroo.connectors.lake.iceberg.sink import PARTITION, IcebergSinkConfig
 from wallaroo.connectors.lake.rows import Changes
-from wallaroo.connectors.lake.table_session import WAYS_ON, TableSession, check_columns
+from wallaroo.connectors.lake.table_session import (
+    OTHER_TABLE,
+    WAYS_ON,
+    TableSession,
+    check_columns,
+)
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.network.redaction import redacted
@@ -79,6 +84,7 @@ class IcebergSystem(GroupSystem[IcebergSinkConfig]):
     # pyiceberg, its catalogs and its file systems raise what they like; see `waiting_for`
     errors: ClassVar[tuple[type[Exception], ...]] = (Exception,)
     ways_on: ClassVar[str] = WAYS_ON
+    without_it: ClassVar[str] = OTHER_TABLE
     stalled_s = ENDLESS_S  # requests to a store have bounds of their own
     is_fencing = True
 
@@ -87,6 +93,7 @@ class IcebergSystem(GroupSystem[IcebergSinkConfig]):
         super().__init__(config, context)
         self.group_bytes = config.group_bytes
         self.group_s = config.group_s
+        self.ledger = f"{self.target} in {config.address}"
         try:
             table = load_catalog(config.catalog, **config.options).load_table(config.table)
         except (NoSuchNamespaceError, NoSuchTableError):
