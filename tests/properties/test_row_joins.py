@@ -1,4 +1,4 @@
-"""As-of joins of rows give what joins of their events give, however input is cut into batches,
+"""Joins of rows give what joins of their events give, however input is cut into batches,
 tasks and partitions.
 """
 
@@ -82,18 +82,21 @@ FORMS = {
     form.__name__.partition("_")[0]: wallaroo.batch_decoder(form)
     for form in (arrow_rows, coded_rows, numpy_rows, list_rows, pandas_rows, polars_rows)
 }
-JOINS: dict[str, Any] = {
+LATEST: dict[str, Any] = {
     "left": {},
     "inner": {"how": "inner"},
     "recent": {"max_age": NS(3)},
     "recent inner": {"max_age": NS(3), "how": "inner"},
 }
-PAIRS = list(itertools.product(JOINS, FORMS))
-CHOSEN = [pair for pair in PAIRS if "left" in pair or "numpy" in pair]
+WITHIN = {how: {"within": NS(3), "how": how} for how in ("inner", "left", "right", "outer")}
+JOINS = {"join_latest": LATEST, "join": WITHIN}
+KINDS = [(method, kind) for method, kinds in JOINS.items() for kind in kinds]
+PAIRS = list(itertools.product(KINDS, FORMS))
+CHOSEN = [(kind, form) for kind, form in PAIRS if "left" in kind or form == "numpy"]
 
 
 @functools.cache
-def application(kind: str, form: str | None, on_error: str = "skip") -> Any:
+def application(kind: tuple[str, str], form: str | None, on_error: str = "skip") -> Any:
     def side(name: str) -> Any:
         decoder = decode if form is None else FORMS[form]
         port = "7010" if name == "left" else "7011"
@@ -106,12 +109,13 @@ def application(kind: str, form: str | None, on_error: str = "skip") -> Any:
     key: Any = by_column if form in ("coded", "polars") else by_k
     if form is None:
         key = wallaroo.key_extractor(lambda row: row["k"])
-    joined = left.key_by(key).join_latest(
+    method, name = kind
+    joined = getattr(left.key_by(key), method)(
         right.key_by(key),
         wallaroo.with_columns(m="n", of="at"),
         name="joined",
         on_error=on_error,
-        **JOINS[kind],
+        **JOINS[method][name],
     )
     return wallaroo.build_application("rows", joined.to_sink(wallaroo.StdoutSinkConfig(encode)))
 
@@ -152,7 +156,7 @@ def rows_of(moments: list[tuple[str, str, int]]) -> list[Row]:
 @settings(max_examples=25, deadline=None)
 @given(moments, st.lists(st.integers(0, 12), max_size=5), st.integers(1, 3), st.integers(1, 3))
 def test_rows_have_the_results_of_events(
-    kind: str,
+    kind: tuple[str, str],
     form: str,
     moments: list[tuple[str, str, int]],
     cuts: list[int],
@@ -235,8 +239,8 @@ def test_columns_are_checked_when_they_are_named(given: Any, problem: str) -> No
 
 
 def test_a_checkpoint_of_events_is_not_taken_for_one_of_rows() -> None:
-    events = dumps(application("left", None).plan)
-    rows = dumps(application("left", "list").plan)
+    events = dumps(application(("join_latest", "left"), None).plan)
+    rows = dumps(application(("join_latest", "left"), "list").plan)
 
     found = compare(events, rows)
 

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from wallaroo.steps.windows.entries import order_of
+
 Array = np.ndarray[Any, Any]
 # times, distinct keys, the number of each row's key among these, schema, columns
 Packed = tuple[bytes, tuple[Any, ...], bytes, bytes, bytes]
@@ -30,23 +32,29 @@ class Numbering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimedRows:
-    """Rows of one side; ``codes`` are the numbers of their keys."""
+    """Rows of one side; ``codes`` are the numbers of their keys.
+
+    ``marks``: what a join notes of each row besides, in memory.
+    """
 
     times: Array
     codes: Array
     rows: pa.RecordBatch
+    marks: tuple[Array, ...] = ()
 
     def __len__(self) -> int:
         return len(self.times)
 
     def take(self, at: Array) -> TimedRows:
         """Return the rows at these indexes."""
-        return TimedRows(self.times[at], self.codes[at], self.rows.take(pa.array(at)))
+        marks = tuple(mark[at] for mark in self.marks)
+        return TimedRows(self.times[at], self.codes[at], self.rows.take(pa.array(at)), marks)
 
     def part(self, first: int, end: int) -> TimedRows:
         """Return the rows from ``first`` up to ``end``."""
         rows = self.rows.slice(first, end - first)
-        return TimedRows(self.times[first:end], self.codes[first:end], rows)
+        marks = tuple(mark[first:end] for mark in self.marks)
+        return TimedRows(self.times[first:end], self.codes[first:end], rows, marks)
 
     def between(self, begin_ns: int, end_ns: int) -> TimedRows:
         """Return the rows whose time is in [begin, end), of rows in the order of time."""
@@ -73,7 +81,23 @@ def joined(parts: Iterable[TimedRows | None]) -> TimedRows | None:
         np.concatenate([part.times for part in some]),
         np.concatenate([part.codes for part in some]),
         batch_of([part.rows for part in some]),
+        tuple(map(np.concatenate, zip(*(part.marks for part in some), strict=True))),
     )
+
+
+def by_time_and_key(rows: TimedRows, keys: list[Any]) -> TimedRows:
+    """Return rows that are in the order of time by time and key."""
+    times = rows.times
+    if not bool((times[1:] == times[:-1]).any()):
+        return rows
+    codes = np.unique(rows.codes).tolist()
+    try:
+        codes.sort(key=keys.__getitem__)
+    except TypeError:
+        codes.sort(key=lambda code: order_of(keys[code]))
+    rank = np.zeros(len(keys), np.intp)
+    rank[codes] = np.arange(len(codes))
+    return rows.take(np.lexsort((rank[rows.codes], times)))
 
 
 def batch_of(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -122,7 +146,7 @@ def events_in(packed: Packed) -> list[tuple[int, Any, dict[str, Any]]]:
     """Return stored rows as tuples of time, key and event."""
     times = array("q", packed[0]).tolist()
     keys = [packed[1][code] for code in array("I", packed[2])]
-    return list(zip(times, keys, _rows(*packed[3:]).to_pylist(), strict=True))
+    return list(zip(times, keys, _rows(*packed[3:5]).to_pylist(), strict=True))
 
 
 def _rows(schema: bytes, content: bytes) -> pa.RecordBatch:
