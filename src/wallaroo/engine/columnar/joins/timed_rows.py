@@ -19,6 +19,7 @@ from wallaroo.steps.windows.entries import order_of
 Array = np.ndarray[Any, Any]
 # times, distinct keys, the number of each row's key among these, schema, columns
 Packed = tuple[bytes, tuple[Any, ...], bytes, bytes, bytes]
+SPARSE = 32  # keys for each row: sorting the rows' numbers costs less than an array of all
 
 
 class Numbering(Protocol):
@@ -58,8 +59,11 @@ class TimedRows:
 
     def between(self, begin_ns: int, end_ns: int) -> TimedRows:
         """Return the rows whose time is in [begin, end), of rows in the order of time."""
-        first, end = np.searchsorted(self.times, [begin_ns, end_ns]).tolist()
-        return self if end - first == len(self) else self.part(first, end)
+        times = self.times
+        if len(times) and begin_ns <= times[0] and times[-1] < end_ns:
+            return self
+        first, end = np.searchsorted(times, [begin_ns, end_ns]).tolist()
+        return self.part(first, end)
 
     def in_order(self) -> TimedRows:
         """Return the rows in the order of time; those of one time keep their order."""
@@ -121,7 +125,7 @@ def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def pack(rows: TimedRows, keys: Numbering) -> Packed:
     """Return rows as they are stored."""
-    codes, own = np.unique(rows.codes, return_inverse=True)
+    codes, own = _distinct(rows.codes, len(keys.keys))
     return (
         rows.times.tobytes(),
         tuple(keys.keys[code] for code in codes.tolist()),
@@ -129,6 +133,16 @@ def pack(rows: TimedRows, keys: Numbering) -> Packed:
         rows.rows.schema.serialize().to_pybytes(),
         rows.rows.serialize().to_pybytes(),
     )
+
+
+def _distinct(codes: Array, count: int) -> tuple[Array, Array]:
+    """Return the distinct ones of numbers below a count, and each one's index among these."""
+    if count > SPARSE * len(codes):
+        distinct, own = np.unique(codes, return_inverse=True)
+        return distinct, own
+    is_here = np.zeros(count, bool)
+    is_here[codes] = True
+    return np.flatnonzero(is_here), (np.cumsum(is_here) - 1)[codes]
 
 
 def unpack(packed: Packed, keys: Numbering) -> TimedRows:
