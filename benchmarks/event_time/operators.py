@@ -7,8 +7,9 @@ joins make of them.
 Each case is an application.  Its batches run in this process, one task per level, with the levels,
 the blocks and the stored entries of a run: decoding, event times, the shuffle, the operator, and
 what is packed at a batch's end.  Beside them: a bare Python loop that decodes the same frames and
-counts in a dict, the same pipeline without time, and pandas, which groups the same frames, a batch
-at a time.  All take turns; microseconds of processor time per event, medians of the rounds.
+counts in a dict, the same pipeline without time, and pandas, polars and DuckDB, which group or join
+the same frames, a batch at a time.  All take turns; microseconds of processor time per event,
+medians of the rounds.
 
 Events are 18 bytes (key, time in nanoseconds, value) of 1,000 keys, 1 % up to a second out of
 order, 100,000 for a second of event time.
@@ -33,6 +34,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import wallaroo
+from benchmarks.event_time.joins_elsewhere import (
+    as_of_with_pandas,
+    within_with_duckdb,
+    within_with_pandas,
+    within_with_polars,
+)
 from wallaroo.aggregations import Count, Max, Sum, combine_of
 from wallaroo.testing.local_runner.runner import Input, LocalRunner
 
@@ -43,6 +50,7 @@ CHUNK = 2_500  # events
 LAYOUT = struct.Struct(">Hqd")
 FRAME = struct.Struct(f">I{LAYOUT.size}s")
 PER_SECOND = 100_000
+NEAR = SECOND // 50  # of a key, so many nanoseconds around a row are two rows of the other side
 
 Event = tuple[int, int, float]
 unpack = LAYOUT.unpack
@@ -150,15 +158,20 @@ def summed(keyed: Any, of: Any) -> Any:
     return keyed.to(wallaroo.range_windows(SECOND).over(summary)).map(events_in)
 
 
-def priced_rows() -> Any:
-    """Each row with the newest quote of its key, encoded by the block."""
+def quoted_rows() -> wallaroo.KeyedPipeline[int, Any]:
     quotes = source_of_rows("quotes").with_event_time("at", delay=SECOND, allow_before_1980=True)
-    added = wallaroo.with_columns(price="value", quoted_at="at")
-    return timed_rows().join_latest(quotes.key_by(keys_of), added)
+    return quotes.key_by(keys_of)
+
+
+PRICE = wallaroo.with_columns(price="value", quoted_at="at")
+
+
+def near(order: Event, quote: Event) -> int:
+    return order[0]
 
 
 def application(pipeline: Any, name: str = "") -> wallaroo.Application:
-    encoder = encode_rows if name == "as-of join, rows" else encode
+    encoder = encode_rows if name.endswith("join, rows") else encode
     sink = wallaroo.TCPSinkConfig("127.0.0.1", "7011", encoder)
     return wallaroo.build_application("timed", pipeline.to_sink(sink))
 
@@ -175,7 +188,9 @@ BUILDS: dict[str, Callable[[], Any]] = {
     "a timer per event": lambda: timed().to(silence),
     "state that expires": lambda: timed().to(expires),
     "as-of join": lambda: timed().join_latest(timed("quotes"), priced),
-    "as-of join, rows": lambda: priced_rows(),
+    "as-of join, rows": lambda: timed_rows().join_latest(quoted_rows(), PRICE),
+    "interval join": lambda: timed().join(timed("quotes"), near, within=NEAR),
+    "interval join, rows": lambda: timed_rows().join(quoted_rows(), PRICE, within=NEAR),
 }
 
 
@@ -220,21 +235,6 @@ def with_pandas(batches: list[list[bytes]]) -> None:
         grouped.agg(["count", "sum", "max"])
 
 
-def as_of_with_pandas(batches: list[list[bytes]]) -> None:
-    """Join a batch's even chunks with the odd ones."""
-    framed = np.dtype([("length", ">u4"), *ROW.descr])
-    for chunks in batches:
-        sides = []
-        for own in (chunks[::2], chunks[1::2]):
-            rows = np.frombuffer(b"".join(own), framed)
-            columns = {
-                name: rows[name].astype(rows.dtype[name].newbyteorder("="))
-                for name in ROW.names or ()
-            }
-            sides.append(pd.DataFrame(columns).sort_values("at"))
-        pd.merge_asof(*sides, on="at", by="key")
-
-
 def run(built: wallaroo.Application, batches: list[list[bytes]]) -> None:
     """Run all batches; events of two sources come in turns."""
     runner = LocalRunner(built.plan)
@@ -262,6 +262,9 @@ def main() -> None:
         "bare loop, counts": lambda: bare(batches),
         "pandas, three sums": lambda: with_pandas(batches),
         "pandas, as-of join": lambda: as_of_with_pandas(batches),
+        "pandas, interval join": lambda: within_with_pandas(batches, NEAR),
+        "polars, interval join": lambda: within_with_polars(batches, NEAR),
+        "DuckDB, interval join": lambda: within_with_duckdb(batches, NEAR),
     }
     for name, built in applications.items():
         cases[name] = lambda built=built: run(built, batches)  # type: ignore[misc]

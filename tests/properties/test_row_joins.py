@@ -1,4 +1,4 @@
-"""As-of joins of rows give what joins of their events give, however input is cut into batches,
+"""Joins of rows give what joins of their events give, however input is cut into batches,
 tasks and partitions.
 """
 
@@ -7,6 +7,8 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +21,18 @@ from hypothesis import strategies as st
 
 import wallaroo
 from tests.sampling import IS_ALL
-from wallaroo.checkpoints.inspection.keyed import sides_of
+from wallaroo.aggregations import Count, Sum, combine_of
+from wallaroo.checkpoints.inspection.keyed import keyed, sides_of
+from wallaroo.checkpoints.inspection.step_forms import StepForms
 from wallaroo.dataflow.plan.json import Verdict, compare, dumps
 from wallaroo.dataflow.plan.model import ToExchange
+from wallaroo.engine.blocks.ordered_keys import split_entry
 from wallaroo.engine.columnar.joins.timed_rows import TimedRows, pack
 from wallaroo.engine.columnar.keys import Coder
+from wallaroo.steps.joins.waiting import NOTES
+from wallaroo.steps.windows.entries import unpack_slot
 from wallaroo.testing import LocalApplication
+from wallaroo.testing.local_runner.runner import Input, LocalRunner
 
 DELAY = 2
 NS = wallaroo.nanoseconds
@@ -78,22 +86,29 @@ def encode(row: Row) -> str:
     return json.dumps(row)
 
 
+by_k_of_result: Any = wallaroo.key_extractor(lambda row: row.get("k", ""))
+added = combine_of(count=Count(), numbers=Sum(lambda row: row.get("n") or 0))
 FORMS = {
     form.__name__.partition("_")[0]: wallaroo.batch_decoder(form)
     for form in (arrow_rows, coded_rows, numpy_rows, list_rows, pandas_rows, polars_rows)
 }
-JOINS: dict[str, Any] = {
+LATEST: dict[str, Any] = {
     "left": {},
     "inner": {"how": "inner"},
     "recent": {"max_age": NS(3)},
     "recent inner": {"max_age": NS(3), "how": "inner"},
 }
-PAIRS = list(itertools.product(JOINS, FORMS))
-CHOSEN = [pair for pair in PAIRS if "left" in pair or "numpy" in pair]
+WITHIN = {how: {"within": NS(3), "how": how} for how in ("inner", "left", "right", "outer")}
+JOINS = {"join_latest": LATEST, "join": WITHIN}
+KINDS = [(method, kind) for method, kinds in JOINS.items() for kind in kinds]
+PAIRS = list(itertools.product(KINDS, FORMS))
+CHOSEN = [(kind, form) for kind, form in PAIRS if "left" in kind or form == "numpy"]
 
 
 @functools.cache
-def application(kind: str, form: str | None, on_error: str = "skip") -> Any:
+def application(
+    kind: tuple[str, str], form: str | None, within: int = 0, is_counted: bool = False
+) -> Any:
     def side(name: str) -> Any:
         decoder = decode if form is None else FORMS[form]
         port = "7010" if name == "left" else "7011"
@@ -106,13 +121,16 @@ def application(kind: str, form: str | None, on_error: str = "skip") -> Any:
     key: Any = by_column if form in ("coded", "polars") else by_k
     if form is None:
         key = wallaroo.key_extractor(lambda row: row["k"])
-    joined = left.key_by(key).join_latest(
+    method, name = kind
+    joined = getattr(left.key_by(key), method)(
         right.key_by(key),
         wallaroo.with_columns(m="n", of="at"),
         name="joined",
-        on_error=on_error,
-        **JOINS[kind],
+        on_error="skip",
+        **JOINS[method][name] | ({"within": NS(within)} if within else {}),
     )
+    if is_counted:
+        joined = joined.key_by(by_k_of_result).to(wallaroo.range_windows(NS(4)).over(added))
     return wallaroo.build_application("rows", joined.to_sink(wallaroo.StdoutSinkConfig(encode)))
 
 
@@ -152,7 +170,7 @@ def rows_of(moments: list[tuple[str, str, int]]) -> list[Row]:
 @settings(max_examples=25, deadline=None)
 @given(moments, st.lists(st.integers(0, 12), max_size=5), st.integers(1, 3), st.integers(1, 3))
 def test_rows_have_the_results_of_events(
-    kind: str,
+    kind: tuple[str, str],
     form: str,
     moments: list[tuple[str, str, int]],
     cuts: list[int],
@@ -165,6 +183,118 @@ def test_rows_have_the_results_of_events(
     expected = run(application(kind, None), rows_of(moments), [], 1, partitions)
 
     assert run(by_row, rows_of(moments), cuts, tasks, partitions) == expected
+
+
+@pytest.mark.parametrize("kind", [("join_latest", "left"), ("join", "outer")])
+@settings(max_examples=25, deadline=None)
+@given(moments, st.lists(st.integers(0, 12), max_size=5), st.integers(1, 3))
+def test_results_have_the_times_that_those_of_events_have(
+    kind: tuple[str, str], moments: list[tuple[str, str, int]], cuts: list[int], partitions: int
+) -> None:
+    by_row = application(kind, "arrow", is_counted=True)
+    assert joins_rows(by_row)
+
+    expected = run(application(kind, None, is_counted=True), rows_of(moments), [], 1, partitions)
+
+    assert run(by_row, rows_of(moments), cuts, 2, partitions) == expected
+
+
+Batches = list[list[tuple[str, str, int]]]
+batches_of_moments = st.lists(
+    st.lists(st.tuples(st.sampled_from(["left", "right"]), st.just("a"), st.integers(0, 8))),
+    max_size=4,
+)
+
+
+def continued(
+    form: str | None, spans: tuple[int, int], batches: tuple[Batches, Batches], step: int = 4
+) -> Any:
+    """The results of two runs, the second of which continues the first with another span."""
+    found: list[bytes] = []
+    before = None
+    for span, each in zip(spans, batches, strict=True):
+        plan = application(("join", "outer"), form, span).plan
+        runner = LocalRunner(replace(plan, key_groups=2))  # so pieces of many rows are possible
+        if before is not None:
+            runner.entries, runner.time, runner.batch = before.entries, before.time, before.batch
+        for number, moments in enumerate(each):
+            shift = step * (number if before is None else number + len(batches[0]))
+            inputs = [
+                (side == "right", runner.frames(side == "right", encoded(k, at + shift, n)), 1)
+                for n, (side, k, at) in enumerate(moments)
+            ]
+            done = runner.run_batch([[Input(*every) for every in inputs]], 1)
+            runner.commit(done)
+            found += done.outputs.get(0, [])
+        before = runner
+    found += runner.run_batch([[]], 1, is_final=True).outputs.get(0, [])
+    return sorted(found)
+
+
+def encoded(k: str, at: int, n: int) -> bytes:
+    return json.dumps({"k": k, "n": n, "at": at}).encode()
+
+
+@pytest.mark.parametrize("spans", [(3, 9), (9, 3)])
+@settings(max_examples=50, deadline=None)
+@given(batches_of_moments, batches_of_moments)
+def test_another_span_counts_for_what_waits(
+    spans: tuple[int, int], first: Batches, then: Batches
+) -> None:
+    expected = continued(None, spans, (first, then))
+
+    assert continued("arrow", spans, (first, then)) == expected
+
+
+def many(seed: int, batches: int) -> Batches:
+    """Batches of many rows and of few, of 300 ns, up to 2 ns out of order."""
+    chance = random.Random(seed)
+    keys = [f"key {number}" for number in range(60)]
+    return [
+        [
+            (chance.choice(["left", "right"]), chance.choice(keys), at + chance.randrange(3))
+            for at in sorted(chance.choices(range(300), k=chance.choice([3, 50, 1800])))
+        ]
+        for _ in range(batches)
+    ]
+
+
+@pytest.mark.parametrize("spans", [(150, 150), (150, 300), (300, 150)])
+@pytest.mark.parametrize("seed", range(5) if IS_ALL else [0])
+def test_large_pieces_wait_as_events_do(spans: tuple[int, int], seed: int) -> None:
+    batches = many(seed, 8), many(seed + 100, 8)
+
+    expected = continued(None, spans, batches, 300)
+
+    assert len(expected) > 10_000
+    assert continued("arrow", spans, batches, 300) == expected
+
+
+def test_pieces_are_shown_by_key_without_their_notes() -> None:
+    runner = LocalRunner(application(("join", "outer"), "arrow").plan)
+    for side, keys in enumerate(("a" * 600 + "b", "ab")):
+        inputs = [Input(side, runner.frames(side, encoded(k, 5, n)), 1) for n, k in enumerate(keys)]
+        runner.commit(runner.run_batch([inputs], 1))
+    stored = {
+        ("joined: entries", key): value
+        for group in range(runner.plan.key_groups)
+        for key, value in runner.entries["joined: entries"].scan(group, b"", b"\xff" * 9)
+    }
+    assert any(is_notes(key) for _, key in stored)
+    kinds = {"joined": "interval join of rows"}
+
+    entries = keyed(stored, kinds).values()
+
+    shown = {entry.key: StepForms(kinds).show(entry).value for entry in entries}
+    assert {key: len(form["left"]) for key, form in shown.items()} == {"a": 600, "b": 1}
+    assert shown["b"]["right"] == [
+        {"at": "1970-01-01T00:00:00.000000005Z", "event": {"k": "b", "n": 1, "at": 5}}
+    ]
+
+
+def is_notes(stored: bytes) -> bool:
+    sub = split_entry(stored, b"")[1]
+    return isinstance(sub, bytes) and unpack_slot(sub).kind == NOTES
 
 
 @wallaroo.batch_key_extractor
@@ -235,8 +365,8 @@ def test_columns_are_checked_when_they_are_named(given: Any, problem: str) -> No
 
 
 def test_a_checkpoint_of_events_is_not_taken_for_one_of_rows() -> None:
-    events = dumps(application("left", None).plan)
-    rows = dumps(application("left", "list").plan)
+    events = dumps(application(("join_latest", "left"), None).plan)
+    rows = dumps(application(("join_latest", "left"), "list").plan)
 
     found = compare(events, rows)
 

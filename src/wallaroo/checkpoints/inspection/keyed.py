@@ -18,12 +18,12 @@ from wallaroo.dataflow.plan.model import ENTRY_KINDS
 from wallaroo.engine.blocks.keys import Key, decode_key, encode_key
 from wallaroo.engine.blocks.ordered_keys import Sub, split_entry
 from wallaroo.engine.stores.sorted_state import ENTRIES
-from wallaroo.steps.joins.waiting import PIECE
+from wallaroo.steps.joins.waiting import NOTES, PIECE
 from wallaroo.steps.windows.entries import SLOT_BYTES, unpack_slot
 
 Stored = Mapping[tuple[str, bytes], bytes]  # by name in the step table and stored key
 # steps whose rows wait in pieces
-PIECE_KINDS = frozenset({"latest join", "latest join of rows", "in order"})
+PIECE_KINDS = frozenset({"latest join", "latest join of rows", "interval join of rows", "in order"})
 
 
 class Part(NamedTuple):
@@ -88,7 +88,12 @@ def keyed(stored: Stored, kinds: Mapping[str, str]) -> dict[tuple[str, bytes], S
 
 
 def _owners(encoded: bytes, sub: Sub, raw: bytes, kind: str) -> Iterator[tuple[bytes, int]]:
-    """Yield the encoded keys that an entry belongs to, each with its share of the bytes."""
+    """Yield the encoded keys that an entry belongs to, each with its share of the bytes.
+
+    Notes of a piece belong to none.
+    """
+    if kind in PIECE_KINDS and _slot_kind(sub) == NOTES:
+        return
     rows = rows_of(sub, raw) if kind in PIECE_KINDS else None
     if rows is None:
         yield encoded, len(raw)
@@ -103,10 +108,14 @@ def _owners(encoded: bytes, sub: Sub, raw: bytes, kind: str) -> Iterator[tuple[b
 
 def rows_of(sub: Sub, raw: bytes) -> list[Any] | None:
     """Return the rows of a piece, of all sides; None if the entry is not a piece, or unreadable."""
-    if not isinstance(sub, bytes) or not is_slot(sub) or unpack_slot(sub).kind != PIECE:
+    if _slot_kind(sub) != PIECE:
         return None
     sides = sides_of(load_safely(raw))
     return None if sides is None else [row for side in sides for row in side]
+
+
+def _slot_kind(sub: Sub) -> int | None:
+    return unpack_slot(sub).kind if isinstance(sub, bytes) and is_slot(sub) else None
 
 
 def sides_of(piece: Any) -> list[list[Any]] | None:

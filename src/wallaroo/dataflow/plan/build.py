@@ -56,7 +56,7 @@ from wallaroo.dataflow.plan.model import (
 from wallaroo.dataflow.plan.ordering import Ordering
 from wallaroo.dataflow.plan.sink_ids import fresh_ids
 from wallaroo.steps.joins.columns import WithColumns
-from wallaroo.steps.joins.step import LatestJoin, LatestRowJoin
+from wallaroo.steps.joins.step import ROW_JOINS, Matching
 from wallaroo.steps.kinds import Branch, EventTime, Step
 from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.windows.step import WindowStep
@@ -150,7 +150,7 @@ def join_rows(sketch: Sketch) -> Sketch:
         if stage.id not in joining:
             return stage
         first, *others = stage.steps
-        joined = LatestRowJoin[Any](first.function, *first.options())
+        joined = ROW_JOINS[type(first)](first.function, *first.options())
         return replace(stage, steps=(joined, *others))
 
     return replace(sketch, plan=replace(plan, stages=tuple(map(changed, plan.stages))))
@@ -158,7 +158,7 @@ def join_rows(sketch: Sketch) -> Sketch:
 
 def _joins_rows(stage: Stage, leaving: list[ToExchange]) -> bool:
     first = next(iter(stage.steps), None)
-    if not isinstance(first, LatestJoin) or first.gives_late:
+    if not isinstance(first, Matching) or type(first) not in ROW_JOINS or first.gives_late:
         return False
     return isinstance(first.function, WithColumns) and all(
         leave.side is not None and leave.extractor is not None and leave.extractor.takes_blocks

@@ -13,7 +13,7 @@ from wallaroo.dataflow.plan.model import (
     ToBranches,
     ToExchange,
 )
-from wallaroo.steps.joins.step import LatestRowJoin
+from wallaroo.steps.joins.step import ROW_JOINS
 from wallaroo.steps.kinds import Step
 
 # rows of a block that is built from events, unless a step sets less: the cost of a call is then
@@ -94,7 +94,7 @@ def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
     if isinstance(stage.entry, BranchEntry):
         return False  # events: each branch creates blocks of its own
     if plan.has_time:  # only joins of rows get rows with times from a shuffle
-        return bool(stage.steps) and isinstance(stage.steps[0], LatestRowJoin)
+        return bool(stage.steps) and type(stage.steps[0]) in ROW_JOINS.values()
     if stage.steps:
         return stage.steps[0].takes_blocks
     return bool(wanted)

@@ -27,9 +27,10 @@ from wallaroo.engine.columnar.columns.row_times import (
     observed,
     times_of,
 )
+from wallaroo.engine.columnar.joins.interval import IntervalColumns
 from wallaroo.engine.columnar.joins.latest import LatestColumns
 from wallaroo.engine.columnar.joins.timed_rows import TimedRows, plain
-from wallaroo.engine.columnar.keys import CodedKeys, Coder, Keys, TimedKeys, keys_of_list
+from wallaroo.engine.columnar.keys import Array, CodedKeys, Coder, Keys, TimedKeys, keys_of_list
 from wallaroo.engine.columnar.rows import (
     Rows,
     as_arrow,
@@ -46,7 +47,7 @@ from wallaroo.engine.operators.interface import Build, Emit, Operator, Site
 from wallaroo.engine.operators.joins import late_of_join
 from wallaroo.steps.joins.columns import WithColumns
 from wallaroo.steps.joins.machines import late_by
-from wallaroo.steps.joins.step import LEFT, RIGHT, LatestRowJoin
+from wallaroo.steps.joins.step import LEFT, RIGHT, IntervalRowJoin, LatestRowJoin
 from wallaroo.steps.joins.waiting import Stored
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import Loss
@@ -174,8 +175,12 @@ def _event(rows: Rows, at: int) -> Any:
     return next(iter(events_of(part_of(rows, at, at + 1))))
 
 
-def latest_rows(step: LatestRowJoin[Any], site: Site) -> Operator:
-    """Keep rows until the watermark has passed them; join them in the order of time."""
+def joined_rows(
+    step: LatestRowJoin[Any] | IntervalRowJoin[Any],
+    machine_of: type[LatestColumns] | type[IntervalColumns],
+    site: Site,
+) -> Operator:
+    """Keep rows of both sides, and join them by the block."""
     store = site.store_of(step)
     time = site.time
     coder = Coder()
@@ -184,11 +189,11 @@ def latest_rows(step: LatestRowJoin[Any], site: Site) -> Operator:
     too_late = late_by(time, late_of_join(step, site), site.lost)
     calls = Calls(step, site.failed)
 
-    def emit(rows: TimedRows) -> None:
+    def emit(rows: TimedRows, watermarks: Array) -> None:
         keys = CodedKeys(coder.keys, rows.codes)
-        site.emit(TimedKeys(time, rows.times, rows.times, keys), rows.rows)
+        site.emit(TimedKeys(time, rows.times, watermarks, keys), rows.rows)
 
-    machine = LatestColumns(
+    machine = machine_of(
         step.spec,
         columns,
         Stored(store.entries, store.due, store.groups.home),
@@ -206,10 +211,10 @@ def latest_rows(step: LatestRowJoin[Any], site: Site) -> Operator:
             blame(step, "rows of one side whose columns differ in type", error)
 
     def side_of(side: int) -> Emit:
-        def arrive(keys: Any, rows: Rows) -> TimedRows:
+        def arrive(keys: Any, rows: Rows) -> tuple[TimedRows, Array]:
             named = plain(as_arrow(rows))
             (columns.require if side == RIGHT else columns.require_free)(named.schema.names)
-            return TimedRows(keys.times, coder.codes(keys), named)
+            return TimedRows(keys.times, coder.codes(keys), named), keys.watermarks
 
         def process(keys: TimedKeys, rows: Rows) -> None:
             is_late = keys.times < keys.watermarks
@@ -225,7 +230,7 @@ def latest_rows(step: LatestRowJoin[Any], site: Site) -> Operator:
             if len(keys):
                 arrived = calls(keys, rows, arrive)
                 if arrived is not None:
-                    machine.keep(side, arrived)
+                    machine.keep(side, *arrived)
 
         return process
 
@@ -286,5 +291,6 @@ OPERATORS: dict[type[Step], Build] = {
     ColumnTime: column_time,
     Explode: explode,
     Collect: collect,
-    LatestRowJoin: latest_rows,
+    LatestRowJoin: lambda step, site: joined_rows(step, LatestColumns, site),
+    IntervalRowJoin: lambda step, site: joined_rows(step, IntervalColumns, site),
 }

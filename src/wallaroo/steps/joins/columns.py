@@ -19,8 +19,15 @@ class WithColumns:
 
     columns: tuple[tuple[str, str], ...]
 
-    def __call__(self, left: Mapping[str, Any], right: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the left row with the columns; they are None if there is no right row."""
+    def __call__(
+        self, left: Mapping[str, Any] | None, right: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Return the left row with the columns; they are None if there is no right row.
+
+        If there is no left row, return the columns alone.
+        """
+        if left is None:
+            left = {}
         self.require_free(left)
         if right is None:
             return {**left, **{name: None for name, _ in self.columns}}
@@ -50,8 +57,9 @@ def with_columns(*columns: str, **renamed: str) -> WithColumns:
     """Return the result of a join that adds columns of the right row to the left one.
 
     ``with_columns("bid", quoted_at="at")`` adds the right row's ``bid``, and its ``at`` under the
-    name ``quoted_at``.  Without a right row they are null.  A name that the left row has is
-    refused.  If vectorized streams are joined, so are whole blocks of their rows.
+    name ``quoted_at``.  Without a right row they are null; without a left row they are the result.
+    A name that the left row has is refused.  If vectorized streams are joined, so are whole blocks
+    of their rows.
 
     >>> with_columns("bid", quoted_at="at")({"order": 7, "at": 3}, {"bid": 1.5, "at": 2})
     {'order': 7, 'at': 3, 'bid': 1.5, 'quoted_at': 2}

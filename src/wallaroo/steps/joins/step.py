@@ -139,6 +139,13 @@ class IntervalJoin(Matching, Generic[Out]):
     spec: JoinSpec
 
 
+class IntervalRowJoin(IntervalJoin[Out]):
+    """Join of rows of two sides at most a span apart, block by block; see ``LatestRowJoin``."""
+
+    kind = "interval join of rows"
+    takes_blocks = True
+
+
 class OpenJoin(IntervalJoin[Out]):
     """Join of all events of two sides, or of those that a time to live leaves together."""
 
@@ -163,11 +170,18 @@ class LatestRowJoin(LatestJoin[Out]):
     """Join of left rows with the right side's newest, block by block.
 
     The planner puts it in the place of a ``LatestJoin`` whose function is ``WithColumns`` and to
-    whose sides rows come.
+    whose sides rows come (``ROW_JOINS``).
     """
 
     kind = "latest join of rows"
     takes_blocks = True
+
+
+# joins of events, and of rows by the block
+ROW_JOINS: dict[type[Step], type[Matching]] = {
+    IntervalJoin: IntervalRowJoin,
+    LatestJoin: LatestRowJoin,
+}
 
 
 class WindowJoin(Matching, Generic[Out]):

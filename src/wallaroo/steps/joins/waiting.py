@@ -36,6 +36,7 @@ from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
 Side = TypeVar("Side")  # the rows of a side; false if there are none
 PIECE = 1  # kind of slots
+NOTES = 2  # the same: what a join of rows notes of a piece
 PIECES_MAX = 8  # per group and batch
 PIECE_ROWS = 64  # a piece of so many costs less by itself than its rows do
 time_of = itemgetter(0)
@@ -153,12 +154,17 @@ class WaitingPieces(ABC, Generic[Side]):
             waiting = sum(map(self.count, left))
             count += waiting
             if waiting and count > self.piece_rows:
-                self._stored.due.add(self._first(left) + 1, key, ROW)
+                if key in self._taken:
+                    self._stored.due.add(self._first(left) + 1, key, ROW)
                 continue
-            self._stored.entries.delete(key, piece.sub)
+            self.remove(key, piece.sub)
             if waiting:
                 small.append(piece)
         return small[::-1]
+
+    def remove(self, home: Any, sub: bytes) -> None:
+        """Remove a piece."""
+        self._stored.entries.delete(home, sub)
 
     def store_rows(self, home: Any, sides: tuple[Side, ...]) -> None:
         """Write waiting rows of a home, in the order of time, as pieces."""

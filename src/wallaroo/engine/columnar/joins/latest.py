@@ -6,15 +6,16 @@ of a key is stored as that step stores it, as an event.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from wallaroo.engine.columnar.joins.results import AddedColumns, Emit
 from wallaroo.engine.columnar.joins.timed_rows import (
     Numbering,
     TimedRows,
+    by_time_and_key,
     joined,
 )
 from wallaroo.engine.columnar.joins.waiting import Sides, WaitingColumns
@@ -23,7 +24,7 @@ from wallaroo.steps.joins.latest import LEFT_HOW, NEWEST
 from wallaroo.steps.joins.step import RIGHT, JoinSpec
 from wallaroo.steps.joins.waiting import Stored
 from wallaroo.steps.losses import Cell
-from wallaroo.steps.windows.entries import AT_END, ROW, order_of
+from wallaroo.steps.windows.entries import AT_END, ROW
 
 Array = np.ndarray[Any, Any]
 Newest = tuple[int, Any]  # time and event
@@ -70,7 +71,7 @@ def _narrow(codes: Array) -> Array:
 
 
 class LatestColumns(WaitingColumns):
-    """Machine of the as-of join of rows; ``emit`` accepts results with their times and keys."""
+    """Machine of the as-of join of rows."""
 
     def __init__(
         self,
@@ -78,25 +79,24 @@ class LatestColumns(WaitingColumns):
         columns: WithColumns,
         stored: Stored,
         keys: Numbering,
-        emit: Callable[[TimedRows], None],
+        emit: Emit,
         unmatched: Cell,
         batch: int,
         began: int,
     ):
         super().__init__(stored, keys, batch, began)
         self._spec = spec
-        self._columns = columns.columns
+        self._added = AddedColumns(columns)
         self._emit = emit
         self._unmatched = unmatched
         self._known: dict[Any, Newest | None] = {}  # the newest right rows, as they are stored
         self._newest: dict[Any, Newest] = {}  # the same, as of the watermark
-        self._schema: pa.Schema | None = None  # that of right rows
 
-    def keep(self, side: int, rows: TimedRows) -> None:
+    def keep(self, side: int, rows: TimedRows, watermarks: Array) -> None:
         """Accept rows of a side that are not late."""
         if side == RIGHT:
-            self._schema = rows.rows.schema
-        super().keep(side, rows)
+            self._added.schema = rows.rows.schema
+        super().keep(side, rows, watermarks)
 
     def read(self, key: Any) -> list[Any]:
         """Return the pieces that are due; the key may be one whose newest row is."""
@@ -122,7 +122,7 @@ class LatestColumns(WaitingColumns):
         before = self._before(touched, None if fresh is None else fresh.rows.schema)
         right = joined([before, fresh])
         if left is not None:
-            left = _by_time_and_key(left, self.keys.keys)
+            left = by_time_and_key(left, self.keys.keys)
         found = as_of(left, right)
         if left is not None:
             self._emit_pairs(left, right, found.of_left)
@@ -138,7 +138,9 @@ class LatestColumns(WaitingColumns):
         newest = [self._newest[keys[code]] for code in codes]
         times = np.array([time_ns for time_ns, _ in newest], np.int64)
         events = [event for _, event in newest]
-        return TimedRows(times, np.array(codes, np.intp), _rows(events, schema or self._schema))
+        return TimedRows(
+            times, np.array(codes, np.intp), _rows(events, schema or self._added.schema)
+        )
 
     def _emit_pairs(self, left: TimedRows, right: TimedRows | None, of_left: Array) -> None:
         spec = self._spec
@@ -152,21 +154,8 @@ class LatestColumns(WaitingColumns):
                 left = left.take(kept)
                 of_left = of_left[kept]
         if len(left):
-            self._emit(TimedRows(left.times, left.codes, self._with_columns(left, right, of_left)))
-
-    def _with_columns(
-        self, left: TimedRows, right: TimedRows | None, of_left: Array
-    ) -> pa.RecordBatch:
-        added = []
-        at = pa.array(of_left, mask=of_left < 0)
-        for _, column in self._columns:
-            if right is not None and column in right.rows.schema.names:
-                added.append(right.rows.column(column).take(at))
-            else:
-                kind = pa.null() if self._schema is None else self._schema.field(column).type
-                added.append(pa.nulls(len(left), kind))
-        names = [*left.rows.schema.names, *(name for name, _ in self._columns)]
-        return pa.RecordBatch.from_arrays([*left.rows.columns, *added], names=names)
+            rows = self._added.to(left.rows, None if right is None else right.rows, of_left)
+            self._emit(TimedRows(left.times, left.codes, rows), left.times)
 
     def _note(self, right: TimedRows, at: Array) -> None:
         """Keep right rows as the newest of their keys."""
@@ -210,18 +199,3 @@ def _rows(events: list[Any], schema: pa.Schema | None) -> pa.RecordBatch:
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             pass
     return pa.RecordBatch.from_pylist(events)
-
-
-def _by_time_and_key(rows: TimedRows, keys: list[Any]) -> TimedRows:
-    """Return rows that are in the order of time by time and key."""
-    times = rows.times
-    if not bool((times[1:] == times[:-1]).any()):
-        return rows
-    codes = np.unique(rows.codes).tolist()
-    try:
-        codes.sort(key=keys.__getitem__)
-    except TypeError:
-        codes.sort(key=lambda code: order_of(keys[code]))
-    rank = np.zeros(len(keys), np.intp)
-    rank[codes] = np.arange(len(codes))
-    return rows.take(np.lexsort((rank[rows.codes], times)))

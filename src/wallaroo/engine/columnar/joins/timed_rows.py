@@ -14,9 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from wallaroo.steps.windows.entries import order_of
+
 Array = np.ndarray[Any, Any]
 # times, distinct keys, the number of each row's key among these, schema, columns
 Packed = tuple[bytes, tuple[Any, ...], bytes, bytes, bytes]
+SPARSE = 32  # keys for each row: sorting the rows' numbers costs less than an array of all
 
 
 class Numbering(Protocol):
@@ -30,28 +33,37 @@ class Numbering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimedRows:
-    """Rows of one side; ``codes`` are the numbers of their keys."""
+    """Rows of one side; ``codes`` are the numbers of their keys.
+
+    ``marks``: what a join notes of each row besides, in memory.
+    """
 
     times: Array
     codes: Array
     rows: pa.RecordBatch
+    marks: tuple[Array, ...] = ()
 
     def __len__(self) -> int:
         return len(self.times)
 
     def take(self, at: Array) -> TimedRows:
         """Return the rows at these indexes."""
-        return TimedRows(self.times[at], self.codes[at], self.rows.take(pa.array(at)))
+        marks = tuple(mark[at] for mark in self.marks)
+        return TimedRows(self.times[at], self.codes[at], self.rows.take(pa.array(at)), marks)
 
     def part(self, first: int, end: int) -> TimedRows:
         """Return the rows from ``first`` up to ``end``."""
         rows = self.rows.slice(first, end - first)
-        return TimedRows(self.times[first:end], self.codes[first:end], rows)
+        marks = tuple(mark[first:end] for mark in self.marks)
+        return TimedRows(self.times[first:end], self.codes[first:end], rows, marks)
 
     def between(self, begin_ns: int, end_ns: int) -> TimedRows:
         """Return the rows whose time is in [begin, end), of rows in the order of time."""
-        first, end = np.searchsorted(self.times, [begin_ns, end_ns]).tolist()
-        return self if end - first == len(self) else self.part(first, end)
+        times = self.times
+        if len(times) and begin_ns <= times[0] and times[-1] < end_ns:
+            return self
+        first, end = np.searchsorted(times, [begin_ns, end_ns]).tolist()
+        return self.part(first, end)
 
     def in_order(self) -> TimedRows:
         """Return the rows in the order of time; those of one time keep their order."""
@@ -73,7 +85,23 @@ def joined(parts: Iterable[TimedRows | None]) -> TimedRows | None:
         np.concatenate([part.times for part in some]),
         np.concatenate([part.codes for part in some]),
         batch_of([part.rows for part in some]),
+        tuple(map(np.concatenate, zip(*(part.marks for part in some), strict=True))),
     )
+
+
+def by_time_and_key(rows: TimedRows, keys: list[Any]) -> TimedRows:
+    """Return rows that are in the order of time by time and key."""
+    times = rows.times
+    if not bool((times[1:] == times[:-1]).any()):
+        return rows
+    codes = np.unique(rows.codes).tolist()
+    try:
+        codes.sort(key=keys.__getitem__)
+    except TypeError:
+        codes.sort(key=lambda code: order_of(keys[code]))
+    rank = np.zeros(len(keys), np.intp)
+    rank[codes] = np.arange(len(codes))
+    return rows.take(np.lexsort((rank[rows.codes], times)))
 
 
 def batch_of(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -97,7 +125,7 @@ def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def pack(rows: TimedRows, keys: Numbering) -> Packed:
     """Return rows as they are stored."""
-    codes, own = np.unique(rows.codes, return_inverse=True)
+    codes, own = _distinct(rows.codes, len(keys.keys))
     return (
         rows.times.tobytes(),
         tuple(keys.keys[code] for code in codes.tolist()),
@@ -105,6 +133,16 @@ def pack(rows: TimedRows, keys: Numbering) -> Packed:
         rows.rows.schema.serialize().to_pybytes(),
         rows.rows.serialize().to_pybytes(),
     )
+
+
+def _distinct(codes: Array, count: int) -> tuple[Array, Array]:
+    """Return the distinct ones of numbers below a count, and each one's index among these."""
+    if count > SPARSE * len(codes):
+        distinct, own = np.unique(codes, return_inverse=True)
+        return distinct, own
+    is_here = np.zeros(count, bool)
+    is_here[codes] = True
+    return np.flatnonzero(is_here), (np.cumsum(is_here) - 1)[codes]
 
 
 def unpack(packed: Packed, keys: Numbering) -> TimedRows:
@@ -122,7 +160,7 @@ def events_in(packed: Packed) -> list[tuple[int, Any, dict[str, Any]]]:
     """Return stored rows as tuples of time, key and event."""
     times = array("q", packed[0]).tolist()
     keys = [packed[1][code] for code in array("I", packed[2])]
-    return list(zip(times, keys, _rows(*packed[3:]).to_pylist(), strict=True))
+    return list(zip(times, keys, _rows(*packed[3:5]).to_pylist(), strict=True))
 
 
 def _rows(schema: bytes, content: bytes) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from wallaroo.engine.columnar.joins.timed_rows import (
+    Array,
     Numbering,
     TimedRows,
     joined,
@@ -35,7 +36,9 @@ class WaitingColumns(WaitingPieces[TimedRows | None]):
     def __init__(self, stored: Stored, keys: Numbering, batch: int, began: int):
         super().__init__(stored, batch, began)
         self.keys = keys
+        self._reached = began
         self._arrived: tuple[list[TimedRows], list[TimedRows]] = ([], [])
+        self._homes: dict[int, Any] = {}
         self._rows: Sides = NOTHING  # in order; not passed on, nor stored
 
     @property
@@ -58,27 +61,34 @@ class WaitingColumns(WaitingPieces[TimedRows | None]):
     def packed(self, sides: tuple[TimedRows | None, ...]) -> Any:
         return tuple(pack(rows, self.keys) if rows else None for rows in sides)
 
+    def home(self, code: int) -> Any:
+        """Return the home of a key's rows by its number."""
+        if code not in self._homes:
+            self._homes[code] = self._stored.home(self.keys.keys[code])
+        return self._homes[code]
+
     @abstractmethod
     def pass_on(self, passed: Sides) -> None:
         """Process the rows that the watermark has passed, by side, in the order of time."""
 
-    def keep(self, side: int, rows: TimedRows) -> None:
-        """Accept rows of a side that are not late."""
+    def keep(self, side: int, rows: TimedRows, watermarks: Array) -> None:
+        """Accept rows of a side that are not late, with the watermark before each."""
         self._arrived[side].append(rows)
 
     def advance(self, watermark: int) -> None:
         """Pass on the rows before the watermark, in the order of time."""
         began = self._span[0]
         self._span = began, watermark
+        self._reached = watermark
         due = self.due_pieces(watermark)
         pieces = by_age(due)
         passed: list[TimedRows | None] = []
         waiting: list[TimedRows | None] = []
         for side, arrived in enumerate(self._arrived):
-            fresh = _in_order([self._rows[side], *arrived])
+            fresh = in_order([self._rows[side], *arrived])
             arrived.clear()
             due_now = [self.between(piece.sides[side], began, watermark) for piece in pieces]
-            passed.append(_in_order([*due_now, self.between(fresh, -FINAL_WATERMARK, watermark)]))
+            passed.append(in_order([*due_now, self.between(fresh, -FINAL_WATERMARK, watermark)]))
             waiting.append(self.between(fresh, watermark, FINAL_WATERMARK))
         self.pass_on((passed[0], passed[1]))
         left = self.left(due)
@@ -90,27 +100,27 @@ class WaitingColumns(WaitingPieces[TimedRows | None]):
         """Return the waiting rows of a side, those of pieces that are written again first."""
         watermark = self._span[1]
         older = [self.between(piece.sides[side], watermark, FINAL_WATERMARK) for piece in left]
-        return _in_order([*older, waiting])
+        return in_order([*older, waiting])
 
     def store(self) -> None:
         """Write the waiting rows."""
         if any(self._arrived):
-            self.advance(self._span[1])  # rows that arrived since
+            self.advance(self._reached)  # rows that arrived since
         codes = [rows.codes for rows in self._rows if rows is not None]
         if not codes:
             return
-        homes: dict[Any, int] = {}
+        homes: dict[Any, int] = {}  # numbered
         number_of = np.zeros(len(self.keys.keys), np.intp)
         for code in np.unique(np.concatenate(codes)).tolist():
-            home = self._stored.home(self.keys.keys[code])
-            number_of[code] = homes.setdefault(home, len(homes))
+            number_of[code] = homes.setdefault(self.home(code), len(homes))
         left, right = (_by_home(rows, number_of, len(homes)) for rows in self._rows)
         for home, *sides in zip(homes, left, right, strict=True):
             self.store_rows(home, tuple(sides))
         self._rows = NOTHING
 
 
-def _in_order(parts: Iterable[TimedRows | None]) -> TimedRows | None:
+def in_order(parts: Iterable[TimedRows | None]) -> TimedRows | None:
+    """Return all rows as one, in the order of time, or None if there are none."""
     whole = joined(parts)
     return None if whole is None else whole.in_order()
 
