@@ -8,7 +8,7 @@ from wallaroo.errors import WallarooError
 from wallaroo.sinks import SinkCommitter
 
 
-def error_of(committer: SinkCommitter, eventually: Callable[..., None], seconds: float = 60) -> str:
+def error_of(committer: SinkCommitter, eventually: Callable[..., None]) -> str:
     """Wait for the error; return its text."""
     raised: list[WallarooError] = []
 
