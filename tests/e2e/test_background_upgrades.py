@@ -172,7 +172,7 @@ class Accounts:
         self.send("first.txt", [f"k{number}" for number in range(keys)])
         with self.running() as run:
             eventually(
-                lambda: run.poll() is not None or len(self.outputs) == keys, "state", LIMIT_S
+                lambda: run.poll() is not None or len(self.outputs) == keys, "state"
             )
             assert run.poll() is None
 
@@ -194,7 +194,7 @@ def test_a_kill_in_the_middle_loses_and_repeats_nothing(
     assert killed.total() == KEYS
 
     with accounts.running():
-        eventually(lambda: "all objects are of version 2" in accounts.log, "the end", LIMIT_S)
+        eventually(lambda: "all objects are of version 2" in accounts.log, "the end")
     assert f"has {killed[1]:,} objects of an earlier form" in accounts.log
     assert f"{killed[1]:,} upgraded; all objects are of version 2" in accounts.log
     assert accounts.versions() == {2: KEYS}
@@ -206,7 +206,7 @@ def test_a_kill_in_the_middle_loses_and_repeats_nothing(
     accounts.deploy(SECOND)  # the upgrade is gone
     accounts.send("last.txt", ["k7"])
     with accounts.running():
-        eventually(lambda: len(accounts.outputs) > KEYS, "an event meets k7", LIMIT_S)
+        eventually(lambda: len(accounts.outputs) > KEYS, "an event meets k7")
     assert accounts.outputs[-1] == "k7 [('euros', 5.0)]"
 
 
@@ -219,8 +219,8 @@ def test_an_idle_run_upgrades_all_state_on_spark(
     accounts.deploy(SECOND + UPGRADE)
     with accounts.running():
         accounts.send("more.txt", ["k1", "k2", "new"])  # while it upgrades
-        eventually(lambda: "all objects are of version 2" in accounts.log, "the end", LIMIT_S)
-        eventually(lambda: len(accounts.outputs) == KEYS + 3, "the events", LIMIT_S)
+        eventually(lambda: "all objects are of version 2" in accounts.log, "the end")
+        eventually(lambda: len(accounts.outputs) == KEYS + 3, "the events")
     assert accounts.versions() == {2: KEYS + 1}
     assert sorted(accounts.outputs[KEYS:]) == [
         "k1 [('euros', 5.0)]",
@@ -234,7 +234,7 @@ def test_new_attributes_are_filled_in(tmp_path: Path, eventually: Eventually) ->
     accounts.begin(eventually, 300)
     accounts.deploy(FILLED)
     with accounts.running():
-        eventually(lambda: "have the attributes of a new one" in accounts.log, "the end", LIMIT_S)
+        eventually(lambda: "have the attributes of a new one" in accounts.log, "the end")
     assert "300 upgraded" in accounts.log
     assert all(b"owners" in raw for raw in accounts.stored().values())
 
@@ -256,5 +256,5 @@ def test_an_object_that_cannot_be_upgraded_ends_the_run_and_stays(
 
     accounts.deploy(SECOND + UPGRADE)
     with accounts.running():
-        eventually(lambda: "all objects are of version 2" in accounts.log, "the end", LIMIT_S)
+        eventually(lambda: "all objects are of version 2" in accounts.log, "the end")
     assert accounts.versions() == {2: 300}

@@ -41,7 +41,6 @@ from wallaroo.errors import PeerError
 from wallaroo.sinks import Delete
 
 Eventually = Callable[..., None]
-STARTED_S = 180.0  # for a JVM on a machine that is busy
 NAMED = Form(reads("columnMapping"), BY_NAME, (), MAPPED)
 BATCH = {
     "delta.columnMapping.id": 3,
@@ -181,10 +180,10 @@ def test_a_jvm_that_is_killed_is_started_again(tmp_path: Path, eventually: Event
     config = sink("kernel", tmp_path, KEYED, group_s=0.0)
     committer: Any = opened(config, tmp_path / "s")
     committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
-    eventually(lambda: committer.status().committed_batch == 0, "the first row left", STARTED_S)
+    eventually(lambda: committer.status().committed_batch == 0, "the first row left")
     committer._attempt.session.cancel()
     committer.commit(commit_of(1), tokens_of(config, tmp_path / "s", 1, ("b", 2)))
-    eventually(lambda: committer.status().committed_batch == 1, "the second row left", STARTED_S)
+    eventually(lambda: committer.status().committed_batch == 1, "the second row left")
     committer.close(0.0)
     assert content(table) == [("a", 1), ("b", 2)]
 
@@ -210,7 +209,7 @@ def test_what_a_table_does_not_allow_ends_the_run_and_waits(
     committer = config.committer("s", tmp_path / "s", True)
     row = ("a", 1, None)[: len(columns)]
     committer.recover(history_to(0), tokens_of(config, tmp_path / "s", 0, row))
-    found = error_of(committer, eventually, STARTED_S)
+    found = error_of(committer, eventually)
     assert f"cannot write to the Delta table {tmp_path}/table: " in found
     assert re.search(words, found)
     assert committer.status().pending_bytes
@@ -225,10 +224,10 @@ def test_a_column_that_is_removed_while_kernel_appends_ends_the_run(
     config = sink("kernel", tmp_path, KEYED, group_s=0.0)
     committer = opened(config, tmp_path / "s")
     committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
-    eventually(lambda: committer.status().committed_batch == 0, "the first row left", STARTED_S)
+    eventually(lambda: committer.status().committed_batch == 0, "the first row left")
     protocol, metadata = NAMED.actions()
     text = metadata["metaData"]["schemaString"].replace('"value"', '"other"')
     metadata["metaData"]["schemaString"] = text
     commit(table, [protocol, metadata])
     committer.commit(commit_of(1), tokens_of(config, tmp_path / "s", 1, ("b", 2)))
-    assert "has no column value; it has key, other" in error_of(committer, eventually, STARTED_S)
+    assert "has no column value; it has key, other" in error_of(committer, eventually)
