@@ -352,7 +352,7 @@ class Feeders:
                 word, content = child.lines.get(timeout=LOOK_S)
             except queue.Empty:
                 if self._options.is_stopping():
-                    raise PeerError(f"{child.name} was not waited for: the run stops.") from None
+                    raise PeerError(f"{child.name} was abandoned: the run stops.") from None
                 if time.monotonic() < until:
                     continue
                 raise PeerError(

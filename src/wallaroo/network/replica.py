@@ -150,7 +150,7 @@ class ReplicaLink:
             self._socket = connect(replica.endpoint, CONNECT_S)
         except EOFError as error:
             raise ConnectionError(
-                f"it ends connections of who lacks its key: is --replica-key a copy of its "
+                f"it closes connections without its key: is --replica-key a copy of its "
                 f"{REPLICA_KEY}?"
             ) from error
         self._socket.settimeout(ANSWER_S)

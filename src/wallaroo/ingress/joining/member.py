@@ -251,7 +251,7 @@ class Member:
                 if self._terms is None:
                     host, port = address
                     raise PeerError(
-                        f"{host}:{port} ends connections of who lacks the run's key: is --key a "
+                        f"{host}:{port} closes connections without the run's key: is --key a "
                         f"copy of ingress.key in its checkpoint's folder?"
                     ) from error
                 self._note_away(error)
