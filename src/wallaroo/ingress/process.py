@@ -189,7 +189,7 @@ class Feeders:
 
     @property
     def listening(self) -> tuple[IngressSource, ...]:
-        """Return the sources that the ingress reads, with the ports that they have."""
+        """Return the sources that the ingress reads, with their ports."""
         return self._ingress.sources if self._ingress is not None else ()
 
     def _start_feeders(self, sources: Sequence[SourceConfig], spool_root: Path) -> None:
