@@ -222,7 +222,8 @@ class Member:
                 )
             if identity.has_left and not self._options.is_leaving:
                 raise CheckpointError(
-                    f"{path.parent} belongs to an ingress that has left for good. Give an empty folder."
+                    f"{path.parent} belongs to an ingress that has left for good. Give an empty "
+                    f"folder."
                 )
             return identity
         others = sorted({entry.name for entry in path.parent.iterdir()} - {LOCK})
