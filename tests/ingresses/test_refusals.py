@@ -66,7 +66,7 @@ def test_steps_that_need_one_order_are_refused(tmp_path: Path) -> None:
     sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", encode)
     timed = source.with_event_time(time_of).key_by(stream_of).to(until)
     run = started(wallaroo.build_application("timed", timed.to_sink(sink)), tmp_path / "check")
-    with pytest.raises(PipelineError, match=r"comes in no one order"):
+    with pytest.raises(PipelineError, match=r"has no single order"):
         run.start()
 
 

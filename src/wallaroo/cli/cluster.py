@@ -40,7 +40,7 @@ HOW = {
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "cluster",
-        help="a Spark cluster on this machine, to try things on",
+        help="a Spark cluster on this machine, for trying things out",
         description=(
             "A Spark cluster on this machine: Spark's own master and workers, each worker "
             "with a loopback host of its own."
@@ -86,7 +86,7 @@ def _add_add_worker(verbs: Any) -> None:
 
 
 def _add_remove_worker(verbs: Any) -> None:
-    verb = _add_verb(verbs, "remove-worker", "take a worker away", remove_command)
+    verb = _add_verb(verbs, "remove-worker", "remove a worker", remove_command)
     verb.add_argument("name", nargs="?", metavar="NAME", help="which worker (default: the newest)")
     verb.add_argument(
         "--kill",
@@ -98,7 +98,7 @@ def _add_remove_worker(verbs: Any) -> None:
         type=_seconds,
         default=LEAVE_S,
         metavar="S",
-        help="seconds to finish what it does (default: %(default)g)",
+        help="seconds to finish its work (default: %(default)g)",
     )
 
 
@@ -265,7 +265,7 @@ def _say_if_hosts_are_shared(status: ClusterStatus) -> None:
     if any(worker.host == MASTER_HOST for worker in status.workers):
         print(
             f"Note:  {MASTER_HOST} is this system's only loopback address, so all workers are one "
-            "host to Spark. On macOS more are had by: sudo ifconfig lo0 alias 127.0.0.2 up"
+            "host to Spark. On macOS, add one with: sudo ifconfig lo0 alias 127.0.0.2 up"
         )
 
 

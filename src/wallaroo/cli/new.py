@@ -25,8 +25,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "new",
         allow_abbrev=False,
-        help="make a folder with an application, its test and sample data",
-        description="Make a folder NAME with an application, its test and sample data.",
+        help="create a folder with an application, its test and sample data",
+        description="Create a folder NAME with an application, its test and sample data.",
     )
     parser.add_argument("name", metavar="NAME", help="of the folder and the application's module")
     shown = "; ".join(f"{template}: {what}" for template, what in TEMPLATES.items())
@@ -55,12 +55,12 @@ def new_command(options: argparse.Namespace) -> None:
         for file, text in _files(options.template, name).items():
             (folder / file).write_text(text, encoding="utf-8")
     except FileExistsError:
-        raise PeerError(f"{folder} is there already. Choose another name.") from None
+        raise PeerError(f"{folder} already exists. Choose another name.") from None
     except OSError as error:
         raise PeerError(
             f"{folder} cannot be created: {error.strerror}. Go to a folder that you may write to."
         ) from error
-    print(f"Made {folder} from the template {options.template}; its README.md describes it.\n")
+    print(f"Created {folder} from the template {options.template}; its README.md describes it.\n")
     print(f"Test it:  python {folder / f'test_{name}.py'}")
     print(f"Run it:   wallaroo run {folder / f'{name}.py'}")
     print(f"\nWhile you change it: wallaroo dev {folder / f'{name}.py'}")

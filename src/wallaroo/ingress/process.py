@@ -189,7 +189,7 @@ class Feeders:
 
     @property
     def listening(self) -> tuple[IngressSource, ...]:
-        """Return the sources that the ingress reads, with the ports that they have."""
+        """Return the sources that the ingress reads, with their ports."""
         return self._ingress.sources if self._ingress is not None else ()
 
     def _start_feeders(self, sources: Sequence[SourceConfig], spool_root: Path) -> None:
@@ -352,7 +352,7 @@ class Feeders:
                 word, content = child.lines.get(timeout=LOOK_S)
             except queue.Empty:
                 if self._options.is_stopping():
-                    raise PeerError(f"{child.name} was not waited for: the run stops.") from None
+                    raise PeerError(f"{child.name} was abandoned: the run stops.") from None
                 if time.monotonic() < until:
                     continue
                 raise PeerError(

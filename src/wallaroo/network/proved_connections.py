@@ -96,7 +96,7 @@ def _authenticated(connection: socket.socket, endpoint: DriverEndpoint) -> socke
         connection.sendall(own + sign(b"client", endpoint.secret, challenge, own))
         proof = exactly(connection, PROOF_BYTES)
         if not verify(proof, b"server", endpoint.secret, challenge, own):
-            raise ConnectionRefusedError("who listens there is not of this run")
+            raise ConnectionRefusedError("the listener there does not belong to this run")
         connection.settimeout(None)
     except BaseException:
         connection.close()

@@ -150,7 +150,7 @@ class ReplicaLink:
             self._socket = connect(replica.endpoint, CONNECT_S)
         except EOFError as error:
             raise ConnectionError(
-                f"it ends connections of who lacks its key: is --replica-key a copy of its "
+                f"it closes connections without its key: is --replica-key a copy of its "
                 f"{REPLICA_KEY}?"
             ) from error
         self._socket.settimeout(ANSWER_S)
@@ -266,8 +266,8 @@ def _batches(files: Iterable[Sent]) -> Iterator[list[Sent]]:
 def crc_of(path: Path, size: int) -> int:
     """Return the CRC-32 of the last `PART_BYTES` of a file's first ``size`` bytes.
 
-    Names are never used again, and files differ at their ends only: what was appended by one of two
-    processes.  So the time of a comparison does not grow with the files.
+    Names are never reused, and files only differ at their ends, to which one of two processes has
+    appended.  So the cost of a comparison does not grow with the files.
     """
     with open(path, "rb") as file:
         file.seek(max(0, size - PART_BYTES))

@@ -17,7 +17,7 @@ BLOCK_BYTES = 1 << 20  # the bytes of one read
 
 
 class Readable(Protocol):
-    """A file, as far as lines need one."""
+    """The methods of a file that reading lines needs."""
 
     def seek(self, at: int, /) -> object:
         """Go to a byte."""

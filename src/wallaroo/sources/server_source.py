@@ -30,7 +30,7 @@ class ServerSourceConfig(SourceConfig[Event]):
         if not self.path.startswith("/"):
             raise self._wrong(f"path={self.path!r} does not begin with /.", "Write '/events', say.")
         if self.max_size < 1:
-            raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
+            raise self._wrong(f"max_size={self.max_size!r} is not a size.", "Give bytes.")
         if not self.token.isascii():
             raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
 

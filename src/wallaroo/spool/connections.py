@@ -23,7 +23,7 @@ from pathlib import Path
 from wallaroo.durable.whole_file import write_whole
 
 FILE = "open"
-NUMBERS = 1 << 32  # a chunk's header has room for so many
+NUMBERS = 1 << 32  # a chunk's header has room for this many
 
 
 @dataclass(frozen=True, slots=True)

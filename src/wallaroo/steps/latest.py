@@ -31,7 +31,7 @@ class LatestPerKey(Step, Generic[In]):
         return self.own_place
 
     def is_importable(self) -> bool:
-        """Return False: it is made where it is used."""
+        """Return False: it is created if it is used."""
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:

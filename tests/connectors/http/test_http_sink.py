@@ -137,7 +137,9 @@ def test_what_does_not_pass_ends_the_run_and_the_next_one_goes_on(
 ) -> None:
     with running_hook(hook=Hook(answers=[status])) as hook:
         committer = committed(HTTPSinkConfig(hook.url), tmp_path, b"1")
-        wanted = rf"alerts did not take output of batch 0 of sink 's': answer {status}: so it is\."
+        wanted = (
+            rf"alerts did not accept output of batch 0 of sink 's': answer {status}: so it is\."
+        )
         with pytest.raises(PeerError, match=wanted):
             committer.close(DRAIN_S)
         again = HTTPSinkConfig(hook.url).committer("s", tmp_path, True)

@@ -147,7 +147,7 @@ def test_a_port_that_is_taken_is_named(feed: tuple[Any, int]) -> None:
     ("options", "words"),
     [
         ({"path": "hook"}, "does not begin with /"),
-        ({"max_size": 0}, "takes nothing"),
+        ({"max_size": 0}, "is not a size"),
         ({"token": "é"}, "cannot be sent in a header"),
     ],
 )

@@ -530,7 +530,7 @@ def test_what_is_missing_is_named_before_the_first_run(table: Table, server: Ser
     with pytest.raises(PeerError, match=r"a trial creates none\. Run the application once"):
         table.log(is_trial=True).beginning()
     table.ask("SELECT pg_create_logical_replication_slot('orders', 'test_decoding')")
-    with pytest.raises(PeerError, match="is of another plugin or database"):
+    with pytest.raises(PeerError, match="belongs to another plugin or database"):
         table.log().beginning()
     with running_server() as plain, pytest.raises(PeerError, match="Set wal_level=logical"):
         Table(plain, "t").log().beginning()

@@ -203,7 +203,7 @@ def test_a_wrong_configuration_is_refused() -> None:
         source("http://h")
     with pytest.raises(WallarooParameterError, match="The url does not begin with ws:// or wss://"):
         WebSocketSinkConfig("h:80")
-    with pytest.raises(WallarooParameterError, match="max_size=0 takes nothing"):
+    with pytest.raises(WallarooParameterError, match="max_size=0 is not a size"):
         source("ws://h", max_size=0)
 
 

@@ -176,7 +176,7 @@ def test_a_port_that_is_taken_ends_the_run(port: int) -> None:
     ("options", "words"),
     [
         ({"path": "in"}, "does not begin with /"),
-        ({"max_size": 0}, "takes nothing"),
+        ({"max_size": 0}, "is not a size"),
         ({"token": "é"}, "cannot be sent in a header"),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_name_that_is_no_modules_name_or_taken_is_refused(
     assert main(["new", "my-clicks"]) == 2
     assert "such as my_clicks." in capsys.readouterr().err
     assert main(["new", "taken"]) == 1
-    assert "taken is there already. Choose another name." in capsys.readouterr().err
+    assert "taken already exists. Choose another name." in capsys.readouterr().err
 
 
 @contextmanager

@@ -268,7 +268,7 @@ def test_a_source_that_does_not_answer_is_named(
     log.may_answer.clear()
     waiting = next_of(started, Waiting(log))
     started.admit(Admission(events_max=20, is_held=False))
-    eventually(lambda: "source 'in': it has not said for" in started.waiting_for, "it is named")
+    eventually(lambda: "source 'in': it has not reported for" in started.waiting_for, "it is named")
     log.may_answer.set()
     log.events = 1
     waiting.result(FOREVER_S)

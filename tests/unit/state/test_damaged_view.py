@@ -204,7 +204,7 @@ def test_a_disk_that_damages_everything_is_named(
     view = caught_up(tmp_path / "view", history)
     monkeypatch.setattr(view_module, "value_if_whole", lambda stored, found: None)
 
-    with pytest.raises(PeerError, match=r"view/03 is damaged again and again.*Replace the disk"):
+    with pytest.raises(PeerError, match=r"view/03 is damaged repeatedly.*Replace the disk"):
         view.read(GROUP, 0, KEYS[0])
     view.close()
 

@@ -144,7 +144,7 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_with_what_to_do(tmp_path:
 
     with pytest.raises(
         CheckpointError,
-        match=rf"version {early}, of an earlier wallaroo-spark.*Go on with the wallaroo",
+        match=rf"version {early}, of an earlier wallaroo-spark.*Continue with the wallaroo",
     ):
         open_checkpoint(tmp_path, is_durable=False)
 

@@ -161,7 +161,7 @@ def examine_archive() -> Finding:
     path = find_archive(os.environ)
     if path is not None:
         return Finding(thing, Verdict.OK, f"classes of Spark in {path}")
-    fix = "Make it once, so that runs start sooner: wallaroo doctor --faster-start"
+    fix = "Create it once, so that runs start faster: wallaroo doctor --faster-start"
     return Finding(thing, Verdict.WARN, "there is no archive of Spark's classes", fix)
 
 
@@ -254,7 +254,7 @@ def examine_port(port: int, if_busy: Verdict) -> Finding:
         return Finding(thing, if_busy, "needs special rights", "Choose a port above 1023.")
     except OSError as error:
         fix = (
-            f"Right where a sink's receiver is running. Else end what listens there (ss -ltnp "
+            f"Right if a sink's receiver is running. Otherwise end what listens there (ss -ltnp "
             f"'sport = :{port}')."
         )
         return Finding(thing, if_busy, error.strerror or str(error), fix)

@@ -70,7 +70,7 @@ def make_archive() -> str:
         )
     there = find_archive(os.environ)
     if there is not None:
-        return f"{there} is there already."
+        return f"{there} already exists."
     make_private(stem.parent)
     begun = time.monotonic()
     unfinished = stem.with_name(f".{stem.name}.{os.getpid()}")
@@ -84,7 +84,7 @@ def make_archive() -> str:
         unfinished.unlink(missing_ok=True)
     forget_old(path.parent)
     size = path.stat().st_size / MIB
-    return f"{path}, {size:.0f} MiB, made in {time.monotonic() - begun:.0f} s."
+    return f"{path}, {size:.0f} MiB, created in {time.monotonic() - begun:.0f} s."
 
 
 def _run_and_write(target: Path) -> None:

@@ -100,7 +100,7 @@ def profile_command(arguments: argparse.Namespace) -> int:
 
 
 def _profile(target: Target, options: argparse.Namespace) -> int:
-    print(f"wallaroo: looking for {options.seconds} s", file=sys.stderr, flush=True)
+    print(f"wallaroo: profiling for {options.seconds} s", file=sys.stderr, flush=True)
     flame = _flame_graph(target, options)
     before = _details(target)
     cpu = cpu_s(target.pid) if target.pid else {}

@@ -212,7 +212,7 @@ def drop_command(options: argparse.Namespace) -> None:
 
 
 def rename_command(options: argparse.Namespace) -> None:
-    """Rename a step; print the commit that did."""
+    """Rename a step; print the commit of the rename."""
     commit = rename_step(options.folder, options.step, options.new)
     print(f"step '{options.step}' is '{options.new}' since commit {commit}")
 

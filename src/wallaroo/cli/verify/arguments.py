@@ -60,7 +60,7 @@ def _add_oracle(add: Callable[..., Any]) -> None:
         action="append",
         default=[],
         metavar="SOURCE=FILE",
-        help="without an oracle: a source's messages, one to a line, sent again and again; output "
+        help="without an oracle: a source's messages, one to a line, sent repeatedly; output "
         "and state are compared with those of a run without faults",
     )
     add(

@@ -164,7 +164,7 @@ class ApplicationBuilder:
                     f"pipeline '{line.name}'", "It is open.", "End it with to_sink() or done()."
                 )
         if all(line.sink is None for line in self._lines):
-            what = "All pipelines end in done(): nothing would be put out."
+            what = "All pipelines end in done(): there would be no output."
             raise wrong(self._name, what, "End at least one in to_sink().")
         return build_application(self._name, _GraphBuilder(self._lines).build())
 

@@ -58,8 +58,8 @@ FORMAT = 1
 LEDGER = "two_phase.json"  # in the outbox
 ABORTS_MAX = 3  # per batch and connection; then a new one is opened, which is reported
 WAYS_ON = (
-    "Go on with the checkpoint that wrote the output; or begin with another --checkpoint folder, "
-    "which is another instance to the sink program."
+    "Continue with the checkpoint that wrote the output; or begin with another --checkpoint "
+    "folder, which is another instance to the sink program."
 )
 
 

@@ -109,7 +109,7 @@ class SingleFileCommitter(FileCommitter):
                 f"batch {left.batch} was written to it: it is an older copy, and what lies between "
                 f"would be missing. Nothing was changed. Put the newer file back, together with "
                 f"its {sidecar_of(self._place.target).name}; or move both to another place, and "
-                f"this sink begins a new file with what comes."
+                f"this sink begins a new file with new output."
             )
 
     def _ways_out(self) -> str:

@@ -146,7 +146,7 @@ class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
         times = self._progress.failures
         often = f" {times} times in a row, the last time with" if times > 1 else ":"
         return PeerError(
-            f"{self.target} did not take {which} of sink '{self._context.sink}'{often} "
+            f"{self.target} did not accept {which} of sink '{self._context.sink}'{often} "
             f"{_sentence(error)}. Nothing is lost: committed output waits in "
             f"{self._context.staging}. Correct the URL, the headers or the server, or write "
             f"on_refused='skip' to continue without what is refused, then run again."

@@ -122,7 +122,7 @@ class ChannelPublisher:
         self._fail(error)
 
     def _note_blocked(self, _: Any, frame: Any) -> None:
-        self._blocked = f"the server takes nothing: {frame.method.reason}"
+        self._blocked = f"the server accepts nothing: {frame.method.reason}"
 
     def _note_unblocked(self, _: Any, __: Any) -> None:
         self._blocked = ""
@@ -151,7 +151,7 @@ class ChannelPublisher:
     def _confirmed(self, frame: Any) -> None:
         method = frame.method
         if method.NAME != "Basic.Ack":
-            self._fail(DeliveryError("the server did not take a message", True))
+            self._fail(DeliveryError("the server did not accept a message", True))
             return
         if method.multiple:
             while self._unconfirmed and self._unconfirmed[0] <= method.delivery_tag:

@@ -32,8 +32,8 @@ from wallaroo.sinks.staging import Staged
 MARK = "\0"  # for a parameter; no name holds it
 LEDGER = "sink", "checkpoint", "batch", "commit_id", "row_count", "crc"
 WAYS_ON = (
-    "Go on with the checkpoint that wrote the table; or begin with another --checkpoint folder and "
-    "another table."
+    "Continue with the checkpoint that wrote the table; or begin with another --checkpoint "
+    "folder and another table."
 )
 
 

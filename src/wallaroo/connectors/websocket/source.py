@@ -45,7 +45,7 @@ class WebSocketSourceConfig(SourceConfig[Event]):
         if problem := scheme_problem(self.url, "ws://host:port/path", "ws", "wss"):
             raise self._wrong(*problem)
         if self.max_size < 1:
-            raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
+            raise self._wrong(f"max_size={self.max_size!r} is not a size.", "Give bytes.")
 
     @property
     def label(self) -> str:

@@ -377,5 +377,5 @@ def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
         if any(was[key] != now[key] for key in notes):
             yield (
                 f"Sink '{name}' wrote to {place_of(was)} and writes to {place_of(now)} now: what "
-                f"has left stays where it is; what waits, and what comes, goes to the new place."
+                f"has left stays where it is; waiting and new output goes to the new place."
             )

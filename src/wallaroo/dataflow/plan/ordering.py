@@ -52,7 +52,7 @@ class Ordering:
             if acts_in_event_time(step) and not is_ordered and self._has_times[stage.id]:
                 steps.append(order_before(step))
                 self.notes.append(
-                    f"'{step.step_name}' acts in event time, and its events come in no one order: "
+                    f"'{step.step_name}' acts in event time, and its events have no single order: "
                     f"they are put in order of time, so its results wait for the watermark."
                 )
                 is_ordered = True

@@ -33,7 +33,7 @@ class Block(NamedTuple):
     packed: bytes  # keys and values, two lists of equal length
     kind: Kind = Kind.VALUES  # the encoding of the values
     # the events' times, and the watermark of its source before each (``pack_times``), if the plan
-    # has event time; in a block of level 0, as its producer alone knows it
+    # has event time; in a block of level 0, only as far as its producer knows
     times: bytes | None = None
     watermarks: bytes = b""
     # only in a block of level 0: the partitions of its events, and how many of each, in order

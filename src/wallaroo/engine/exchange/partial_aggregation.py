@@ -231,7 +231,7 @@ class PartialAggregationExchange(NamedTuple):
 
     aggregation: PartialAggregation
     exchange: Exchange
-    accumulators_max: int  # sent when there are so many
+    accumulators_max: int  # they are sent when there are this many
 
     def turn(self, partition: str) -> None:
         """Attribute the events from here on to this partition of the stage's source."""

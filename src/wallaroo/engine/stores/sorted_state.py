@@ -72,7 +72,7 @@ class NothingStored:
 
 
 class Groups(NamedTuple):
-    """Key groups of a task: from ``first`` to before ``end``, ``of`` so many in all."""
+    """Key groups of a task: from ``first`` to before ``end``, of ``of`` in all."""
 
     first: int
     end: int

@@ -222,7 +222,8 @@ class Member:
                 )
             if identity.has_left and not self._options.is_leaving:
                 raise CheckpointError(
-                    f"{path.parent} is of an ingress that has left for good. Give an empty folder."
+                    f"{path.parent} belongs to an ingress that has left for good. Give an empty "
+                    f"folder."
                 )
             return identity
         others = sorted({entry.name for entry in path.parent.iterdir()} - {LOCK})
@@ -251,7 +252,7 @@ class Member:
                 if self._terms is None:
                     host, port = address
                     raise PeerError(
-                        f"{host}:{port} ends connections of who lacks the run's key: is --key a "
+                        f"{host}:{port} closes connections without the run's key: is --key a "
                         f"copy of ingress.key in its checkpoint's folder?"
                     ) from error
                 self._note_away(error)

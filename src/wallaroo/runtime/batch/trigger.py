@@ -219,7 +219,7 @@ class Trigger:
         seconds = time.monotonic() - since
         if seconds < self._hung_s:
             return ""
-        return f"source '{name}': it has not said for {seconds:.0f} s how far it goes"
+        return f"source '{name}': it has not reported for {seconds:.0f} s how far it goes"
 
     def pause(self, seconds: float) -> None:
         """Wait for ``seconds``, or until `end`."""

@@ -108,7 +108,7 @@ def _require_possible(spec: RunSpec, names: Sequence[str]) -> None:
                 f"step '{step.step_name}'",
                 step.place,
                 f"it has timers or expiry in event time, and what several hosts receive of source "
-                f"'{timed[0]}' comes in no one order.",
+                f"'{timed[0]}' has no single order.",
                 "Leave --ingress-listen out, or use windows in place of timers.",
             )
         )

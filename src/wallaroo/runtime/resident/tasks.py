@@ -124,7 +124,7 @@ class ResidentTasks:
                 continue
             if hello.address == LOST:
                 connection.close()
-                raise LostTaskError(f"task {hello.index} has gone while it started")
+                raise LostTaskError(f"task {hello.index} ended while it started")
             self._connections[hello.index] = connection
             addresses[hello.index] = hello.address
         self._listener.close()  # a task that connects later is of no use

@@ -357,7 +357,7 @@ class QueuedCommitter(SinkCommitter):
             f"Sink '{self._sink}': output up to batch {left.batch} has left, and "
             f"{self._system.ledger} records {known} of this checkpoint: {self._system.target} is "
             f"an older copy, or was replaced, and what lies between would be missing. Restore the "
-            f"newer one; or {self._system.without_it}, and the sink continues with what comes."
+            f"newer one; or {self._system.without_it}, and the sink continues with new output."
         )
 
     def _set_back(self, found: CommitId, history: CommitHistory) -> CheckpointError:

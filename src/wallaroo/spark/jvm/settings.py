@@ -56,8 +56,8 @@ SETTINGS = {
     # shuffle files of old batches go when the JVM collects; without traffic there is nothing to
     # collect
     "spark.cleaner.periodicGC.interval": "2min",
-    # above so many tasks one sorted file per task; below, a file per pair of tasks (a batch of 32 x
-    # 32 tasks: 2.0 s of CPU -> 0.8 s)
+    # above this many tasks one sorted file per task; below, a file per pair of tasks (a batch of
+    # 32 x 32 tasks: 2.0 s of CPU -> 0.8 s)
     "spark.shuffle.sort.bypassMergeThreshold": "8",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",

@@ -48,7 +48,7 @@ FIX = "End that, or start a new cluster with another --port PORT."
 
 
 class LocalCluster:
-    """The cluster of a folder.  Every method raises PeerError, with the fix."""
+    """The cluster that a folder describes.  Every method raises PeerError, with the fix."""
 
     def __init__(self, folder: Path, places: Places | None = None, start_s: float = START_S):
         self.folder = folder.resolve()
@@ -350,7 +350,7 @@ class LocalCluster:
             time.sleep(POLL_S)
 
     def _end_everything(self) -> int:
-        """End daemons, then others recorded or marked; return their number."""
+        """End daemons, then other recorded or marked processes; return their number."""
         try:
             record = state.read(self.folder)
         except PeerError:

@@ -187,7 +187,7 @@ class RangeServer:
     def _turn_away(self, session: RangeSession) -> None:
         """Close a connection that did not prove itself in time, or that makes room for others."""
         self._log_once(
-            SILENT, f"closed {session.peer}: it said nothing of use; others are not logged"
+            SILENT, f"closed {session.peer}: it sent nothing useful; others are not logged"
         )
         self._close(session)
 

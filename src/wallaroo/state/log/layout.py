@@ -108,6 +108,6 @@ def check_version(name: str, found: int, known: int) -> None:
     if found < known:
         raise CheckpointError(
             f"{name} has format version {found}, of an earlier wallaroo-spark; this program reads "
-            f"version {known}. Go on with the wallaroo-spark that made it, or give this one a "
+            f"version {known}. Continue with the wallaroo-spark that made it, or give this one a "
             f"new folder, which begins without the old one's state."
         )

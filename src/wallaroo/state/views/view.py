@@ -162,7 +162,7 @@ class View:
         self._rebuilds[shard] = self._rebuilds.get(shard, 0) + 1
         if self._rebuilds[shard] > REBUILDS_MAX:
             raise PeerError(
-                f"the view of the state in {self._path(shard)} is damaged again and again: "
+                f"the view of the state in {self._path(shard)} is damaged repeatedly: "
                 f"{error}. The state itself is safe in the checkpoint. Replace the disk, or give "
                 f"this host another folder with WALLAROO_VIEW_DIR."
             ) from error

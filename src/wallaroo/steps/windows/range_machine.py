@@ -73,7 +73,7 @@ class RangeMachine:
         is_dropped = context.late is None and spec.policy == DROP
         self._count_late = counted_late(context.now, context.lost, is_dropped=is_dropped)
         self._late = self._late_policy()
-        # whether results need entries of a key that have nothing to do, and cannot be named
+        # whether results need entries of a key that are not due themselves, and cannot be named
         is_sliding = spec.range_ns > spec.slide_ns
         self._are_related = bool(spec.lateness_ns or (spec.early_ns and is_sliding))
         self.process = self._build_process()

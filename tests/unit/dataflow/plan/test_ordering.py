@@ -1,5 +1,5 @@
 """Where a plan puts events in the order of time: in front of steps that act in event time, where
-their events come in no one order.
+their events have no single order.
 """
 
 from __future__ import annotations

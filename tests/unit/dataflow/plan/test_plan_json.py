@@ -202,7 +202,7 @@ def test_a_sink_with_a_name_that_writes_to_another_place_is_reported() -> None:
     assert found.verdict is Verdict.CHANGED
     assert found.reasons == (
         "Sink 'out' wrote to out.txt and writes to results.txt now: what has left stays where it "
-        "is; what waits, and what comes, goes to the new place.",
+        "is; waiting and new output goes to the new place.",
     )
 
 

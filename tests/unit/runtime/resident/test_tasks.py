@@ -189,7 +189,7 @@ def test_a_task_that_dies_before_it_connects_is_not_waited_for(tasks: ResidentTa
     task(tasks, 1, die)
     threading.Thread(target=report_loss, args=(tasks.endpoint, 0), daemon=True).start()
 
-    with pytest.raises(LostTaskError, match="task 0 has gone while it started"):
+    with pytest.raises(LostTaskError, match="task 0 ended while it started"):
         tasks.welcome(COMMON, lambda: None)
 
     assert time.monotonic() - began < START_S / 2

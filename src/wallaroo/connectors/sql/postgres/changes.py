@@ -273,8 +273,8 @@ class PostgresChanges(ReplayableSource[Any]):
         first, status, kept, is_ours = row
         if not is_ours:
             raise PeerError(
-                f"Source '{self.name}': slot '{self._config.slot}' of {self._place} is of another "
-                f"plugin or database. Name another one with slot=."
+                f"Source '{self.name}': slot '{self._config.slot}' of {self._place} belongs to "
+                f"another plugin or database. Name another one with slot=."
             )
         self.slot = Slot(lsn_of(first), status or "lost", kept or "nothing")
 

@@ -148,12 +148,12 @@ class PostgresTableSource(TableSource):
         if not is_table:
             raise PeerError(
                 f"Source '{rows.source}': '{rows.table}' is a view, a foreign table or one that "
-                f"others inherit from: who is writing to it cannot be seen. Name a table."
+                f"others inherit from: its writers cannot be seen. Name a table."
             )
         if kind not in INTEGERS:
             raise PeerError(
                 f"Source '{rows.source}': column '{rows.column}' of '{rows.table}' is of type "
-                f"{kind}. Name an identity or serial column, whose numbers the server gives out."
+                f"{kind}. Name an identity or serial column, whose numbers the server assigns."
             )
         require_primary(connection, self._rows.source, self.place, STANDBY)
 

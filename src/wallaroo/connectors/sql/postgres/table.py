@@ -101,7 +101,7 @@ class PostgresTable(Table):
             raise CheckpointError(
                 f"Ledger {ledger} was made by an earlier version of wallaroo, which remembered "
                 f"batches by number only. Leave it to checkpoints of that version, and name "
-                f"another one: PostgresSinkConfig(..., ledger='{ledger}_2'); it is made where it "
+                f"another one: PostgresSinkConfig(..., ledger='{ledger}_2'); it is created if it "
                 f"is missing."
             )
         super()._check_ledger(columns)

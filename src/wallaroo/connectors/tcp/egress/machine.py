@@ -192,7 +192,7 @@ class EgressMachine:
         return [*actions, Send(views)]
 
     def sent(self, count: int, t_ns: int) -> list[Action]:
-        """Note that the kernel accepted so many bytes of the last `Send`, at this time."""
+        """Note that the kernel accepted this many bytes of the last `Send`, at this time."""
         return [
             Tell({"sent": batch.batch, "t_ns": t_ns, "accepted": self.queue.offset})
             for batch in self.queue.advance(count)
