@@ -187,7 +187,6 @@ def joined_rows(
     columns = step.function
     assert isinstance(columns, WithColumns)
     too_late = late_by(time, late_of_join(step, site), site.lost)
-    calls = Calls(step, site.failed)
 
     def emit(rows: TimedRows, watermarks: Array) -> None:
         keys = CodedKeys(coder.keys, rows.codes)
@@ -228,7 +227,7 @@ def joined_rows(
                 keys = keys.take(at)
                 rows = take(rows, at)
             if len(keys):
-                arrived = calls(keys, rows, arrive)
+                arrived = Calls(step, site.failed)(keys, rows, arrive)
                 if arrived is not None:
                     machine.keep(side, *arrived)
 

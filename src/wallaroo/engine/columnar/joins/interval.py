@@ -85,7 +85,7 @@ class IntervalColumns(WaitingColumns):
         self._emit = emit
         self._unmatched = unmatched
         self._read: dict[Any, dict[bytes, Piece[TimedRows | None]]] = {}  # pieces, by home
-        self._noted: dict[tuple[Any, bytes], Notes] = {}  # of these, as they are stored
+        self._noted: dict[tuple[Any, bytes], Notes] = {}  # as they are stored
 
     def keep(self, side: int, rows: TimedRows, watermarks: Array) -> None:
         """Accept rows of a side that are not late."""
@@ -149,7 +149,8 @@ class IntervalColumns(WaitingColumns):
             self._emit_pairs(*(one, other) if side == LEFT else (other, one))
 
     def _emit_pairs(self, left: tuple[TimedRows, Array], right: tuple[TimedRows, Array]) -> None:
-        (lefts, of_left), (rights, of_right) = left, right
+        lefts, of_left = left
+        rights, of_right = right
         both = lefts.take(of_left)
         times = np.maximum(both.times, rights.times[of_right])
         results = self._added.to(both.rows, rights.rows, of_right)
@@ -224,14 +225,14 @@ class IntervalColumns(WaitingColumns):
         """Write the rows that arrived, and the notes of others."""
         super().store()
         horizon = self._span[1]
-        for (home, sub), known in self._noted.items():
+        for (home, sub), stored in self._noted.items():
             piece = self._read[home].get(sub)
             if piece is None:
                 continue
             sides = [self.between(rows, horizon, FINAL_WATERMARK) for rows in piece.sides]
             is_less = any(map(ne, map(self.count, sides), map(self.count, piece.sides)))
-            notes = horizon if is_less else known[0], tuple(map(_met_in, sides))
-            if notes != known:
+            notes = horizon if is_less else stored[0], tuple(map(_met_in, sides))
+            if notes != stored:
                 self._stored.entries.put(home, _notes_of(sub), notes)
         self._noted.clear()
         self._read.clear()
