@@ -60,6 +60,7 @@ LONG = (
     "tests/e2e/test_strangers.py",
     "tests/e2e/test_quiet_deaths.py",
     "tests/e2e/test_state_live.py",
+    "tests/e2e/test_background_upgrades.py",
     "tests/e2e/test_dashboard.py",
     "tests/connectors/postgres/test_postgres_spark.py",
     "tests/connectors/spark/test_delta_connector.py",

@@ -36,7 +36,7 @@ from wallaroo.state.views.view_updates import CatchUp
 
 SCANNED_AT_ONCE = 8  # at first: one entry is enough to know the next due time
 SCANNED_MAX = 8192
-STATES_AT_ONCE = 256  # of a step, in the order in which they are stored
+STATES_AT_ONCE = 256  # in the order in which they are stored
 LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
 NO_STORES: Mapping[str, OperatorState] = MappingProxyType({})
 

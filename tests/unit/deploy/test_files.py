@@ -12,6 +12,7 @@ from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -289,6 +290,21 @@ def test_probes_of_kubernetes_and_docker_ask_paths_that_exist() -> None:
     }
     assert paths == {"/healthz", "/readyz"}
     assert "/healthz" in (DEPLOY / "docker/Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.33", "1.36"])
+@pytest.mark.parametrize("name", ["wallaroo", "standby"])
+def test_kubernetes_objects_fit_the_schemas_of_its_versions(name: str, version: str) -> None:
+    """Unknown fields are errors.  A PodMonitor is of Prometheus's operator, and has no schema."""
+    for document in documents(f"kubernetes/{name}.yaml"):
+        assert kubernetes_validate.validate(document, version, strict=True) == version
+
+
+def test_the_schemas_refuse_a_field_that_does_not_exist() -> None:
+    stateful = documents("kubernetes/wallaroo.yaml")[2]
+    stateful["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = "Always"
+    with pytest.raises(kubernetes_validate.ValidationError, match="imagePullPolice"):
+        kubernetes_validate.validate(stateful, "1.33", strict=True)
 
 
 def test_kubernetes_objects_fit_together() -> None:

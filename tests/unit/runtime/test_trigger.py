@@ -153,9 +153,10 @@ class Waiting:
     """Batches of one source, none of which was committed."""
 
     def __init__(self, log: Growing) -> None:
-        self.setup = SimpleNamespace(logs_by_name={"in": log}, plan=SimpleNamespace(has_time=False))
+        self.setup = SimpleNamespace(logs_by_name={"in": log})
         self.ends = {"in": Position(0, 0)}
         self.is_due = False
+        self.due_in_s = LOOK_WOKEN_S
         self.answer_s = 0.0
         self.under_way = 0  # commits
         self.settled = threading.Event()

@@ -18,7 +18,8 @@ from wallaroo.engine.stores.ttl_state import without_last_use
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
-# the price of an object that is upgraded; one that is looked at costs a unit, some 2 to 5 us
+# prices of old objects besides that of looking at one, which is a unit, some 4 us
+UNITS_PER_COUNT = 2
 UNITS_PER_UPGRADE = 10
 BYTES_PER_UNIT = 512
 
@@ -50,7 +51,7 @@ class Reached(NamedTuple):
 
 
 def is_old(state: KeyedState, packing: Packing, evolution: Evolution) -> Callable[[bytes], bool]:
-    """Return a function that tells whether a step would store an object in another form now."""
+    """Return a function that finds whether a step would store an object in another form now."""
     is_outdated = outdated(state.step, packing, evolution)
     if packing.dumps is PICKLED.dumps:
         return is_outdated
@@ -76,7 +77,8 @@ def upgrade_portion(
         cursor: bytes | None = portion.cursors.get(group)
         if cursor is None or units <= 0:
             continue
-        objects = old = 0
+        objects = 0
+        old = 0
         while cursor is not None and units > 0:
             before = cursor
             cursor = None
@@ -85,13 +87,13 @@ def upgrade_portion(
                 objects += 1
                 units -= 1 + len(raw) // BYTES_PER_UNIT
                 if is_old(raw):
+                    units -= UNITS_PER_COUNT if portion.is_count else UNITS_PER_UPGRADE
                     key = decode_key(encoded)
                     newest = read(key)
                     if newest is not None and is_old(newest):
                         old += 1
                         if not portion.is_count:
                             state.upgrade(key)
-                            units -= UNITS_PER_UPGRADE
                 if units <= 0:
                     break
         reached[group] = Reached(cursor, objects, old)

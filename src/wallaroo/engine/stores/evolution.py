@@ -120,7 +120,7 @@ def filling(cls: Any, packing: Packing) -> Loads:
 
 
 def outdated(step: Step, packing: Packing, evolution: Evolution) -> Callable[[bytes], bool]:
-    """Return a function that tells whether a stored object is one that ``evolving`` changes."""
+    """Return a function that finds whether ``evolving`` changes a stored object."""
     cls: Any = getattr(step, "state_class", object)
     version = version_of(cls)
     lacks = lacking(cls, packing) if evolution.may_lack else None
@@ -135,7 +135,7 @@ def outdated(step: Step, packing: Packing, evolution: Evolution) -> Callable[[by
 
 
 def lacking(cls: Any, packing: Packing) -> Callable[[bytes], bool]:
-    """Return a function that tells whether a stored object lacks attributes, or cannot be read."""
+    """Return a function that finds whether an object lacks attributes, or cannot be read."""
     attributes = attributes_of(cls, packing.dumps, packing.loads)
 
     def lacks(raw: bytes) -> bool:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
+from typing import NamedTuple
 
 from wallaroo.engine.failures.policies import Sample, Tally
 from wallaroo.engine.report import TaskReport
@@ -52,6 +53,13 @@ from wallaroo.monitoring.metrics.status import (
 from wallaroo.monitoring.metrics.steps import StepMeter
 
 
+class StepFacts(NamedTuple):
+    """Facts about steps, as they were given last."""
+
+    losses: tuple[StepLosses, ...] = ()
+    upgrades: tuple[StepUpgrade, ...] = ()
+
+
 class RunMeter:
     """A run's `RunStatus` in bounded memory; methods may be called from any thread."""
 
@@ -74,8 +82,7 @@ class RunMeter:
         self._latency = LatencyMeter(latency_target_ms)
         self._errors = ErrorLog()
         self._steps = StepMeter()
-        self._losses: tuple[StepLosses, ...] = ()
-        self._upgrades: tuple[StepUpgrade, ...] = ()
+        self._facts = StepFacts()
         self.counts = CountMeter()
         self._state: Callable[[], StateSize] = StateSize
         self._history = SampleHistory(started_at)
@@ -213,12 +220,12 @@ class RunMeter:
     def set_losses(self, losses: tuple[StepLosses, ...]) -> None:
         """Note the events of committed batches that left a step without a result."""
         with self._lock:
-            self._losses = losses
+            self._facts = self._facts._replace(losses=losses)
 
     def set_upgrades(self, upgrades: tuple[StepUpgrade, ...]) -> None:
         """Note how far the upgrade of stored state is."""
         with self._lock:
-            self._upgrades = upgrades
+            self._facts = self._facts._replace(upgrades=upgrades)
 
     def output_left(self, batch: int, at_ns: int) -> None:
         """Note when all up to a batch was sent, unless it is known already."""
@@ -281,8 +288,8 @@ class RunMeter:
                 epoch=self._identity.epoch,
                 recovered_batch=self._progress.recovery.batch,
                 errors=self._errors.counts,
-                losses=self._losses,
-                upgrades=self._upgrades,
+                losses=self._facts.losses,
+                upgrades=self._facts.upgrades,
                 workers=self._progress.workers,
                 moved=self._progress.moved,
                 workers_killed=self._progress.workers_killed,

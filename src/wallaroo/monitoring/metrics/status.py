@@ -140,7 +140,7 @@ class StepUpgrade:
     """The upgrade in the background of one step's stored state objects."""
 
     step: str
-    version: int  # of its class; 0: it declares none, so that objects lack attributes at most
+    version: int  # the class's; 0: it declares none, so that objects lack attributes at most
     upgraded: int = 0  # since this run started, those that events met included
     left: int = 0  # still stored in an earlier form; until they are counted, those found so far
     is_counted: bool = False
@@ -299,7 +299,7 @@ class RunStatus:
     recovered_batch: int = -1
     errors: tuple[ErrorCount, ...] = ()  # by step
     losses: tuple[StepLosses, ...] = ()  # by step
-    # of stored state, by step whose objects may be of an earlier form
+    # by step whose stored objects may be of an earlier form
     upgrades: tuple[StepUpgrade, ...] = ()
     workers: tuple[WorkerStatus, ...] = ()  # by name
     # what the last change of the cluster moved, in words: key groups, bytes of state, pause

@@ -26,7 +26,6 @@ from wallaroo.runtime.batch.commit_protocol import BatchProtocol
 from wallaroo.runtime.batch.event_time import BatchTimes
 from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.runtime.batch.pacing import Pacer
-from wallaroo.runtime.batch.state_upgrades import StateUpgrades
 from wallaroo.runtime.tasks.job import (
     BatchJob,
     Deployment,
@@ -96,8 +95,7 @@ class Batches:
         self._allow = allow
         self._done = done
         self._times = BatchTimes(setup.plan, setup.logs_by_name)
-        self._upgrades = StateUpgrades(setup.plan, protocol.last is not None)
-        accounts.upgraded(self._upgrades.progress)
+        accounts.upgraded(self._times.upgrades.progress)
         self._under_way: UnderWay | None = None
         self._committing = threading.Lock()
         self._is_abandoned = False
@@ -132,12 +130,12 @@ class Batches:
     @property
     def is_due(self) -> bool:
         """Return whether a timer or window is due, or an upgrade, or all input has ended."""
-        return self._times.is_due(self.last, self.ends) or not self._upgrades.due_in_s
+        return self._times.is_due(self.last, self.ends)
 
     @property
     def due_in_s(self) -> float:
         """Return the seconds until a batch may be due if nothing changes at the sources."""
-        return min(self._times.due_in_s(self.last), self._upgrades.due_in_s)
+        return self._times.due_in_s(self.last)
 
     @property
     def is_finished(self) -> bool:
@@ -201,8 +199,8 @@ class Batches:
         trace_point("batch.committed")
         counts = events_by_source(self._setup.plan, reports)
         if job.upgrade is not None:
-            self._upgrades.committed(job.upgrade, reports)
-            self._accounts.upgraded(self._upgrades.progress)
+            self._times.upgrades.committed(job.upgrade, reports)
+            self._accounts.upgraded(self._times.upgrades.progress)
         self._done(commit, counts)
         events = sum(counts.values())
         self._learn(job, reports, events, time.monotonic() - began)
@@ -271,7 +269,7 @@ class Batches:
 
     def _job(self, ends: Mapping[str, Position]) -> BatchJob:
         start = self.ends
-        upgrade = self._upgrades.portion(is_idle=ends == start)
+        upgrade = self._times.upgrades.portion(is_idle=ends == start)
         tasks, pieces = self._cut(start, ends, is_wide=upgrade is not None and ends == start)
         self._accounts.batch_begins(tasks)
         return replace(

@@ -29,6 +29,7 @@ from wallaroo.engine.time.watermarks import (
     with_due,
 )
 from wallaroo.runtime.batch.silence import Silences
+from wallaroo.runtime.batch.state_upgrades import StateUpgrades
 from wallaroo.sources.log import Head, Position, SourceLog
 from wallaroo.state.log.commits import Commit
 
@@ -42,7 +43,10 @@ def _now_ns() -> int:
 
 
 class BatchTimes:
-    """Time of one plan's batches.  It does nothing if the plan has no time."""
+    """Time of one plan's batches, which is none if the plan has no time.
+
+    ``upgrades``: those of its stored state, for which a batch without input is due, too.
+    """
 
     def __init__(
         self,
@@ -61,6 +65,7 @@ class BatchTimes:
         self._commit: Commit | None = None  # the last one whose watermarks were read
         self._marks: Watermarks | None = None  # the watermarks in that commit
         self._looked: Watermarks | None = None  # the same at the last poll, if it was later
+        self.upgrades = StateUpgrades(plan)
 
     def of_batch(self, last: Commit | None, start: Ends, ends: Ends) -> BatchTime:
         """Return the time of the batch after ``last`` from ``start`` to ``ends``."""
@@ -151,6 +156,8 @@ class BatchTimes:
 
     def is_due(self, last: Commit | None, ends: Ends) -> bool:
         """Return whether a batch without input would now do something."""
+        if not self.upgrades.due_in_s:
+            return True
         if not self._is_needed:
             return False
         clock_ns, heads = self._look(last, ends)
@@ -166,10 +173,11 @@ class BatchTimes:
     def due_in_s(self, last: Commit | None) -> float:
         """Return the seconds until something may be due if no source changes."""
         if not self._is_needed:
-            return TIME_MAX / 1e9
+            return self.upgrades.due_in_s
         marks = self._marks_of(last)
         wakes_ns = self._wakes_ns(self._looked or marks)
-        return max(0, wakes_ns - max(self._clock_ns(), marks.clock_ns)) / 1e9
+        due_in_s = max(0, wakes_ns - max(self._clock_ns(), marks.clock_ns)) / 1e9
+        return min(due_in_s, self.upgrades.due_in_s)
 
     def is_finished(self, last: Commit | None) -> bool:
         """Return whether there is nothing left to do once all input has ended."""

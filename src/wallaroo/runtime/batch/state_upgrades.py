@@ -21,7 +21,7 @@ from wallaroo.steps.state_versions import FIRST, version_of
 
 _log = logging.getLogger("wallaroo.run")
 
-# units that a task does per second (`engine.stores`): about a fifth of a core
+# units that a task does per second (`engine.stores`): a fifth to a quarter of a core
 UNITS_PER_S = 50_000
 UNITS_MIN = 20  # fewer are done in a later batch
 UNITS_MAX = 20_000  # in a batch: events wait for it
@@ -32,12 +32,13 @@ PAUSE_S = 0.05  # between two batches without input
 class StateUpgrades:
     """Portions of one run; ``progress``: that of each step, by the order of the plan."""
 
-    def __init__(self, plan: Plan, has_state: bool):
+    def __init__(self, plan: Plan):
         steps = evolving_steps(plan)
-        names = [name for name in steps if name in plan.evolution] if has_state else []
+        names = [name for name in steps if name in plan.evolution]
         self._groups = range(plan.key_groups)
         self._left: dict[str, dict[int, int]] = {name: {} for name in names}  # by key group
         self._steps = {name: _begun(name, version_of(steps[name].state_class)) for name in names}
+        self._may_lack = {name: plan.evolution[name].may_lack for name in names}
         self._rounds = deque((name, is_count) for is_count in (True, False) for name in names)
         self._cursors: dict[int, bytes] = dict.fromkeys(self._groups, b"")
         self._at = time.monotonic()
@@ -65,6 +66,8 @@ class StateUpgrades:
             return None
         self._at = now
         step, is_count = self._rounds[0]
+        if self._may_lack[step]:
+            units //= 2  # each object is unpickled
         return Portion(step, dict(self._cursors), units, is_count)
 
     def committed(self, portion: Portion, reports: Sequence[TaskReport]) -> None:

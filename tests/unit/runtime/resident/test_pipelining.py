@@ -147,6 +147,7 @@ class Common:
     writes_snapshots: bool = True
     time: Any = None
     is_sampled: bool = True
+    upgrade: Any = None
     commits: Any = ()
     deployment: Any = None
 
