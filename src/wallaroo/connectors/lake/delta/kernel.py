@@ -78,8 +78,10 @@ class Kernel:
         """End the JVM."""
         with suppress(Py4JError, OSError):
             self._gateway.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()  # it removes its files, and ends
         try:
-            self._process.communicate(timeout=END_S)  # the end of its stdin: it removes its files
+            self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
