@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +75,13 @@ def main() -> int:
         with spark(folder) as session:
             register(session)
             _prepare_plain(session, folder, args.keys)
+            queries: dict[str, Callable[[], None]] = {
+                "wallaroo sql": lambda: _by_command(root),
+                "DataFrame of Spark": lambda: _by_frame(session, root),
+                PLAIN: lambda: _plain(session, folder),
+            }
             for _ in range(args.rounds):
-                for who, query in (
-                    ("wallaroo sql", lambda: _by_command(root)),
-                    ("DataFrame of Spark", lambda: _by_frame(session, root)),
-                    (PLAIN, lambda: _plain(session, folder)),
-                ):
+                for who, query in queries.items():
                     begin = time.monotonic()
                     query()
                     seconds.setdefault(who, []).append(time.monotonic() - begin)

@@ -171,9 +171,7 @@ class Accounts:
         self.deploy(FIRST)
         self.send("first.txt", [f"k{number}" for number in range(keys)])
         with self.running() as run:
-            eventually(
-                lambda: run.poll() is not None or len(self.outputs) == keys, "state"
-            )
+            eventually(lambda: run.poll() is not None or len(self.outputs) == keys, "state")
             assert run.poll() is None
 
 

@@ -36,7 +36,7 @@ from tests.connectors.lake.test_table_features import (
 )
 from tests.forks import Forks
 from tests.unit.sinks.broken import error_of
-from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
+from tests.unit.sinks.identities import CHECKPOINT, commit_of
 from wallaroo.errors import PeerError
 from wallaroo.sinks import Delete
 
@@ -206,9 +206,9 @@ def test_what_a_table_does_not_allow_ends_the_run_and_waits(
 ) -> None:
     table = made(tmp_path, form)
     config = sink("kernel", tmp_path, columns, group_s=0.0)
-    committer = config.committer("s", tmp_path / "s", True)
+    committer = opened(config, tmp_path / "s")
     row = ("a", 1, None)[: len(columns)]
-    committer.recover(history_to(0), tokens_of(config, tmp_path / "s", 0, row))
+    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, row))
     found = error_of(committer, eventually)
     assert f"cannot write to the Delta table {tmp_path}/table: " in found
     assert re.search(words, found)

@@ -36,6 +36,7 @@ WRITER = "Wallaroo"
 # one compiler, as in Spark's JVM: it starts sooner, and what it runs is mostly Parquet's loops
 OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 BATCHES = 256  # in a file of the table; a batch has 1,024 rows
+END_S = 10.0  # for the JVM to end
 CHECKPOINT = "CHECKPOINT"  # the table's log gets one after so many commits
 # a commit of another writer was first: read what the table records, and try again
 PASSES = ("ConcurrentTransactionException", "ConcurrentWriteException", "CommitStateUnknown")
@@ -77,8 +78,13 @@ class Kernel:
         """End the JVM."""
         with suppress(Py4JError, OSError):
             self._gateway.close()
-        self._process.kill()
-        self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()  # it removes its files, and ends
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def append(self, rows: pa.Table, identity: Sequence[tuple[str, int]], file: Path) -> None:
         """Append rows in a transaction that records applications and their versions.
