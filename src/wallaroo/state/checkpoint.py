@@ -22,10 +22,10 @@ Another one: files that a start finds are on disk before anything is built on th
 died between the rename of a commit and the sync of its folder; without a sync at the next start,
 output of that commit could be delivered and a power cut undo the commit.
 
-And a third: the lock decides who begins, the claim who may go on.  The lock keeps a second run out
-as long as it is asked for; a run that takes the checkpoint over replaces the lock's file.  Nothing
-is changed before the claim, and nothing is deleted after it but what was listed before asking
-whether the claim is still held.
+And a third: the lock decides who begins, the claim who may continue.  The lock keeps a second run
+out as long as it is asked for; a run that takes the checkpoint over replaces the lock's file.
+Nothing is changed before the claim, and nothing is deleted after it but what was listed before
+asking whether the claim is still held.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from wallaroo.sinks.staging import Staged
 
 OTHER_TABLE = "let the sink write to another table"
 WAYS_ON = (
-    "Go on with the checkpoint that wrote the table; or begin with another --checkpoint folder and "
-    "another table."
+    "Continue with the checkpoint that wrote the table; or begin with another --checkpoint "
+    "folder and another table."
 )
 
 

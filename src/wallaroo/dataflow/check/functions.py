@@ -112,7 +112,7 @@ def functions_return_values(subject: Subject) -> Iterator[Problem]:
         if step.is_computation and step.kind not in LOST:
             fix = "Add the return; if it is meant, annotate it with -> None, or use peek()."
             if getattr(step.function, "__name__", "") == "<lambda>":
-                fix = "Use peek() to print events that go on, or return a value."
+                fix = "Use peek() to print events without changing them, or return a value."
         yield used.problem(what, fix)
 
 
