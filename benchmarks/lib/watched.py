@@ -76,21 +76,27 @@ def cost_of(looks: Sequence[Look], events: int) -> Cost:
 def followed(
     run: subprocess.Popen[bytes], port: int, events: int, seconds_max: float = RUN_S_MAX
 ) -> list[Look]:
-    """Return a look for each step that the run made, the last one when all events were done."""
+    """Return a look for each step that the run made, the last one when all output had left."""
     looks: list[Look] = []
     times = CpuTimes(run.pid)  # at the last look the workers may have ended
     done = 0
+    is_sent = False
     deadline = time.monotonic() + seconds_max
-    while done < events and run.poll() is None:
+    while not is_sent and run.poll() is None:
         if time.monotonic() > deadline:
             raise BenchmarkError(f"{done} of {events} events within {seconds_max:g} s.")
         time.sleep(LOOK_S)
         cpu_s = times.by_kind()
         with suppress(OSError, ValueError):  # it does not answer yet, or any more
-            now = _status(port)["events_done"]
-            if now > done:
+            status = _status(port)
+            now = status["events_done"]
+            pending = any(sink["pending_bytes"] for sink in status["sinks"])
+            is_sent = now >= events and not pending
+            if now > done or is_sent:
                 done = now
                 looks.append(Look(time.perf_counter(), done, cpu_s))
+    if not is_sent and looks:  # it ended before another look, when all output had left
+        looks.append(Look(time.perf_counter(), done, cpu_s))
     return looks
 
 
