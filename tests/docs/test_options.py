@@ -17,7 +17,7 @@ CLI = (ROOT / "docs" / "cli.md").read_text()
 OPTION = re.compile(r"--[a-z][a-z-]+")
 OF_OTHERS = {
     **dict.fromkeys(("--in", "--out"), "applications in examples/"),
-    **dict.fromkeys(("--changes", "--away"), "python -m tests.verification"),
+    **dict.fromkeys(("--changes", "--away", "--store"), "python -m tests.verification"),
     **dict.fromkeys(("--events", "--per-second"), "benchmarks"),
     **dict.fromkeys(("--backup-interval", "--datadir", "--cluster-initializer"), "other systems"),
     "--chekpoint": "an example of a mistake",

@@ -92,7 +92,7 @@ class Live:
         for _ in range(commits):
             self.events += KEYS
             self._allow(self.events)
-            self._eventually(self._has_emitted, f"{self.events} outputs", LIMIT_S)
+            self._eventually(self._has_emitted, f"{self.events} outputs")
 
     def _has_emitted(self) -> bool:
         assert self._run.exception is None
