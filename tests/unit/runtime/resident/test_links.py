@@ -126,7 +126,7 @@ def test_one_that_listens_and_answers_with_a_wrong_proof_is_refused() -> None:
                 own = asked[:CHALLENGE_BYTES]
                 connection.sendall(sign(b"server", b"x" * 32, challenge, own))
 
-                with pytest.raises(ConnectionRefusedError, match="not of this run"):
+                with pytest.raises(ConnectionRefusedError, match="not belong to this run"):
                     refused.result(WAIT_S)
 
 
