@@ -183,6 +183,11 @@ def test_one_that_is_killed_while_it_starts_is_no_missing_java(
             'WARNING: of no use\nException in thread "main" java.lang.Error: no such class\n\tat x',
             "java.lang.Error: no such class",
         ),
+        (
+            "/spark/bin/spark-class: line 97: CMD: bad array subscript",
+            "the process that computes its command was killed, by a user or by the system for lack "
+            "of memory",
+        ),
     ],
 )
 def test_the_reason_that_java_gives_comes_first(

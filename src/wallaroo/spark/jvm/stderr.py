@@ -30,6 +30,11 @@ OF_SPARK = (b"pyspark/daemon.py", b"in local_connect_and_auth")
 BETWEEN = (b"\n", b"During handling of the above", b"The above exception was the direct cause")
 
 USAGE = b"Usage: spark-submit"  # a hundred lines, after the error
+NO_COMMAND = "CMD: bad array subscript"  # Spark's script read nothing from its launcher
+LAUNCHER_KILLED = (
+    "the process that computes its command was killed, by a user or by the system for lack of "
+    "memory"
+)
 READ_S = 1.0  # to read the last output of a process that has ended
 # lines of a Java that does not start, before or after the one with the reason
 EMPTY_WORDS = (
@@ -79,6 +84,8 @@ def reason_of_end() -> str:
     lines = [line for line in map(str.strip, _words) if line and not line.startswith(EMPTY_WORDS)]
     _words.clear()
     reason = next(filter(_IS_REASON.search, lines), "".join(lines[:1]))
+    if reason.endswith(NO_COMMAND):
+        return LAUNCHER_KILLED
     return reason.removeprefix('Exception in thread "main" ').removeprefix("Error: ")
 
 
