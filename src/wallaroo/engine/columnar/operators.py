@@ -6,6 +6,7 @@ blocks become events, and events blocks.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,6 +30,7 @@ from wallaroo.engine.columnar.columns.row_times import (
 )
 from wallaroo.engine.columnar.joins.interval import IntervalColumns
 from wallaroo.engine.columnar.joins.latest import LatestColumns
+from wallaroo.engine.columnar.joins.results import RowJoin
 from wallaroo.engine.columnar.joins.timed_rows import TimedRows, plain
 from wallaroo.engine.columnar.keys import Array, CodedKeys, Coder, Keys, TimedKeys, keys_of_list
 from wallaroo.engine.columnar.rows import (
@@ -176,8 +178,8 @@ def _event(rows: Rows, at: int) -> Any:
 
 
 def joined_rows(
-    step: LatestRowJoin[Any] | IntervalRowJoin[Any],
     machine_of: type[LatestColumns] | type[IntervalColumns],
+    step: LatestRowJoin[Any] | IntervalRowJoin[Any],
     site: Site,
 ) -> Operator:
     """Keep rows of both sides, and join them by the block."""
@@ -187,21 +189,15 @@ def joined_rows(
     columns = step.function
     assert isinstance(columns, WithColumns)
     too_late = late_by(time, late_of_join(step, site), site.lost)
+    calls = Calls(step, site.failed)
 
     def emit(rows: TimedRows, watermarks: Array) -> None:
         keys = CodedKeys(coder.keys, rows.codes)
         site.emit(TimedKeys(time, rows.times, watermarks, keys), rows.rows)
 
-    machine = machine_of(
-        step.spec,
-        columns,
-        Stored(store.entries, store.due, store.groups.home),
-        coder,
-        emit,
-        site.lost(Loss.UNMATCHED),
-        batch=time.batch,
-        began=site.began_ns,
-    )
+    join = RowJoin(step.spec, columns, coder, emit, site.lost(Loss.UNMATCHED))
+    stored = Stored(store.entries, store.due, store.groups.home)
+    machine = machine_of(join, stored, time.batch, site.began_ns)
 
     def advance(watermark: int) -> None:
         try:
@@ -227,7 +223,7 @@ def joined_rows(
                 keys = keys.take(at)
                 rows = take(rows, at)
             if len(keys):
-                arrived = Calls(step, site.failed)(keys, rows, arrive)
+                arrived = calls(keys, rows, arrive)
                 if arrived is not None:
                     machine.keep(side, *arrived)
 
@@ -290,6 +286,6 @@ OPERATORS: dict[type[Step], Build] = {
     ColumnTime: column_time,
     Explode: explode,
     Collect: collect,
-    LatestRowJoin: lambda step, site: joined_rows(step, LatestColumns, site),
-    IntervalRowJoin: lambda step, site: joined_rows(step, IntervalColumns, site),
+    LatestRowJoin: partial(joined_rows, LatestColumns),
+    IntervalRowJoin: partial(joined_rows, IntervalColumns),
 }

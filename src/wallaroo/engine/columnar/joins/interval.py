@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from wallaroo.engine.columnar.joins.results import AddedColumns, Emit
+from wallaroo.engine.columnar.joins.results import RowJoin
 from wallaroo.engine.columnar.joins.timed_rows import (
     Array,
-    Numbering,
     TimedRows,
     by_time_and_key,
     joined,
@@ -33,10 +32,8 @@ from wallaroo.engine.columnar.joins.timed_rows import (
     unpack,
 )
 from wallaroo.engine.columnar.joins.waiting import Sides, WaitingColumns, in_order
-from wallaroo.steps.joins.columns import WithColumns
-from wallaroo.steps.joins.step import HOW, LEFT, RIGHT, JoinSpec
+from wallaroo.steps.joins.step import HOW, LEFT, RIGHT
 from wallaroo.steps.joins.waiting import NOTES, PIECE, Piece, Stored
-from wallaroo.steps.losses import Cell
 from wallaroo.steps.times import TIME_LIMIT_NS
 from wallaroo.steps.windows.entries import AT_END, Row, Rows, pack_slot, unpack_slot
 from wallaroo.steps.windows.spec import FINAL_WATERMARK, NO_WATERMARK
@@ -65,32 +62,17 @@ class _Ends:
 class IntervalColumns(WaitingColumns):
     """Machine of the join of rows within a span."""
 
-    def __init__(
-        self,
-        spec: JoinSpec,
-        columns: WithColumns,
-        stored: Stored,
-        keys: Numbering,
-        emit: Emit,
-        unmatched: Cell,
-        batch: int,
-        began: int,
-    ):
-        self._span_ns = min(spec.within_ns or 0, TIME_LIMIT_NS - 1)
+    def __init__(self, join: RowJoin, stored: Stored, batch: int, _began: int):
+        self._span_ns = min(join.spec.within_ns or 0, TIME_LIMIT_NS - 1)
         ends = _Ends(stored.due, self._span_ns)
         # notes say which rows of a piece were let go: spans may change from run to run
-        super().__init__(stored._replace(due=ends), keys, batch, NO_WATERMARK)
-        self._alone = HOW[spec.how]
-        self._added = AddedColumns(columns)
-        self._emit = emit
-        self._unmatched = unmatched
+        super().__init__(join, stored._replace(due=ends), batch, NO_WATERMARK)
+        self._alone = HOW[join.spec.how]
         self._read: dict[Any, dict[bytes, Piece[TimedRows | None]]] = {}  # pieces, by home
         self._noted: dict[tuple[Any, bytes], Notes] = {}  # as they are stored
 
     def keep(self, side: int, rows: TimedRows, watermarks: Array) -> None:
-        """Accept rows of a side that are not late."""
-        if side == RIGHT:
-            self._added.schema = rows.rows.schema
+        """Accept rows of a side that are not late, with the watermark before each."""
         marks = np.zeros(len(rows), bool), watermarks
         super().keep(side, replace(rows, marks=marks), watermarks)
 

@@ -11,19 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from wallaroo.engine.columnar.joins.results import AddedColumns, Emit
+from wallaroo.engine.columnar.joins.results import RowJoin
 from wallaroo.engine.columnar.joins.timed_rows import (
-    Numbering,
     TimedRows,
     by_time_and_key,
     joined,
 )
 from wallaroo.engine.columnar.joins.waiting import Sides, WaitingColumns
-from wallaroo.steps.joins.columns import WithColumns
 from wallaroo.steps.joins.latest import LEFT_HOW, NEWEST
-from wallaroo.steps.joins.step import RIGHT, JoinSpec
 from wallaroo.steps.joins.waiting import Stored
-from wallaroo.steps.losses import Cell
 from wallaroo.steps.windows.entries import AT_END, ROW
 
 Array = np.ndarray[Any, Any]
@@ -73,30 +69,10 @@ def _narrow(codes: Array) -> Array:
 class LatestColumns(WaitingColumns):
     """Machine of the as-of join of rows."""
 
-    def __init__(
-        self,
-        spec: JoinSpec,
-        columns: WithColumns,
-        stored: Stored,
-        keys: Numbering,
-        emit: Emit,
-        unmatched: Cell,
-        batch: int,
-        began: int,
-    ):
-        super().__init__(stored, keys, batch, began)
-        self._spec = spec
-        self._added = AddedColumns(columns)
-        self._emit = emit
-        self._unmatched = unmatched
+    def __init__(self, join: RowJoin, stored: Stored, batch: int, began: int):
+        super().__init__(join, stored, batch, began)
         self._known: dict[Any, Newest | None] = {}  # the newest right rows, as they are stored
         self._newest: dict[Any, Newest] = {}  # the same, as of the watermark
-
-    def keep(self, side: int, rows: TimedRows, watermarks: Array) -> None:
-        """Accept rows of a side that are not late."""
-        if side == RIGHT:
-            self._added.schema = rows.rows.schema
-        super().keep(side, rows, watermarks)
 
     def read(self, key: Any) -> list[Any]:
         """Return the pieces that are due; the key may be one whose newest row is."""

@@ -1,4 +1,4 @@
-"""Columns of right rows in the results of a join of rows.
+"""Results of a join of rows, with columns of right rows.
 
 Where it runs: pure (in workers).
 """
@@ -6,16 +6,26 @@ Where it runs: pure (in workers).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from wallaroo.engine.columnar.joins.timed_rows import TimedRows
+from wallaroo.engine.columnar.joins.timed_rows import Array, Numbering, TimedRows
 from wallaroo.steps.joins.columns import WithColumns
+from wallaroo.steps.joins.step import JoinSpec
+from wallaroo.steps.losses import Cell
 
-Array = np.ndarray[Any, Any]
 Emit = Callable[[TimedRows, Array], None]  # results, and the watermark before each
+
+
+class RowJoin(NamedTuple):
+    """A join of rows in one task: its specification, its results, and losses."""
+
+    spec: JoinSpec
+    columns: WithColumns
+    keys: Numbering
+    emit: Emit
+    unmatched: Cell
 
 
 class AddedColumns:

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from wallaroo.engine.columnar.joins.results import AddedColumns, RowJoin
 from wallaroo.engine.columnar.joins.timed_rows import (
     Array,
-    Numbering,
     TimedRows,
     joined,
     pack,
     unpack,
 )
+from wallaroo.steps.joins.step import RIGHT
 from wallaroo.steps.joins.waiting import Piece, Stored, WaitingPieces, by_age
 from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
@@ -33,9 +34,13 @@ NOTHING: Sides = (None, None)
 class WaitingColumns(WaitingPieces[TimedRows | None]):
     """Waiting rows of all keys of a task, by side; see ``steps.joins.waiting.WaitingRows``."""
 
-    def __init__(self, stored: Stored, keys: Numbering, batch: int, began: int):
+    def __init__(self, join: RowJoin, stored: Stored, batch: int, began: int):
         super().__init__(stored, batch, began)
-        self.keys = keys
+        self.keys = join.keys
+        self._spec = join.spec
+        self._added = AddedColumns(join.columns)
+        self._emit = join.emit
+        self._unmatched = join.unmatched
         self._reached = began
         self._arrived: tuple[list[TimedRows], list[TimedRows]] = ([], [])
         self._homes: dict[int, Any] = {}
@@ -73,6 +78,8 @@ class WaitingColumns(WaitingPieces[TimedRows | None]):
 
     def keep(self, side: int, rows: TimedRows, watermarks: Array) -> None:
         """Accept rows of a side that are not late, with the watermark before each."""
+        if side == RIGHT:
+            self._added.schema = rows.rows.schema
         self._arrived[side].append(rows)
 
     def advance(self, watermark: int) -> None:
