@@ -11,12 +11,13 @@ file that another user could have written is not used, as a JVM runs its content
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from wallaroo.processes.environment import spark_home
 
 # a mismatch is expected: without this Java prints it on stdout
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
@@ -106,14 +107,8 @@ def _java(environment: Mapping[str, str]) -> Path | None:
 
 
 def _jars(environment: Mapping[str, str]) -> Path | None:
-    home = environment.get("SPARK_HOME")
-    if home is None:
-        spec = importlib.util.find_spec("pyspark")
-        if spec is None or spec.origin is None:
-            return None
-        home = str(Path(spec.origin).parent)
-    jars = Path(home, "jars")
-    return jars if jars.is_dir() else None
+    home = spark_home(environment)
+    return home / "jars" if home is not None and (home / "jars").is_dir() else None
 
 
 def _folder(environment: Mapping[str, str]) -> Path | None:

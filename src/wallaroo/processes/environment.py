@@ -5,8 +5,11 @@ Where it runs: every process that starts such a child.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
+from collections.abc import Mapping
+from pathlib import Path
 
 from wallaroo.processes.package import PACKAGE_ROOT
 
@@ -17,6 +20,19 @@ def python_environment(**changes: str) -> dict[str, str]:
     """Return this process's environment, extended so that Python finds this very package first."""
     path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT.parent), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path, **changes}
+
+
+def spark_home(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return SPARK_HOME or the folder of pyspark, which is not imported; None if neither is there.
+
+    >>> spark_home({"SPARK_HOME": "/opt/spark"})
+    PosixPath('/opt/spark')
+    """
+    home = environment.get("SPARK_HOME")
+    if home is not None:
+        return Path(home)
+    spec = importlib.util.find_spec("pyspark")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
 def submit_arguments() -> str:

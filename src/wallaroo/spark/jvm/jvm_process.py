@@ -10,7 +10,6 @@ long as it lives it shares the lock of the run's scratch folder, which it works 
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import signal
@@ -22,7 +21,7 @@ from typing import Any
 
 from wallaroo.durable.scratch import Scratch, make_scratch
 from wallaroo.options import RunOptions
-from wallaroo.processes.environment import submit_arguments
+from wallaroo.processes.environment import spark_home, submit_arguments
 from wallaroo.processes.orphans import ending_with_this_process, from_lasting_thread
 from wallaroo.spark.jvm.settings import prepare_environment, public, settings_of
 from wallaroo.spark.jvm.stderr import filtered_stderr
@@ -110,11 +109,6 @@ def _has_jvm() -> bool:
 
 
 def _submit_program() -> Path | None:
-    home = os.environ.get("SPARK_HOME")
-    if home is None:
-        spec = importlib.util.find_spec("pyspark")
-        if spec is None or spec.origin is None:
-            return None
-        home = str(Path(spec.origin).parent)
-    program = Path(home, "bin", "spark-submit")
-    return program if os.access(program, os.X_OK) else None
+    home = spark_home()
+    program = None if home is None else home / "bin" / "spark-submit"
+    return program if program is not None and os.access(program, os.X_OK) else None

@@ -12,7 +12,6 @@ internal classes, so another version is refused.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ import pyarrow.parquet as pq
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from wallaroo.processes.environment import spark_home
 from wallaroo.sinks.queued.system import DeliveryError
 
 VERSION = "4.4.0"
@@ -166,8 +166,10 @@ class Kernel:
 
 def _launched(jars: Path) -> tuple[int, str, subprocess.Popen[bytes]]:
     """Start a JVM; return its port, the secret that it asks for, and its process."""
-    spark = os.environ.get("SPARK_HOME") or _folder_of("pyspark")
-    libraries = [str(Path(spark, "jars", "*")), *(str(jars / name) for name in JARS)]
+    spark = spark_home()
+    if spark is None:
+        raise DeliveryError("Spark, whose libraries Delta Kernel uses, is not installed", False)
+    libraries = [str(spark / "jars" / "*"), *(str(jars / name) for name in JARS)]
     try:
         launched: tuple[int, str, subprocess.Popen[bytes]] = launch_gateway(
             classpath=os.pathsep.join(libraries),
@@ -181,11 +183,6 @@ def _launched(jars: Path) -> tuple[int, str, subprocess.Popen[bytes]]:
     except (OSError, ValueError, Py4JError) as error:
         raise DeliveryError(f"the JVM for Delta Kernel did not start: {error}", False) from error
     return launched
-
-
-def _folder_of(package: str) -> str:
-    spec = importlib.util.find_spec(package)
-    return str(Path(spec.origin).parent) if spec is not None and spec.origin else package
 
 
 @contextmanager
