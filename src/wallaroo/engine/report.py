@@ -53,7 +53,7 @@ class TaskReport:
     # source -> partition -> the place and events up to which its range was read, if not to its end
     cut_short: dict[int, dict[str, tuple[Any, int]]] = field(default_factory=dict)
     # key group -> progress of the upgrade in the background (``engine.stores``)
-    upgraded: Mapping[int, tuple[bytes | None, int, int]] = field(default_factory=dict)
+    upgraded: Mapping[int, tuple[bytes | None, int]] = field(default_factory=dict)
 
 
 def attempts_digest(attempts: Mapping[int, str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +21,7 @@ from wallaroo.engine.stores.keyed_state import KeyedState
 from wallaroo.engine.stores.ttl_state import TTLState, last_use_of, with_last_use
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.log.delta import Entry
-from wallaroo.state.task_state import TaskState
+from wallaroo.state.task_state import States, TaskState
 from wallaroo.state.views.environments import close_environments
 from wallaroo.steps.kinds import StateComputation, Timing
 from wallaroo.steps.state_versions import Evolution, evolution_of, register
@@ -86,6 +85,13 @@ def all_portions(
     """Do portions until the end; return their number, and the objects looked at and old ones."""
     cursors = dict.fromkeys(range(GROUPS), b"")
     portions = objects = old = 0
+
+    def scan(group: int, key: bytes, limit: int) -> States:
+        nonlocal objects
+        for found in state.states_after("totals", group, key, limit):
+            objects += 1
+            yield found
+
     while cursors:
         portion = Portion("totals", cursors, units, is_count)
         reached: dict[int, Reached] = upgrade_portion(
@@ -93,14 +99,13 @@ def all_portions(
             range(GROUPS),
             touched,
             is_old(touched, packing, evolution),
-            partial(state.states_after, "totals"),
+            scan,
             state.reader("totals"),
         )
         assert reached
         portions += 1
-        objects += sum(each.objects for each in reached.values())
         old += sum(each.old for each in reached.values())
-        for group, (cursor, _, _) in reached.items():
+        for group, (cursor, _) in reached.items():
             if cursor is None:
                 del cursors[group]
             else:

@@ -43,10 +43,9 @@ class Portion:
 
 
 class Reached(NamedTuple):
-    """Progress in one key group: its next cursor, and the objects looked at, and old among them."""
+    """Progress in one key group: its next cursor, and the number of old objects."""
 
     cursor: bytes | None  # None: it is done
-    objects: int
     old: int
 
 
@@ -77,14 +76,12 @@ def upgrade_portion(
         cursor: bytes | None = portion.cursors.get(group)
         if cursor is None or units <= 0:
             continue
-        objects = 0
         old = 0
         while cursor is not None and units > 0:
             before = cursor
             cursor = None
             for encoded, raw in scan(group, before, units):
                 cursor = encoded
-                objects += 1
                 units -= 1 + len(raw) // BYTES_PER_UNIT
                 if is_old(raw):
                     units -= UNITS_PER_COUNT if portion.is_count else UNITS_PER_UPGRADE
@@ -96,5 +93,5 @@ def upgrade_portion(
                             state.upgrade(key)
                 if units <= 0:
                     break
-        reached[group] = Reached(cursor, objects, old)
+        reached[group] = Reached(cursor, old)
     return reached

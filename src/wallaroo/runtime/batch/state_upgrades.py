@@ -74,7 +74,7 @@ class StateUpgrades:
         """Note what a committed batch has done of its portion."""
         left = self._left[portion.step]
         for report in reports:
-            for group, (cursor, _, old) in report.upgraded.items():
+            for group, (cursor, old) in report.upgraded.items():
                 if portion.is_count:
                     left[group] = left.get(group, 0) + old
                 else:
