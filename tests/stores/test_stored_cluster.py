@@ -22,6 +22,7 @@ import pytest
 
 from tests.connectors.files.s3.server import KEY, SECRET
 from tests.stores.conftest import Place
+from tests.verification.namespaces import hiding
 from wallaroo.spark.local_cluster import LocalCluster
 from wallaroo.spark.local_cluster.hosts import Loopback, free_ports
 
@@ -85,18 +86,12 @@ class OwnMounts(Loopback):
         self._hidden = hidden
 
     def command_of_worker(self, number: int, command: tuple[str, ...]) -> tuple[str, ...]:
-        mounting = 'mount -t tmpfs none "$0" && exec "$@"'
-        return (*UNSHARE, "sh", "-c", mounting, str(self._hidden), *command)
-
-
-UNSHARE = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--mount")
+        return hiding(self._hidden, command)
 
 
 def _has_own_mounts() -> bool:
     try:
-        probe = subprocess.run(
-            [*UNSHARE, "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True, check=False
-        )
+        probe = subprocess.run(hiding(Path("/mnt"), ("true",)), capture_output=True, check=False)
     except FileNotFoundError:
         return False
     return probe.returncode == 0

@@ -26,8 +26,16 @@ CLIENTS = "clients"  # the host of senders and receivers
 STORE = "store"  # the host of an object store
 SLOW = "128kbit"
 CLONE_NEWNET = 0x40000000
+# mounts of a process's own; a user who is not root is, within them
+UNSHARE = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--mount")
 NEEDED = ("ip", "nsenter", "tc", "unshare")
 Found = TypeVar("Found")
+
+
+def hiding(folder: Path, command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command that runs ``command`` with an empty folder in place of a folder."""
+    mount = 'mount -t tmpfs none "$0" && exec "$@"'
+    return (*UNSHARE, "sh", "-c", mount, str(folder), *command)
 
 
 def unsupported_reason() -> str:
@@ -95,8 +103,7 @@ class Hosts:
         there = ("nsenter", f"--net={self._file(f'worker-{number}')}")
         if self._hidden is None:
             return (*there, *command)
-        mount = 'mount -t tmpfs none "$0" && exec "$@"'
-        return (*there, "unshare", "--mount", "sh", "-c", mount, str(self._hidden), *command)
+        return (*there, *hiding(self._hidden, command))
 
     def address(self, name: str) -> str:
         """Return a host's address."""
