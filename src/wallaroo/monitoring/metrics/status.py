@@ -220,9 +220,9 @@ class RunState(StrEnum):
     FAILED = "failed"
 
     def to(self, next_state: RunState) -> RunState:
-        """Return the next state; raise InternalError if the transition is impossible.
+        """Return the next state.
 
-        Raises InternalError if no run changes so.
+        Raises InternalError if the transition is impossible.
 
         >>> RunState.RUNNING.to(RunState.STOPPING)
         <RunState.STOPPING: 'stopping'>

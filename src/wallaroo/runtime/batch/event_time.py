@@ -43,9 +43,9 @@ def _now_ns() -> int:
 
 
 class BatchTimes:
-    """Time of one plan's batches, which is none if the plan has no time.
+    """Time of one plan's batches; a plan may have none.
 
-    ``upgrades``: those of its stored state, for which a batch without input is due, too.
+    ``upgrades``: those of stored state, for which a batch without input is due, too.
     """
 
     def __init__(

@@ -102,7 +102,7 @@ class ExternalSystem(ABC, Generic[Config]):
     # the name of the record of commits that the system keeps together with the output; empty if it
     # keeps none, or if entries vanish while the output stays
     ledger: str = ""
-    # what to do to go on without output that the ledger lacks
+    # what to do to continue without output that the ledger lacks
     without_it: ClassVar[str] = "name another ledger="
 
     def __init__(self, config: Config, context: CommitContext):
