@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 
 DEPTH_MAX = 100  # levels of nesting that are shown
 _STAND_INS_MAX = 4096  # classes kept between two values: an application has few
-# the first byte of a pickle of protocol 2 or newer
+# the first and the last byte of a pickle of protocol 2 or newer
 _PROTOCOL = b"\x80"
 _STOP = b"."
 

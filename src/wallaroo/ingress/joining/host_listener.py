@@ -38,7 +38,7 @@ from wallaroo.network.proved_connections import TaskListener
 from wallaroo.network.replica import Fields, read_message, write_message
 from wallaroo.sources.joined.hosts import Farewell, IngressHost, IngressHosts, RangePlace
 
-GIVE_UP_S = 30.0  # the time to give up a lost host without a commit
+GIVE_UP_S = 30.0  # how long the commit that a lost host leaves with may take
 LOOK_S = 0.05
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ID = re.compile(r"[0-9a-f]{16}")

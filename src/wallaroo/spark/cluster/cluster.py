@@ -251,7 +251,7 @@ class Cluster:
         if gone:
             for member in self._membership.members:
                 if member.host in gone:
-                    _log.warning("%s has gone: Spark's executor there is gone", member.worker)
+                    _log.warning("%s has gone: Spark's executor there has ended", member.worker)
             with self._lock:
                 self._membership.drop(gone)
                 self._layouts.retire_all()
