@@ -84,6 +84,13 @@ def saving(folder: Path, target: Path, **variables: str) -> int:
     return subprocess.run(command, env=environment, check=False, timeout=400).returncode
 
 
+def raise_limit(limit: Path, upto: int) -> None:
+    """Let a program that was started process so many events."""
+    new = limit.with_suffix(".new")
+    new.write_text(f"{upto}")
+    new.rename(limit)
+
+
 def has_commit(folder: Path, after: int) -> bool:
     try:
         return read_upto(folder) > after
@@ -95,7 +102,7 @@ def until_commit(folder: Path, after: int = 0) -> None:
     """Wait until the application has read more than so many events."""
     deadline = time.monotonic() + 400
     while not has_commit(folder, after):
-        assert time.monotonic() < deadline, "no commit"
+        assert time.monotonic() < deadline, "not in time: a commit"
         time.sleep(0.01)
 
 
@@ -104,16 +111,20 @@ def test_forks_of_a_running_application_are_exact_and_so_is_the_original(tmp_pat
     events = 8 * EVENTS
     grow(tmp_path, events)
     state = tmp_path / "state"
-    run = started(tmp_path, str(state))
+    limit = tmp_path / "limit"
+    limit.write_text(f"{events // 4}")
+    run = started(tmp_path, str(state), STORED_LIMIT=str(limit))
     until_commit(state)
     save(str(state), str(tmp_path / "saved0"), quiet)
     run.kill()
     run.wait()
-    run = started(tmp_path, str(state))
+    run = started(tmp_path, str(state), STORED_LIMIT=str(limit))
     save(str(state), str(tmp_path / "saved1"), quiet)  # beside a start
+    raise_limit(limit, events // 2)
     until_commit(state, read_upto(tmp_path / "saved1"))
     save(str(state), str(tmp_path / "saved2"), quiet)
     assert run.poll() is None, "the run ended before it was saved"
+    raise_limit(limit, events)
 
     for number in range(3):
         options = (f"--from-savepoint={tmp_path}/saved{number}", "--fork")

@@ -2,14 +2,16 @@
 
 ``stored_driver.py FOLDER PLACE [--take-over] [--fresh] [--from-savepoint=PLACE] [--fork]
 [--out=NAME]``: reads ``FOLDER/in.txt`` to its end and appends to ``FOLDER/out.txt``, or the file
-named, which knows the commits that it holds; the cache is where ``WALLAROO_CACHE`` says.  The exit
-code is that of ``wallaroo run``.
+named, which knows the commits that it holds; the cache is where ``WALLAROO_CACHE`` says.  Events
+from the number in the file ``STORED_LIMIT`` on wait until that number is raised.  The exit code is
+that of ``wallaroo run``.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import wallaroo
@@ -20,6 +22,7 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 
 KEYS = 7
+LIMIT = Path(os.environ["STORED_LIMIT"]) if "STORED_LIMIT" in os.environ else None
 
 
 class Count:
@@ -29,7 +32,10 @@ class Count:
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
 def decode(payload: bytes) -> str:
-    return payload.decode()
+    event = payload.decode()
+    while LIMIT is not None and int(event) >= int(LIMIT.read_text()):
+        time.sleep(0.01)
+    return event
 
 
 @wallaroo.key_extractor
