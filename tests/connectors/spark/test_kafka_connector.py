@@ -31,7 +31,13 @@ def produce(broker: Broker, topic: str, numbers: range) -> None:
     assert producer.flush(60) == 0
 
 
-@pytest.mark.parametrize(("form", "point"), [(STREAM, "commit.after"), ("table", "commit.before")])
+@pytest.mark.parametrize(
+    ("form", "point"),
+    [
+        (STREAM, "commit.after"),
+        pytest.param("table", "commit.before", marks=pytest.mark.long),  # test_spark_source.py
+    ],
+)
 def test_each_record_comes_once_if_the_driver_is_killed(
     broker: Broker,
     topic: str,
