@@ -95,7 +95,7 @@ def wait_for(is_so: Callable[[], object], what: str) -> None:
     until = time.monotonic() + WAIT_S
     while not is_so():
         if time.monotonic() > until:
-            raise Contention(f"{what}: not within {WAIT_S:.0f} s")
+            raise Contention(f"not in time: {what}")
         time.sleep(LOOK_S)
 
 

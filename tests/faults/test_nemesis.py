@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.verification.__main__ import verification_command
 from wallaroo.cli.main import build_parser
 from wallaroo.cli.verify.command import Enough, verify_command
 from wallaroo.errors import WallarooParameterError
+from wallaroo.testing.verify import plain_receiver
 from wallaroo.testing.verify.plain_receiver import BEHAVIOURS, PlainReceiver
 from wallaroo.testing.verify.trial.ledger import Faults
 from wallaroo.testing.verify.trial.processes import Kind
@@ -84,14 +87,21 @@ def test_a_talking_receiver_answers() -> None:
         assert sender.recv(10) == b"ok\n"
 
 
-def test_a_dying_receiver_resets_its_connection_and_keeps_what_it_was_given() -> None:
+def test_a_dying_receiver_resets_its_connection_and_keeps_what_it_was_given(
+    monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
+) -> None:
     """The sender's next word finds nothing there."""
     out = io.BytesIO()
+    now = itertools.repeat(0.0)
+    clock = SimpleNamespace(monotonic=lambda: next(now))
+    monkeypatch.setattr(plain_receiver, "time", clock)
     with (
         PlainReceiver(out, "dying", die_every_s=1.0) as receiver,
         socket.create_connection(receiver.address) as sender,
     ):
         sender.sendall(b"line\n")
+        eventually(lambda: receiver.count == 5, "the line arrives")
+        now = itertools.repeat(1.0)
         with pytest.raises(ConnectionError):
             sender.recv(10)
         assert out.getvalue() == b"line\n"

@@ -114,5 +114,5 @@ def connected(port: int, process: subprocess.Popen[bytes]) -> socket.socket:
         try:
             return socket.create_connection(("127.0.0.1", port), 1.0)
         except OSError:
-            assert time.monotonic() < deadline, "it does not listen"
+            assert time.monotonic() < deadline, "not in time: it listens"
             time.sleep(0.05)

@@ -57,7 +57,8 @@ class Sender:
         """Wait until all is acknowledged."""
         self._thread.join(WAIT_S)
         assert self.error is None, self.error
-        assert self.acknowledged == self._events
+        acknowledged = f"{self.acknowledged} of {self._events} are acknowledged"
+        assert self.acknowledged == self._events, f"not in time: {acknowledged}"
 
 
 class Ingresses(Hosts):
@@ -118,9 +119,11 @@ class Ingresses(Hosts):
     def until(self, condition: object) -> None:
         until = time.monotonic() + WAIT_S
         while not condition():  # type: ignore[operator]
-            logs = "\n".join(self.log(name)[-3000:] for name in ("run", *self.ack_ports))
-            assert time.monotonic() < until, logs
+            assert time.monotonic() < until, f"not in time: {self._logs_of_all()}"
             time.sleep(0.02)
+
+    def _logs_of_all(self) -> str:
+        return "\n".join(self.log(name)[-3000:] for name in ("run", *self.ack_ports))
 
     def running(self) -> list[Popen[bytes]]:
         """Return the processes that were started and have not ended."""

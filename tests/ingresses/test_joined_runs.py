@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+from contextlib import suppress
 from subprocess import Popen
 
 import psutil
@@ -22,12 +23,14 @@ EVENTS = 600
 FAILED = 1
 
 
-def child(process: Popen[bytes], module: str) -> psutil.Process:
-    """Return the child of a process that runs a module."""
+def kill_child(process: Popen[bytes], module: str) -> bool:
+    """Kill the child of a process that runs a module; return whether there was one."""
     for each in psutil.Process(process.pid).children(recursive=True):
-        if module in each.cmdline():
-            return each
-    raise AssertionError(f"no {module} below {process.pid}")
+        with suppress(psutil.NoSuchProcess):  # nor a zombie
+            if module in each.cmdline():
+                each.kill()
+                return True
+    return False
 
 
 def test_an_ingress_joins_a_run_under_load(hosts: Ingresses) -> None:
@@ -51,11 +54,11 @@ def test_a_killed_process_of_an_ingress_is_started_again(hosts: Ingresses, modul
     senders = hosts.send_to(OWN, EVENTS), hosts.send_to("edge", EVENTS)
     for share in (4, 2):
         hosts.until(lambda share=share: senders[1].acknowledged > EVENTS // share)
-        child(edge, module).kill()
+        hosts.until(lambda: kill_child(edge, module))  # it may be about to be started again
     for sender in senders:
         sender.join()
     hosts.await_streams(own=EVENTS, edge=EVENTS)
-    assert "starting it again" in hosts.log("edge")
+    hosts.until(lambda: "starting it again" in hosts.log("edge"))
 
 
 def test_an_ingress_that_is_lost_for_a_while_holds_up_no_other(hosts: Ingresses) -> None:
@@ -68,7 +71,8 @@ def test_an_ingress_that_is_lost_for_a_while_holds_up_no_other(hosts: Ingresses)
     hosts.kill(edge)
     own.join()
     hosts.await_streams(own=EVENTS)
-    assert "WAITING source 'in': ingress 'edge' is disconnected" in hosts.log("run")
+    waiting = "WAITING source 'in': ingress 'edge' is disconnected"
+    hosts.until(lambda: waiting in hosts.log("run"))
     assert ", since " in hosts.log("run")
     hosts.start_ingress("edge")
     sender.join()
@@ -110,7 +114,7 @@ def test_a_killed_run_continues_with_all_its_ingresses(hosts: Ingresses, fault: 
     assert killed.wait(400) == -signal.SIGKILL
     before = senders[1].acknowledged
     if "clients are served meanwhile" in hosts.log("edge").lower():
-        hosts.until(lambda: senders[1].acknowledged > before)
+        hosts.until(lambda: senders[1].acknowledged > min(before, EVENTS - 1))
     hosts.start_run()
     for sender in senders:
         sender.join()
@@ -291,7 +295,7 @@ def test_time_waits_for_an_ingress_that_is_away(hosts: Ingresses) -> None:
     hosts.start_run("--windows")
     edge = hosts.joined("edge")
     hosts.send_to(OWN, 35, rate=2000).join()
-    hosts.until(lambda: hosts.lines_of(OWN))
+    hosts.until(lambda: len(hosts.lines_of(OWN)) == 3)  # all that end by then
     edge.send_signal(signal.SIGSTOP)  # its ingress and range server continue
     hosts.until(lambda: "'edge' is disconnected" in hosts.log("run"))
     hosts.send_to("edge", 400, rate=2000).join()

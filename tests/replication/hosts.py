@@ -138,7 +138,7 @@ class Hosts:
         messages = of_payloads([str(number).encode() for number in range(events)])
         until = time.monotonic() + WAIT_S
         while self.acknowledged < events:
-            assert time.monotonic() < until, self.log("run") + self.log("replica")
+            assert time.monotonic() < until, f"not in time: {self._logs_of_both()}"
             try:
                 send_acknowledged(
                     (HOST, self.port), stream, messages, rate=400, on_count=self._count
@@ -166,7 +166,7 @@ class Hosts:
         yield
         thread.join(WAIT_S)
         assert not failures, failures
-        assert not thread.is_alive(), self.log("run") + self.log("replica")
+        assert not thread.is_alive(), f"not in time: {self._logs_of_both()}"
 
     def output(self) -> list[str]:
         """Return the output's lines."""
@@ -181,5 +181,8 @@ class Hosts:
         """Poll until a condition holds."""
         until = time.monotonic() + WAIT_S
         while not condition():  # type: ignore[operator]
-            assert time.monotonic() < until, self.log("run")[-3000:] + self.log("replica")[-2000:]
+            assert time.monotonic() < until, f"not in time: {self._logs_of_both()}"
             time.sleep(0.02)
+
+    def _logs_of_both(self) -> str:
+        return self.log("run")[-3000:] + self.log("replica")[-2000:]

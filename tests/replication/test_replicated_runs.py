@@ -6,11 +6,11 @@ import shutil
 import signal
 import socket
 import ssl
-import time
 
 import pytest
 
 from tests.replication.hosts import HOST, WAIT_S, Hosts
+from tests.replication.replicated_driver import expected
 from tests.sampling import sampled
 from tests.unit.ingress.test_tls import make_certificate
 from tests.unit.spool.remote.conftest import Proxy
@@ -123,13 +123,13 @@ def test_a_run_waits_for_its_copy_and_reports_that(hosts: Hosts) -> None:
     """Nothing is acknowledged or sent while the replica hangs; then everything continues."""
     replica = hosts.start_replica()
     hosts.start_run()
+    hosts.send(EVENTS // 4)
+    hosts.await_output(EVENTS // 4)
+    replica.send_signal(signal.SIGSTOP)
     with hosts.sending(EVENTS):
-        hosts.until(lambda: hosts.acknowledged > EVENTS // 4)
-        replica.send_signal(signal.SIGSTOP)
-        time.sleep(0.5)
-        acknowledged = hosts.acknowledged
         hosts.until(lambda: "acknowledgements, commits and output wait for" in hosts.log("run"))
-        assert hosts.acknowledged == acknowledged < EVENTS
+        assert hosts.acknowledged == EVENTS // 4
+        assert hosts.output() == expected(EVENTS // 4)
         replica.send_signal(signal.SIGCONT)
     hosts.await_output(EVENTS)
     hosts.until(lambda: "confirms again after" in hosts.log("run"))

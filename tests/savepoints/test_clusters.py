@@ -29,6 +29,7 @@ def process(drivers: Drivers, events: int, *options: str, saved: Path | None = N
     """
     driver = drivers.start(*options)
     drivers.send(events - LAST).join()
+    wait_for(lambda: len(drivers.lines()) >= events - LAST, "all but the last events")
     sending = drivers.send(events)
     if saved is not None:
         save(options[0].removeprefix("--checkpoint="), saved)

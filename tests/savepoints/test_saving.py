@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.stored_driver import KEYS, expected, new_run
+from tests.stores.stored_driver import KEYS, expected, new_run, raise_limit
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.maintenance.verification import verify
 from wallaroo.checkpoints.savepoints.manifest import Manifest
@@ -84,13 +84,6 @@ def saving(folder: Path, target: Path, **variables: str) -> int:
     return subprocess.run(command, env=environment, check=False, timeout=400).returncode
 
 
-def raise_limit(limit: Path, upto: int) -> None:
-    """Let a program that was started process so many events."""
-    new = limit.with_suffix(".new")
-    new.write_text(f"{upto}")
-    new.rename(limit)
-
-
 def has_commit(folder: Path, after: int) -> bool:
     try:
         return read_upto(folder) > after
@@ -112,7 +105,7 @@ def test_forks_of_a_running_application_are_exact_and_so_is_the_original(tmp_pat
     grow(tmp_path, events)
     state = tmp_path / "state"
     limit = tmp_path / "limit"
-    limit.write_text(f"{events // 4}")
+    raise_limit(limit, events // 4)
     run = started(tmp_path, str(state), STORED_LIMIT=str(limit))
     until_commit(state)
     save(str(state), str(tmp_path / "saved0"), quiet)

@@ -59,6 +59,13 @@ def expected(events: int) -> list[str]:
     return sorted(f"{number} {number // KEYS + 1}" for number in range(events))
 
 
+def raise_limit(limit: Path, upto: int) -> None:
+    """Let a program with this ``STORED_LIMIT`` process so many events."""
+    new = limit.with_suffix(".new")
+    new.write_text(f"{upto}")
+    new.rename(limit)
+
+
 def application(folder: Path, out: str = "out.txt") -> wallaroo.Application:
     """Build the application."""
     source = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(folder / "in.txt"), decode))

@@ -20,7 +20,7 @@ from tests.forks import Forks
 from tests.sampling import sampled
 from tests.stores.conftest import Place
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
-from tests.stores.stored_driver import expected, new_run
+from tests.stores.stored_driver import expected, new_run, raise_limit
 from tests.unit.runtime.applications import ROOT, Numbers, line, text
 from wallaroo.cli.doctor.command import examine_store
 from wallaroo.cli.main import main
@@ -191,18 +191,21 @@ def test_another_machine_has_to_ask_for_a_killed_runs_checkpoint(
 def test_a_run_that_was_taken_over_commits_nothing(tmp_path: Path, place: Place) -> None:
     """It is stopped as by a paused machine, and ends with exit code 4 when it wakes up."""
     file = Input(tmp_path)
-    file.grow(8 * EVENTS)
-    first = started(tmp_path, place, "a", STORED_PAUSE_S="0.05")
+    file.grow(2 * EVENTS)
+    limit = tmp_path / "limit"
+    raise_limit(limit, EVENTS)
+    first = started(tmp_path, place, "a", STORED_PAUSE_S="0.05", STORED_LIMIT=str(limit))
     log = place.objects / "log"
     deadline = time.monotonic() + 400
     while not log.is_dir() or len(list(log.iterdir())) < 5:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "not in time: five objects"
         time.sleep(0.01)
     first.send_signal(signal.SIGSTOP)
     try:
         second = started(tmp_path, place, "b", "--take-over")
         assert second.wait(400) == 0
     finally:
+        raise_limit(limit, file.events)
         first.send_signal(signal.SIGCONT)
 
     said, _ = first.communicate(timeout=400)

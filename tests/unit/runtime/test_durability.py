@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.forks import Forks
 from tests.unit.runtime.applications import new_run
 from wallaroo.cli.run.arguments import _durability
 from wallaroo.durable.boot import UNKNOWN, boot_id
@@ -157,18 +160,41 @@ def test_memory_waits_for_no_sync_and_disk_for_each(
     assert least <= int(printed) <= most
 
 
-def test_what_a_killed_process_wrote_without_a_sync_is_all_there(tmp_path: Path) -> None:
-    """SIGKILL after fifty commits of the level memory; the next start finds each of them."""
-    program = tmp_path / "counted.py"
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint as a process of the level memory left it that was killed: to be copied."""
+    folder = tmp_path_factory.mktemp("killed")
+    program = folder / "counted.py"
     program.write_text(COUNTED)
-    root = tmp_path / "state"
-    killed = subprocess.run(
-        [sys.executable, str(program), str(root), "memory", "die"],
+    ended = subprocess.run(
+        [sys.executable, str(program), str(folder / "state"), "memory", "die"],
         check=False,
         capture_output=True,
         env={"PYTHONPATH": ":".join(sys.path)},
     )
-    assert killed.returncode == -9
+    assert ended.returncode == -9
+    return folder / "state"
+
+
+@pytest.fixture
+def lost(killed: Path, tmp_path: Path) -> Path:
+    """A checkpoint of fifty commits, of which a lost machine has synced twenty."""
+    root = shutil.copytree(killed, tmp_path / "state")
+    (note,) = root.glob("floor.*")
+    stated = json.loads(note.read_text())
+    assert stated["batch"] == 19
+    note.write_text(json.dumps({**stated, "boot": "the one before"}))
+    pending = root / "outbox" / "out" / "pending"
+    pending.mkdir(parents=True)
+    (pending / f"{30:012d}.json").write_text("{}")
+    return root
+
+
+def test_what_a_killed_process_wrote_without_a_sync_is_all_there(
+    tmp_path: Path, killed: Path
+) -> None:
+    """SIGKILL after fifty commits of the level memory; the next start finds each of them."""
+    root = shutil.copytree(killed, tmp_path / "state")
 
     checkpoint = open_checkpoint(root, is_durable=True)
     SpoolWriter(root / "spool" / "in", is_durable=True, checkpoint=checkpoint.id).close()
@@ -179,25 +205,16 @@ def test_what_a_killed_process_wrote_without_a_sync_is_all_there(tmp_path: Path)
     checkpoint.release()
 
 
-OPEN = """
-import sys
-from pathlib import Path
-from wallaroo.state.checkpoint import open_checkpoint
-
-open_checkpoint(Path(sys.argv[1]), is_durable=True).release()
-"""
-
-
 @pytest.mark.parametrize(
     "point", ["floor.spool", "floor.pending", "owner.line", "floor.sync", "floor.forget"]
 )
-def test_the_way_back_to_the_floor_may_be_interrupted_anywhere(tmp_path: Path, point: str) -> None:
+def test_the_way_back_to_the_floor_may_be_interrupted_anywhere(
+    lost: Path, child_of: Callable[[str], Forks], point: str
+) -> None:
     """The note is changed as if another boot had written it: twenty commits are on disk."""
-    root = lost(tmp_path)
-    command = [sys.executable, "-c", OPEN, str(root)]
-    paths = {"PYTHONPATH": ":".join(sys.path)}
-    killed = subprocess.run(command, check=False, env={**paths, "WALLAROO_FAULT": f"{point}:1"})
-    assert killed.returncode == -9
+    root = lost
+    opened = child_of("tests.unit.runtime.opened")
+    assert opened.run(root, WALLAROO_FAULT=f"{point}:1")[0] == -9
 
     checkpoint = open_checkpoint(root, is_durable=True)
     SpoolWriter(root / "spool" / "in", is_durable=True, checkpoint=checkpoint.id).close()
@@ -225,17 +242,16 @@ def test_a_system_without_an_id_of_its_boot_may_have_been_restarted(
     assert not Floor(UNKNOWN, 3, 9).is_of_this_boot
 
 
-def test_a_rollback_is_refused_before_the_checkpoint_is_whole(tmp_path: Path) -> None:
+def test_a_rollback_is_refused_before_the_checkpoint_is_whole(lost: Path) -> None:
     with pytest.raises(CheckpointError, match="lost its machine before everything was on disk"):
-        open_checkpoint(lost(tmp_path), is_durable=True, up_to=10)
+        open_checkpoint(lost, is_durable=True, up_to=10)
 
 
-def test_a_damaged_note_is_refused(tmp_path: Path) -> None:
-    root = lost(tmp_path)
-    (note,) = root.glob("floor.*")
+def test_a_damaged_note_is_refused(lost: Path) -> None:
+    (note,) = lost.glob("floor.*")
     note.write_text("{")
     with pytest.raises(CheckpointError, match="is damaged, so it is unknown which commits"):
-        open_checkpoint(root, is_durable=True)
+        open_checkpoint(lost, is_durable=True)
 
 
 def test_a_run_that_is_quicker_than_the_disk_waits_for_it(
@@ -265,24 +281,3 @@ def test_a_level_for_a_source_that_keeps_its_own_input_is_refused(
     run = new_run(tmp_path, checkpoint=tmp_path / "state", source_durability=((name, "disk"),))
     with pytest.raises(PipelineError, match=f"'{name}' is not a source whose input is stored here"):
         run.start()
-
-
-def lost(folder: Path) -> Path:
-    """Return a checkpoint of fifty commits, of which a lost machine has synced twenty."""
-    program = folder / "counted.py"
-    program.write_text(COUNTED)
-    root = folder / "state"
-    subprocess.run(
-        [sys.executable, str(program), str(root), "memory", "die"],
-        check=False,
-        capture_output=True,
-        env={"PYTHONPATH": ":".join(sys.path)},
-    )
-    (note,) = root.glob("floor.*")
-    stated = json.loads(note.read_text())
-    assert stated["batch"] == 19
-    note.write_text(json.dumps({**stated, "boot": "the one before"}))
-    pending = root / "outbox" / "out" / "pending"
-    pending.mkdir(parents=True)
-    (pending / f"{30:012d}.json").write_text("{}")
-    return root
