@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from wallaroo.engine.blocks.blocks import BLOCK_EVENTS_MIN, Block, pack_times
@@ -109,11 +109,10 @@ class Exchange:
         self._stamped = (
             None if time is None else [StampedKeys(keys, time) for keys, _ in self._buckets]
         )
+        into: Sequence[Bucket] = self._stamped or [keys for keys, _ in self._buckets]
         collectors = [
-            (into, column.atoms, column.put)
-            for into, (_, column) in zip(
-                self._stamped or [keys for keys, _ in self._buckets], self._buckets, strict=True
-            )
+            (bucket, column.atoms, column.put)
+            for bucket, (_, column) in zip(into, self._buckets, strict=True)
         ]
         self._collectors = [collectors[task] for task in owners]  # by key group
         self._replaced = replaced
@@ -128,8 +127,9 @@ class Exchange:
     def route(self, key: Any) -> Route:
         """Return and cache the route of ``key``; raise TypeError if it is none."""
         normal_key = normalize_key(key)
-        kind = type(normal_key)
-        is_number = kind is int or (kind is tuple and int in map(type, normal_key))
+        is_number = isinstance(normal_key, int)
+        if isinstance(normal_key, tuple):
+            is_number = int in map(type, normal_key)
         if is_number:
             self._has_numbers = True
         group, _ = locate(normal_key, len(self._collectors))

@@ -284,7 +284,7 @@ def _careful_get(read: lmdb.Transaction, stored: bytes) -> bytes | None:
 
 
 def _check(cursor: lmdb.Cursor) -> tuple[bytes, bytes | None]:
-    """Return key and value at a cursor; None in place of the value if they are no entry's."""
+    """Return key and value at a cursor; None in place of a value that is a group's version."""
     key, found = cast(tuple[bytes, bytes], cursor.item())
     if key.startswith(VERSIONS):
         return key, None
