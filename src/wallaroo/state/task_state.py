@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, cast
+from typing import Protocol
 
 from wallaroo.engine.blocks.keys import (
     Key,
@@ -54,12 +54,12 @@ class StoredEntries:
     def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
         limit = SCANNED_AT_ONCE
         while True:
-            stored = self._view.scan(group, self._step, low, high, limit)
-            for entry in stored:
-                yield entry.key, cast(bytes, entry.value)
+            stored = self._view.scan_rows(group, self._step, low, high, limit)
+            for _, key, value in stored:
+                yield key, value
             if len(stored) < limit:
                 return
-            low = stored[-1].key + b"\x00"
+            low = stored[-1][1] + b"\x00"
             limit = min(4 * limit, SCANNED_MAX)
 
 

@@ -54,11 +54,17 @@ class Form(NamedTuple):
 def cannot_change(value: Any) -> bool:
     """Return whether an object of a frozen class, or a tuple, has only plain fields."""
     cls: Any = shape_of(value) if type(value) is tuple else type(value)
-    form = form_of(cls)
+    accepts = _accepts_frozen(cls)
     try:
-        return form is not None and form.is_frozen and form.accepts(value)
+        return accepts(value)
     except Exception:  # a field without a value
         return False
+
+
+@lru_cache(maxsize=256)
+def _accepts_frozen(cls: Any) -> Callable[[Any], bool]:
+    form = form_of(cls)
+    return form.accepts if form is not None and form.is_frozen else lambda value: False
 
 
 def shape_of(value: tuple[Any, ...]) -> tuple[Any, ...]:

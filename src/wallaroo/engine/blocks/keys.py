@@ -6,11 +6,11 @@ changing one makes every checkpoint unreadable.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 from wallaroo.steps.keys import WANTED, KeyPart
@@ -23,6 +23,7 @@ _BYTES = b"b"
 _INT = b"i"
 _TUPLE = b"t"
 _LENGTH = struct.Struct(">I")
+_pack_length = _LENGTH.pack
 _PART_TYPES = frozenset({str, bytes, int})
 
 
@@ -34,9 +35,9 @@ def normalize_key(key: Any) -> Key:
     >>> normalize_key("AAPL"), normalize_key(True), normalize_key(("AAPL", True))
     ('AAPL', 1, ('AAPL', 1))
     """
+    if type(key) is tuple and key and _PART_TYPES.issuperset(map(type, key)):
+        return key
     if isinstance(key, tuple) and key:
-        if type(key) is tuple and _PART_TYPES.issuperset(map(type, key)):
-            return key
         return tuple(map(_normalize_part, key))
     return _normalize_part(key)
 
@@ -64,11 +65,11 @@ def encode_key(key: Key) -> bytes:
     """
     if not isinstance(key, tuple) or not key:
         return _encode_part(key)
-    encoded = [_TUPLE]
+    encoded = _TUPLE
     for part in key:
         own = b"i%d" % part if type(part) is int else _encode_part(part)
-        encoded += _LENGTH.pack(len(own)), own
-    return b"".join(encoded)
+        encoded += _pack_length(len(own)) + own
+    return encoded
 
 
 def _encode_part(key: Any) -> bytes:
@@ -128,7 +129,7 @@ def group_of(encoded: bytes, key_groups: int) -> int:
 
     It is the first 8 bytes of BLAKE2b, modulo the number of key groups.
     """
-    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "big") % key_groups
+    return int.from_bytes(blake2b(encoded, digest_size=8).digest(), "big") % key_groups
 
 
 def groups_of_task(task: int, tasks: int, key_groups: int) -> tuple[int, int]:

@@ -183,10 +183,12 @@ class ValueColumn:
         """Accept any value, in its current state."""
         cls: Any = type(value)
         if cls is tuple:
-            cls = shape_of(value)
+            cls = tuple(map(type, value))
             if ATOMIC.issuperset(cls):
                 self.atoms.append(value)
                 return
+            if tuple in cls:
+                cls = shape_of(value)
         column = self._columns[cls] if cls in self._columns else self._open(cls)
         if column is not None:
             try:

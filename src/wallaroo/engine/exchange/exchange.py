@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from wallaroo.engine.blocks.blocks import BLOCK_EVENTS_MIN, Block, pack_times
-from wallaroo.engine.blocks.keys import Key, group_of_key, normalize_key
+from wallaroo.engine.blocks.keys import Key, locate, normalize_key
 from wallaroo.engine.blocks.packing import Column, Packing, pack
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.losses import Cell
@@ -102,7 +102,6 @@ class Exchange:
         self._own_task = own_task  # its blocks never leave this process; -1: none
         self.routes: dict[Any, Route] = {}
         self._packing = packing
-        self._owners = owners
         self._buckets: list[tuple[list[Any], Column]] = [
             ([], packing.column()) for _ in range(max(owners) + 1)
         ]
@@ -110,6 +109,12 @@ class Exchange:
         self._stamped = (
             None if time is None else [StampedKeys(keys, time) for keys, _ in self._buckets]
         )
+        into: Sequence[Bucket] = self._stamped or [keys for keys, _ in self._buckets]
+        collectors = [
+            (bucket, column.atoms, column.put)
+            for bucket, (_, column) in zip(into, self._buckets, strict=True)
+        ]
+        self._collectors = [collectors[task] for task in owners]  # by key group
         self._replaced = replaced
         self._sequence = 0
         self._has_numbers = False  # among the keys so far
@@ -122,14 +127,14 @@ class Exchange:
     def route(self, key: Any) -> Route:
         """Return and cache the route of ``key``; raise TypeError if it is none."""
         normal_key = normalize_key(key)
-        task = self._owners[group_of_key(normal_key, len(self._owners))]
-        keys, column = self._buckets[task]
-        parts = normal_key if isinstance(normal_key, tuple) else (normal_key,)
-        is_number = int in map(type, parts)
-        self._has_numbers = self._has_numbers or is_number
+        is_number = isinstance(normal_key, int)
+        if isinstance(normal_key, tuple):
+            is_number = int in map(type, normal_key)
+        if is_number:
+            self._has_numbers = True
+        group, _ = locate(normal_key, len(self._collectors))
         travels = None if is_number else normal_key
-        into = keys if self._stamped is None else self._stamped[task]
-        found = self.routes[key] = (travels, into, column.atoms, column.put)
+        found = self.routes[key] = (travels, *self._collectors[group])
         return found
 
     def turn(self, partition: str) -> None:
@@ -173,7 +178,7 @@ class Exchange:
 
 def _drop_replaced(keys: list[Any], column: Column) -> int:
     """Drop all events but the last of each key, if the values allow it; return how many."""
-    last = {key: place for place, key in enumerate(keys)}
+    last = dict(zip(keys, range(len(keys)), strict=True))
     dropped = len(keys) - len(last)
     if not dropped:
         return 0

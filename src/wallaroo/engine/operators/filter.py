@@ -23,14 +23,14 @@ def build(step: Filter[Any], site: Site) -> Operator:
 
     def process(key: Any, event: Any) -> None:
         try:
-            is_wanted = bool(function(event))
+            is_unwanted = not function(event)
         except BaseException as error:
             failed(event, error, key)
         else:
-            if is_wanted:
-                emit(key, event)
-            else:
+            if is_unwanted:
                 filtered[0] += 1
+            else:
+                emit(key, event)
 
     return Operator(process)
 

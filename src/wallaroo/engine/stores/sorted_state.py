@@ -164,14 +164,12 @@ class SortedState:
         """
         group, encoded = self._groups.locate(key)
         prefix = key_prefix(encoded)
-        bounds = (prefix + encode_sub(sub) for sub in (low, high))
-        for stored, value in self._reader.scan(group, *bounds):
+        scanned = self._reader.scan(group, prefix + encode_sub(low), prefix + encode_sub(high))
+        for stored, value in scanned:
             sub = decode_sub(stored, len(prefix))
             place = key, sub
             if place not in self._stored:
-                raw = split_entry(stored, value)[2]
-                self._packed[place] = raw
-                self._note(place, (group, encoded, stored, raw))
+                self._found(place, group, encoded, stored, value)
             packed = self._packed.get(place)
             if packed is not None:
                 yield sub, self._loads(packed)
@@ -188,14 +186,13 @@ class SortedState:
         group, encoded = self._groups.locate(key)
         prefix = key_prefix(encoded)
         subs: dict[bytes, Sub] = {}
+        touched = tuple(self._touched.get(key, ()))  # without those that the scan finds
         for stored, value in self._reader.scan(group, prefix, after_prefix(prefix)):
             sub = subs[stored[len(prefix) :]] = decode_sub(stored, len(prefix))
             place = key, sub
             if place not in self._stored:
-                raw = split_entry(stored, value)[2]
-                self._packed[place] = raw
-                self._note(place, (group, encoded, stored, raw))
-        for sub in self._touched.get(key, ()):
+                self._found(place, group, encoded, stored, value)
+        for sub in touched:
             if (key, sub) in self.live or (key, sub) in self._packed:
                 subs[encode_sub(sub)] = sub
             else:
@@ -211,6 +208,14 @@ class SortedState:
             raw = split_entry(stored, raw)[2]
         self._note(place, (group, encoded, stored, raw))
         return raw
+
+    def _found(
+        self, place: tuple[Key, Sub], group: int, encoded: bytes, stored: bytes, value: bytes
+    ) -> None:
+        """Note a committed entry that a scan has found."""
+        raw = value if len(encoded) <= KEY_BYTES_MAX else split_entry(stored, value)[2]
+        self._packed[place] = raw
+        self._note(place, (group, encoded, stored, raw))
 
     def _note(self, place: tuple[Key, Sub], committed: Committed) -> None:
         self._stored[place] = committed

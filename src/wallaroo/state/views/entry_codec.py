@@ -20,8 +20,10 @@ from zlib import crc32
 # LMDB's own bound is 511 with our prefix; longer keys are stored under their digest
 KEY_BYTES_MAX = 480
 _PREFIX = struct.Struct(">HH")  # key group, step
+_pack_prefix = _PREFIX.pack
 _unpack_prefix = _PREFIX.unpack_from
 _CRC = struct.Struct(">I")
+_pack_crc = _CRC.pack
 _unpack_crc = _CRC.unpack_from
 _LENGTH = struct.Struct(">I")
 # prefix of the stored form of long keys; no encoded key begins so (engine.keys: s, b, i)
@@ -35,7 +37,7 @@ Stored = tuple[int, bytes, bytes]  # an entry as it is found in LMDB, checked: s
 def stored_key(group: int, step: int, key: bytes) -> bytes:
     if len(key) > KEY_BYTES_MAX:
         key = _LONG + hashlib.blake2b(key, digest_size=32).digest()
-    return _PREFIX.pack(group, step) + key
+    return _pack_prefix(group, step) + key
 
 
 def range_bound(group: int, step: int, key: bytes) -> bytes:
@@ -46,7 +48,7 @@ def range_bound(group: int, step: int, key: bytes) -> bytes:
     >>> range_bound(1, 0, b"sb") < stored_key(1, 0, b"sb" + b"x" * 478) < range_bound(1, 1, b"")
     True
     """
-    return _PREFIX.pack(group, step) + key[: KEY_BYTES_MAX + 1]
+    return _pack_prefix(group, step) + key[: KEY_BYTES_MAX + 1]
 
 
 def group_prefix(group: int) -> bytes:
@@ -58,7 +60,7 @@ def stored_value(stored: bytes, key: bytes, value: bytes) -> bytes:
     """Return the LMDB value of an entry whose LMDB key is ``stored``."""
     if len(key) > KEY_BYTES_MAX:
         value = _LENGTH.pack(len(key)) + key + value
-    return _CRC.pack(crc32(value, crc32(stored))) + value
+    return _pack_crc(crc32(value, crc32(stored))) + value
 
 
 def value_if_whole(stored: bytes, found: bytes | None) -> bytes | None:

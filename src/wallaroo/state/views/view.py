@@ -18,9 +18,8 @@ The invariants of the view:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -182,12 +181,12 @@ class View:
     def read(self, group: int, step: int, key: bytes) -> bytes | None:
         """Return the stored bytes of one entry, or None."""
         stored = stored_key(group, step, key)
+        read = self._reads[self._shard(group)]
         try:
-            found = cast(bytes | None, self._reads[self._shard(group)].get(stored))
+            value = value_if_whole(stored, cast(bytes | None, read.get(stored)))
+            if value is None:
+                value = _careful_get(read, stored)
         except _DAMAGE:
-            found = None
-        value = value_if_whole(stored, found)
-        if value is None:
             value = self._read_carefully(group, stored)
         if value is None or len(key) <= KEY_BYTES_MAX:
             return value
@@ -207,7 +206,7 @@ class View:
         ]
 
     def _read_carefully(self, group: int, stored: bytes) -> bytes | None:
-        """Return an entry that seems missing or damaged."""
+        """Return an entry that seems missing or damaged; rebuild its shard if it is damaged."""
         shard = self._shard(group)
         return self._with_repair(shard, lambda: _careful_get(self._read_in(shard), stored))
 
@@ -233,9 +232,15 @@ class View:
 
         Only keys of up to ``KEY_BYTES_MAX`` bytes are in order; longer ones are not found.
         """
+        return list(map(Entry._make, self.scan_rows(group, step, low, high, limit)))
+
+    def scan_rows(
+        self, group: int, step: int, low: bytes, high: bytes | None, limit: int | None
+    ) -> list[Stored]:
+        """Return the same as plain tuples."""
         end = range_bound(group, step + 1, b"") if high is None else range_bound(group, step, high)
         found = self._walk(group, range_bound(group, step, low), end, limit)
-        return [Entry._make(entry) for entry in found if len(entry[1]) <= KEY_BYTES_MAX]
+        return [entry for entry in found if len(entry[1]) <= KEY_BYTES_MAX]
 
     def entries_after(self, group: int, step: int, key: bytes, limit: int) -> list[Stored]:
         """Return one step's next entries in the order of LMDB, which keys of any length have.
@@ -247,9 +252,10 @@ class View:
 
     def _walk(self, group: int, low: bytes, high: bytes, limit: int | None = None) -> list[Stored]:
         shard = self._shard(group)
-        return self._with_repair(
-            shard, lambda: list(islice(_range(self._read_in(shard), low, high), limit))
-        )
+        try:
+            return _range(self._reads[shard], low, high, limit)
+        except (KeyError, *_DAMAGE):  # the shard is not open, or to be built again
+            return self._with_repair(shard, lambda: _range(self._read_in(shard), low, high, limit))
 
     def close(self) -> None:
         """End the read transactions."""
@@ -269,32 +275,35 @@ def _careful_get(read: lmdb.Transaction, stored: bytes) -> bytes | None:
         if cursor.last():
             _check(cursor)
         return None
-    value = _check(cursor)
-    if cursor.key() == stored:
+    key, value = _check(cursor)
+    if key == stored:
         return value
     if cursor.prev():
         _check(cursor)
     return None
 
 
-def _check(cursor: lmdb.Cursor) -> bytes | None:
-    key = cast(bytes, cursor.key())
+def _check(cursor: lmdb.Cursor) -> tuple[bytes, bytes | None]:
+    """Return key and value at a cursor; None in place of a value that is a group's version."""
+    key, found = cast(tuple[bytes, bytes], cursor.item())
     if key.startswith(VERSIONS):
-        return None
-    value = value_if_whole(key, cast(bytes, cursor.value()))
+        return key, None
+    value = value_if_whole(key, found)
     if value is None:
         raise _DamagedError(f"the checksum of an entry is wrong (at {key[:40]!r})")
-    return value
+    return key, value
 
 
-def _range(read: lmdb.Transaction, low: bytes, high: bytes) -> Iterator[Stored]:
+def _range(read: lmdb.Transaction, low: bytes, high: bytes, limit: int | None) -> list[Stored]:
     cursor = read.cursor()
+    entries: list[Stored] = []
     if not cursor.set_range(low):
-        return
+        return entries
     for key, value in cast(Iterable[tuple[bytes, bytes]], cursor):
-        if key >= high:
-            return
+        if key >= high or len(entries) == limit:
+            break
         entry = checked(key, value)
         if entry is None:
             raise _DamagedError(f"the checksum of an entry is wrong (at {key[:40]!r})")
-        yield entry
+        entries.append(entry)
+    return entries
