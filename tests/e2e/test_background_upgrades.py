@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import sampled
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.engine.stores.evolution import stored_version
 
@@ -208,7 +209,7 @@ def test_a_kill_in_the_middle_loses_and_repeats_nothing(
     assert accounts.outputs[-1] == "k7 [('euros', 5.0)]"
 
 
-@pytest.mark.parametrize("host", ["micro-batch", "resident"])
+@pytest.mark.parametrize("host", sampled(["resident"], ["micro-batch"]))
 def test_an_idle_run_upgrades_all_state_on_spark(
     tmp_path: Path, eventually: Eventually, host: str
 ) -> None:

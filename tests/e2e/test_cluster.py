@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import sampled
 from tests.unit.ingress.test_tls import make_certificate
 from wallaroo.instrumentation import tracing
 from wallaroo.spark.local_cluster import LocalCluster
@@ -179,7 +180,7 @@ def test_tasks_of_several_hosts_stay_and_talk_over_tls_at_low_latency(
     assert len({line.split()[3] for line in exchanges}) == 2, exchanges[:4]
 
 
-@pytest.mark.parametrize("latency", [pytest.param("normal", marks=pytest.mark.long), "low"])
+@pytest.mark.parametrize("latency", sampled(["low"], ["normal"]))
 def test_a_worker_that_cannot_take_part_is_named_and_the_others_do_it_all(
     cluster: LocalCluster, tmp_path: Path, project: Path, latency: str, eventually: Eventually
 ) -> None:

@@ -17,7 +17,7 @@ EVENTS = 400
 
 
 @pytest.mark.parametrize(
-    ("host", "workers"), sampled([("micro-batch", 0), ("resident", 2)], [("resident", 0)])
+    ("host", "workers"), sampled([("resident", 2)], [("micro-batch", 0), ("resident", 0)])
 )
 def test_an_ingress_is_lost_and_comes_back(hosts: Ingresses, host: str, workers: int) -> None:
     """Tasks continue without it, and take the rest when it is back; the run is restarted, too."""

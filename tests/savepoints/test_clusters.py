@@ -76,6 +76,7 @@ def test_an_application_moves_to_a_cluster_and_back_and_is_forked_from_there(
 
 
 @pytest.mark.s3
+@pytest.mark.long
 def test_an_application_moves_to_a_cluster_whose_checkpoint_is_in_a_store(
     tmp_path: Path, place: Place, cluster: LocalCluster
 ) -> None:

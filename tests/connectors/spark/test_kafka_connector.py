@@ -13,6 +13,7 @@ from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.fixtures import broker, topic
 from tests.connectors.spark.kafka_child import JARS, PER_BATCH, STREAM
 from tests.forks import Forks
+from tests.sampling import sampled
 
 __all__ = ["broker", "topic"]
 COUNT = 2 * PER_BATCH
@@ -33,10 +34,7 @@ def produce(broker: Broker, topic: str, numbers: range) -> None:
 
 @pytest.mark.parametrize(
     ("form", "point"),
-    [
-        (STREAM, "commit.after"),
-        pytest.param("table", "commit.before", marks=pytest.mark.long),  # test_spark_source.py
-    ],
+    sampled([(STREAM, "commit.after")], [("table", "commit.before")]),  # test_delta_connector.py
 )
 def test_each_record_comes_once_if_the_driver_is_killed(
     broker: Broker,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import sampled
+
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 WAIT_S = 400.0
 POM = """<project>
@@ -61,10 +63,10 @@ def publish(repository: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "wanted"),
-    [
-        (["--packages", "org.example:one:1.0,org.example:two:1.0"], ["one", "two"]),
-        (["--packages", "org.example:two:1.0"], ["two"]),
-    ],
+    sampled(
+        [(["--packages", "org.example:one:1.0,org.example:two:1.0"], ["one", "two"])],
+        [(["--packages", "org.example:two:1.0"], ["two"])],
+    ),
 )
 def test_packages_are_loaded_by_the_spark_of_a_source(
     tmp_path: Path, options: list[str], wanted: list[str]

@@ -405,6 +405,7 @@ def test_a_jvm_that_dies_under_the_reader_is_started_again(
     assert [pickle.loads(payload)["id"] for payload in source.payloads()] == list(range(PER_FILE))
 
 
+@pytest.mark.long
 def test_a_jvm_that_is_killed_while_it_starts_is_started_again(
     tmp_path: Path, running: Running, eventually: Eventually
 ) -> None:

@@ -251,6 +251,7 @@ def application_setup(args):
 """
 
 
+@pytest.mark.long
 def test_a_run_that_wants_two_workers_begins_with_the_second(
     tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
