@@ -45,17 +45,20 @@ REST = 9  # times as long as a question took
 LIMIT_S = 400.0
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
 # Hypothesis draws the same examples in every run, so that a run says what a change did; `make long`
-# draws others.  No time limit for an example, nor for drawing one: the machine may be busy.
+# draws others, and twice as many.  No time limit for an example, nor for drawing one: the machine
+# may be busy.
 settings.register_profile(
     "the same",
     deadline=None,
     database=None,
     print_blob=True,
     derandomize=True,
-    max_examples=50,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("others", settings.get_profile("the same"), derandomize=False)
+settings.register_profile(
+    "others", settings.get_profile("the same"), derandomize=False, max_examples=50
+)
 settings.load_profile("others" if os.environ.get("WALLAROO_OTHER_EXAMPLES") else "the same")
 JAVA = pytest.StashKey[Finding]()  # looked at once a session
 
