@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.stores.stored_driver import KEYS, expected, new_run, raise_limit
+from tests.unit.runtime.applications import until
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.maintenance.verification import verify
 from wallaroo.checkpoints.savepoints.manifest import Manifest
@@ -93,10 +93,7 @@ def has_commit(folder: Path, after: int) -> bool:
 
 def until_commit(folder: Path, after: int = 0) -> None:
     """Wait until the application has read more than so many events."""
-    deadline = time.monotonic() + 400
-    while not has_commit(folder, after):
-        assert time.monotonic() < deadline, "not in time: a commit"
-        time.sleep(0.01)
+    until(lambda: has_commit(folder, after))
 
 
 def test_forks_of_a_running_application_are_exact_and_so_is_the_original(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from tests.sampling import sampled
 from tests.stores.conftest import Place
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
 from tests.stores.stored_driver import expected, new_run, raise_limit
-from tests.unit.runtime.applications import ROOT, Numbers, line, text
+from tests.unit.runtime.applications import ROOT, Numbers, line, text, until
 from wallaroo.cli.doctor.command import examine_store
 from wallaroo.cli.main import main
 from wallaroo.cli.send.acknowledged import send_acknowledged
@@ -196,10 +195,7 @@ def test_a_run_that_was_taken_over_commits_nothing(tmp_path: Path, place: Place)
     raise_limit(limit, EVENTS)
     first = started(tmp_path, place, "a", STORED_PAUSE_S="0.05", STORED_LIMIT=str(limit))
     log = place.objects / "log"
-    deadline = time.monotonic() + 400
-    while not log.is_dir() or len(list(log.iterdir())) < 5:
-        assert time.monotonic() < deadline, "not in time: five objects"
-        time.sleep(0.01)
+    until(lambda: log.is_dir() and len(list(log.iterdir())) >= 5)
     first.send_signal(signal.SIGSTOP)
     try:
         second = started(tmp_path, place, "b", "--take-over")

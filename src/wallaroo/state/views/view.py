@@ -219,25 +219,18 @@ class View:
         return self._walk(group, group_prefix(group), group_prefix(group + 1))
 
     def scan(
-        self,
-        group: int,
-        step: int,
-        low: bytes = b"",
-        high: bytes | None = None,
-        limit: int | None = None,
+        self, group: int, step: int, low: bytes = b"", high: bytes | None = None
     ) -> list[Entry]:
         """Return one step's entries with low <= key < high, in the order of their keys' bytes.
 
-        With ``limit``, only the first ones are returned.
-
         Only keys of up to ``KEY_BYTES_MAX`` bytes are in order; longer ones are not found.
         """
-        return list(map(Entry._make, self.scan_rows(group, step, low, high, limit)))
+        return list(map(Entry._make, self.scan_rows(group, step, low, high, None)))
 
     def scan_rows(
         self, group: int, step: int, low: bytes, high: bytes | None, limit: int | None
     ) -> list[Stored]:
-        """Return the same as plain tuples."""
+        """Return the same, up to ``limit`` of them, as plain tuples, which cost less to create."""
         end = range_bound(group, step + 1, b"") if high is None else range_bound(group, step, high)
         found = self._walk(group, range_bound(group, step, low), end, limit)
         return [entry for entry in found if len(entry[1]) <= KEY_BYTES_MAX]
