@@ -35,7 +35,7 @@ from wallaroo.state.log.delta import Entry, Origin, encode
 from wallaroo.state.log.history import History
 from wallaroo.state.log.lease import LEASE, Lease, LeaseHolder, process_place, read_lease
 from wallaroo.state.log.storage import LocalStorage
-from wallaroo.state.views.environments import close_environments
+from wallaroo.state.views.environments import close_environments, open_environment
 from wallaroo.state.views.view import View
 
 AFTER_S = 3.0
@@ -219,6 +219,29 @@ def test_a_copy_is_brought_from_commit_to_commit_and_is_the_view_of_tasks(tmp_pa
 
 def test_a_copy_that_never_came_about_is_not_used(tmp_path: Path) -> None:
     assert follower_of(tmp_path, tmp_path / "view", GROUPS).close() is None
+
+
+def test_an_end_does_not_wait_for_what_a_cancelled_task_has_left_open(tmp_path: Path) -> None:
+    """The task wrote to the view after this standby began to lead; LMDB waits for its thread."""
+    follower = follower_of(tmp_path, tmp_path / "view", GROUPS)
+    follower.close()
+    has_begun = threading.Event()
+    is_over = threading.Event()
+
+    def write() -> None:
+        with open_environment(tmp_path / "view" / "00").environment.begin(write=True):
+            has_begun.set()
+            is_over.wait()
+
+    task = threading.Thread(target=write, daemon=True)
+    task.start()
+    has_begun.wait()
+    end = threading.Thread(target=follower.close, daemon=True)
+    end.start()
+    until(lambda: not end.is_alive())
+    is_over.set()
+    task.join()
+    close_environments()
 
 
 def test_a_follower_whose_files_were_deleted_stays_where_it_is(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.history import History
 from wallaroo.state.log.storage import LocalStorage
-from wallaroo.state.views.environments import close_environments
+from wallaroo.state.views.environments import release_environments
 from wallaroo.state.views.view import View
 
 FOLLOW_S = 0.2  # between two turns: commits of low latency are retained for longer
@@ -72,11 +72,17 @@ class Follower:
         self._thread.start()
 
     def close(self) -> Path | None:
-        """End; return the view, None if there is no useful one."""
-        self._is_over.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        close_environments()
+        """End; return the view, None if there is no useful one.
+
+        The environments are released, not closed: once this run leads, its tasks write to them, and
+        LMDB would wait forever for a transaction that a cancelled task left behind.
+        """
+        if not self._is_over.is_set():
+            self._is_over.set()
+            if self._thread.is_alive():
+                self._thread.join()
+            if self._view is not None:
+                release_environments(self._view)
         return self._view if self.ready_batch >= 0 else None
 
     def turn(self) -> None:

@@ -258,7 +258,7 @@ def drop(path: Path) -> None:
 
 
 def close_environments() -> None:
-    """Close all environments of this process (tests, and a worker that ends)."""
+    """Close all environments of this process, none of which is written to (tests)."""
     while _open:
         _, known = _open.popitem()
         known.environment.close()
