@@ -518,3 +518,9 @@ class Encoder(Step, Generic[In]):
     def encode(self, data: In) -> Any:
         """Run the user's function."""
         return self.function(data)
+
+
+OctetDecoder = Decoder
+"""``Decoder``, as Wallaroo named it."""
+OctetEncoder = Encoder
+"""``Encoder``, as Wallaroo named it."""
