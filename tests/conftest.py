@@ -43,6 +43,7 @@ GUARANTEES = {
 POLL_S = 0.01
 REST = 9  # times as long as a question took
 LIMIT_S = 400.0
+PRINTED_CHARACTERS = 3000  # of an attempt that failed
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
 # Hypothesis draws the same examples in every run, so that a run says what a change did; `make long`
 # draws others, and twice as many.  No time limit for an example, nor for drawing one: the machine
@@ -191,6 +192,13 @@ def _absent(item: pytest.Item) -> Iterator[str]:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print why tests were tried again: nothing else prints an attempt before the last one."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"tried again: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext[-PRINTED_CHARACTERS:])
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Let files that share what takes long to start share it."""
     return Together(config, log) if config.getoption("dist") == "loadfile" else None

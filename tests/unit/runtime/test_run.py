@@ -176,7 +176,13 @@ def test_a_scratch_folder_that_is_removed_ends_the_run_with_its_own_message(
 ) -> None:
     run = new_run(tmp_path, stop_s=0.2)
     run.start()
-    shutil.rmtree(run._spec.site.scratch, ignore_errors=True)
+    scratch = run._spec.site.scratch
+
+    def is_removed() -> bool:
+        shutil.rmtree(scratch, ignore_errors=True)  # the run may write into it meanwhile
+        return not scratch.exists()
+
+    until(is_removed)
     assert run.wait(400)
     assert isinstance(run.exception, PeerError)
     assert "was removed while it ran" in str(run.exception)
