@@ -92,6 +92,16 @@ def test_a_failed_create_is_not_repeated_by_the_client(
     assert scripted.answers == [200]
 
 
+def test_a_start_waits_for_a_store_that_is_overloaded(scripted: type[_Scripted]) -> None:
+    """It has answered, so the address is right: a start is as patient as the rest of the run."""
+    scripted.answers += [503] * 20 + [200]
+    waits: list[float] = []
+
+    StoreLog(CloudObjects("s3://bucket/app"), sleep=waits.append).put_file("deltas/1", b"content")
+
+    assert len(waits) == 20
+
+
 @pytest.mark.parametrize(("status", "said"), [(401, "is refused"), (403, "is refused")])
 def test_what_is_refused_is_not_tried_again(
     scripted: type[_Scripted], status: int, said: str

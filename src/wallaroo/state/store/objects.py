@@ -32,7 +32,14 @@ Answer = TypeVar("Answer")
 
 
 class NoAnswerError(Exception):
-    """A request with an unknown outcome: there was no answer, or the store is overloaded."""
+    """A request with an unknown outcome: there was no answer, or the store is overloaded.
+
+    ``is_reached``: the store is there, as it has answered.
+    """
+
+    def __init__(self, words: str, *, is_reached: bool = False):
+        super().__init__(words)
+        self.is_reached = is_reached
 
 
 class TakenKeyError(Exception):
@@ -184,7 +191,7 @@ class CloudObjects:
             return PeerError(
                 f"{self.url} does not exist: {words}. Create the bucket, or correct the URL."
             )
-        return NoAnswerError(words)
+        return NoAnswerError(words, is_reached=words[:3].isdigit())
 
 
 def conditions_ignored(url: str) -> PeerError:

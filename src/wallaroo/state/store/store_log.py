@@ -34,6 +34,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -122,10 +123,12 @@ class StoreLog:
 
     def _asked(self, request: Callable[[], Answer]) -> Answer:
         """Return the answer to a request that may be repeated."""
-        for attempt in range(self._tries):
+        for attempt in count():
             try:
                 answer = request()
             except NoAnswerError as error:
+                if error.is_reached:
+                    self._tries = TRIES
                 self._wait(attempt, self._tries, error)
             else:
                 self._tries = TRIES
@@ -167,7 +170,7 @@ class StoreLog:
         def create() -> None:
             is_created()
             if self._objects.get(key) is None:
-                raise NoAnswerError("a conflict with an object that is not there")
+                raise NoAnswerError("a conflict with an object that is not there", is_reached=True)
 
         self._asked(create)
         try:
