@@ -99,11 +99,6 @@ LAZY = {
     ): "import wallaroo stays fast: only who builds needs checks and planner",
     ("wallaroo.api.application", "wallaroo.dataflow.graph"): "only notebooks draw",
     ("wallaroo.api.pipeline", "wallaroo.dataflow.graph.svg"): "only notebooks draw",
-    ("wallaroo.api.pipeline", "wallaroo.steps.windows.step"): "only who has windows needs them",
-    (
-        "wallaroo.steps.windows.aggregation",
-        "wallaroo.user_code.mutability",
-    ): "import wallaroo stays fast: only aggregations of users are checked",
     (
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
@@ -114,8 +109,8 @@ LAZY = {
     ): "only vectorized steps need numpy",
     ("wallaroo.engine.columnar.rows", "polars"): "only steps that ask for its frames need it",
     ("wallaroo.dataflow.check.batches", "numpy"): "only states of a numpy dtype need it",
-    ("wallaroo.api.batch", "numpy"): "import wallaroo stays fast: only vectorized steps need it",
-    ("wallaroo.api.batch", "wallaroo.vectorized"): "the same",
+    ("wallaroo.api.batch", "wallaroo.vectorized.arrow_ipc"): "only Arrow's rows need pyarrow",
+    ("wallaroo.api.batch", "wallaroo.vectorized.json_lines"): "the same",
     ("wallaroo.state.store.objects", "obstore"): "it is optional: only checkpoints there need it",
     (
         "wallaroo.cli.send.command",
@@ -132,10 +127,6 @@ LAZY = {
     ("wallaroo.connectors.files.rows", "pyarrow"): "it takes long, and only rows need it",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.serdes.registry", "confluent_kafka.schema_registry"): "it is optional",
-    (
-        "wallaroo.instrumentation.tracing",
-        "threading",
-    ): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.runner", "wallaroo.spark.jvm.preflight"): "only a run looks for Java and Pythons",
     (
         "wallaroo.cli.doctor.command",
@@ -150,6 +141,26 @@ LAZY = {
         "wallaroo.user_code.references",
         "cloudpickle",
     ): "only functions that cannot be imported by name need it",
+    (
+        "wallaroo.cli.run.views",
+        "wallaroo.cli.run.live_view",
+    ): "a run starts fast: only terminals need rich",
+    (
+        "wallaroo.monitoring.status_api.routes",
+        "wallaroo.monitoring.status_api.prometheus",
+    ): "a run starts fast: only who scrapes it needs Prometheus",
+    (
+        "wallaroo.cli.main",
+        "importlib",
+    ): "commands start fast: only --version and reports of mistakes need it",
+    (
+        "wallaroo.ingress.server",
+        "wallaroo.ingress.connector_listener",
+    ): "an ingress starts fast: only sources of the connector protocol need it",
+    (
+        "wallaroo.spool.writer",
+        "wallaroo.spool.copying",
+    ): "an ingress starts fast: only a run with a replica needs it",
     ("wallaroo.testing.step", "wallaroo.testing.block_step"): "only vectorized steps need numpy",
 }
 

@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.forks import Forks, forks_of
 from tests.scheduling import Together, in_order
-from wallaroo import options
 from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
 from wallaroo.spark.session.session import open_session
+from wallaroo.user_code import worker_mark
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -69,7 +69,7 @@ def is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that a test runs in this process forbids runs in it, as in a worker: until the test's
     end.
     """
-    monkeypatch.setattr(options, "_is_forbidden", False)
+    monkeypatch.setattr(worker_mark, "_is_forbidden", False)
 
 
 @pytest.fixture

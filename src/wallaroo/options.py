@@ -481,17 +481,3 @@ class RunHandle(Protocol):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.status().headline}>"
-
-
-_is_forbidden = False  # in workers, which import the application's module
-
-
-def forbid_runs() -> None:
-    """Let ``run`` refuse from now on, in this process."""
-    global _is_forbidden
-    _is_forbidden = True
-
-
-def is_run_forbidden() -> bool:
-    """Return whether this process is a worker, in which ``run`` refuses."""
-    return _is_forbidden

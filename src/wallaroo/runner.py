@@ -14,8 +14,9 @@ from typing import Any, Unpack
 from wallaroo.api.application import Application
 from wallaroo.dataflow.check.pickling import interactive_problems
 from wallaroo.errors import PipelineError, Problem
-from wallaroo.options import KEY_GROUPS_MAX, RunChanges, RunHandle, RunOptions, is_run_forbidden
+from wallaroo.options import KEY_GROUPS_MAX, RunChanges, RunHandle, RunOptions
 from wallaroo.user_code.user_frames import user_files
+from wallaroo.user_code.worker_mark import is_run_forbidden
 
 
 def run(

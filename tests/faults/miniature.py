@@ -29,7 +29,8 @@ from wallaroo.runtime.in_process import InProcessRunner
 from wallaroo.runtime.tasks.job import Deployment
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import LogContext
-from wallaroo.spool import SpoolWriter, folder_of
+from wallaroo.spool import folder_of
+from wallaroo.spool.writer import SpoolWriter
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 
 KEY_GROUPS, TASKS = 2, 2

@@ -15,9 +15,8 @@ import pytest
 from wallaroo.errors import CheckpointError, TakenOverError
 from wallaroo.network.key_files import read_key
 from wallaroo.network.proved_connections import TaskListener
-from wallaroo.network.replica import (
-    REPLICA_KEY,
-    Replica,
+from wallaroo.network.replica import REPLICA_KEY, Replica
+from wallaroo.network.replica_link import (
     ReplicaLink,
     Sent,
     Stated,

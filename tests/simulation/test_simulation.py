@@ -17,7 +17,8 @@ from tests.simulation.system import Crashed, Fault, Plan, Process, System
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import StagedToken
-from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
+from wallaroo.spool import Boundary, SpoolReader
+from wallaroo.spool.writer import SpoolWriter
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit
 from wallaroo.state.log.owners import Claim, make_claim

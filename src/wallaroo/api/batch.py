@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, overload
 
+import numpy as np
+
 from wallaroo.api.decorators import check_on_error, decorated
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps.kinds import STOP, Callback
 from wallaroo.user_code.user_frames import user_place
+from wallaroo.vectorized.fixed_layout import FixedLayout
 from wallaroo.vectorized.steps import (
     BatchComputation,
     BatchDecoder,
@@ -202,12 +205,10 @@ def fixed_layout(
     A run of frames becomes an array without a copy.  ``fields``: those that the rows have; other
     fields are neither copied nor sent to other tasks.
     """
-    from wallaroo.vectorized.fixed_layout import FixedLayout
-
     place = user_place()
     fix = "Give a numpy dtype with named fields, as long as a payload."
     try:
-        layout = _dtype(dtype)
+        layout = np.dtype(dtype)
     except TypeError as error:
         raise _problem("fixed_layout", place, f"{dtype!r} is not a dtype ({error}).", fix) from None
     if not layout.names or layout.hasobject:
@@ -255,16 +256,10 @@ def arrow_ipc(
     return BatchDecoder[Row](ArrowIpc(tuple(columns)), name, header_length, length_fmt, on_error)
 
 
-def _dtype(layout: Any) -> Any:
-    import numpy as np
-
-    return np.dtype(layout)
-
-
 def _layout_of(state: Any) -> Any:
     """Return a dtype with named fields, None if ``state`` is not one."""
     try:
-        layout = _dtype(state)
+        layout = np.dtype(state)
     except (TypeError, ValueError):
         return None
     return layout if layout.names else None

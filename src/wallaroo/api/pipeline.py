@@ -69,6 +69,7 @@ from wallaroo.steps.kinds import (
 from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.times import EARLIEST_NS, TIME_LIMIT_NS, Span, span_ns
 from wallaroo.steps.windows.late import is_late, late_event, no_late_events
+from wallaroo.steps.windows.step import WindowStep
 from wallaroo.user_code.user_frames import user_place
 from wallaroo.vectorized.steps import BatchDecoder, BatchKeyExtractor, Column, ColumnTime
 
@@ -638,8 +639,6 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         The call comes right after that step.  Both pipelines are given to ``build_application``;
         late events are not dropped, counted or written as dead letters then.
         """
-        from wallaroo.steps.windows.step import WindowStep  # loaded where windows are used
-
         place = user_place()
         node = self._node
         step = node.step if isinstance(node, StepNode) else None

@@ -18,10 +18,10 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterable, Sequence
-from importlib import metadata
+from typing import Any
 
-from wallaroo.cli.application.arguments import CommandParser
-from wallaroo.cli.application.hints import call_chain
+from wallaroo.cli.terminal.call_chain import call_chain
+from wallaroo.cli.terminal.parser import CommandParser
 from wallaroo.errors import (
     InternalError,
     PipelineError,
@@ -125,15 +125,31 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
         ),
         epilog="wallaroo COMMAND --help shows a command's options.",
     )
-    parser.add_argument("--version", action="version", version=f"wallaroo-spark {version()}")
+    parser.add_argument(
+        "--version",
+        action=_ShowVersion,
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="show program's version number and exit",
+    )
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in dict.fromkeys(COMMANDS[command] for command in commands):
         importlib.import_module(module).add_parser(subparsers)
     return parser
 
 
+class _ShowVersion(argparse.Action):
+    """The option ``--version``."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"wallaroo-spark {version()}")
+        parser.exit()
+
+
 def version() -> str:
     """Return the installed version, ``unknown`` if the package is on the path but not installed."""
+    from importlib import metadata
+
     try:
         return metadata.version("wallaroo-spark")
     except metadata.PackageNotFoundError:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from wallaroo.cli.application.targets import is_place, only_one, target_of
-from wallaroo.cli.run.text import live_table
+from wallaroo.cli.run.table import live_table
 from wallaroo.cli.terminal.options import whole
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.metrics.status import RunStatus

@@ -26,7 +26,7 @@ from rich.text import Text
 from wallaroo.cli.application.targets import SEVERAL, Target, only_one, target_of
 from wallaroo.cli.profile.figures import Details, KeyFigures, StepFigures, figures_between
 from wallaroo.cli.profile.processes import ProcessFigures, cpu_s, processes
-from wallaroo.cli.run.text import empty_table, live_table
+from wallaroo.cli.run.table import empty_table, live_table
 from wallaroo.cli.terminal.formatting import size
 from wallaroo.cli.terminal.options import seconds
 from wallaroo.errors import PeerError

@@ -31,8 +31,9 @@ from typing import NamedTuple
 from wallaroo.durable.versions import check_version
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import PeerError
-from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
+from wallaroo.spool import Boundary, SpoolReader
 from wallaroo.spool.format import corrupt, digest, disk_error
+from wallaroo.spool.writer import SpoolWriter
 
 COUNT = struct.Struct(">Q")
 REFUSED = (1 << 64) - 1  # instead of a count: the stream began with another secret

@@ -19,7 +19,7 @@ import contextlib
 import selectors
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -30,9 +30,17 @@ from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.listener import Listener, ListenerContext
 from wallaroo.network.connection_budget import Visitor
 from wallaroo.network.tls_sockets import Address, TlsSocket, keep_alive
-from wallaroo.protocols.connector.worker import Ended, Event, SourceSession, State, Taken
+from wallaroo.protocols.connector.worker import (
+    Ended,
+    Event,
+    SourceSession,
+    State,
+    Stream,
+    Streams,
+    Taken,
+)
 from wallaroo.protocols.framing import framer
-from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
+from wallaroo.sources.connector_notes import note_of, stream_in, stream_key, stream_of
 from wallaroo.sources.listening import ConnectorOptions
 
 READ_BYTES = 64 * 1024
@@ -60,7 +68,7 @@ class ConnectorListener(Listener):
         super().__init__(source, context, partial(StoredStreams, stream_in=stream_in))
         self._options = options
         self._handshake_s = context.handshake_s
-        self._streams = known_streams(self._store.streams.counts)
+        self._streams = _known_streams(self._store.streams.counts)
         self._frame = framer(source.framing)
         self._clients: dict[int, _Client] = {}
 
@@ -226,3 +234,12 @@ class ConnectorListener(Listener):
             client.socket.recv(READ_BYTES)
         client.socket.close()
         self.is_changed = True
+
+
+def _known_streams(counts: Mapping[bytes, int]) -> Streams:
+    """Return the streams as they were stored."""
+    streams = Streams()
+    for key, last in counts.items():
+        stream, name = stream_of(key)
+        streams.by_id[stream] = Stream(name, last)
+    return streams

@@ -24,8 +24,9 @@ from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, configuration
 from wallaroo.processes.open_files import allow_many_files
 from wallaroo.sources.feed import Feed, FrameRun, StagingFeed
 from wallaroo.sources.interface import SourceConfig
-from wallaroo.spool import SpoolFullError, SpoolWriter
+from wallaroo.spool import SpoolFullError
 from wallaroo.spool.tail import CommitWaits
+from wallaroo.spool.writer import SpoolWriter
 
 WAIT_S = 0.005  # between polls of the backlog
 LOOK_S = 0.02  # between polls of the tail while an answer waits for a commit

@@ -18,7 +18,7 @@ from wallaroo.ingress.source_store import open_store
 from wallaroo.network.connection_budget import Budget, Visitor
 from wallaroo.network.replica import Replica
 from wallaroo.network.tls_sockets import Address
-from wallaroo.spool import SpoolWriter
+from wallaroo.spool.writer import SpoolWriter
 
 SILENT_S = 0.25  # between two publications while clients are connected but silent
 

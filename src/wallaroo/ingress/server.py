@@ -12,7 +12,6 @@ from collections.abc import Iterable
 
 from wallaroo.ingress.config import IngressConfig, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
-from wallaroo.ingress.connector_listener import ConnectorListener
 from wallaroo.ingress.listener import SILENT_S, Listener, ListenerContext
 from wallaroo.ingress.source_listener import SourceListener
 from wallaroo.network.connection_budget import Budget, connections_max
@@ -125,4 +124,6 @@ def pause_s(read_bytes: int, events: int) -> float:
 def _listener(source: IngressSource, context: ListenerContext) -> Listener:
     if source.connector is None:
         return SourceListener(source, context)
+    from wallaroo.ingress.connector_listener import ConnectorListener
+
     return ConnectorListener(source, source.connector, context)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from wallaroo.ingress.acks import StreamNumbers
 from wallaroo.network.replica import Replica
-from wallaroo.spool import SpoolFullError, SpoolWriter
+from wallaroo.spool import SpoolFullError
 from wallaroo.spool.connections import NUMBERS, OpenConnections, write_open
 from wallaroo.spool.tail import CommitWaits
+from wallaroo.spool.writer import SpoolWriter
 
 LOOK_S = 0.02  # between two polls of the backlog
 LOOK_FRACTION = 1 / 16  # share of the backlog's bound: poll sooner after this much has arrived

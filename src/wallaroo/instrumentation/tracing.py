@@ -13,6 +13,7 @@ benchmarks.latency.epoch_trace` reads the file.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -21,8 +22,6 @@ VARIABLE = "WALLAROO_TRACE"
 
 def tracer(file: str) -> Callable[[str], None]:
     """Return the trace point that writes into ``file``."""
-    import threading  # only a traced process needs it this early
-
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def trace_point(name: str) -> None:

@@ -10,9 +10,7 @@ program sent it; no times if all are 0.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-
-from wallaroo.protocols.connector.worker import Stream, Streams
+from collections.abc import Iterable, Sequence
 
 COUNT = struct.Struct(">Q")  # the number of messages, or the last one's id
 _STREAM = struct.Struct(">QH")  # id, bytes of the name
@@ -21,6 +19,12 @@ _STREAM = struct.Struct(">QH")  # id, bytes of the name
 def stream_key(stream: int, name: bytes) -> bytes:
     """Return the key of a stream in notes."""
     return _STREAM.pack(stream, len(name)) + name
+
+
+def stream_of(key: bytes) -> tuple[int, bytes]:
+    """Return the id and the name of a stream from its key."""
+    stream, _ = _STREAM.unpack_from(key)
+    return stream, key[_STREAM.size :]
 
 
 def note_of(key: bytes, last: int, times: Sequence[int]) -> bytes:
@@ -43,12 +47,3 @@ def event_times(note: bytes) -> Iterable[int]:
     """Return the messages' event times; none if all are 0."""
     at = COUNT.size + len(stream_in(note[COUNT.size :]))
     return (time for (time,) in struct.iter_unpack(">q", note[at:]))
-
-
-def known_streams(counts: Mapping[bytes, int]) -> Streams:
-    """Return the streams as they were stored."""
-    streams = Streams()
-    for key, last in counts.items():
-        stream, _ = _STREAM.unpack_from(key)
-        streams.by_id[stream] = Stream(key[_STREAM.size :], last)
-    return streams

@@ -1,7 +1,7 @@
 """The spool: a replayable, segmented log of frames per source.
 
 Where it runs: the writer in the ingress or a feeder, readers in the driver and in workers.  These
-are the public names of the package.
+are the names for both; the writer is ``spool.writer``'s, which readers do without.
 """
 
 from wallaroo.spool.format import (
@@ -14,7 +14,6 @@ from wallaroo.spool.format import (
 )
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.tail import read_tail, write_tail
-from wallaroo.spool.writer import SpoolWriter
 
 __all__ = [
     "Chunk",
@@ -23,7 +22,6 @@ __all__ = [
     "SpoolDiskError",
     "SpoolFullError",
     "SpoolReader",
-    "SpoolWriter",
     "folder_of",
     "read_tail",
     "write_tail",

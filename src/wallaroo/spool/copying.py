@@ -21,7 +21,8 @@ from pathlib import Path
 
 from wallaroo.errors import CheckpointError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.network.replica import Outage, Replica, ReplicaLink, Sent
+from wallaroo.network.replica import Replica
+from wallaroo.network.replica_link import Outage, ReplicaLink, Sent
 from wallaroo.spool.format import CHUNKS, Boundary, ReplicaSilentError, Segment
 
 HEAD = "head"

@@ -20,6 +20,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
@@ -28,7 +29,6 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.replica import Replica
 from wallaroo.spool.connections import following
-from wallaroo.spool.copying import SpoolCopy
 from wallaroo.spool.format import (
     SEGMENT_BYTES_MAX,
     Boundary,
@@ -44,6 +44,9 @@ from wallaroo.spool.rewriting import rewrite_end
 from wallaroo.spool.segment_file import SegmentFile, create_segment
 from wallaroo.spool.tail import read_released, read_tail
 from wallaroo.spool.waking import wake_run
+
+if TYPE_CHECKING:
+    from wallaroo.spool.copying import SpoolCopy
 
 
 class _PublishedHead:
@@ -103,7 +106,7 @@ class SpoolWriter:
         make_private(folder, is_durable=is_durable)
         self.folder = folder
         self._is_durable = is_durable
-        self._copy = SpoolCopy(folder, replica) if replica is not None else None
+        self._copy = None if replica is None else _copy(folder, replica)
         self._segment_bytes_max = segment_bytes_max
         self._lock_fd = _lock(folder)
         try:
@@ -292,6 +295,13 @@ class SpoolWriter:
         self._file.close()
         self._file = file
         self._segments.append(segment)
+
+
+def _copy(folder: Path, replica: Replica) -> SpoolCopy:
+    """Return the spool's copy, whose modules only a run with a replica loads."""
+    from wallaroo.spool.copying import SpoolCopy
+
+    return SpoolCopy(folder, replica)
 
 
 def _recovered(folder: Path, is_durable: bool, checkpoint: str) -> Recovered:

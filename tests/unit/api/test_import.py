@@ -1,9 +1,11 @@
-"""``import wallaroo`` is light."""
+"""``import wallaroo`` is light, and so are the starts of a run's processes."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+import pytest
 
 HEAVY = (
     "pyspark",
@@ -36,6 +38,59 @@ LATER = (
     "testing",
     "verify",
 )
+
+# a process, and modules that it must not load at its start: few runs need them, or it later
+STARTS = {
+    "wallaroo.cli.main": (
+        "email",
+        "importlib.metadata",
+        "rich",
+        "wallaroo.api",
+        "wallaroo.dataflow",
+    ),
+    "wallaroo.cli.run.command": (
+        "prometheus_client",
+        "pyspark",
+        "rich",
+    ),
+    "wallaroo.cli.in_process": (
+        "numpy",
+        "prometheus_client",
+        "pyarrow",
+        "pyspark",
+        "rich",
+        "wallaroo.compat",
+        "wallaroo.protocols.connector.frames",
+    ),
+    "wallaroo.ingress.__main__": (
+        "logging",
+        "rich",
+        "wallaroo.network.proved_connections",
+        "wallaroo.network.replica_link",
+        "wallaroo.protocols.connector",
+        "wallaroo.steps",
+        "wallaroo.monitoring",
+    ),
+    "wallaroo.runtime.tasks.job": (
+        "http",
+        "psutil",
+        "rich",
+        "ssl",
+        "wallaroo.api",
+        "wallaroo.dataflow.check",
+        "wallaroo.monitoring",
+        "wallaroo.spool",
+    ),
+}
+
+
+@pytest.mark.parametrize("module", STARTS)
+def test_a_process_loads_at_its_start_only_what_every_run_needs(module: str) -> None:
+    program = f"import sys, {module}; print([n for n in {STARTS[module]!r} if n in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def test_importing_wallaroo_loads_neither_spark_nor_arrow_nor_rich() -> None:

@@ -16,7 +16,8 @@ from tests.unit.cli.run.fakes import STATUS
 from wallaroo.api.application import Application
 from wallaroo.cli.main import main
 from wallaroo.cli.run import command
-from wallaroo.cli.run.text import live_table, log_line, summary
+from wallaroo.cli.run.table import live_table
+from wallaroo.cli.run.text import log_line, summary
 from wallaroo.engine.failures.policies import Sample
 from wallaroo.errors import PeerError
 from wallaroo.monitoring.metrics.meter import RunMeter

@@ -19,7 +19,8 @@ from wallaroo.durable.levels import Durability
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.ingress.acks import COUNT, REFUSED, StreamNumbers, hello, read_hello
 from wallaroo.protocols.framing import frame
-from wallaroo.spool import SpoolWriter, folder_of, write_tail
+from wallaroo.spool import folder_of, write_tail
+from wallaroo.spool.writer import SpoolWriter
 
 
 def begin(running: Running, stream: str | bytes) -> tuple[socket.socket, int]:
@@ -274,7 +275,8 @@ STREAMS = """
 import sys
 from pathlib import Path
 from wallaroo.ingress.acks import StreamNumbers
-from wallaroo.spool import SpoolWriter, write_tail
+from wallaroo.spool import write_tail
+from wallaroo.spool.writer import SpoolWriter
 writer = SpoolWriter(Path(sys.argv[1]), is_durable=False, segment_bytes_max=100)
 streams = StreamNumbers(writer)
 for number in range(sum(streams.counts.values()), 40):

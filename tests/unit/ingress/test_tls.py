@@ -17,8 +17,9 @@ from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import PeerError
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import TlsSocket, server_context
-from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of
+from wallaroo.spool import Boundary, SpoolReader, folder_of
 from wallaroo.spool.remote.client import RemoteSpool
+from wallaroo.spool.writer import SpoolWriter
 
 
 def make_certificate(folder: Path, name: str) -> TLS:

@@ -28,7 +28,8 @@ from wallaroo.options import (
     WEAKER_SOURCE,
     RunOptions,
 )
-from wallaroo.spool import SpoolReader, SpoolWriter
+from wallaroo.spool import SpoolReader
+from wallaroo.spool.writer import SpoolWriter
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.log.floor import AHEAD, LOST, Floor, read_floor
 
@@ -112,7 +113,7 @@ for name in ("fsync", "fdatasync", "sync"):
     setattr(os, name, counted)
 
 if __name__ == "__main__":
-    from wallaroo.spool import SpoolWriter
+    from wallaroo.spool.writer import SpoolWriter
     from wallaroo.state.checkpoint import open_checkpoint
     from wallaroo.state.log.commits import Commit
 

@@ -12,7 +12,8 @@ from wallaroo.errors import CheckpointError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.spool import SpoolWriter, folder_of
+from wallaroo.spool import folder_of
+from wallaroo.spool.writer import SpoolWriter
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.log.commits import Commit
 

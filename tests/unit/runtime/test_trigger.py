@@ -24,8 +24,8 @@ from wallaroo.runtime.batch.trigger import (
 )
 from wallaroo.sources.log import Head, Position
 from wallaroo.sources.spooled import SpoolLog
-from wallaroo.spool import SpoolWriter
 from wallaroo.spool.waking import waker
+from wallaroo.spool.writer import SpoolWriter
 
 FOREVER_S = 60.0
 

@@ -16,8 +16,9 @@ from wallaroo.errors import CheckpointError
 from wallaroo.protocols.framing import Framing
 from wallaroo.sources.log import LogContext, Position, RangeServer
 from wallaroo.sources.spooled import SpoolLog, open_spool
-from wallaroo.spool import SpoolWriter, folder_of, read_tail
+from wallaroo.spool import folder_of, read_tail
 from wallaroo.spool.remote.client import RemoteSpool
+from wallaroo.spool.writer import SpoolWriter
 
 EVENTS = 10  # of a chunk
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wallaroo.spool import SpoolWriter, write_tail
+from wallaroo.spool import write_tail
+from wallaroo.spool.writer import SpoolWriter
 
 
 def main(place: str, segment_bytes: str, frame_bytes: str) -> None:

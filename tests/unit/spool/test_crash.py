@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.forks import Forks
-from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
+from wallaroo.spool import Boundary, SpoolReader
 from wallaroo.spool.format import INDEX_STRIDE_BYTES
+from wallaroo.spool.writer import SpoolWriter
 
 SMALL = (200, 0)  # bytes of a segment and of a frame: many segments
 LARGE = (10 * INDEX_STRIDE_BYTES, INDEX_STRIDE_BYTES // 2)  # an index entry for every two frames

@@ -18,16 +18,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.spool import (
-    Boundary,
-    SpoolDiskError,
-    SpoolFullError,
-    SpoolReader,
-    SpoolWriter,
-    write_tail,
-)
+from wallaroo.spool import Boundary, SpoolDiskError, SpoolFullError, SpoolReader, write_tail
 from wallaroo.spool.check import check_spool
 from wallaroo.spool.format import folder_of
+from wallaroo.spool.writer import SpoolWriter
 
 SRC = str(Path(__file__).parents[3] / "src")
 
@@ -147,7 +141,7 @@ class FailingAt:
 KILLED = """
 import errno, os, signal, sys
 from pathlib import Path
-from wallaroo.spool import SpoolWriter
+from wallaroo.spool.writer import SpoolWriter
 writer = SpoolWriter(Path(sys.argv[1]), is_durable=True)
 writer.append(b"first", 1, 1)
 writer.publish()

@@ -16,12 +16,12 @@ from wallaroo.spool import (
     SpoolFullError,
     SpoolHead,
     SpoolReader,
-    SpoolWriter,
     folder_of,
     read_tail,
     write_tail,
 )
 from wallaroo.spool.tail import read_released
+from wallaroo.spool.writer import SpoolWriter
 
 
 def filled(folder: Path, sizes: list[int], segment_bytes_max: int = 1 << 26) -> SpoolWriter:

@@ -10,14 +10,14 @@ import argparse
 import difflib
 import importlib.util
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from wallaroo.cli.application.loading import import_application
 from wallaroo.cli.terminal.options import add_application
+from wallaroo.cli.terminal.parser import CommandParser
 from wallaroo.errors import PipelineError, Problem, WallarooError
 
 NEAR_ENOUGH = 0.8  # difflib's ratio: --chekpoint is --checkpoint, and --config is not --conf
@@ -31,61 +31,7 @@ EPILOG = (
 # the value of --in and --out while only their names are read
 PLACEHOLDER = "name@127.0.0.1:1"
 
-EXIT_USAGE = 2
-
 AddOptions = Callable[[argparse.ArgumentParser], None]
-
-
-class CommandParser(argparse.ArgumentParser):
-    """A parser that answers a mistake in one sentence, without the whole usage."""
-
-    _words: Sequence[str] = ()  # the command line, of which argparse does not name the command
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse a command line; exit at a mistake."""
-        self._words = list(sys.argv[1:] if args is None else args)
-        return super().parse_args(args, namespace)
-
-    def error(self, message: str) -> NoReturn:
-        """Print the mistake, and the command that shows the options; exit."""
-        what = re.sub(r"invalid \w+ value: ('.*')", r"\1 is not a number", message)
-        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        candidates = re.findall(r"[\w-]+", choice[2]) if choice else []
-        unknown = choice or re.search(r"unrecognized arguments: (--[\w-]+)", message)
-        command = self if choice else self._command()
-        if unknown is not choice:
-            candidates = [
-                option for each in command._all() for option in each._option_string_actions
-            ]
-        near = difflib.get_close_matches(unknown[1], candidates, 1) if unknown else []
-        if near:
-            what = f"{what.partition(' (choose from')[0]}. Did you mean {near[0]}?"
-        elif not what.endswith((".", "?")):
-            what += "."
-        hint = f"`{command.prog} --help` shows the options."
-        self.exit(EXIT_USAGE, f"wallaroo: error: {what} {hint}\n")
-
-    def _command(self) -> CommandParser:
-        """Return the parser of the command that the words name, possibly of another one."""
-        parser = self
-        for word in self._words:
-            commands = parser._commands()
-            if word not in commands:
-                break
-            parser = commands[word]
-        return parser
-
-    def _all(self) -> list[CommandParser]:
-        """Return the parsers whose options an error may be about."""
-        return list(self._commands().values()) or [self]
-
-    def _commands(self) -> dict[str, CommandParser]:
-        return {
-            name: parser
-            for action in self._actions
-            if isinstance(action, argparse._SubParsersAction)
-            for name, parser in action.choices.items()
-        }
 
 
 def add_app(parser: argparse.ArgumentParser, add_options: AddOptions) -> None:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import difflib
 import sys
-import sysconfig
 from collections.abc import Sequence
 
 from wallaroo.api.application import Application
 from wallaroo.api.pipeline import KeyedPipeline, Pipeline
 from wallaroo.cli.application.calls import HOMES, PACKAGE, wrong_call
-from wallaroo.errors import WallarooError, install_command
+from wallaroo.errors import install_command
 
-_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
 # modules whose package has a different name
 PACKAGES = {"yaml": "pyyaml", "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn"}
 
@@ -113,33 +111,3 @@ def _value_of(args: Sequence[str], options: tuple[str, ...]) -> str | None:
         if equals and name in options:
             return value
     return None
-
-
-def call_chain(error: WallarooError) -> str:
-    """Return the application's lines between a step's function and the error, outermost first.
-
-    The result is "" if there is only the step's own line.  The error's ``trace`` has the frames of
-    all files but this package's; those of Python's own library are left out.  The last line repeats
-    the cause.
-    """
-    lines = str(getattr(error, "trace", "")).splitlines()
-    shown: list[str] = []
-    frames = 0
-    is_shown = False
-    for line in lines:
-        if line.lstrip().startswith('File "'):
-            is_shown = not _is_of_library(line)
-            frames += is_shown
-        if is_shown and line.startswith("  ") and "^" not in line:
-            shown.append(f"  {line}")
-    return "\n  called from:\n" + "\n".join(shown) if frames > 1 else ""
-
-
-def _is_of_library(line: str) -> bool:
-    """Return whether a line of a traceback names a file of Python's own library."""
-    return is_of_library(line.split('"')[1])
-
-
-def is_of_library(file: str) -> bool:
-    """Return whether a file of a traceback is one of Python's own library."""
-    return file.startswith((_LIBRARY, "<frozen ")) and "site-packages" not in file

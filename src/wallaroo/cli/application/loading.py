@@ -20,7 +20,8 @@ from types import ModuleType
 from wallaroo.api.application import Application
 from wallaroo.api.building import dead_letters_come_later
 from wallaroo.api.discarded import noting_pipelines
-from wallaroo.cli.application.hints import hint_for, is_of_library
+from wallaroo.cli.application.hints import hint_for
+from wallaroo.cli.terminal.call_chain import is_of_library
 from wallaroo.errors import PipelineError, Problem, WallarooError
 from wallaroo.steps.kinds import place_of
 from wallaroo.user_code.user_frames import user_frames

@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 
 from wallaroo.api.application import Application
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
-from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.dev.feeders import ThreadFeeders
 from wallaroo.cli.dev.trial import trial
@@ -32,6 +31,7 @@ from wallaroo.cli.run.arguments import (
     check_until_now,
     status_address,
 )
+from wallaroo.cli.terminal.call_chain import call_chain
 from wallaroo.errors import WallarooError
 from wallaroo.options import RunHandle, RunOptions
 from wallaroo.runtime.in_process import InProcessHost

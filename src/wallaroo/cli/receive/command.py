@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from wallaroo.cli.application.arguments import EXIT_USAGE
 from wallaroo.cli.receive.receiver import FORMS, OutputTotals, Receiver, parse_address
 from wallaroo.cli.terminal.kafka_address import (
     SCHEME,
@@ -23,6 +22,7 @@ from wallaroo.cli.terminal.kafka_address import (
     kafka_address,
 )
 from wallaroo.cli.terminal.options import add_header
+from wallaroo.cli.terminal.parser import EXIT_USAGE
 from wallaroo.errors import PipelineError, WallarooError, optional_library
 
 OUT_BUFFER_BYTES = 1 << 20

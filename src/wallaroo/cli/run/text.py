@@ -1,4 +1,4 @@
-"""A run's status as a table, a log line or a summary.
+"""A run's status as a log line or a summary, and the words of its table.
 
 Where it runs: driver.  All functions are pure: a `RunStatus` in, something to print out.
 """
@@ -9,20 +9,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table
-from rich.text import Text
-
-from wallaroo.cli.terminal.formatting import (
-    counted,
-    duration,
-    group_ranges,
-    milliseconds,
-    size,
-    spread,
-)
+from wallaroo.cli.terminal.formatting import counted, duration, milliseconds, size, spread
 from wallaroo.monitoring.metrics.status import (
     BackfillStatus,
     ErrorCount,
@@ -30,10 +17,7 @@ from wallaroo.monitoring.metrics.status import (
     ProcessStatus,
     RunState,
     RunStatus,
-    SinkLine,
     SourceStatus,
-    TimeStatus,
-    WorkerStatus,
 )
 from wallaroo.monitoring.status_api.figures import lasting_notes, notes
 
@@ -52,31 +36,17 @@ _LOGGED = (
     "waiting_for",
     "workers_killed",
 )
-Row = dict[str, str | Text]  # by column
-
-WORKERS_SHOWN = 16  # a larger table would push everything else off the screen
-LAGS_SHOWN = 6  # partitions of a source
-_STATE_STYLES = {
-    RunState.STARTING: "yellow",
-    RunState.STANDBY: "cyan",
-    RunState.RUNNING: "green",
-    RunState.STOPPING: "yellow",
-    RunState.STOPPED: "bold",
-    RunState.FINISHED: "bold green",
-    RunState.FAILED: "bold red",
-}
 
 
-# -- words
-
-
-def _backlog(status: RunStatus) -> tuple[int, int]:
+def backlog(status: RunStatus) -> tuple[int, int]:
+    """Return the events and bytes that wait in all sources."""
     return sum(source.backlog_events for source in status.sources), sum(
         source.backlog_bytes for source in status.sources
     )
 
 
-def _checkpoint(status: RunStatus) -> str:
+def checkpoint_words(status: RunStatus) -> str:
+    """Return the checkpoint's folder and what keeps it, in words."""
     if not status.checkpoint:
         return "none"
     if not status.is_durable:
@@ -86,7 +56,8 @@ def _checkpoint(status: RunStatus) -> str:
     return f"{status.checkpoint}{level}"
 
 
-def _source_note(source: SourceStatus) -> str:
+def source_note(source: SourceStatus) -> str:
+    """Return the state of a source, in words; "" if it just reads."""
     if source.backfill is not None:
         return _backfill_words(source.backfill)
     if source.is_paused:
@@ -112,96 +83,6 @@ def ingress_lines(status: RunStatus) -> list[str]:
             f"events not processed"
         )
     return lines
-
-
-# -- the live table
-
-
-def live_table(
-    status: RunStatus, workers_from: int = 2, workers_shown: int = WORKERS_SHOWN
-) -> RenderableType:
-    """Return a run's status on one screen, with ``workers_from`` to ``workers_shown`` workers."""
-    parts: list[RenderableType] = [_headline(status), _rates(status)]
-    if status.standby is not None:
-        parts.append(Text(f" {status.standby.words}"))
-    if status.sources:
-        parts.append(_sources(status.sources))
-    if status.sinks:
-        parts.append(_sinks(status.sinks))
-    if status.latency:
-        parts.append(_latencies(status.latency))
-    if status.errors:
-        parts.append(_errors(status.errors))
-    parts += [Text(f" left out in {losses.words}") for losses in status.losses]
-    parts += [Text(f" state of {each.words}") for each in status.upgrades if not each.is_done]
-    if len(status.workers) >= workers_from:
-        parts.append(_workers(status.workers, workers_shown))
-    parts += [Text(f" {line}") for line in lag_lines(status, LAGS_SHOWN)]
-    if workers_from == 1:
-        parts += [Text(f" {line}") for line in process_lines(status)]
-    if held := held_words(status):
-        parts.append(Text(f" {held}"))
-    parts += [Text(f" {note}", style="yellow") for note in notes(status)]
-    if status.workers_killed:
-        parts.append(Text(f" {_killed_words(status)}", style="yellow"))
-    if status.moved:
-        parts.append(Text(f" {status.moved}"))
-    parts += [Text(f" {line}") for line in ingress_lines(status)]
-    if status.waiting_for:
-        parts.append(Text(f" waiting for {status.waiting_for}", style="yellow"))
-    parts.append(Text(f" checkpoint {_checkpoint(status)}", style="dim"))
-    if status.dashboard:
-        hint = "`wallaroo status --link`: with its token"
-        parts.append(Text(f" dashboard {status.dashboard} ({hint})", style="dim"))
-    return Group(*parts)
-
-
-def _headline(status: RunStatus) -> Text:
-    line = Text(f" {status.application} ", style="bold")
-    line.append(status.state, style=_STATE_STYLES[status.state])
-    if status.doing:
-        line.append(f": {status.doing}", style="not bold")
-    line.append(
-        f"  {duration(status.elapsed_s)}, {counted(status.batches, 'batch', 'batches')}, "
-        f"{counted(status.tasks, 'task')}",
-        style="not bold",
-    )
-    return line
-
-
-def _rates(status: RunStatus) -> RenderableType:
-    events, size_bytes = _backlog(status)
-    row: Row = {
-        "in/s": f"{status.events_in_per_s:,.0f}",
-        "done/s": f"{status.events_done_per_s:,.0f}",
-        "out/s": f"{status.outputs_per_s:,.0f}",
-        "backlog": f"{events:,} ({size(size_bytes)})",
-        "batch": milliseconds(status.batch_ms),
-        "median": milliseconds(status.batch_ms_median),
-    }
-    return _Fitting([row], droppable=("median", "batch", "out/s"))
-
-
-def _sources(sources: tuple[SourceStatus, ...]) -> RenderableType:
-    rows: list[Row] = [
-        {
-            "source": Text(source.name),
-            "at": Text(source.label),
-            "connections": f"{source.connections}",
-            "events in": f"{source.events_in:,}",
-            "done": f"{source.events_done:,}",
-            "backlog": f"{source.backlog_events:,}",
-            **({"watermark": _watermark(source.time)} if source.time is not None else {}),
-            "": Text(_source_note(source), style="yellow"),
-        }
-        for source in sources
-    ]
-    return _Fitting(
-        rows,
-        words=("source", ""),
-        whole=("at",),
-        droppable=("connections", "done", "at", "watermark"),
-    )
 
 
 def lag_lines(status: RunStatus, shown: int) -> list[str]:
@@ -232,14 +113,6 @@ def process_lines(status: RunStatus) -> list[str]:
     return [f"processes: {'; '.join(words)}"] if words else []
 
 
-def _watermark(time: TimeStatus) -> str:
-    """Format a watermark's lag behind the clock, and the partition that holds it back."""
-    if time.is_idle:
-        return "idle"
-    lag = "none yet" if time.lag_s is None else f"{duration(max(0.0, time.lag_s))} behind"
-    return " ".join(filter(None, (lag, time.held_by and f"({time.held_by})")))
-
-
 def held_words(status: RunStatus) -> str:
     """Return the source and partition that holds back event time; empty without event time."""
     times = [step.time for step in status.step_times]
@@ -254,137 +127,9 @@ def held_words(status: RunStatus) -> str:
     return f"event time is held back by {first.held_by}: {lag} behind the clock"
 
 
-class _Fitting:
-    """A table that fits the terminal by leaving out ``droppable`` columns, in their order."""
-
-    def __init__(
-        self,
-        rows: list[Row],
-        words: tuple[str, ...] = (),
-        whole: tuple[str, ...] = (),
-        droppable: tuple[str, ...] = (),
-    ) -> None:
-        self._rows = rows
-        self._words = words
-        self._whole = whole
-        self._droppable = droppable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = list(self._rows[0])
-        for dropped in (name for name in self._droppable if name in self._rows[0]):
-            if sum(map(self._least, columns)) <= options.max_width:
-                break
-            columns.remove(dropped)
-        yield self._table(columns)
-
-    def _least(self, column: str) -> int:
-        """Return the number of characters a column needs, with the space around it."""
-        cells = [column, *(str(row[column]) for row in self._rows)]
-        words = (word for cell in cells for word in cell.split())
-        return max(map(cell_len, words if column in self._words else cells), default=0) + 3
-
-    def _table(self, columns: list[str]) -> Table:
-        words = tuple(n for n, column in enumerate(columns) if column in self._words)
-        table = empty_table(*columns, words=words)
-        for column in table.columns:
-            if column.header in self._whole:
-                column.justify = "left"
-        for row in self._rows:
-            table.add_row(*(row[column] for column in columns))
-        return table
-
-
-def _sinks(sinks: tuple[SinkLine, ...]) -> RenderableType:
-    rows: list[Row] = [
-        {
-            "sink": Text(sink.name),
-            "at": Text(sink.label),
-            "outputs": f"{sink.outputs:,}",
-            "to send": size(sink.pending_bytes),
-            "waiting for": Text(sink.waiting_for, style="yellow"),
-        }
-        for sink in sinks
-    ]
-    return _Fitting(rows, words=("sink", "waiting for"), whole=("at",), droppable=("to send", "at"))
-
-
-def _latencies(latency: tuple[PipelineLatency, ...]) -> RenderableType:
-    rows: list[Row] = [
-        {
-            "latency of": Text(seen.pipeline),
-            "p50": milliseconds(seen.p50_ms),
-            "p95": milliseconds(seen.p95_ms),
-            "p99": milliseconds(seen.p99_ms),
-            "p99.9": milliseconds(seen.p999_ms),
-            "max": milliseconds(seen.max_ms),
-            "events": f"{seen.count:,}",
-        }
-        for seen in latency
-    ]
-    return _Fitting(rows, whole=("latency of",), droppable=("p95", "p99.9", "events"))
-
-
-def _errors(errors: tuple[ErrorCount, ...]) -> Table:
-    table = empty_table("failed in", "skipped", "dead letters", "last", words=(0, 3))
-    for error in errors:
-        table.add_row(
-            Text(error.step),
-            f"{error.skipped:,}",
-            f"{error.dead_lettered:,}",
-            Text(error.last, style="yellow"),
-        )
-    return table
-
-
-def _copied(worker: WorkerStatus) -> str:
-    return f" + {len(worker.replica_groups)} copied" if worker.replica_groups else ""
-
-
-def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
-    """Return the table of workers and the key groups whose state is in their views."""
-    table = empty_table(
-        "worker", "host", "cores", "tasks", "key groups", "state in its view", words=(0, 1, 5)
-    )
-    for worker in workers[:shown]:
-        ranges = Text(group_ranges(worker.key_groups))
-        table.add_row(
-            Text(worker.name),
-            Text(worker.host),
-            f"{worker.cores}",
-            f"{worker.tasks}",
-            f"{len(worker.key_groups)}{_copied(worker)}",
-            ranges,
-        )
-    if len(workers) > shown:
-        rest = tuple(workers[shown:])
-        table.add_row(
-            f"{len(rest)} more",
-            "",
-            "",
-            "",
-            "",
-            Text(spread([len(worker.key_groups) for worker in rest])),
-        )
-    return table
-
-
-def empty_table(*columns: str, words: tuple[int, ...] = ()) -> Table:
-    """Return an empty table; columns of ``words`` are left-aligned and wrap, numbers not."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
-    for number, column in enumerate(columns):
-        is_words = number in words
-        table.add_column(
-            column, justify="left" if is_words else "right", no_wrap=not is_words, overflow="fold"
-        )
-    return table
-
-
-# -- text
-
-
 def log_line(status: RunStatus) -> str:
     """Return the key figures with units on one line, for logs."""
-    events, size_bytes = _backlog(status)
+    events, size_bytes = backlog(status)
     facts = [
         f"{status.application} {status.state}{f': {status.doing}' if status.doing else ''} "
         f"{duration(status.elapsed_s)}",
@@ -406,7 +151,7 @@ def log_line(status: RunStatus) -> str:
         for seen in status.latency
     ]
     facts += [
-        f"source {source.name} {_source_note(source)}"
+        f"source {source.name} {source_note(source)}"
         for source in status.sources
         if source.is_paused or source.backfill is not None
     ]
@@ -426,7 +171,7 @@ def log_line(status: RunStatus) -> str:
 
 def log_facts(status: RunStatus) -> dict[str, Any]:
     """Return the figures of a log line by name, as `wallaroo status --json` names them."""
-    events, size_bytes = _backlog(status)
+    events, size_bytes = backlog(status)
     return {
         "application": status.application,
         "state": status.state.value,
@@ -478,7 +223,7 @@ def summary(status: RunStatus) -> str:
         "running)",
         f"  outputs      {status.outputs:,}  ({status.outputs / seconds:,.0f}/s)",
     ]
-    left = _backlog(status)[0]
+    left = backlog(status)[0]
     if left:
         lines.append(f"  left over    {left:,} events in the spool, not yet processed")
     lines += [
@@ -495,14 +240,15 @@ def summary(status: RunStatus) -> str:
     lines += [f"  note         {note}" for note in notes(status)]
     lines += [f"  damaged      {damaged}" for damaged in status.damaged]
     if status.workers_killed:
-        lines.append(f"  killed       {_killed_words(status)}")
+        lines.append(f"  killed       {killed_words(status)}")
     if status.moved:
         lines.append(f"  last move    {status.moved}")
-    lines += [f"  began        {begun}", f"  checkpoint   {_checkpoint(status)}"]
+    lines += [f"  began        {begun}", f"  checkpoint   {checkpoint_words(status)}"]
     return "\n".join(lines + _latency_lines(status.latency))
 
 
-def _killed_words(status: RunStatus) -> str:
+def killed_words(status: RunStatus) -> str:
+    """Return the number of worker processes that were killed, in words."""
     what = "process was" if status.workers_killed == 1 else "processes were"
     return f"{status.workers_killed} worker {what} killed from outside; the tasks ran again"
 

@@ -10,17 +10,13 @@ of a StdoutSink, lines of steps, log lines) goes through one console, which puts
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, Protocol, Self, TextIO, cast
 
-from rich.console import Console
-from rich.live import Live
-
-from wallaroo.cli.run.text import live_table, log_facts, log_line
+from wallaroo.cli.run.lines_above import LinesAbove
+from wallaroo.cli.run.text import log_facts, log_line
 from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.monitoring.status_api.figures import late_words
 from wallaroo.processes import console
@@ -28,7 +24,6 @@ from wallaroo.processes.log_entry import Entry
 
 LINE_EVERY_S = 5.0
 STILL_EVERY = 12  # while nothing changes, only every 12th line is logged: one a minute
-_CURSOR_ON = b"\r\n\x1b[?25h"
 
 
 class RunView(Protocol):
@@ -137,103 +132,6 @@ class LineView(_Closing):
         self._stream.flush()
 
 
-class LiveView(_Closing):
-    """A table below printed lines; ``shares_stdout``: stdout is this terminal."""
-
-    def __init__(self, stream: TextIO, shares_stdout: bool = False) -> None:
-        self._stream = stream
-        self._console = Console(file=stream)
-        self._live: Live | None = None
-        self._shares_stdout = shares_stdout
-        self._redirected: list[tuple[str, TextIO, LinesAbove]] = []
-
-    def show(self, status: RunStatus) -> None:
-        if self._live is None:
-            self._redirect("stderr")
-            if self._shares_stdout:
-                self._redirect("stdout")
-            console.take_over(self._print)
-            self._live = Live(
-                console=self._console,
-                auto_refresh=False,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start()
-        self._live.update(live_table(status), refresh=True)
-
-    def say(self, text: str) -> None:
-        self._print(text + "\n")
-
-    def close(self) -> None:
-        for name, original, above in reversed(self._redirected):
-            above.finish()
-            setattr(sys, name, original)
-        self._redirected.clear()
-        live = self._live
-        self._live = None
-        if live is not None:
-            live.stop()
-            console.give_back()
-
-    def abandon(self) -> None:
-        # bypasses rich and the stream's buffer: the signal may have interrupted either of them in
-        # mid-write
-        if self._live is not None:
-            os.write(self._stream.fileno(), _CURSOR_ON)
-
-    def _redirect(self, name: str) -> None:
-        original = getattr(sys, name)
-        above = LinesAbove(original, self._print)
-        self._redirected.append((name, original, above))
-        setattr(sys, name, cast("TextIO", above))
-
-    def _print(self, lines: str) -> None:
-        # one line of output stays one line when it is copied, however narrow the terminal is
-        self._console.print(lines, markup=False, highlight=False, soft_wrap=True, end="")
-
-
-class LinesAbove(io.TextIOBase):
-    """A replacement of a terminal stream that passes whole lines to ``write_above``."""
-
-    def __init__(self, original: TextIO, write_above: Callable[[str], None]) -> None:
-        super().__init__()
-        self._original = original
-        self._write_above = write_above
-        self._lines = console.WholeLines()
-
-    def write(self, text: str) -> int:
-        if whole := self._lines.add(text):
-            self._write_above(whole)
-        return len(text)
-
-    def finish(self) -> None:
-        """Write a last line that has no newline."""
-        if half := self._lines.take_half():
-            self._write_above(half)
-
-    def flush(self) -> None:
-        """Do nothing: whole lines are already written."""
-
-    def fileno(self) -> int:
-        return self._original.fileno()
-
-    def isatty(self) -> bool:
-        return self._original.isatty()
-
-    def writable(self) -> bool:
-        return True
-
-    @property
-    def buffer(self) -> object:
-        """Return the stream for bytes; bytes are not kept above the table."""
-        return self._original.buffer
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]  # TextIOBase has an attribute
-        return self._original.encoding
-
-
 def choose_view(is_quiet: bool, is_live_allowed: bool) -> RunView:
     """Return the view for the options and the kind of stderr.
 
@@ -243,6 +141,8 @@ def choose_view(is_quiet: bool, is_live_allowed: bool) -> RunView:
         return QuietView()
     stream = own_stderr()
     if may_be_live(is_live_allowed):
+        from wallaroo.cli.run.live_view import LiveView
+
         return LiveView(stream, shares_stdout=is_same_terminal(sys.stdout, sys.stderr))
     return LineView(stream)
 

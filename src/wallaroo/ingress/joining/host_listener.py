@@ -35,7 +35,7 @@ from wallaroo.ingress.joining.messages import (
     head_of,
 )
 from wallaroo.network.proved_connections import TaskListener
-from wallaroo.network.replica import Fields, read_message, write_message
+from wallaroo.network.replica_link import Fields, read_message, write_message
 from wallaroo.sources.joined.hosts import Farewell, IngressHost, IngressHosts, RangePlace
 
 GIVE_UP_S = 30.0  # how long the commit that a lost host leaves with may take

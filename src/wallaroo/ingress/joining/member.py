@@ -57,16 +57,17 @@ from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.network.key_files import KeyFile, read_key
 from wallaroo.network.proved_connections import DriverEndpoint, connect
 from wallaroo.network.reachability import require_encrypted
-from wallaroo.network.replica import Fields, read_message, write_message
+from wallaroo.network.replica_link import Fields, read_message, write_message
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.sources.joined.hosts import Committed
 from wallaroo.sources.log import Position
 from wallaroo.sources.spooled import SpoolLog
-from wallaroo.spool import SpoolReader, SpoolWriter, folder_of, write_tail
+from wallaroo.spool import SpoolReader, folder_of, write_tail
 from wallaroo.spool.connections import OpenConnections, read_open
 from wallaroo.spool.format import Boundary, SpoolHead, index_entries, segments_of
+from wallaroo.spool.writer import SpoolWriter
 
 IDENTITY = "ingress.json"
 LOCK = "lock"

@@ -30,7 +30,7 @@ from typing import Any
 import msgspec
 
 from wallaroo.ingress.config import IngressSource
-from wallaroo.network.replica import Fields
+from wallaroo.network.replica_link import Fields
 from wallaroo.sources.joined.hosts import Committed
 from wallaroo.spool.connections import OpenConnections
 from wallaroo.spool.format import TAIL, Boundary, SpoolHead, pack_head, unpack_head

@@ -15,6 +15,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
+from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE_LATEST
 from prometheus_client.exposition import generate_latest
 
 from wallaroo.dataflow.plan.model import Plan

@@ -12,8 +12,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
 
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.errors import WallarooError
 from wallaroo.monitoring.dashboard import INDEX, read_file
@@ -30,7 +28,6 @@ from wallaroo.monitoring.status_api.http import (
     json_reply,
 )
 from wallaroo.monitoring.status_api.live import LiveView, graph_of
-from wallaroo.monitoring.status_api.prometheus import exposition
 
 STREAM_EVERY_S = 1.0
 SILENCE_S_MAX = 60.0  # a live run polls its sources many times a second
@@ -131,8 +128,11 @@ class _Handlers:
         return json_reply({"state": status.state, "doing": status.doing}, code)
 
     def metrics(self, request: Request) -> Reply:
-        body = exposition(self._handle.plan, self._handle.status(), self._handle.meter.details())
-        return Reply(HTTPStatus.OK, body, content_type=CONTENT_TYPE_LATEST)
+        from wallaroo.monitoring.status_api import prometheus
+
+        handle = self._handle
+        body = prometheus.exposition(handle.plan, handle.status(), handle.meter.details())
+        return Reply(HTTPStatus.OK, body, content_type=prometheus.CONTENT_TYPE_LATEST)
 
     def status(self, request: Request) -> Reply:
         return json_reply(queries.status_json(self._handle.status()))

@@ -22,7 +22,6 @@ from wallaroo.engine.stores.background_upgrades import Portion
 from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
 from wallaroo.errors import PeerError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
-from wallaroo.options import forbid_runs
 from wallaroo.processes.idle_workers import report_idle_deaths
 from wallaroo.processes.orphans import end_with_daemon
 from wallaroo.runtime.tasks.stacks import listen
@@ -36,6 +35,7 @@ from wallaroo.steps.kinds import Step
 from wallaroo.user_code.compact_pickles import pickled_by_values
 from wallaroo.user_code.references import pickle_by_name
 from wallaroo.user_code.session import pack_session, unpack_session
+from wallaroo.user_code.worker_mark import forbid_runs
 
 
 @pickled_by_values

@@ -38,14 +38,13 @@ from wallaroo.errors import CheckpointError, InUseError, PeerError, TakenOverErr
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.key_files import KeyFile, kept_key
 from wallaroo.network.proved_connections import TaskListener
-from wallaroo.network.replica import (
+from wallaroo.network.replica import REPLICA_KEY, WRITER
+from wallaroo.network.replica_link import (
     COMPLETE,
     LATER,
     OVER,
     PART,
     REFUSED,
-    REPLICA_KEY,
-    WRITER,
     Fields,
     crc_of,
     read_message,

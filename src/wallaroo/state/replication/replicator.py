@@ -28,7 +28,8 @@ from typing import TypeVar
 from wallaroo.errors import CheckpointError, PeerError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.instrumentation.tuning import DEFAULT
-from wallaroo.network.replica import RETRY_S, Outage, Replica, ReplicaLink, Sent
+from wallaroo.network.replica import Replica
+from wallaroo.network.replica_link import RETRY_S, Outage, ReplicaLink, Sent
 from wallaroo.spool.copying import is_copied
 from wallaroo.state.log.commits import Commit
 from wallaroo.state.log.layout import (

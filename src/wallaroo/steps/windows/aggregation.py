@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps.windows.spec import Window
+from wallaroo.user_code.mutability import cannot_change
 from wallaroo.user_code.signatures import takes_third
 from wallaroo.user_code.user_frames import user_place
 
@@ -188,8 +189,6 @@ def _update(aggregation: Any) -> Callable[[Any, Any], Any]:
 
     Not of aggregations of this package: theirs do, and the check costs each event a call.
     """
-    from wallaroo.user_code.mutability import cannot_change  # loaded if windows are used
-
     update: Callable[[Any, Any], Any] = aggregation.update
     home = _home_of(aggregation, "update")
     is_ours = home is not None and home.__module__.startswith(OURS)

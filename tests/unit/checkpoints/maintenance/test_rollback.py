@@ -17,7 +17,8 @@ from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.durable.folders import make_private
 from wallaroo.errors import CheckpointError
 from wallaroo.sinks.interface import WriteContext
-from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of, read_tail, write_tail
+from wallaroo.spool import Boundary, SpoolReader, folder_of, read_tail, write_tail
+from wallaroo.spool.writer import SpoolWriter
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.storage import LocalStorage

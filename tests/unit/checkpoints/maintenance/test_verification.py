@@ -18,7 +18,8 @@ from wallaroo.durable.commit_id import CommitId
 from wallaroo.sinks.interface import WriteContext
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import StagedWriter
-from wallaroo.spool import SpoolWriter, folder_of
+from wallaroo.spool import folder_of
+from wallaroo.spool.writer import SpoolWriter
 from wallaroo.state.views.environments import close_environments
 
 Run = Callable[..., tuple[int, str, str]]

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from tests.unit.cli.run.fakes import STATUS
 from wallaroo.cli.run import views
-from wallaroo.cli.run.text import WORKERS_SHOWN, live_table, log_facts, log_line, summary
+from wallaroo.cli.run.table import WORKERS_SHOWN, live_table
+from wallaroo.cli.run.text import log_facts, log_line, summary
 from wallaroo.cli.run.views import LineView
 from wallaroo.cli.terminal.formatting import (
     duration,

@@ -13,10 +13,11 @@ import pytest
 
 from tests.unit.ingress.conftest import running as running  # a fixture
 from wallaroo.ingress.process import Feeders, Feeding
-from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of
+from wallaroo.spool import Boundary, SpoolReader, folder_of
 from wallaroo.spool.format import Chunk
 from wallaroo.spool.remote import link as remote_module
 from wallaroo.spool.remote.client import RemoteSpool
+from wallaroo.spool.writer import SpoolWriter
 
 NEVER = 1 << 62
 

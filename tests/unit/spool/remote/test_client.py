@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.unit.spool.remote.conftest import Impostor, Proxy, Served
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.spool import Boundary, SpoolWriter, write_tail
+from wallaroo.spool import Boundary, write_tail
 from wallaroo.spool.format import CHUNK_HEADER
 from wallaroo.spool.remote import link as remote_module
 from wallaroo.spool.remote.client import WINDOW_BYTES, RemoteSpool
@@ -31,6 +31,7 @@ from wallaroo.spool.remote.wire import (
     SERVER_HELLO,
     VERSION,
 )
+from wallaroo.spool.writer import SpoolWriter
 
 BEGIN = Boundary()
 READERS = 16

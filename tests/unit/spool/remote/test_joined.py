@@ -22,7 +22,8 @@ from wallaroo.sources.joined.hosts import (
 from wallaroo.sources.joined.log import SeveralSpools, hosts_of
 from wallaroo.sources.log import CutShortError, Head, Position, Range, Reached
 from wallaroo.sources.spooled import SpoolLog
-from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
+from wallaroo.spool import Boundary, SpoolReader
+from wallaroo.spool.writer import SpoolWriter
 
 FRAMING = Framing(1, ">B", 255)
 HELLO_BYTES = 200  # of a server, before the first range

@@ -20,7 +20,7 @@ from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.network.hmac_auth import sign
-from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of
+from wallaroo.spool import Boundary, SpoolReader, folder_of
 from wallaroo.spool.remote.client import RemoteSpool
 from wallaroo.spool.remote.server import RangeConfig, RangeServer
 from wallaroo.spool.remote.wire import (
@@ -35,6 +35,7 @@ from wallaroo.spool.remote.wire import (
     SERVER_HELLO,
     VERSION,
 )
+from wallaroo.spool.writer import SpoolWriter
 
 SECRET = b"s" * 32
 CHUNK = b"x" * 100_000
