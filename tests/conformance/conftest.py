@@ -1,6 +1,6 @@
 """Runners for the suite: in this process with one undisturbed batch, in this process in pieces, on
 Spark, and on Spark with resident tasks, which are the default on one machine; the last two also
-with their checkpoint in an object store.
+with their checkpoint in an object store, of S3 or Azure.
 
 The micro-batch host runs what may depend on Spark, and resident tasks a sample; with
 ``WALLAROO_ALL_RUNNERS=1`` in the environment (`make long`) all runners run all of it.
@@ -18,6 +18,12 @@ import pytest
 
 from tests.conformance.runners import LocalRunner, SparkRunner
 from tests.connectors.files.s3.server import environment_of, running_s3
+from tests.stores.azurite.server import (
+    IS_MISSING,
+    MISSING,
+    azure_environment_of,
+    running_azurite,
+)
 from wallaroo.instrumentation.tuning import Pace, Tuning
 
 
@@ -45,9 +51,25 @@ def store(store_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> s
     return "s3://bucket"
 
 
+@pytest.fixture(scope="session")
+def azure_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a server of Azure's protocol with a container."""
+    with running_azurite(tmp_path_factory.mktemp("conformance-azure")) as server:
+        yield server.port
+
+
+@pytest.fixture
+def azure_store(azure_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A URL below which checkpoints may be."""
+    for variable, value in azure_environment_of(azure_port, tmp_path / "cache").items():
+        monkeypatch.setenv(variable, value)
+    return "az://container"
+
+
 RESIDENT = "spark, resident"
 STORED = "spark, stored"
 RESIDENT_STORED = "spark, resident, stored"
+RESIDENT_AZURE = "spark, resident, Azure"  # in `make long`
 # what steps do in the engine, which knows no host, and tests that differ in nothing else from one
 # that Spark runs
 SAME_ON_SPARK = (
@@ -118,6 +140,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_sampled(name: str) -> bool:
+    if RESIDENT_AZURE in name:
+        return False
     if "stored" in name and not any(part in name for part in STORED_SAMPLE):
         return False
     if RESIDENT in name and not any(part in name for part in SAMPLE):
@@ -134,6 +158,14 @@ def _is_sampled(name: str) -> bool:
         pytest.param(RESIDENT, marks=[pytest.mark.spark, pytest.mark.java]),
         pytest.param(STORED, marks=[pytest.mark.spark, pytest.mark.java, pytest.mark.s3]),
         pytest.param(RESIDENT_STORED, marks=[pytest.mark.spark, pytest.mark.java, pytest.mark.s3]),
+        pytest.param(
+            RESIDENT_AZURE,
+            marks=[
+                pytest.mark.spark,
+                pytest.mark.java,
+                pytest.mark.skipif(IS_MISSING, reason=MISSING),
+            ],
+        ),
     ]
 )
 def runner(request: pytest.FixtureRequest) -> Any:
@@ -142,8 +174,8 @@ def runner(request: pytest.FixtureRequest) -> Any:
         return request.getfixturevalue("spark_runner")
     if request.param == RESIDENT:
         return replace(request.getfixturevalue("spark_runner"), host="resident")
-    if request.param in (STORED, RESIDENT_STORED):
-        place = request.getfixturevalue("store")
-        host = "resident" if request.param == RESIDENT_STORED else "micro-batch"
+    if request.param in (STORED, RESIDENT_STORED, RESIDENT_AZURE):
+        place = request.getfixturevalue("azure_store" if "Azure" in request.param else "store")
+        host = "micro-batch" if request.param == STORED else "resident"
         return replace(request.getfixturevalue("spark_runner"), host=host, place=place)
     return LocalRunner(1, 1) if request.param == "one batch" else LocalRunner(5, 3)

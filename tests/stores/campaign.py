@@ -4,7 +4,8 @@
 the store loses answers, doubles requests, resets connections, answers 503 and 409, and takes 30 to
 200 ms.  ``--started N``: two drivers begin at once, N times, every other time with ``--take-over``.
 ``--stopped N``: a driver is stopped (SIGSTOP) for ``--seconds``, another one takes over, the first
-one continues.  ``--folder``: the same with a folder as the checkpoint, without a proxy.
+one continues.  ``--azure``: the same in Azurite.  ``--folder``: the same with a folder as the
+checkpoint, without a proxy.
 
 After each, every event has to have left once, in the order of its key.
 
@@ -23,11 +24,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.connectors.files.s3.server import environment_of, running_s3
 from tests.faults.figures import report
+from tests.server_process import ServerProcess
+from tests.stores.azurite.server import azure_environment_of, running_azurite
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
 from tests.stores.stored_driver import KEYS
 from tests.stores.stored_driver import main as drive
@@ -69,11 +73,11 @@ class Driver:
 class Application:
     """One checkpoint, its input and its output."""
 
-    def __init__(self, folder: Path, port: int):
+    def __init__(self, folder: Path, store: Store | None):
         folder.mkdir()
         self._folder = folder
-        self._port = port
-        self._place = f"s3://bucket/{folder.name}" if port else str(folder / "state")
+        self._store = store
+        self._place = f"{store.url}/{folder.name}" if store else str(folder / "state")
         self._starts = 0
         self.events = 0
 
@@ -92,7 +96,9 @@ class Application:
             return Driver(pid, log)
         code = 70
         try:
-            os.environ.update(self._environment(machine), STORED_PAUSE_S=str(pause_s))
+            if self._store:
+                os.environ.update(self._store.environment(self._folder / machine))
+            os.environ["STORED_PAUSE_S"] = str(pause_s)
             descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)
@@ -100,9 +106,6 @@ class Application:
         finally:
             sys.stdout.flush()
             os._exit(code)
-
-    def _environment(self, machine: str) -> dict[str, str]:
-        return environment_of(self._port, self._folder / machine)
 
     def lines(self) -> list[str]:
         """Return what has left."""
@@ -130,12 +133,12 @@ class Application:
         self.require_exact()
 
 
-def kill(root: Path, port: int, times: int, seed: int, until: float) -> Counter[str]:
+def kill(root: Path, store: Store | None, times: int, seed: int, until: float) -> Counter[str]:
     """Kill drivers at any moment; return how they ended."""
     chance = random.Random(seed)
     ends: Counter[str] = Counter()
     while ends["killed"] < times and time.monotonic() < until:
-        application = Application(root / f"killed{ends['killed']}", port)
+        application = Application(root / f"killed{ends['killed']}", store)
         for _ in range(ROUND):
             application.grow(EVENTS)
             driver = application.start(f"machine{chance.randrange(2)}", "--take-over")
@@ -153,13 +156,13 @@ def raise_unless(is_right: bool, driver: Driver) -> None:
         raise SystemExit(f"{driver.log}: {driver.log.read_text()}")
 
 
-def start_two(root: Path, port: int, times: int, until: float) -> Counter[str]:
+def start_two(root: Path, store: Store | None, times: int, until: float) -> Counter[str]:
     """Start two drivers at once; return how the ones ended that did not end in order."""
     ends: Counter[str] = Counter()
     for number in range(times):
         if time.monotonic() > until:
             break
-        application = Application(root / f"started{number}", port)
+        application = Application(root / f"started{number}", store)
         application.grow(300)
         options = ("--take-over",) * (number % 2)
         both = [application.start(f"machine{machine}", *options) for machine in range(2)]
@@ -174,10 +177,10 @@ def start_two(root: Path, port: int, times: int, until: float) -> Counter[str]:
     return ends
 
 
-def stop(root: Path, port: int, times: int, seconds: float, until: float) -> Counter[str]:
+def stop(root: Path, store: Store | None, times: int, seconds: float, until: float) -> Counter[str]:
     """Stop a driver while another one takes over; return how they ended."""
     ends: Counter[str] = Counter()
-    application = Application(root / "stopped", port)
+    application = Application(root / "stopped", store)
     for number in range(times):
         if time.monotonic() > until:
             break
@@ -204,14 +207,17 @@ def stop(root: Path, port: int, times: int, seconds: float, until: float) -> Cou
 class Store:
     """A store behind a proxy, in a process of its own: the one that forks has no threads."""
 
-    def __init__(self, root: Path, faults: Faults, seed: int):
-        (root / "s3" / "data" / "bucket").mkdir(parents=True)
+    def __init__(self, root: Path, is_azure: bool, faults: Faults, seed: int):
+        self.url = "az://container" if is_azure else "s3://bucket"
+        self._environment_of = azure_environment_of if is_azure else environment_of
+        (root / "store" / "data" / "bucket").mkdir(parents=True)
+        running = running_azurite(root / "store") if is_azure else running_s3(root / "store")
         here, there = socket.socketpair()
         self._pid = os.fork()
         if not self._pid:
             here.close()
             try:
-                self._serve(root, faults, seed, there)
+                self._serve(running, faults, seed, there)
             finally:
                 os._exit(0)
         there.close()
@@ -219,11 +225,20 @@ class Store:
         self.port = int(here.recv(64))
 
     @staticmethod
-    def _serve(root: Path, faults: Faults, seed: int, asked: socket.socket) -> None:
-        with running_s3(root / "s3") as server, running_proxy(server.port, faults, seed) as proxy:
+    def _serve(
+        running: AbstractContextManager[ServerProcess],
+        faults: Faults,
+        seed: int,
+        asked: socket.socket,
+    ) -> None:
+        with running as server, running_proxy(server.port, faults, seed) as proxy:
             asked.send(b"%d" % proxy.port)
             asked.recv(1)
             asked.send(json.dumps(proxy.counts).encode())
+
+    def environment(self, cache: Path) -> dict[str, str]:
+        """Return the variables of a machine."""
+        return self._environment_of(self.port, cache)
 
     def end(self) -> dict[str, int]:
         """End; return what became of the requests."""
@@ -241,6 +256,7 @@ def main(arguments: list[str]) -> int:
     add("--started", type=int, default=0, metavar="N", help="times that two drivers begin")
     add("--stopped", type=int, default=0, metavar="N", help="times that a driver is stopped")
     add("--seconds", type=float, default=30.0, help="that it is stopped (default %(default)g)")
+    add("--azure", action="store_true", help="checkpoints are in Azurite, not in S3Proxy")
     add("--folder", action="store_true", help="checkpoints are folders")
     add("--seed", type=int, default=0)
     add("--minutes", type=float, default=1e6, help="after which nothing more is begun")
@@ -251,17 +267,17 @@ def main(arguments: list[str]) -> int:
     faults = BAD if options.killed else NONE
     with tempfile.TemporaryDirectory(prefix="wallaroo-stores-") as name:
         root = Path(name)
-        store = None if options.folder else Store(root, faults, options.seed)
-        port = store.port if store else 0
+        store = None if options.folder else Store(root, options.azure, faults, options.seed)
         try:
             until = began + 60 * options.minutes
-            killed = kill(root, port, options.killed, options.seed, until)
-            started = start_two(root, port, options.started, until)
-            stopped = stop(root, port, options.stopped, options.seconds, until)
+            killed = kill(root, store, options.killed, options.seed, until)
+            started = start_two(root, store, options.started, until)
+            stopped = stop(root, store, options.stopped, options.seconds, until)
         finally:
             requests = store.end() if store else {}
+    server = "Azurite 3.35.0" if options.azure else "S3Proxy 4.0.0"
     figures = {
-        "storage": "folder" if options.folder else "S3Proxy 4.0.0",
+        "storage": "folder" if options.folder else server,
         "killed": dict(killed),
         "two started": dict(started),
         "stopped for": options.seconds if options.stopped else 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -22,9 +23,12 @@ class _Scripted(http.server.BaseHTTPRequestHandler):
     """Answers every PUT with the next status of ``answers``, every GET with 404."""
 
     answers: list[int]
+    conditions: list[tuple[str | None, str | None]]
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
+        condition = (self.headers["If-None-Match"], self.headers["x-goog-if-generation-match"])
+        type(self).conditions.append(condition)
         self._answer(type(self).answers.pop(0))
 
     def do_GET(self) -> None:
@@ -42,14 +46,17 @@ class _Scripted(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Scripted]]:
-    """A server of S3 and Azure with answers from a list."""
+    """A server of S3, Azure and Google with answers from a list."""
 
     class Handler(_Scripted):
         answers: list[int] = []
+        conditions: list[tuple[str | None, str | None]] = []
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     address = f"http://127.0.0.1:{server.server_address[1]}"
+    google = {"gcs_base_url": address, "disable_oauth": True}
+    google |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
     for variable, value in {
         "AWS_ENDPOINT_URL": address,
         "AWS_ACCESS_KEY_ID": "k",
@@ -60,6 +67,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Scripted]]:
         "AZURE_STORAGE_ENDPOINT": address,
         "AZURE_STORAGE_ACCOUNT_NAME": "account",
         "AZURE_STORAGE_ACCOUNT_KEY": "c2VjcmV0",
+        "GOOGLE_ALLOW_HTTP": "true",
+        "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(google),
     }.items():
         monkeypatch.setenv(variable, value)
     yield Handler
@@ -67,16 +76,25 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Scripted]]:
     server.server_close()
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/app", "az://container/app"])
+@pytest.mark.parametrize(
+    ("url", "condition"),
+    [
+        ("s3://bucket/app", ("*", None)),
+        ("az://container/app", ("*", None)),
+        ("gs://bucket/app", (None, "0")),
+    ],
+)
 @pytest.mark.parametrize("status", [409, 412])
 def test_a_conflict_is_a_statement_to_check(
-    scripted: type[_Scripted], url: str, status: int
+    scripted: type[_Scripted], url: str, condition: tuple[str | None, str | None], status: int
 ) -> None:
     """S3's 409 comes although no object is there; Azure states a failed create in another way."""
     scripted.answers.append(status)
 
     with pytest.raises(TakenKeyError):
         CloudObjects(url).create("log/0", b"content")
+
+    assert scripted.conditions == [condition]
 
 
 @pytest.mark.parametrize("status", [500, 503])

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import wallaroo
 from tests.connectors.files.s3.server import SECRET
-from tests.forks import Forks
 from tests.sampling import sampled
-from tests.stores.conftest import Place
+from tests.stores.conftest import Place, Ran
 from tests.stores.fault_proxy import ALL, NONE, Faults, running_proxy
+from tests.stores.machines import EVENTS, KILLED, Input, output, started
 from tests.stores.stored_driver import expected, new_run, raise_limit
 from tests.unit.runtime.applications import ROOT, Numbers, line, text, until
 from wallaroo.cli.doctor.command import examine_store
@@ -36,20 +34,6 @@ from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint, cache_folder
 
 pytestmark = pytest.mark.s3
-EVENTS = 1200
-
-
-class Input:
-    """The input file of a test, which grows."""
-
-    def __init__(self, folder: Path):
-        self._file = folder / "in.txt"
-        self.events = 0
-
-    def grow(self, events: int = EVENTS) -> None:
-        with self._file.open("a") as file:
-            file.writelines(f"{each}\n" for each in range(self.events, self.events + events))
-        self.events += events
 
 
 def run_to_end(folder: Path, place: Place, *options: str) -> WallarooError | None:
@@ -58,41 +42,6 @@ def run_to_end(folder: Path, place: Place, *options: str) -> WallarooError | Non
     run.begin()
     assert run.wait(400)
     return run.exception
-
-
-def output(folder: Path) -> list[str]:
-    return sorted((folder / "out.txt").read_text().splitlines())
-
-
-def started(
-    folder: Path, place: Place, machine: str, *options: str, port: int = 0, **variables: str
-) -> subprocess.Popen[str]:
-    """Start the program beside this one as a machine does that has a cache of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.stores.stored_driver", str(folder), place.url, *options],
-        env={**os.environ, **place.environment(folder / machine, port), **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-Ran = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def ran(tmp_path: Path, place: Place, child_of: Callable[[str], Forks]) -> Ran:
-    """Run the program to its end, as ``started`` starts it; return exit code and output."""
-    driver = child_of("tests.stores.stored_driver")
-
-    def run(machine: str, *options: str, port: int = 0, **variables: str) -> tuple[int, str]:
-        environment = place.environment(tmp_path / machine, port)
-        return driver.run(tmp_path, place.url, *options, **environment, **variables)
-
-    return run
-
-
-KILLED = -signal.SIGKILL
 
 
 def test_other_machines_continue_exactly_once(

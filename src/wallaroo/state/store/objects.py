@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar
 from wallaroo.errors import InternalError, PeerError, optional_library
 
 SCHEMES = ("s3", "gs", "az")
-ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
+ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 REQUEST_S = 10
 READERS = 8
 WORDS_MAX = 200
@@ -97,7 +97,7 @@ class CloudObjects:
         self._process = os.getpid()
         self._api: Any = obstore
         self._errors = obstore.exceptions
-        allow_http = os.environ.get(ALLOW_HTTP.get(scheme, ""), "").lower() == "true"
+        allow_http = os.environ.get(ALLOW_HTTP[scheme], "").lower() == "true"
         client = {
             "timeout": f"{REQUEST_S} s",
             "connect_timeout": "5 s",
