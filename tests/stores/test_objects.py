@@ -13,7 +13,7 @@ import pytest
 
 from tests.stores.conftest import Place
 from tests.stores.model import Model, ModelObjects
-from wallaroo.errors import InternalError, PeerError
+from wallaroo.errors import CheckpointError, InternalError, PeerError
 from wallaroo.state.store.objects import CloudObjects, NoAnswerError, TakenKeyError
 from wallaroo.state.store.records import Kind
 from wallaroo.state.store.store_log import StoreLog
@@ -168,6 +168,18 @@ def test_a_probe_is_not_misled_by_a_conflict_without_an_object() -> None:
 
     assert not refused
     assert not model.objects
+
+
+def test_an_object_with_the_content_of_another_one_is_refused() -> None:
+    """It would be taken for the commit of another run."""
+    model = Model()
+    log = StoreLog(ModelObjects(model), sleep=lambda seconds: None)
+    assert log.fence(None, "checkpoint")
+    first, second = (f"log/{number:020d}" for number in range(2))
+    model.objects[second] = model.objects[first]
+
+    with pytest.raises(CheckpointError, match=f"{second} has the content of object 0"):
+        log.append(Kind.COMMITS)
 
 
 def test_what_a_server_has_half_written_is_no_number() -> None:

@@ -46,7 +46,7 @@ from wallaroo.state.store.objects import (
     TakenKeyError,
     conditions_ignored,
 )
-from wallaroo.state.store.records import Head, Kind, Record, decode, encode
+from wallaroo.state.store.records import WAYS_OUT, Head, Kind, Record, decode, encode
 
 LOG = "log"
 IMAGES = "images"
@@ -150,7 +150,14 @@ class StoreLog:
         """Return the object of a number; None if there is none."""
         key = _key(number)
         content = self._asked(lambda: self._objects.get(key))
-        return None if content is None else decode(content, f"{self.url}/{key}")
+        if content is None:
+            return None
+        record = decode(content, f"{self.url}/{key}")
+        if record.head.number != number:
+            raise CheckpointError(
+                f"{self.url}/{key} has the content of object {record.head.number}. {WAYS_OUT}"
+            )
+        return record
 
     def probe(self) -> None:
         """Raise PeerError unless the store answers, and keeps conditions.
