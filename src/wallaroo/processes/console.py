@@ -62,21 +62,31 @@ def write_printed(lines: str) -> None:
 
 
 class WholeLines:
-    """A buffer that cuts text into whole lines."""
+    """A buffer that cuts text into whole lines.
+
+    ``print`` writes a line in pieces, so each thread has a half line of its own.
+    """
 
     def __init__(self) -> None:
-        self._half = ""
+        self._halves: dict[int, str] = {}  # by thread
         self._lock = threading.Lock()
 
     def add(self, text: str) -> str:
         """Return the lines that ``text`` completes; empty if there are none."""
+        thread = threading.get_ident()
         with self._lock:
-            whole, newline, self._half = (self._half + text).rpartition("\n")
+            text = self._halves.pop(thread, "") + text
+            whole, newline, half = text.rpartition("\n")
+            if half:
+                self._halves[thread] = half
         return whole + newline
 
-    def take_half(self) -> str:
-        """Return an unfinished line as a whole one; empty if there is none."""
+    def take_halves(self, *, of_all: bool = False) -> str:
+        """Return the unfinished lines of this thread and of ended ones, or of all, as whole ones.
+
+        The result is empty if there are none.
+        """
+        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         with self._lock:
-            half = self._half
-            self._half = ""
-        return half and half + "\n"
+            taken = [thread for thread in self._halves if of_all or thread not in others]
+            return "".join(f"{self._halves.pop(thread)}\n" for thread in taken)

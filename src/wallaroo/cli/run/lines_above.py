@@ -27,9 +27,9 @@ class LinesAbove(io.TextIOBase):
         return len(text)
 
     def finish(self) -> None:
-        """Write a last line that has no newline."""
-        if half := self._lines.take_half():
-            self._write_above(half)
+        """Write last lines that have no newline."""
+        if halves := self._lines.take_halves(of_all=True):
+            self._write_above(halves)
 
     def flush(self) -> None:
         """Do nothing: whole lines are already written."""

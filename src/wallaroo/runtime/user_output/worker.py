@@ -116,8 +116,8 @@ class StepOutput(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        if half := self._lines.take_half():
-            _send(half, sys._getframe(1))
+        if halves := self._lines.take_halves():
+            _send(halves, sys._getframe(1))
 
     def writable(self) -> bool:
         return True

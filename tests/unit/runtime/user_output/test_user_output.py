@@ -160,6 +160,30 @@ def test_half_a_line_waits_for_its_end_or_for_flush(folder: Path) -> None:
     assert lines == ["[worker 1] half whole", "[worker 1] progress"]
 
 
+def test_half_a_line_of_a_thread_is_no_part_of_a_line_of_another_one(folder: Path) -> None:
+    """``print`` writes its values one by one, and another thread may run in between."""
+    script = """
+    def print_parts():
+        print("first", end=" ")
+        is_half.set()
+        is_other.wait()
+        print("second")
+        print("unfinished", end="")
+    is_half, is_other = threading.Event(), threading.Event()
+    thread = threading.Thread(target=print_parts)
+    thread.start()
+    is_half.wait()
+    print("other")
+    sys.stdout.flush()
+    is_other.set()
+    thread.join()
+    sys.stdout.flush()
+    """
+    with collecting(folder) as (collector, lines):
+        worker(collector.address, script)
+    assert lines == ["[worker 1] other", "[worker 1] first second", "[worker 1] unfinished"]
+
+
 def test_lines_of_many_threads_and_workers_are_never_torn(folder: Path) -> None:
     script = """
     def much(name):
