@@ -191,7 +191,6 @@ def _absent(item: pytest.Item) -> Iterator[str]:
             yield reason
 
 
-@pytest.hookimpl(optionalhook=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print why tests were tried again: nothing else prints an attempt before the last one."""
     for report in terminalreporter.stats.get("rerun", []):
@@ -199,6 +198,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(report.longreprtext[-PRINTED_CHARACTERS:])
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Let files that share what takes long to start share it."""
     return Together(config, log) if config.getoption("dist") == "loadfile" else None

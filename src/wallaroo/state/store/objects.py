@@ -27,6 +27,7 @@ ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_AL
 REQUEST_S = 10
 READERS = 8
 WORDS_MAX = 200
+_PASSING = re.compile(r"(408|409|429|5\d\d) ")  # a store's words about a state that passes
 
 Answer = TypeVar("Answer")
 
@@ -34,7 +35,7 @@ Answer = TypeVar("Answer")
 class NoAnswerError(Exception):
     """A request with an unknown outcome: there was no answer, or the store is overloaded.
 
-    ``is_reached``: the store is there, as it has answered.
+    ``is_reached``: the store is there, as it has answered by a status that passes.
     """
 
     def __init__(self, words: str, *, is_reached: bool = False):
@@ -191,7 +192,7 @@ class CloudObjects:
             return PeerError(
                 f"{self.url} does not exist: {words}. Create the bucket, or correct the URL."
             )
-        return NoAnswerError(words, is_reached=words[:3].isdigit())
+        return NoAnswerError(words, is_reached=_PASSING.match(words) is not None)
 
 
 def conditions_ignored(url: str) -> PeerError:

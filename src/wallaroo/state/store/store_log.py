@@ -34,9 +34,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from wallaroo.errors import CheckpointError, PeerError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
@@ -123,17 +122,18 @@ class StoreLog:
 
     def _asked(self, request: Callable[[], Answer]) -> Answer:
         """Return the answer to a request that may be repeated."""
-        for attempt in count():
+        attempt = 0
+        while True:
             try:
                 answer = request()
             except NoAnswerError as error:
                 if error.is_reached:
                     self._tries = TRIES
                 self._wait(attempt, self._tries, error)
+                attempt += 1
             else:
                 self._tries = TRIES
                 return answer
-        raise AssertionError("the last wait raises")
 
     def _wait(self, attempt: int, tries: int, error: BaseException) -> None:
         """Wait before the next attempt.  Raises PeerError after the last one."""
@@ -150,8 +150,11 @@ class StoreLog:
         """Return the object of a number; None if there is none."""
         key = _key(number)
         content = self._asked(lambda: self._objects.get(key))
-        if content is None:
-            return None
+        return None if content is None else self._record(number, content)
+
+    def _record(self, number: int, content: bytes) -> Record:
+        """Return the object of a number.  Raises CheckpointError: damaged, or another one's."""
+        key = _key(number)
         record = decode(content, f"{self.url}/{key}")
         if record.head.number != number:
             raise CheckpointError(
@@ -247,10 +250,11 @@ class StoreLog:
                 return None
             head = newest.head
             image = self._image(head.image) if head.image else None
-            keys = [_key(number) for number in range(head.since + 1, head.number)]
+            numbers = range(head.since + 1, head.number)
+            keys = list(map(_key, numbers))
             contents = self._asked(lambda keys=keys: self._objects.get_many(keys))  # type: ignore[misc]  # bound at once
             if (image is None) is (head.image == "") and None not in contents:
-                between = (decode(each, self.url) for each in contents if each is not None)
+                between = map(self._record, numbers, cast(list[bytes], contents))
                 records = (*between, newest) if head.number > head.since else ()
                 return Past(newest, image, records)
         raise self._changing()
