@@ -209,6 +209,7 @@ def test_a_kill_in_the_middle_loses_and_repeats_nothing(
     assert accounts.outputs[-1] == "k7 [('euros', 5.0)]"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("host", sampled(["resident"], ["micro-batch"]))
 def test_an_idle_run_upgrades_all_state_on_spark(
     tmp_path: Path, eventually: Eventually, host: str

@@ -23,7 +23,7 @@ from wallaroo.spark.local_cluster import LocalCluster
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 APPLICATION = """
 import wallaroo
 

@@ -248,8 +248,8 @@ def has_arrived(run: Listens, sent: set[str]) -> bool:
 @pytest.mark.parametrize(
     ("run", "strangers"),
     [
-        ((128, "http"), 100),
         ((128, "https"), 100),
+        pytest.param((128, "http"), 100, marks=pytest.mark.long),
         pytest.param((1024, "https"), 1000, marks=pytest.mark.long),
     ],
     indirect=["run"],

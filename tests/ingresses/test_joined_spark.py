@@ -16,6 +16,7 @@ from wallaroo.spark.local_cluster import LocalCluster
 EVENTS = 400
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("host", "workers"), sampled([("resident", 2)], [("micro-batch", 0), ("resident", 0)])
 )

@@ -16,6 +16,7 @@ APPLICATION = str(Path(replicated_driver.__file__))
 EVENTS = 400
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("host", sampled(["resident"], ["micro-batch"]))
 def test_a_lost_host_loses_nothing(hosts: Hosts, host: str) -> None:
     """Each acknowledged event is counted once, and each count is received once."""

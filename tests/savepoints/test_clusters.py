@@ -43,6 +43,7 @@ def save(checkpoint: Path | str, saved: Path | str) -> None:
     assert main(["state", "save", str(checkpoint), str(saved)]) == 0
 
 
+@pytest.mark.long
 def test_an_application_moves_to_a_cluster_and_back_and_is_forked_from_there(
     tmp_path: Path, cluster: LocalCluster
 ) -> None:

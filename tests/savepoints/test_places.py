@@ -6,11 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 import wallaroo
+from tests.sampling import sampled
 from tests.savepoints.test_accepted_input import GENERATED, SLOWLY, copying
 from tests.savepoints.test_saving import grow, lines, quiet, read_upto, run_to_end
 from tests.stores.conftest import Place
@@ -22,11 +24,13 @@ from wallaroo.errors import CheckpointError
 
 pytestmark = pytest.mark.s3
 EVENTS = 600
+CHOSEN = [("folder", "store", "folder"), ("store", "folder", "store")]
 
 
-@pytest.mark.parametrize("first", ["folder", "store"])
-@pytest.mark.parametrize("between", ["folder", "store"])
-@pytest.mark.parametrize("last", ["folder", "store"])
+@pytest.mark.parametrize(
+    ("first", "between", "last"),
+    sampled(CHOSEN, sorted({*product(("folder", "store"), repeat=3)} - {*CHOSEN})),
+)
 def test_a_checkpoint_moves_between_all_storages(
     tmp_path: Path, place: Place, first: str, between: str, last: str
 ) -> None:

@@ -197,6 +197,7 @@ class Scene:
 
 
 @needs_mounts
+@pytest.mark.long
 @pytest.mark.parametrize("host", sampled(["resident"], ["micro-batch"]))
 def test_hosts_that_share_no_folder_lose_a_worker_and_their_driver(
     cluster: LocalCluster, here: Path, place: Place, eventually: Eventually, host: str

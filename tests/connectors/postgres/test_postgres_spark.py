@@ -74,6 +74,7 @@ def expected() -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.long
 def test_word_count_with_a_killed_driver_ends_with_the_oracles_table(
     server: Server, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:

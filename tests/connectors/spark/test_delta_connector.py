@@ -28,6 +28,7 @@ def append(table: Path, files: range) -> None:
         write_deltalake(table, pa.table({"id": list(ids)}), mode="append")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "point"),
     sampled([("table", "commit.before")], [(STREAM, "commit.after")]),  # test_kafka_connector.py

@@ -32,6 +32,7 @@ def produce(broker: Broker, topic: str, numbers: range) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "point"),
     sampled([(STREAM, "commit.after")], [("table", "commit.before")]),  # test_delta_connector.py

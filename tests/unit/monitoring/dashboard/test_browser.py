@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.sampling import sampled
 from tests.unit.monitoring.dashboard.fakes import BusyRun
 from wallaroo.monitoring.metrics.status import StandbyStatus, StepUpgrade
 from wallaroo.monitoring.status_api.server import StatusServer
@@ -18,7 +19,7 @@ STATIC = Path(__file__).resolve().parents[4] / "src/wallaroo/monitoring/dashboar
 WAIT_MS = 15_000
 
 
-@pytest.fixture(params=[1280, 400])
+@pytest.fixture(params=sampled([400], [1280]))
 def page(chromium: Any, address: str, link: str, request: pytest.FixtureRequest) -> Iterator[Any]:
     """A page whose errors and requests to other places fail the test."""
     context = chromium.new_context(viewport={"width": request.param, "height": 800})
