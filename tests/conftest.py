@@ -192,8 +192,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Exclude the modules that a file of tests has loaded, too."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Exclude the modules that a file of tests has loaded, too, once its fixtures have ended."""
+    yield
     if nextitem is not None and nextitem.path != item.path:
         gc.collect()
         gc.freeze()

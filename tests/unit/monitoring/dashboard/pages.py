@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 GRAVE = ("serious", "critical")
-# the right edges of what is shown, but for the parts of tables that scroll and say so
-_CUT = """() => [...document.querySelectorAll("main *, header *")]
-    .filter((one) => one.checkVisibility() && !one.closest(".unseen, .u-over, thead"))
-    .filter((one) => one.getBoundingClientRect().right > innerWidth + 1)
-    .map((one) => `${one.tagName} ${one.getAttribute("class")}: ${one.textContent.slice(0, 60)}`)"""
+# the right edges of what is shown, but for the parts of tables that scroll and say so; charts
+# follow the size of the window a few frames later
+_CUT = """async () => {
+    const cut = () => [...document.querySelectorAll("main *, header *")]
+        .filter((one) => one.checkVisibility() && !one.closest(".unseen, .u-over, thead"))
+        .filter((one) => one.getBoundingClientRect().right > innerWidth + 1)
+        .map((one) => `${one.tagName} ${one.getAttribute("class")}: ${one.textContent.slice(0, 60)}`)
+    for (let frames = 0; frames < 300 && cut().length; frames++)
+        await new Promise(requestAnimationFrame)
+    return cut()
+}"""
 # names of the pipeline that end in an ellipsis
 _SHORTENED = """() => [...document.querySelectorAll(".node text.name")]
     .map((one) => one.textContent).filter((text) => text.endsWith("…"))"""

@@ -16,11 +16,11 @@ import pytest
 
 from tests.unit.ingress.conftest import wait_until
 from tests.unit.ingress.test_tls import make_certificate
+from wallaroo.network import proved_connections
 from wallaroo.network.connection_budget import Budget
 from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign
 from wallaroo.network.proved_connections import (
     CONNECT_S,
-    IDENTIFY_S,
     DriverEndpoint,
     TaskListener,
     _opened,
@@ -161,6 +161,7 @@ def test_strangers_delay_no_task_and_take_no_place_for_long(
     chance = random.Random(7)
     most = 50
     monkeypatch.setattr(listener, "_budget", Budget(most))
+    monkeypatch.setattr(proved_connections, "IDENTIFY_S", 2 * WAIT_S)  # none of them leaves by then
     listener.begin()
     with contextlib.ExitStack() as held:
         for number in range(STRANGERS):
@@ -170,8 +171,8 @@ def test_strangers_delay_no_task_and_take_no_place_for_long(
                     chance.randbytes((0, 40, CHALLENGE_BYTES + PROOF_BYTES)[number % 3])
                 )
         with ThreadPoolExecutor(1) as other:
-            mine = other.submit(connect, listener.endpoint)
-            theirs = listener.next(IDENTIFY_S / 2)
+            mine = other.submit(connect, listener.endpoint, WAIT_S)
+            theirs = listener.next(WAIT_S)
             send(theirs, b"hello")
             assert receive(mine.result()) == b"hello"
         for one in (theirs, mine.result()):
