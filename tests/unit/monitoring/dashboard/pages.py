@@ -9,9 +9,9 @@ GRAVE = ("serious", "critical")
 # follow the size of the window a few frames later
 _CUT = """async () => {
     const cut = () => [...document.querySelectorAll("main *, header *")]
-        .filter((one) => one.checkVisibility() && !one.closest(".unseen, .u-over, thead"))
-        .filter((one) => one.getBoundingClientRect().right > innerWidth + 1)
-        .map((one) => `${one.tagName} ${one.getAttribute("class")}: ${one.textContent.slice(0, 60)}`)
+        .filter((e) => e.checkVisibility() && !e.closest(".unseen, .u-over, thead"))
+        .filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
+        .map((e) => `${e.tagName} ${e.getAttribute("class")}: ${e.textContent.slice(0, 60)}`)
     for (let frames = 0; frames < 300 && cut().length; frames++)
         await new Promise(requestAnimationFrame)
     return cut()
