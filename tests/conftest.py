@@ -21,6 +21,7 @@ from tests.scheduling import Together, in_order
 from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
+from wallaroo.sources.feeds.inbox import InboxFeed
 from wallaroo.spark.session.session import open_session
 from wallaroo.user_code import worker_mark
 
@@ -71,6 +72,22 @@ def is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     end.
     """
     monkeypatch.setattr(worker_mark, "_is_forbidden", False)
+
+
+@pytest.fixture(autouse=True)
+def no_feed_outlives_its_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A feed's thread reads until its process ends; here others need the interpreter's lock."""
+    feeds: list[InboxFeed] = []
+    start = InboxFeed._start
+
+    def begin(feed: InboxFeed) -> None:
+        feeds.append(feed)
+        start(feed)
+
+    monkeypatch.setattr(InboxFeed, "_start", begin)
+    yield
+    for feed in feeds:
+        feed._inbox.end()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ The invariants:
   secret, and a connecting side sends nothing but its proof before the listening one has proved the
   same.  The secret itself is never sent here.
 * A connection that has not proved itself keeps none out, and delays none: they are bounded, the
-  oldest makes room, and each has ``IDENTIFY_S`` as a whole.
+  oldest makes room, and each has ``identify_s`` as a whole.
 * A host that vanishes is noticed: data that is not confirmed for ``SILENT_S`` ends a TCP
   connection.
 """
@@ -132,13 +132,22 @@ class TaskListener:
 
     The address is a path in a private folder, or a host, on which the system assigns a port if
     none is named.
-    ``reachable_as``: the name by which the others reach that host.
+    ``reachable_as``: the name by which the others reach that host; ``identify_s``: seconds for a
+    connection that was accepted to prove itself.
     """
 
-    def __init__(self, address: str, secret: bytes, reachable_as: str = "", port: int = 0):
+    def __init__(
+        self,
+        address: str,
+        secret: bytes,
+        reachable_as: str = "",
+        port: int = 0,
+        identify_s: float = IDENTIFY_S,
+    ):
         self._path = "" if reachable_as else address
         self._secret = secret
         self._certificate = ""
+        self._identify_s = identify_s
         self._proved: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._budget = Budget(connections_max(CONNECTIONS_MAX))
         self._accepting: tuple[Acceptor, threading.Thread] | None = None
@@ -181,7 +190,7 @@ class TaskListener:
             use(connection)
             return KEPT
 
-        acceptor = Acceptor(self._socket, self._budget, serve, IDENTIFY_S)
+        acceptor = Acceptor(self._socket, self._budget, serve, self._identify_s)
         thread = threading.Thread(target=acceptor.run, name="task-links", daemon=True)
         self._accepting = acceptor, thread
         thread.start()
@@ -195,7 +204,7 @@ class TaskListener:
 
     def _is_of_this_run(self, connection: socket.socket) -> bool:
         """Return whether the peer proves itself; raise OSError or EOFError if it disconnects."""
-        connection.settimeout(IDENTIFY_S)
+        connection.settimeout(self._identify_s)
         if isinstance(self.address, tuple):
             _tune(connection)
         if isinstance(connection, ssl.SSLSocket):

@@ -20,14 +20,14 @@ def keep_reading(
     retry_s: float,
     retry_s_max: float = 0.0,
 ) -> None:
-    """Call ``read``, which reads over one connection, again whenever that breaks.
+    """Call ``read``, over one connection, again whenever that breaks, until the inbox has ended.
 
     The status names ``place`` meanwhile.  The pause doubles up to ``retry_s_max``, until events
     come.  Raises PeerError for a permanent error: ``problem`` begins its text, ``ways`` ends it.
     """
     inbox.is_away = True
     pause_s = retry_s
-    while True:
+    while not inbox.is_ended:
         before = inbox.accepted
         try:
             read()

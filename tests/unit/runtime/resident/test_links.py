@@ -16,7 +16,6 @@ import pytest
 
 from tests.unit.ingress.conftest import wait_until
 from tests.unit.ingress.test_tls import make_certificate
-from wallaroo.network import proved_connections
 from wallaroo.network.connection_budget import Budget
 from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign
 from wallaroo.network.proved_connections import (
@@ -34,6 +33,7 @@ from wallaroo.runtime.resident.framing import Mesh, receive, send
 SECRET = b"s" * 32
 HOST = "127.0.0.1"
 WAIT_S = 400.0
+PATIENCE_S = 2 * WAIT_S  # with those that prove nothing
 REFUSED_S = 0.2  # so long one that is refused tries again
 LARGE = 5_000_000
 STRANGERS = 200
@@ -42,8 +42,8 @@ STRANGERS = 200
 def listening(kind: str, folder: Path) -> TaskListener:
     """A driver's listener."""
     if kind == "unix":
-        return TaskListener(str(folder / "s"), SECRET)
-    listener = TaskListener(HOST, SECRET, reachable_as=HOST)
+        return TaskListener(str(folder / "s"), SECRET, identify_s=PATIENCE_S)
+    listener = TaskListener(HOST, SECRET, reachable_as=HOST, identify_s=PATIENCE_S)
     if kind == "tls":
         listener.secure(pem_of(make_certificate(folder, "run")))
     return listener
@@ -161,7 +161,6 @@ def test_strangers_delay_no_task_and_take_no_place_for_long(
     chance = random.Random(7)
     most = 50
     monkeypatch.setattr(listener, "_budget", Budget(most))
-    monkeypatch.setattr(proved_connections, "IDENTIFY_S", 2 * WAIT_S)  # none of them leaves by then
     listener.begin()
     with contextlib.ExitStack() as held:
         for number in range(STRANGERS):
