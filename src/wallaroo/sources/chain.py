@@ -252,8 +252,9 @@ class ChainLog(SourceLog):
 
     def head(self) -> Head:
         """Return the heads of the unread parts as one."""
-        heads = [log.head() for log in self._logs[self._part :]]
-        known = [None] * self._part + [head.position.to_json() for head in heads]
+        part = self._part  # a commit may move it meanwhile
+        heads = [log.head() for log in self._logs[part:]]
+        known = [None] * part + [head.position.to_json() for head in heads]
         return replace(
             heads[-1],
             position=Position(known, sum(head.position.events for head in heads)),

@@ -32,7 +32,7 @@ from wallaroo.sources import (
     SparkSourceConfig,
 )
 from wallaroo.sources.chain import ChainSourceConfig, chain
-from wallaroo.sources.log import Boundary
+from wallaroo.sources.log import Boundary, Head
 from wallaroo.sources.replayable import OwnLog
 from wallaroo.testing import run_local
 
@@ -242,6 +242,23 @@ def test_what_comes_to_the_second_part_before_the_border_is_read_after_it(tmp_pa
     log.require(at)
     assert log.backlog_events(at, log.head()) == len(HISTORY) + 30
     assert at.place["second"] == [{"a": 0, "b": 0}, 0]
+
+
+def test_a_head_has_both_parts_though_a_commit_passes_the_border_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ChainSourceConfig(file(tmp_path, HISTORY), live(LIVE)).open_log(CONTEXT)
+    at = log.beginning()
+    first = log._logs[0]
+    head_of_first = first.head
+
+    def slow() -> Head:
+        log.committed(Position({**at.place, "part": 1}, at.events), None)  # by another thread
+        return head_of_first()
+
+    monkeypatch.setattr(first, "head", slow)
+    assert len(log.head().position.place) == 2
+    assert log.head().position.place[0] is None
 
 
 def test_the_first_part_is_not_needed_after_the_border(tmp_path: Path) -> None:
