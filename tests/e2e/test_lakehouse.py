@@ -83,7 +83,6 @@ def steps() -> list[tuple[str, str]]:
     return [(command, output.strip("\n")) for command, output in found]
 
 
-@pytest.mark.long
 def test_the_commands_of_the_page_print_what_it_has(tmp_path: Path, eventually: Eventually) -> None:
     folder = tmp_path / "lakehouse"
     shutil.copytree(EXAMPLE, folder)
