@@ -4,7 +4,6 @@ missing.
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import time
@@ -199,23 +198,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not GUARANTEES & set(item.path.relative_to(TESTS.parent).parts):
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["."]))
-
-
-def pytest_collection_finish() -> None:
-    """Exclude the collected tests from later collections of garbage: a task collects after a batch,
-    and half a million objects would be scanned each time, for most of a second.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Exclude the modules that a file of tests has loaded, too, once its fixtures have ended."""
-    yield
-    if nextitem is not None and nextitem.path != item.path:
-        gc.collect()
-        gc.freeze()
 
 
 def _absent(item: pytest.Item) -> Iterator[str]:

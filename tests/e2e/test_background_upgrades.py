@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.sampling import sampled
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.engine.stores.evolution import stored_version
 
@@ -210,7 +209,7 @@ def test_a_kill_in_the_middle_loses_and_repeats_nothing(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("host", sampled(["resident"], ["micro-batch"]))
+@pytest.mark.parametrize("host", ["resident", "micro-batch"])
 def test_an_idle_run_upgrades_all_state_on_spark(
     tmp_path: Path, eventually: Eventually, host: str
 ) -> None:

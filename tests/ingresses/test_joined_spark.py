@@ -10,7 +10,6 @@ import pytest
 from tests.ingresses import joined_driver
 from tests.ingresses.hosts import OWN, Ingresses
 from tests.replication.hosts import HOST
-from tests.sampling import sampled
 from wallaroo.spark.local_cluster import LocalCluster
 
 EVENTS = 400
@@ -18,7 +17,7 @@ EVENTS = 400
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("host", "workers"), sampled([("resident", 2)], [("micro-batch", 0), ("resident", 0)])
+    ("host", "workers"), [("resident", 2), ("micro-batch", 0), ("resident", 0)]
 )
 def test_an_ingress_is_lost_and_comes_back(hosts: Ingresses, host: str, workers: int) -> None:
     """Tasks continue without it, and take the rest when it is back; the run is restarted, too."""

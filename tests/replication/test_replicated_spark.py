@@ -9,7 +9,6 @@ import pytest
 
 from tests.replication import replicated_driver
 from tests.replication.hosts import HOST, Hosts
-from tests.sampling import sampled
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 APPLICATION = str(Path(replicated_driver.__file__))
@@ -17,7 +16,7 @@ EVENTS = 400
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("host", sampled(["resident"], ["micro-batch"]))
+@pytest.mark.parametrize("host", ["resident", "micro-batch"])
 def test_a_lost_host_loses_nothing(hosts: Hosts, host: str) -> None:
     """Each acknowledged event is counted once, and each count is received once."""
     (received,) = free_ports(1)

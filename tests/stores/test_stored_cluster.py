@@ -21,7 +21,6 @@ from urllib.request import urlopen
 import pytest
 
 from tests.connectors.files.s3.server import KEY, SECRET
-from tests.sampling import sampled
 from tests.stores.conftest import Place
 from tests.verification.namespaces import hiding
 from wallaroo.spark.local_cluster import LocalCluster
@@ -198,7 +197,7 @@ class Scene:
 
 @needs_mounts
 @pytest.mark.long
-@pytest.mark.parametrize("host", sampled(["resident"], ["micro-batch"]))
+@pytest.mark.parametrize("host", ["resident", "micro-batch"])
 def test_hosts_that_share_no_folder_lose_a_worker_and_their_driver(
     cluster: LocalCluster, here: Path, place: Place, eventually: Eventually, host: str
 ) -> None:

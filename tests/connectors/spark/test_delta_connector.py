@@ -12,7 +12,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.connectors.spark.delta_child import JARS, STREAM
 from tests.forks import Forks
-from tests.sampling import sampled
 
 PER_FILE = 200
 pytestmark = [
@@ -31,7 +30,7 @@ def append(table: Path, files: range) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "point"),
-    sampled([("table", "commit.before")], [(STREAM, "commit.after")]),  # test_kafka_connector.py
+    [("table", "commit.before"), (STREAM, "commit.after")],
 )
 def test_each_row_comes_once_if_the_driver_is_killed(
     tmp_path: Path, child_of: Callable[..., Forks], form: str, point: str

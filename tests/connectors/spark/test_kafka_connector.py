@@ -13,7 +13,6 @@ from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.fixtures import broker, topic
 from tests.connectors.spark.kafka_child import JARS, PER_BATCH, STREAM
 from tests.forks import Forks
-from tests.sampling import sampled
 
 __all__ = ["broker", "topic"]
 COUNT = 2 * PER_BATCH
@@ -35,7 +34,7 @@ def produce(broker: Broker, topic: str, numbers: range) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "point"),
-    sampled([(STREAM, "commit.after")], [("table", "commit.before")]),  # test_delta_connector.py
+    [(STREAM, "commit.after"), ("table", "commit.before")],
 )
 def test_each_record_comes_once_if_the_driver_is_killed(
     broker: Broker,
