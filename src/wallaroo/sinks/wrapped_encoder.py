@@ -10,8 +10,9 @@ from typing import Any
 
 from wallaroo.steps.kinds import Encoder, WrappedStep
 
-# Returns the staged form of an output; raises TypeError or ValueError if it has none.
-Pack = Callable[[Any], bytes]
+# Returns the staged form of an output; raises TypeError or ValueError if it has none.  If it has
+# `pack_all`, outputs of its `output_type` wait for that, see `Encoder`.
+Pack = Callable[[Any], Any]
 
 
 class WrappedEncoder(WrappedStep, Encoder[Any]):
@@ -22,15 +23,25 @@ class WrappedEncoder(WrappedStep, Encoder[Any]):
     def __init__(self, inner: Encoder[Any], pack: Pack):
         function = inner.function
 
-        def encode(event: Any) -> bytes | None:
+        def encode(event: Any) -> Any:
             output = function(event)
             return None if output is None else pack(output)
 
-        super().__init__(encode, inner.step_name, inner.on_error)
+        def encode_event(event: Any) -> Any:
+            return None if event is None else pack(event)
+
+        is_event = inner is AS_IT_IS
+        super().__init__(encode_event if is_event else encode, inner.step_name, inner.on_error)
         self._take_over(inner, pack)
         self.pack = pack
-        if inner is AS_IT_IS:
+        self.output_type = getattr(pack, "output_type", bytes)
+        if is_event:
             self.encode_block = getattr(pack, "block", None)
+
+    def pack_all(self, outputs: list[Any]) -> list[bytes]:
+        pack_all = getattr(self.pack, "pack_all", super().pack_all)
+        packed: list[bytes] = pack_all(outputs)
+        return packed
 
 
 def wrapped(inner: Any, pack: Pack) -> Any:

@@ -514,10 +514,16 @@ class Encoder(Step, Generic[In]):
     # instead of a call for each row of a record batch: returns an output for each; raises if the
     # rows are to be encoded one by one
     encode_block: Callable[[Any], list[bytes]] | None = None
+    # outputs of this type need no conversion; others that are not None become bytes
+    output_type: type = bytes
 
     def encode(self, data: In) -> Any:
         """Run the user's function."""
         return self.function(data)
+
+    def pack_all(self, outputs: list[Any]) -> list[bytes]:
+        """Return the staged form of a task's outputs, one for each."""
+        return outputs
 
 
 OctetDecoder = Decoder

@@ -21,7 +21,7 @@ def staged(config: FileSinkConfig, staging: Path, batch: int, *parts: list[bytes
     for task, outputs in enumerate(parts):
         context = WriteContext("s", batch, task, "a", staging, True, INLINE_BYTES_MAX)
         writer = config.writer(context)
-        writer.write(outputs)
+        writer.write(outputs if config.encoder is None else config.encoder.pack_all(outputs))
         tokens.append(writer.prepare())
     return tokens
 

@@ -143,4 +143,5 @@ def test_deletions_and_rows_are_decoded(tmp_path: Path) -> None:
 
     config = sink("delta", tmp_path, Count, key="key")
     outputs = [config.encoder.function(change) for change in (Count("a", 1), Delete("b"))]
-    assert config.decoded_all(outputs) == [{"key": "a", "value": 1}, Delete(("b",))]
+    staged = config.encoder.pack_all(outputs)
+    assert config.decoded_all(staged) == [{"key": "a", "value": 1}, Delete(("b",))]

@@ -26,7 +26,8 @@ def stage(
     for task in range(tasks):
         context = WriteContext("s", batch, task, "a", staging, True, INLINE_BYTES_MAX)
         writer = config.writer(context)
-        writer.write([config.encoder.function(output) for output in outputs_of(batch, task)])
+        outputs = [config.encoder.function(output) for output in outputs_of(batch, task)]
+        writer.write(config.encoder.pack_all(outputs))
         tokens.append(writer.prepare())
     return tokens
 

@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from wallaroo.connectors.files.partitions import Level, Partitions
-from wallaroo.connectors.files.rows import arrow_type, unpacked
+from wallaroo.connectors.files.rows import as_table, schema_of
 from wallaroo.sinks.staging import Staged
 
 # yields the name of each folder, "" for that of the sink, and the content of its part
@@ -53,16 +53,8 @@ def _as_lines(parts: Iterable[Staged]) -> bytes:
 
 
 def _table(parts: Iterable[Staged], columns: Mapping[str, Any]) -> Any:
-    schema = pa.schema([(name, arrow_type(kind)) for name, kind in columns.items()])
-    batches = []
-    for part in parts:
-        rows = unpacked(part.outputs())
-        arrays = [
-            pa.array(values, field.type)
-            for values, field in zip(zip(*rows, strict=True), schema, strict=True)
-        ]
-        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    return pa.Table.from_batches(batches, schema)
+    outputs = (output for part in parts for output in part.outputs())
+    return as_table(outputs, schema_of(columns))
 
 
 def split(table: Any, partitions: Partitions | None) -> Iterator[tuple[str, Any]]:

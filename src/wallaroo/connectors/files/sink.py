@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from wallaroo.connectors.files.forms import FORMS, PARQUET
 from wallaroo.connectors.files.partitions import Partitions
-from wallaroo.connectors.files.rows import RowPack, unpacked
+from wallaroo.connectors.files.rows import RowPack, each_row
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -121,12 +121,12 @@ class RollingSinkConfig(QueuedSinkConfig):
         """Return the levels of folders; None if all files are in one."""
         return Partitions(self.partition_by, self.columns or {}) if self.partition_by else None
 
-    def decoded(self, output: bytes) -> Any:
-        """Return a staged output: a dict by column, or the bytes of a line."""
+    def decoded_all(self, outputs: Sequence[bytes]) -> list[Any]:
+        """Return staged outputs: a dict by column for each row, or the bytes of lines."""
         if self.columns is None:
-            return output
-        [row] = unpacked([memoryview(output)])
-        return dict(zip(self.columns, row, strict=True))
+            return list(outputs)
+        columns = self.columns
+        return [dict(zip(columns, row, strict=True)) for row in each_row(outputs)]
 
     @property
     def address(self) -> str:

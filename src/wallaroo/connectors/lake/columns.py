@@ -47,11 +47,6 @@ def columns_of(columns: Any) -> dict[str, pa.DataType]:
     return {name: _of_name(name, kind) for name, kind in columns.items()}
 
 
-def schema_of(columns: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return the columns as an Arrow schema."""
-    return pa.schema(list(columns.items()))
-
-
 def _of_name(name: Any, kind: Any) -> pa.DataType:
     try:
         return arrow_type(kind)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from wallaroo.connectors.files.rows import each_row
 from wallaroo.connectors.lake.columns import columns_of
-from wallaroo.connectors.lake.rows import ChangePack, each_change
+from wallaroo.connectors.lake.rows import ChangePack
 from wallaroo.sinks.changes import Delete
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
@@ -57,7 +58,7 @@ class LakeSinkConfig(QueuedSinkConfig):
     def decoded_all(self, outputs: Sequence[bytes]) -> list[Any]:
         """Return staged outputs: a dict by column for each row, and deletions."""
         changes = []
-        for change in each_change(outputs):
+        for change in each_row(outputs):
             row = dict(zip(self.columns, change, strict=True))
             is_deletion = type(change) is list
             changes.append(Delete(tuple(map(row.get, self.key))) if is_deletion else row)

@@ -178,11 +178,12 @@ def emit_encoded(
 ) -> Emit:
     """Encode for a sink; str becomes UTF-8; ``None`` writes nothing."""
     encode = encoder.function
+    output_type = encoder.output_type
 
     def process(key: Any, event: Any) -> None:
         try:
             output = encode(event)
-            if type(output) is not bytes and output is not None:
+            if type(output) is not output_type and output is not None:
                 output = as_bytes(output)
         except BaseException as error:
             failed(event, error, key)

@@ -104,7 +104,7 @@ def as_line(letter: Letter) -> bytes:
 
 
 def writer_of(
-    encoder: Encoder[Any] | None, append: Callable[[bytes], None]
+    encoder: Encoder[Any] | None, append: Callable[[Any], None]
 ) -> Callable[[Letter], None]:
     """Return a writer of letters as JSON, or by an encoder, whose failure stops the run."""
     if encoder is None:
@@ -119,6 +119,6 @@ def writer_of(
         if isinstance(encoded, str):
             append(encoded.encode())
         elif encoded is not None:
-            append(bytes(encoded))
+            append(encoded if isinstance(encoded, encode_letter.output_type) else bytes(encoded))
 
     return write

@@ -5,7 +5,7 @@ They are the states, ordered entries, outputs and failures of one task of one ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from wallaroo.dataflow.plan.model import Plan, sinks_of
@@ -98,6 +98,14 @@ class SideOutputs:
                 self.states[name] = builder.state(step, committed.read_state(name))
             if step.keeps_entries:
                 self.stores[name] = _open_store(step, committed.open_entries, groups, packing)
+
+    def take_outputs(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield the staged form of the outputs of each sink that has some, and forget them."""
+        for sink, outputs in self.outputs.items():
+            if outputs:
+                encoder = self._plan.sinks[sink].encoder
+                yield sink, outputs if encoder is None else encoder.pack_all(outputs)
+                outputs.clear()
 
     def release(self) -> None:
         """Release everything that the steps touched, which nothing needs once it is written.

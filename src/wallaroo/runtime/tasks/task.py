@@ -267,11 +267,9 @@ class Task:
                 yield record
 
     def _stage_outputs(self) -> None:
-        for sink, outputs in self._level.effects.outputs.items():
-            if outputs:
-                self._outputs.write(sink, self._plan.sinks[sink], outputs)
-                self._counts.outputs[sink] = self._counts.outputs.get(sink, 0) + len(outputs)
-                outputs.clear()
+        for sink, outputs in self._level.effects.take_outputs():
+            self._outputs.write(sink, self._plan.sinks[sink], outputs)
+            self._counts.outputs[sink] = self._counts.outputs.get(sink, 0) + len(outputs)
 
     def report(self, busy_ms: float) -> TaskReport:
         """Finish staging; return the task's report."""

@@ -220,7 +220,7 @@ class LocalRunner:
             yield None
 
     def _take(self, effects: SideOutputs, result: BatchResult) -> None:
-        for sink, outputs in effects.outputs.items():
+        for sink, outputs in effects.take_outputs():
             result.outputs[sink].extend(outputs)
         add_counts(result.errors, effects.failures.counts)
         result.samples += effects.failures.samples

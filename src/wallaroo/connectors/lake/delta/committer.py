@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, PyFileSystem
 
-from wallaroo.connectors.lake.columns import schema_of
+from wallaroo.connectors.files.rows import schema_of
 from wallaroo.connectors.lake.delta.features import (
     generated_columns,
     is_for_kernel,

@@ -36,7 +36,7 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.update import AssertCurrentSchemaId
 from pyiceberg.transforms import IdentityTransform, parse_transform
 
-from wallaroo.connectors.lake.columns import schema_of
+from wallaroo.connectors.files.rows import schema_of
 from wallaroo.connectors.lake.iceberg.sink import PARTITION, IcebergSinkConfig
 from wallaroo.connectors.lake.rows import Changes
 from wallaroo.connectors.lake.table_session import (
