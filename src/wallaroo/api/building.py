@@ -6,7 +6,7 @@ which every worker pays for, does without checks and planner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -27,6 +27,7 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
 from wallaroo.steps.kinds import Encoder
+from wallaroo.steps.letters import FIELDS
 
 _missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", default=None)
 
@@ -92,7 +93,8 @@ def _in_lines(config: SinkConfig) -> SinkConfig:
     """Return the sink with everything that it needs to write dead letters as JSON.
 
     That is form "raw" if it would end one with a second newline, and an encoder if it would pack
-    the letter itself as a message.  Raises WallarooParameterError if letters would replace others.
+    the letter itself as a message, or as a row of columns.  Raises WallarooParameterError if
+    letters would replace others, or no column is a field of them.
     """
     encoder = config.encoder
     is_plain = isinstance(encoder, WrappedEncoder) and encoder.inner is AS_IT_IS
@@ -100,12 +102,38 @@ def _in_lines(config: SinkConfig) -> SinkConfig:
         what = "It has key=, and no encoder: a dead letter would replace others with its key."
         fix = "Leave out key=, or give it an encoder that returns a row with the key's fields."
         raise WallarooParameterError(Problem(f"dead-letter sink '{config.label}'", "", what, fix))
+    columns = getattr(config, "columns", None) if is_plain else None
+    if columns is not None:
+        return replace(config, encoder=_row_encoder(config, columns))  # type: ignore[type-var]  # a configuration is a dataclass
     if is_plain and not config.takes_rows:
         return replace(config, encoder=Encoder(dumps, "dead letters"))  # type: ignore[type-var]  # a configuration is a dataclass
     is_doubled = (
         isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None
     )
     return replace(config, form="raw") if is_doubled else config  # type: ignore[type-var]  # a FileSinkConfig is a dataclass
+
+
+def _row_encoder(config: SinkConfig, columns: Iterable[str]) -> Encoder[dict[str, Any]]:
+    """Return the encoder of a letter as a row: the fields with the names of the columns, or None.
+
+    The record's place, and whatever is a text in the table, are texts.
+    """
+    names = tuple(columns)
+    if not set(names) & set(FIELDS):
+        what = f"None of its columns ({', '.join(names)}) is a field of a dead letter."
+        fix = f"Name some of {', '.join(FIELDS)}, or give it an encoder."
+        raise WallarooParameterError(Problem(f"dead-letter sink '{config.label}'", "", what, fix))
+    kinds = columns if isinstance(columns, Mapping) else {}
+    texts = {name for name, kind in kinds.items() if str(kind) == "string"}
+
+    def row(letter: dict[str, Any]) -> tuple[Any, ...]:
+        letter = {**letter, "record": dumps(letter["record"])} if "record" in letter else letter
+        return tuple(
+            str(letter[name]) if name in texts and name in letter else letter.get(name)
+            for name in names
+        )
+
+    return Encoder(row, "dead letters")
 
 
 def _with_sink(root: Node, dead_letters: Any) -> Node:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from wallaroo.monitoring.metrics.failed_events import (
     failure_lines,
     gather_failures,
 )
+from wallaroo.steps.letters import FIELDS
 from wallaroo.testing import run_local
 
 
@@ -107,8 +109,16 @@ def test_a_letter_holds_what_a_person_and_a_program_need() -> None:
         "computation",
         7,
     )
+    assert set(made) <= set(FIELDS)
     assert made["error"] == "ValueError: no"
     assert pickle.loads(base64.b64decode(made["event_pickle"])) == "x"
+
+
+def test_the_page_names_the_fields() -> None:
+    page = Path("docs/errors.md").read_text(encoding="utf-8")
+    table = page.partition("## Contents of a dead letter")[2].partition("\n\nA sink")[0]
+    first_cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(first_cells))) == sorted(FIELDS)
 
 
 def test_a_letter_of_a_decoder_holds_the_whole_frame() -> None:

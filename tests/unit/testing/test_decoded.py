@@ -10,6 +10,7 @@ import pytest
 import wallaroo
 from wallaroo.connectors.kafka.output import KafkaOutput
 from wallaroo.sinks import (
+    DeltaSinkConfig,
     MQTTSinkConfig,
     NATSSinkConfig,
     PostgresSinkConfig,
@@ -131,6 +132,10 @@ LETTERS = [
     RabbitMQSinkConfig("amqp://h", routing_key="dead"),
     RedisSinkConfig("redis://h", stream="dead"),
     RollingSinkConfig("dead"),
+    RollingSinkConfig("dead", columns={"step": "string", "error": "string", "batch": "int64"}),
+    DeltaSinkConfig("dead", {"step": "string", "record": "string", "error": "string"}),
+    SQLiteSinkConfig("dead.db", "letters", ("step", "error", "key")),
+    PostgresSinkConfig("dbname=dead", "letters", ("step", "error", "record")),
 ]
 
 
