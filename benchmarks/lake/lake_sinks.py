@@ -25,7 +25,7 @@ from benchmarks.lake.application import COLUMNS
 from benchmarks.lib import loads
 from benchmarks.lib.machine import BenchmarkError, Report, options, settings_of
 from benchmarks.lib.processes import cpu_by_kind
-from benchmarks.lib.runs import spark
+from benchmarks.lib.runs import AS_SPARK_ITSELF, spark
 from benchmarks.lib.turns import PLAIN, Turns, add_rounds
 from benchmarks.lib.watched import Look, cost_of, measured
 
@@ -119,7 +119,7 @@ def _plain(folder: Path, rows: int, into: Callable[[Path], Callable[[Any, int], 
         looks.append(Look(time.perf_counter(), done, cpu_by_kind()))
 
     batches = max(4, rows // ROWS_PER_BATCH)
-    with spark(folder) as session:
+    with spark(folder, AS_SPARK_ITSELF) as session:
         made = session.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS_PER_BATCH)
         frame = made.option("numPartitions", 2).load()
         frame = frame.selectExpr("value as account", "'an item' as item", "value * 0.01D as price")

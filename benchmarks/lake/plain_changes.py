@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from benchmarks.engine.event_cost import Cost
 from benchmarks.lib.machine import BenchmarkError
 from benchmarks.lib.processes import cpu_by_kind
-from benchmarks.lib.runs import spark
+from benchmarks.lib.runs import AS_SPARK_ITSELF, spark
 from benchmarks.lib.watched import Look, cost_of
 
 PLUGIN = "test_decoding"
@@ -119,7 +119,7 @@ def plain(folder: Path, dsn: str, changes: int) -> Cost:
         written += sum(file.read_bytes().count(b"\n") for file in place.glob("part-*"))
         looks.append(Look(time.perf_counter(), written, cpu_by_kind()))
 
-    with spark(folder) as session:
+    with spark(folder, AS_SPARK_ITSELF) as session:
         session.dataSource.register(Changes)
         frame = session.readStream.format("changes").option("dsn", dsn).load()
         query = frame.writeStream.foreachBatch(write)

@@ -24,7 +24,7 @@ from benchmarks.lake.application import totals
 from benchmarks.lib import loads
 from benchmarks.lib.machine import Report, options, settings_of
 from benchmarks.lib.processes import cpu_by_kind
-from benchmarks.lib.runs import spark
+from benchmarks.lib.runs import AS_SPARK_ITSELF, spark
 from benchmarks.lib.turns import PLAIN, Turns, add_rounds
 from benchmarks.lib.watched import Look, cost_of, measured
 
@@ -95,7 +95,7 @@ def _plain(source: Path, folder: Path, files: int) -> Cost:
             names = ["rows", "cents"]
             yield pa.RecordBatch.from_arrays([pa.array([made[n]]) for n in names], names)
 
-    with spark(folder) as session:
+    with spark(folder, AS_SPARK_ITSELF) as session:
         rows = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH)
         frame = rows.parquet(str(source)).mapInArrow(dear, "rows long, cents long")
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.lib import loads
 from benchmarks.lib.machine import Report, median, options, settings_of
-from benchmarks.lib.runs import spark
+from benchmarks.lib.runs import AS_SPARK_ITSELF, spark
 from benchmarks.lib.turns import PLAIN, add_rounds
 from wallaroo.api.serialization import serialize
 from wallaroo.engine.blocks.keys import encode_key, group_of
@@ -72,7 +72,7 @@ def main() -> int:
     with loads.scratch(args.scratch) as folder:
         root = folder / "checkpoint"
         write(root, args.keys)
-        with spark(folder) as session:
+        with spark(folder, AS_SPARK_ITSELF) as session:
             register(session)
             _prepare_plain(session, folder, args.keys)
             queries: dict[str, Callable[[], None]] = {

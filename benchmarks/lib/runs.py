@@ -21,6 +21,7 @@ from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.host import Host
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.spark.jvm.settings import BOTH_COMPILERS, DRIVER_OPTIONS
 from wallaroo.spark.micro_batch import host
 from wallaroo.spark.session.session import open_session
 from wallaroo.state.checkpoint import open_checkpoint
@@ -31,6 +32,7 @@ STOP_S_MAX = 60.0
 # of the target batch time: from the first such batch on, the bound on batches is where it belongs
 FULL = 0.75
 DRIVER_MEMORY = "2g"
+AS_SPARK_ITSELF = (DRIVER_OPTIONS, BOTH_COMPILERS)  # if the JVM does the work
 ANY_BACKLOG = 1 << 40  # a spool that was filled before the run is not a sender to be slowed down
 
 

@@ -90,6 +90,9 @@ ON_CLUSTERS = {
 # the JVM passes bytes on: its second compiler uses a quarter of a core in the first minute, and
 # nothing gets quicker (docs/decisions/0008)
 COMPILER = "-XX:TieredStopAtLevel=1"
+# for a JVM that decodes rows itself, as that of a Spark source does; Java uses the last option
+BOTH_COMPILERS = "-XX:TieredStopAtLevel=4"
+DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # tools that list JVMs read it; Java wakes twenty times a second to write it
 NO_SAMPLES = "-XX:-UsePerfData"
 # what a JVM prints when it cannot start, too: stdout is for the application's outputs
@@ -139,21 +142,20 @@ def settings_of(
     log4j.write_text(_log4j(LEVELS[log_level].lower(), trace, master))
     own = _of_this_machine(scratch) if is_local(master) else _of_cluster(master)
     chosen = {**SETTINGS, **own, **dict(given)}
-    driver = "spark.driver.extraJavaOptions"
-    theirs = chosen.get(driver, "")
+    theirs = chosen.get(DRIVER_OPTIONS, "")
     archive = options_to_use(os.environ, theirs)
     heap = heap_options(chosen["spark.driver.memory"])
     if COLLECTOR.search(theirs):  # Java does not start with two collectors
         heap = COLLECTOR.sub("", heap).strip()
     of_java = f"{TO_STDERR} {heap} {COMPILER} {NO_SAMPLES}"
-    _put_in_front(
+    put_in_front(
         chosen,
-        driver,
+        DRIVER_OPTIONS,
         f"-Dlog4j2.configurationFile=file:{log4j} {of_java} {archive}".rstrip(),
     )
     executor = "spark.executor.extraJavaOptions"
     archive = options_to_use(os.environ, chosen.get(executor, "")) if is_loopback(master) else ""
-    _put_in_front(chosen, executor, f"{COMPILER} {archive}".rstrip())
+    put_in_front(chosen, executor, f"{COMPILER} {archive}".rstrip())
     return {"spark.master": _retrying(master), "spark.app.name": application, **chosen}
 
 
@@ -214,13 +216,13 @@ def heap_options(size: str, huge_pages: Path = HUGE_PAGES) -> str:
     return f"{heap} -XX:+UseTransparentHugePages" if has_huge_pages else heap
 
 
-def _put_in_front(settings: dict[str, str], name: str, options: str) -> None:
+def put_in_front(settings: dict[str, str], name: str, options: str) -> None:
     """Put our options before the user's.
 
     If two options contradict each other, Java uses the last one.
 
     >>> settings = {"driver": "-Xss2m"}
-    >>> given = [_put_in_front(settings, who, "-Xss1m") for who in ("driver", "executor")]
+    >>> given = [put_in_front(settings, who, "-Xss1m") for who in ("driver", "executor")]
     >>> (*given, settings)
     (None, None, {'driver': '-Xss1m -Xss2m', 'executor': '-Xss1m'})
     """

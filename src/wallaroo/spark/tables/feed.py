@@ -19,7 +19,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from wallaroo.network.redaction import redacted
 from wallaroo.sources.failures import failure_of
 from wallaroo.sources.feed import FrameRun
 from wallaroo.spark.jvm.jvm import Jvm, is_jvm_gone
+from wallaroo.spark.jvm.settings import BOTH_COMPILERS, DRIVER_OPTIONS, put_in_front
 from wallaroo.spark.session.session import open_session
 
 WAIT_S = 0.1  # for a batch, before the feed returns to its process
@@ -208,7 +209,7 @@ class SparkFeed:
     def _open(self) -> SparkSession:
         config = self._config
         scratch = make_scratch().path  # the next run removes it if this process is killed
-        settings = tuple({**SETTINGS, **config.conf}.items())
+        settings = tuple(settings_with(config.conf).items())
         jvm = Jvm()
         name = f"source {config.name}"
         try:
@@ -317,6 +318,17 @@ class SparkFeed:
         text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
         line = redacted(text.strip().split("\n")[0], self._config.conf)
         return line.rstrip(". ")[:500] or type(error).__name__
+
+
+def settings_with(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of the JVM that reads, ``conf`` over ours.
+
+    >>> settings_with({"spark.driver.extraJavaOptions": "-Xss2m"})["spark.driver.extraJavaOptions"]
+    '-XX:TieredStopAtLevel=4 -Xss2m'
+    """
+    settings = {**SETTINGS, **conf}
+    put_in_front(settings, DRIVER_OPTIONS, BOTH_COMPILERS)
+    return settings
 
 
 def open_feed(config: SparkSourceConfig[Any], resume: bytes) -> SparkFeed:
