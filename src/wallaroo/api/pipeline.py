@@ -224,6 +224,7 @@ class Pipeline(Generic[T]):
         max_ahead: Span = MAX_AHEAD,
         allow_before_1980: bool = False,
         on_error: str = STOP,
+        name: str | None = None,
     ) -> Self:
         """Set every event's time to the result of ``extractor``.
 
@@ -241,6 +242,8 @@ class Pipeline(Generic[T]):
 
         A time before 1980 is refused: nearly always it counts milliseconds or seconds.
         ``allow_before_1980`` accepts it, for older data and for small numbers in tests.
+
+        The step is named after its line; give a ``name`` if a line adds several such steps.
         """
         check_on_error("event_time", on_error)
         place = user_place()
@@ -258,7 +261,7 @@ class Pipeline(Generic[T]):
         function: Any = receipt_time if extractor is None else extractor
         if isinstance(extractor, str):
             function = Column(extractor)
-        name = f"event time at {PurePath(place).name}"
+        name = name or f"event time at {PurePath(place).name}"
         earliest_ns = -TIME_LIMIT_NS if allow_before_1980 else EARLIEST_NS
         kind = ColumnTime[Any] if is_name and _has_rows(self._node) else EventTime[Any]
         step = kind(function, name, on_error, delay_ns, idle_ns, ahead_ns, earliest_ns)

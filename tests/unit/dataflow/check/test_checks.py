@@ -172,6 +172,18 @@ def test_event_time_comes_before_a_stream_parts() -> None:
     assert problem.what.startswith("Events get their time after their stream has parted")
 
 
+def test_steps_of_event_time_on_one_line_need_names() -> None:
+    def timed(extractor: Any, name: str | None = None) -> wallaroo.Pipeline[str]:
+        return tcp(f"in {extractor.__name__}").with_event_time(extractor, name=name)
+
+    problem = only(timed(float).merge(timed(int)).to_sink(SINK))
+    named = timed(float, "first time").merge(timed(int, "second time")).to_sink(SINK)
+    steps = wallaroo.build_application("two", named).plan.steps
+
+    assert problem.fix == "Give each step a name of its own: name='...'."
+    assert {"first time", "second time"} <= {step.step_name for step in steps}
+
+
 def test_a_state_step_in_two_branches_keeps_its_name_to_itself() -> None:
     keyed = tcp("in").key_by(first_letter)
 
