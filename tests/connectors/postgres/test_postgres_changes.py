@@ -22,7 +22,7 @@ import wallaroo
 from tests.connectors.postgres.server import Server, running_server
 from tests.forks import Forks
 from wallaroo.connectors.sql.postgres.changes import PostgresChanges
-from wallaroo.connectors.sql.postgres.pgoutput import lsn_text
+from wallaroo.connectors.sql.postgres.pgoutput import lsn_of, lsn_text
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -233,6 +233,75 @@ def test_every_cut_of_the_log_gives_each_transaction_once(table: Table) -> None:
         parts = [[*source.read("0", first, cut)], [*source.read("0", cut, last)]]
         assert [change.row["id"] for part in parts for change in part] == wanted
         assert all(len(part) % 3 == 0 for part in parts)
+
+
+COPIES = "SELECT slot_name, confirmed_flush_lsn::text FROM pg_replication_slots WHERE temporary"
+
+
+def copies_of(table: Table) -> dict[str, int]:
+    """The places of a slot's temporary copies, by name."""
+    found = dict(table.ask(COPIES))
+    return {name: lsn_of(place) for name, place in found.items() if name.startswith(table.name)}
+
+
+def test_what_was_read_is_not_decoded_again_though_the_slot_stays(table: Table) -> None:
+    source = table.log()._source  # type: ignore[attr-defined]
+    first = source.start("0")
+    table.ask("INSERT INTO orders VALUES (1)")
+    middle = source.end("0")
+    table.ask("INSERT INTO orders VALUES (2)")
+    end = source.end("0")
+    assert [change.row["id"] for change in source.read("0", first, middle)] == [1]
+    [(name, place)] = copies_of(table).items()
+    assert place >= middle
+    assert [change.row["id"] for change in source.read("0", middle, end)] == [2]
+    [(same, place)] = copies_of(table).items()
+    assert same == name
+    assert place >= end
+    assert source.start("0") == first
+
+
+def test_a_copy_serves_no_other_range_than_the_next(table: Table, eventually: Eventually) -> None:
+    source = table.log()._source  # type: ignore[attr-defined]
+    first = source.start("0")
+    for number in range(6):
+        table.ask(f"INSERT INTO orders VALUES ({number})")
+    end = source.end("0")
+
+    def ids() -> list[int]:
+        return [change.row["id"] for change in source.read("0", first, end)]
+
+    assert ids() == ids() == [*range(6)]
+    begun = source.read("0", first, end)
+    assert next(begun).row["id"] == 0
+    begun.close()
+    eventually(lambda: copies_of(table) == {}, "the server has dropped the copy")
+    assert ids() == [*range(6)]
+    terminated = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name"
+    for name in copies_of(table):
+        table.ask(f"{terminated} = '{name}'")
+    table.ask("INSERT INTO orders VALUES (6)")
+    assert [change.row["id"] for change in source.read("0", end, source.end("0"))] == [6]
+
+
+def test_a_server_without_room_for_a_copy_is_read_all_the_same(table: Table) -> None:
+    source = table.log()._source  # type: ignore[attr-defined]
+    first = source.start("0")
+    for number in range(2):
+        table.ask(f"INSERT INTO orders VALUES ({number})")
+    free = 40 - len(table.ask("SELECT 1 FROM pg_replication_slots"))
+    others = [f"{table.name}_other_{number}" for number in range(free)]
+    for other in others:
+        table.ask(f"SELECT pg_create_physical_replication_slot('{other}')")
+    try:
+        middle = source.end("0")
+        assert [change.row["id"] for change in source.read("0", first, middle)] == [0, 1]
+        assert copies_of(table) == {}
+        table.ask("INSERT INTO orders VALUES (2)")
+        assert [change.row["id"] for change in source.read("0", middle, source.end("0"))] == [2]
+    finally:
+        for other in others:
+            table.ask(f"SELECT pg_drop_replication_slot('{other}')")
 
 
 def test_a_part_of_a_record_at_a_new_runs_first_look_is_no_older_log(

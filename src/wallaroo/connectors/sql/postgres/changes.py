@@ -30,6 +30,7 @@ from wallaroo.connectors.sql.postgres.client import complete_dsn, first_line, is
 from wallaroo.connectors.sql.postgres.identity import cluster_facts, require_primary
 from wallaroo.connectors.sql.postgres.pgoutput import Messages, lsn_of, lsn_text
 from wallaroo.connectors.sql.postgres.reader import lent
+from wallaroo.connectors.sql.postgres.slot_copy import slot_reader
 from wallaroo.connectors.sql.postgres.snapshot import Snapshot, snapshot_rows
 from wallaroo.connectors.sql.source_table import READ_S_MAX, UnavailableError
 from wallaroo.errors import CheckpointError, PeerError
@@ -59,10 +60,6 @@ END = """
 """
 # at the beginning of a block, at most: a record never fits into so few bytes
 PAGE_HEADER_BYTES = 40
-PEEK = (
-    "SELECT data FROM pg_logical_slot_peek_binary_changes"
-    "(%s, %s, NULL, 'proto_version', '1', 'publication_names', %s)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +152,9 @@ class PostgresChanges(ReplayableSource[Any]):
         done = (start, 0)  # a transaction's place, and the number of its last change
         while True:
             try:
-                for place, change in self._peeked(end):
+                for place, change in self._peeked(done[0], end):
                     at = (place, change.order or 0)
-                    if start <= place < end and at > done:
+                    if place < end and at > done:
                         done = at
                         yield change
                 return
@@ -229,21 +226,26 @@ class PostgresChanges(ReplayableSource[Any]):
             f"than max_slot_wal_keep_size"
         )
 
-    def _peeked(self, end: int) -> Iterator[tuple[int, Change[Any]]]:
+    def _peeked(self, start: int, end: int) -> Iterator[tuple[int, Change[Any]]]:
+        """Yield the changes of the transactions from a place to another, or beyond."""
         config = self._config
         doubled = config.publication.replace('"', '""')
         with (
-            self._connection() as connection,
-            connection.transaction(),
-            connection.cursor("changes") as cursor,
+            self._words(),
+            slot_reader(config.dsn, config.slot, start, may_copy=not config.is_trial) as reader,
+            reader.connection.transaction(),
+            reader.connection.cursor("changes") as cursor,
         ):
-            types = Transformer.from_context(connection)
+            types = Transformer.from_context(reader.connection)
             messages = Messages(lambda kind: types.get_loader(kind, Format.TEXT).load)
             cursor.itersize = FETCHED
-            cursor.execute(PEEK, (config.slot, lsn_text(end), f'"{doubled}"'), binary=True)
+            arguments = (reader.slot, lsn_text(end), f'"{doubled}"')
+            cursor.execute(reader.query, arguments, binary=True)
             for (message,) in cursor:
-                for change in messages.changes(message):
+                for change in messages.changes(message, start):
                     yield messages.commit, change
+            if messages.commit < end:  # otherwise the next range's first one was returned, too
+                reader.place = end
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:

@@ -26,6 +26,9 @@ COLUMN = struct.Struct(">Ii")  # type and its modifier
 TRUNCATE = struct.Struct(">IB")
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 IS_KEY = 1
+ROWS = (b"I", b"U", b"D", b"T")  # messages about rows: the others describe what follows
+TEXT = ord("t")
+NULL = ord("n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +47,26 @@ class Messages:
         self._load_of = load_of
         self._relations: dict[int, Relation] = {}
         self._facts: dict[str, Any] = {}
+        self._transaction = ""
         self.commit = 0  # the LSN at which the transaction's commit begins
         self.number = 0  # the last change's, in its transaction
 
-    def changes(self, message: bytes) -> list[Change[Row]]:
-        """Return the changes of a message: one for each row or table that it is about."""
+    def changes(self, message: bytes, start: int = 0) -> list[Change[Row]]:
+        """Return the changes of a message: one for each row or table that it is about.
+
+        There are none in a transaction whose commit begins before the LSN ``start``.
+        """
         kind = message[:1]
+        if kind in ROWS:
+            if self.commit < start:
+                return []
+            if kind == b"T":
+                return self._truncations(message)
+            return [self._change(kind, message)]
         if kind == b"B":
             self._begin(message)
         elif kind == b"R":
             self._describe(message)
-        elif kind == b"T":
-            return self._truncations(message)
-        elif kind in (b"I", b"U", b"D"):
-            return [self._change(kind, message)]
         return []  # commits, types and origins are not needed
 
     def _begin(self, message: bytes) -> None:
@@ -67,6 +76,7 @@ class Messages:
             "time": (EPOCH + timedelta(microseconds=microseconds)).isoformat(),
             "transaction": number,
         }
+        self._transaction = str(number)
         self.number = 0
 
     def _describe(self, message: bytes) -> None:
@@ -92,17 +102,18 @@ class Messages:
     def _change(self, kind: bytes, message: bytes) -> Change[Row]:
         (number,) = NUMBER.unpack_from(message, 1)
         relation = self._relations[number]
+        if kind == b"I":
+            after, _ = self._row(relation, message, 6, is_key_alone=False)
+            return self._made("insert", None, after, relation.name)
         rows: dict[bytes, Row] = {}
         at = 5
         while at < len(message):
             part = message[at : at + 1]
             rows[part], at = self._row(relation, message, at + 1, is_key_alone=part == b"K")
         before = rows.get(b"O", rows.get(b"K"))
-        after = rows.get(b"N")
-        if kind == b"I":
-            return self._made("insert", None, after, relation.name)
-        if kind == b"D" or after is None:
+        if kind == b"D":
             return self._made("delete", before, None, relation.name)
+        after = rows[b"N"]
         if before is not None:
             for name, _, _ in relation.columns:  # large values that were not changed
                 if name not in after and name in before:
@@ -116,21 +127,20 @@ class Messages:
         row: Row = {}
         at += COUNT.size
         for name, load, is_key in relation.columns:
-            form = message[at : at + 1]
+            form = message[at]
             at += 1
-            if form == b"t":
+            if form == TEXT:
                 (length,) = NUMBER.unpack_from(message, at)
-                at += NUMBER.size
-                row[name] = load(message[at : at + length])
-                at += length
-            elif form == b"n" and (is_key or not is_key_alone):
+                begin = at + NUMBER.size
+                at = begin + length
+                row[name] = load(message[begin:at])
+            elif form == NULL and (is_key or not is_key_alone):
                 row[name] = None
         return row, at
 
     def _made(self, op: Any, before: Row | None, after: Row | None, table: str) -> Change[Row]:
         self.number += 1
-        transaction = str(self._facts["transaction"])
-        return Change(op, before, after, table, self._facts, transaction, self.number)
+        return Change(op, before, after, table, self._facts, self._transaction, self.number)
 
 
 def _string(message: bytes, at: int) -> tuple[str, int]:

@@ -169,7 +169,7 @@ class _Pool:
     def connection(self, dsn: str) -> Iterator[psycopg.Connection[Any]]:
         """Lend a connection; after an error of the client all are closed."""
         try:
-            connection = self.idle.pop() if self.idle else _connected(dsn)
+            connection = self.idle.pop() if self.idle else connected(dsn)
             try:
                 yield connection
             except BaseException:
@@ -191,7 +191,7 @@ def lent(dsn: str) -> AbstractContextManager[psycopg.Connection[Any]]:
     return _pools[dsn].connection(dsn)
 
 
-def _connected(dsn: str) -> psycopg.Connection[Any]:
+def connected(dsn: str) -> psycopg.Connection[Any]:
     return psycopg.connect(complete_dsn(dsn), autocommit=True)
 
 
