@@ -35,7 +35,12 @@ def test_a_checkpoint_moves_between_all_storages(
     tmp_path: Path, place: Place, first: str, between: str, last: str
 ) -> None:
     """Exactly once; a fork of the same savepoint has the rest of the output."""
-    kinds = {"folder": str(tmp_path / "at-"), "store": f"{place.url}-"}
+    check_moves(tmp_path, place.url, first, between, last)
+
+
+def check_moves(tmp_path: Path, url: str, first: str, between: str, last: str) -> None:
+    """Save a checkpoint, and continue and fork it, each in a folder or in the store of a URL."""
+    kinds = {"folder": str(tmp_path / "at-"), "store": f"{url}-"}
     state = f"{kinds[first]}first"
     saved = f"{kinds[between]}saved"
     grow(tmp_path, EVENTS)

@@ -11,6 +11,7 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from tests.sampling import sampled
+from tests.savepoints.test_places import check_moves
 from tests.stores.azurite.server import (
     IS_MISSING,
     MISSING,
@@ -109,6 +110,16 @@ def test_objects_are_listed_read_and_deleted(place: Place, tmp_path: Path) -> No
         objects.delete("files/deltas/large")
     assert objects.get("files/deltas/large") is None
     assert objects.names("files") == ["deltas/2.delta", "outbox/tcp-0/1.out"]
+
+
+@pytest.mark.parametrize(
+    "moves",
+    sampled([("folder", "store", "folder")], [("store", "folder", "store"), ("store",) * 3]),
+)
+def test_a_savepoint_moves_between_azure_and_folders(
+    tmp_path: Path, place: Place, moves: tuple[str, str, str]
+) -> None:
+    check_moves(tmp_path, place.url, *moves)
 
 
 def test_the_store_is_tried(place: Place) -> None:
