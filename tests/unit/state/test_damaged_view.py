@@ -302,6 +302,23 @@ def test_the_views_of_runs_that_are_over_take_no_addresses(tmp_path: Path) -> No
     assert sum(maps_of(tmp_path / f"view-{number}") for number in range(3)) == 0
 
 
+def test_views_that_are_kept_take_addresses_as_long_as_there_is_room(tmp_path: Path) -> None:
+    """Each run of a session has a checkpoint that stays; the oldest view is in use."""
+    read = open_environment(tmp_path / "view-0" / "00", 3).environment.begin()
+    for number in range(1, 5):
+        open_environment(tmp_path / f"view-{number}" / "00", 3)
+
+    kept = [maps_of(tmp_path / f"view-{number}") for number in range(5)]
+    assert kept == [1, 0, 0, 1, 1]
+
+    del read
+    for shard in range(4):
+        open_environment(tmp_path / "view-5" / f"{shard:02d}", 3)
+
+    kept = [maps_of(tmp_path / f"view-{number}") for number in range(6)]
+    assert kept == [0, 0, 0, 0, 0, 4]
+
+
 def maps_of(view: Path) -> int:
     """How many mappings of files in a view this process has."""
     maps = Path("/proc/self/maps").read_text().splitlines()

@@ -14,8 +14,8 @@ The invariants:
   log.  A process that has it open keeps reading the files that it opened, and notices at its next
   task that they were removed.  So does a thread: an environment whose files were removed is closed
   when nothing reads it any more.
-* An environment is open once per process, and no longer than its files exist: a process of a
-  session that outlives its runs would run out of addresses.
+* An environment is open once per process, and no longer than its files exist, or than there is room
+  for it: a process of a session that outlives its runs would run out of addresses.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import contextlib
 import faulthandler
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ from wallaroo.durable.whole_file import PRIVATE_FILE
 from wallaroo.errors import PeerError
 
 MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not disk
+OPEN_MAX = 512  # a quarter of the addresses that a process has on most systems
+UNUSED_REFERENCES = 2  # the one of `_Open`, and that of the question
 DATA = "data.mdb"
 HEADER_PAGES = 2
 # a file is replaced if it has more than PAGES_MIN pages, and more than FREE_TIMES_MAX times those
@@ -95,13 +98,16 @@ _opening = threading.Lock()
 _reports: dict[Path, int] = {}  # view -> descriptor of this process's crash report
 
 
-def open_environment(path: Path) -> Opened:
-    """Return the environment in the folder ``path``, created if needed."""
+def open_environment(path: Path, open_max: int = OPEN_MAX) -> Opened:
+    """Return the environment in the folder ``path``, created if needed.
+
+    If ``open_max`` are open, unused ones of other views are closed.
+    """
     with _opening:
-        return _known_or_opened(path)
+        return _known_or_opened(path, open_max)
 
 
-def _known_or_opened(path: Path) -> Opened:
+def _known_or_opened(path: Path, open_max: int) -> Opened:
     opened = _open.get(path)
     try:
         found = os.stat(path / DATA)
@@ -115,6 +121,7 @@ def _known_or_opened(path: Path) -> Opened:
             return Opened(opened.environment)
         _open.pop(path, None)
     _forget_removed()
+    _make_room(path.parent, open_max)
     with hold_lock(path.parent / _LOCK):
         return _opened(path, was_damaged=opened is not None and opened.inode == inode)
 
@@ -129,6 +136,15 @@ def release_environments(view: Path) -> None:
 def _forget_removed() -> None:
     for path in [path for path in _open if not (path / DATA).exists()]:
         del _open[path]
+
+
+def _make_room(view: Path, open_max: int) -> None:
+    """Close environments of other views, the ones opened first, that nothing reads."""
+    for path in [path for path in _open if path.parent != view]:
+        if len(_open) < open_max:
+            return
+        if sys.getrefcount(_open[path].environment) <= UNUSED_REFERENCES:
+            del _open[path]
 
 
 def _opened(path: Path, was_damaged: bool) -> Opened:
