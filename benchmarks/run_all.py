@@ -40,7 +40,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "take_over": ("--kills", "2"),
     "durability": (),
     "savepoint": (),
-    "store": ("--rounds", "2"),
+    "store": (),
     "memory": ("--minutes", "2"),
     "disk": ("--minutes", "2"),
     "placement": ("--batches", "40"),

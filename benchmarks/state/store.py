@@ -3,9 +3,10 @@ application and host, in turn, in one run.
 
     python -m benchmarks.state.store [--host in-process] [--latency-ms 40] [--group-ms 250]
 
-The store is S3Proxy on loopback; a proxy before it adds the latency to each request.  Each batch is
-a commit, and both storages have the same target for one (``--group-ms``).  A file is read as fast
-as the host does; the batches of the first part of it are warm-up.
+The store is S3Proxy on loopback; a proxy before it adds the latency to each request.  Both are
+processes of their own, on the cores of the run: what they take is reported.  Each batch is a
+commit, and both storages have the same target for one (``--group-ms``).  A file is read as fast as
+the host does; the batches of the first part of it are warm-up.
 
 Where it runs: the benchmark's process, which is the driver.
 """
@@ -13,8 +14,13 @@ Where it runs: the benchmark's process, which is the driver.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -23,9 +29,10 @@ import wallaroo
 from benchmarks.applications import counting_lines
 from benchmarks.lib import loads
 from benchmarks.lib.machine import Report, options, settings_of
+from benchmarks.lib.processes import OTHER, cpu_by_kind
 from benchmarks.lib.runs import follow, spark, started, until_done
 from tests.connectors.files.s3.server import KEY, SECRET, running_s3
-from tests.stores.fault_proxy import FaultProxy, Faults, running_proxy
+from tests.stores.fault_proxy import Faults, running_proxy
 from wallaroo.options import HostKind, RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
@@ -48,8 +55,8 @@ def main() -> int:
         file = folder / "in.txt"
         counting_lines.write(file, args.events, args.keys)
         faults = Faults(latency_s=(latency_s, latency_s))
-        with running_s3(folder) as server, running_proxy(server.port, faults) as proxy:
-            _use(proxy)
+        with running_s3(folder) as server, _proxy(server.port, faults) as port:
+            _use(port)
             if args.host == IN_PROCESS:
                 _measure(args, report, folder, file, None)
             else:
@@ -62,22 +69,42 @@ def _options() -> argparse.Namespace:
     parser = options(__doc__)
     add = parser.add_argument
     add("--host", default="resident", choices=("resident", "micro-batch", IN_PROCESS))
-    add("--events", type=int, default=3_000_000, help="of each run (default %(default)d)")
+    add("--events", type=int, default=20_000_000, help="of each run (default %(default)d)")
     add("--keys", type=int, default=10_000, help="of state (default %(default)d)")
-    add("--rounds", type=int, default=3, help="runs with each storage (default %(default)d)")
+    add("--rounds", type=int, default=5, help="runs with each storage (default %(default)d)")
     add("--latency-ms", type=float, default=40.0, help="of a request (default %(default)g)")
     add("--group-ms", type=float, default=250.0, help="target of a commit (default %(default)g)")
     return parser.parse_args()
 
 
-def _use(proxy: FaultProxy) -> None:
+@contextmanager
+def _proxy(upstream: int, faults: Faults) -> Iterator[int]:
+    """Run the proxy in a process of its own, which would hold the driver's up; return its port."""
+    processes = multiprocessing.get_context("spawn")
+    ours, theirs = processes.Pipe()
+    process = processes.Process(target=_serve, args=(upstream, faults, theirs), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send(None)
+        process.join()
+
+
+def _serve(upstream: int, faults: Faults, parent: Connection) -> None:
+    with running_proxy(upstream, faults) as proxy:
+        parent.send(proxy.port)
+        parent.recv()
+
+
+def _use(port: int) -> None:
     """Let the store's client find the proxy."""
     os.environ.update(
         AWS_ACCESS_KEY_ID=KEY,
         AWS_SECRET_ACCESS_KEY=SECRET,
         AWS_REGION="us-east-1",
         AWS_ALLOW_HTTP="true",
-        AWS_ENDPOINT_URL=f"http://127.0.0.1:{proxy.port}",
+        AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
     )
 
 
@@ -90,18 +117,24 @@ def _measure(
 ) -> None:
     rates: dict[str, list[float]] = {"disk": [], "store": []}
     groups_ms: list[float] = []
+    cores: list[float] = []
     for turn in range(args.rounds):
         for storage in ("disk", "store") if turn % 2 else ("store", "disk"):
             name = f"{storage}{turn}"
             place = f"s3://bucket/{name}" if storage == "store" else str(folder / name)
+            others_s, began = cpu_by_kind().get(OTHER, 0.0), time.monotonic()
             rate, group_ms = _rate(args, place, file, folder / f"{name}.txt", session)
+            taken_s = cpu_by_kind().get(OTHER, 0.0) - others_s
             rates[storage].append(rate)
-            groups_ms += [group_ms] if storage == "store" else []
+            if storage == "store":
+                groups_ms.append(group_ms)
+                cores.append(taken_s / (time.monotonic() - began))
     for storage, measured in rates.items():
         report.add(f"events a second, {storage}", statistics.median(measured), "1/s")
     ratios = [store / disk for store, disk in zip(rates["store"], rates["disk"], strict=True)]
     report.add("store / disk", statistics.median(ratios), "", at_least=OF_DISK_WANTED)
     report.add("from commit to commit, store", statistics.median(groups_ms), "ms")
+    report.add("the store's and its proxy's own cores", statistics.median(cores), "")
     report.notes.append(f"store / disk, each: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
 
 

@@ -29,7 +29,7 @@ CHANGES = (
 )
 COPY = "SELECT pg_copy_logical_replication_slot(%s, %s, true)"  # from version 12
 IDLE = "SET idle_session_timeout = '60s'"  # from version 14
-PREFIX_LENGTH_MAX = 40  # of a name's 63 characters
+PREFIX_LENGTH_MAX = 40  # a name may have 63 characters
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ def _copied(dsn: str, slot: str, start: int) -> SlotReader | None:
     try:
         connection.execute(IDLE)
         connection.execute(COPY, (slot, name))
-    except psycopg.Error:  # an older server, no free slot, or none to copy: peeking tells
+    except psycopg.Error:  # an older server, no free slot, or none to copy: peeking reports that
         connection.close()
         return None
     return SlotReader(connection, CHANGES.format("get"), name)
