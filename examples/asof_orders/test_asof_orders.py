@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pandas as pd
 from asof_orders import COLUMNS, Order, Quote, application_setup
@@ -29,7 +27,7 @@ def test_prices_are_those_of_pandas() -> None:
 
     run = run_local(application_setup([]), {"orders": orders, "quotes": quotes}, batches=3)
 
-    rows = pd.DataFrame([pickle.loads(row) for row in run.outputs], columns=[*COLUMNS])
+    rows = pd.DataFrame(run.decoded, columns=[*COLUMNS])
     pd.testing.assert_frame_equal(
         rows.sort_values("id", ignore_index=True)[expected.columns], expected, check_dtype=False
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from datetime import UTC, datetime
+from typing import Any
 
 from lakehouse import Order, OrderKey, Price, application_setup
 
 from wallaroo.serdes import Change
+from wallaroo.sinks import Delete
 from wallaroo.testing import run_local
 
 
@@ -29,9 +30,13 @@ def test_a_bill_keeps_its_first_price_and_goes_with_its_order() -> None:
 
     run = run_local(application_setup([]), {"orders": changes, "prices": prices}, batches=2)
 
-    rows = [pickle.loads(output) for output in run.outputs]
-    assert {id: [tuple(row) for row in rows if row[0] == id] for id in (1, 2, 3)} == {
+    rows = [row if isinstance(row, Delete) else tuple(row.values()) for row in run.decoded]
+    assert {number: [row for row in rows if id_of(row) == number] for number in (1, 2, 3)} == {
         1: [(1, "tea", 2, 500), (1, "tea", 3, 750)],
         2: [(2, "cup", 2, 1800)],
-        3: [(3, "tea", 1, 300), (3, None, None, None)],  # the row is deleted
+        3: [(3, "tea", 1, 300), Delete((3,))],
     }
+
+
+def id_of(row: Any) -> Any:
+    return row.key[0] if isinstance(row, Delete) else row[0]
