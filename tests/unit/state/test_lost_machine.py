@@ -115,7 +115,14 @@ class Disk:
 
 def die(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs end as if they were killed: nothing more is synced, and the note stays."""
-    monkeypatch.setattr(FloorKeeper, "close", lambda keeper: keeper._is_over.set())
+
+    def end(keeper: FloorKeeper) -> None:
+        with keeper._state:
+            keeper._is_over.set()
+            keeper._state.notify_all()
+        keeper._thread.join()  # a sync that has begun is not to end after the machine was lost
+
+    monkeypatch.setattr(FloorKeeper, "close", end)
 
 
 def test_a_killed_process_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
