@@ -27,15 +27,11 @@ class WrappedEncoder(WrappedStep, Encoder[Any]):
             output = function(event)
             return None if output is None else pack(output)
 
-        def encode_event(event: Any) -> Any:
-            return None if event is None else pack(event)
-
-        is_event = inner is AS_IT_IS
-        super().__init__(encode_event if is_event else encode, inner.step_name, inner.on_error)
+        super().__init__(encode, inner.step_name, inner.on_error)
         self._take_over(inner, pack)
         self.pack = pack
         self.output_type = getattr(pack, "output_type", bytes)
-        if is_event:
+        if inner is AS_IT_IS:
             self.encode_block = getattr(pack, "block", None)
 
     def pack_all(self, outputs: list[Any]) -> list[bytes]:

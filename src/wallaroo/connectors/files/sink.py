@@ -43,7 +43,6 @@ class RollingSinkConfig(QueuedSinkConfig):
 
     kind: ClassVar[str] = "rolling"
     target_form: ClassVar[str] = "{0.path}"
-    takes_rows: ClassVar[bool] = True
     shown_options: ClassVar[str] = "{0.path!r}"
     system: ClassVar[str] = "wallaroo.connectors.files.committer:PartsSystem"
     queue: ClassVar[str] = "wallaroo.connectors.files.committer:RollingCommitter"

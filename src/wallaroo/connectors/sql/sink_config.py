@@ -21,7 +21,6 @@ class TableSinkConfig(QueuedSinkConfig):
 
     shown_options: ClassVar[str] = "table={0.table!r}"
     target_form: ClassVar[str] = "{0.table}"
-    takes_rows: ClassVar[bool] = True
 
     table: str
     columns: Sequence[str]

@@ -1,12 +1,12 @@
-"""The changes of PostgreSQL tables as a log: a replication slot, peeked at.
+"""The changes of PostgreSQL tables as a log: a replication slot, read without moving it.
 
 Where it runs: the driver queries the slot and moves it, workers read it.
 It imports psycopg, which is optional.
 
 The invariant: an offset is a place in the write-ahead log (LSN).  A transaction is at the place at
 which its commit begins, so a range holds whole transactions, in the order of their commits, and the
-same ones whenever it is read.  The slot is only peeked at, over ordinary connections, and moved
-when the run has committed what is before: a slot at place n keeps all transactions from n on.
+same ones whenever it is read.  The slot is copied or peeked at (`slot_copy`), and moved when the
+run has committed what is before: a slot at place n keeps all transactions from n on.
 
 Place 0 is before a snapshot of the tables (`snapshot`).  The step from there to the slot's place is
 one batch: while it is not committed, a run begins again at 0, with another slot and snapshot.
@@ -152,7 +152,7 @@ class PostgresChanges(ReplayableSource[Any]):
         done = (start, 0)  # a transaction's place, and the number of its last change
         while True:
             try:
-                for place, change in self._peeked(done[0], end):
+                for place, change in self._read_changes(done[0], end):
                     at = (place, change.order or 0)
                     if place < end and at > done:
                         done = at
@@ -226,7 +226,7 @@ class PostgresChanges(ReplayableSource[Any]):
             f"than max_slot_wal_keep_size"
         )
 
-    def _peeked(self, start: int, end: int) -> Iterator[tuple[int, Change[Any]]]:
+    def _read_changes(self, start: int, end: int) -> Iterator[tuple[int, Change[Any]]]:
         """Yield the changes of the transactions from a place to another, or beyond."""
         config = self._config
         doubled = config.publication.replace('"', '""')
