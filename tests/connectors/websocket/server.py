@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
 
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 from wallaroo.spark.local_cluster.hosts import free_ports
@@ -70,7 +71,8 @@ class WebSocketServer:
             for message in connection:
                 self.came.append(message)
                 if self._answer is not None:
-                    connection.send(self._answer(message))
+                    with suppress(ConnectionClosed):  # what came before the end is kept, too
+                        connection.send(self._answer(message))
         finally:
             self._connections.remove(connection)
 
