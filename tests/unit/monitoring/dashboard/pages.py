@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+# it waits without evaluating a string in the page, which the page's policy forbids
+expect = pytest.importorskip("playwright.sync_api").expect
 GRAVE = ("serious", "critical")
 # the right edges of what is shown, but for the parts of tables that scroll and say so; charts
 # follow the size of the window a few frames later

@@ -10,6 +10,7 @@ import pytest
 
 from tests.sampling import sampled
 from tests.unit.monitoring.dashboard.fakes import BusyRun
+from tests.unit.monitoring.dashboard.pages import expect
 from wallaroo.monitoring.metrics.status import StandbyStatus, StepUpgrade
 from wallaroo.monitoring.status_api.server import StatusServer
 
@@ -180,9 +181,7 @@ def test_the_page_goes_on_when_nothing_flows_and_says_what_is_waited_for(
     words = "Waiting for tcp: 127.0.0.1:7002 (connection refused)"
     page.locator("#banner", has_text=words).wait_for()
     before = page.locator("#uptime").inner_text()
-    page.wait_for_function(
-        "before => document.getElementById('uptime').innerText !== before", arg=before
-    )
+    expect(page.locator("#uptime")).not_to_have_text(before, timeout=WAIT_MS)
     busy.meter.set_damaged({"snapshots/12-40.snap": "its checksum is wrong"})
     go(page, "errors")
     page.get_by_text("snapshots/12-40.snap: its checksum is wrong").wait_for()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sampling import sampled
 from tests.unit.monitoring.dashboard.fakes import BusyRun
-from tests.unit.monitoring.dashboard.pages import assert_nothing_is_cut, serious_problems
+from tests.unit.monitoring.dashboard.pages import assert_nothing_is_cut, expect, serious_problems
 
 SIZES = {"wide": (1400, 900), "phone": (390, 844)}
 AWAY = (
@@ -79,9 +79,7 @@ def test_every_view_is_accessible_and_whole(
         page.locator(f"nav a[data-view={view}]").click()
         page.get_by_text(sign).first.wait_for()
         if view == "overview":  # its charts are drawn when their history has come
-            page.wait_for_function(
-                "[...document.querySelectorAll('.chart')].every((c) => c.querySelector('canvas'))"
-            )
+            expect(page.locator(".chart:not(:has(canvas))")).to_have_count(0, timeout=WAIT_MS)
         save_screen(page, f"{view}-{'-'.join(look)}", is_whole=True)
         assert serious_problems(page, axe) == [], view
         assert_nothing_is_cut(page)
@@ -106,9 +104,9 @@ def test_a_duration_that_grows_is_not_announced_again(page: Any, faulty: BusyRun
 
 
 def test_the_title_names_application_view_and_trouble(page: Any) -> None:
-    page.wait_for_function("document.title === '(waiting) Word Count · Overview'")
+    expect(page).to_have_title("(waiting) Word Count · Overview", timeout=WAIT_MS)
     page.locator("nav a[data-view=workers]").click()
-    page.wait_for_function("document.title === '(waiting) Word Count · Workers'")
+    expect(page).to_have_title("(waiting) Word Count · Workers", timeout=WAIT_MS)
 
 
 def test_times_are_in_one_form_and_their_zone_is_named(page: Any) -> None:
