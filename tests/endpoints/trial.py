@@ -19,6 +19,7 @@ from tests.endpoints.interface import Disturbed
 from wallaroo.cli.verify.command import IN_PROCESS_PROGRAM
 from wallaroo.options import HostKind
 from wallaroo.processes.roles import Role, run_processes
+from wallaroo.spark.resident.generations import LOSSES_MAX, LOSSES_S
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.testing.verify.trial.processes import find, kill
 from wallaroo.testing.verify.trial.supervised import Supervised
@@ -41,6 +42,7 @@ NAMES = {"driver": "application", "jvm": "Spark's JVM"}
 HURRIED_SHARE = 0.75  # of faults that do not wait for a commit first
 GIVEN_UP = "ended its worker processes"  # a batch whose workers were killed as often as this:
 KILLS_MAX = 3
+TOO_MANY = f"worker processes ended more than {LOSSES_MAX} times within {LOSSES_S:.0f} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Trial:
     excused_start: int = 0  # which began while it was
     mark: int = -1
     worker_kills: Counter[int] = field(default_factory=Counter)  # by the last batch before
+    worker_kills_at: list[float] = field(default_factory=list)  # monotonic seconds
 
     def disturb(self, faults: int, until: float) -> None:
         """Do so many faults, or as many as there is time for."""
@@ -207,6 +210,7 @@ class Trial:
         self.has_cause = self.has_cause or kind in ("driver", "jvm")
         if kind == "worker":
             self.worker_kills[self._batch()] += 1
+            self.worker_kills_at.append(time.monotonic())
         return kill(pid, signal.SIGKILL)
 
     def _batch(self) -> int:
@@ -215,6 +219,10 @@ class Trial:
     def _has_excuse(self) -> bool:
         if GIVEN_UP in self.run.said() and self.worker_kills[self._batch()] >= KILLS_MAX:
             return True
+        if TOO_MANY in self.run.said():
+            last = max(self.worker_kills_at, default=0.0)
+            kills = sum(at > last - LOSSES_S for at in self.worker_kills_at)
+            return kills > LOSSES_MAX
         is_excused = self.is_excused or self.run.starts == self.excused_start
         return is_excused and self.excuse in self.run.said()
 
