@@ -50,7 +50,7 @@ from benchmarks.lib.batch_log import PHASES, Seen, batches_of, observed
 from benchmarks.lib.clusters import cluster_of, cpu_s, driver_pids, executor_pids
 from benchmarks.lib.machine import Report, median, options, settings_of
 from wallaroo.engine.blocks.keys import groups_of_task
-from wallaroo.engine.report import TaskReport, attempts_digest, mixed_attempts
+from wallaroo.engine.report import TaskReport, attempts_digest, refusal
 from wallaroo.spark.local_cluster import LocalCluster
 from wallaroo.state.log.commits import (
     Commit,
@@ -250,7 +250,7 @@ def own_costs(tasks: int) -> dict[str, float]:
         for each in packed:
             pickle.loads(each)
     with _timed(costs, "accepting reports, ms"):
-        assert not mixed_attempts(reports)
+        assert not refusal(reports, (tasks, tasks))
     with _timed(costs, "writing a commit, ms"):
         content = encode(commit)
     with _timed(costs, "packing commits for tasks, ms"):

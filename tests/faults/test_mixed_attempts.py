@@ -17,7 +17,7 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.commit_id import CommitHistory, CommitId
 from wallaroo.engine.report import TaskReport, attempts_digest
 from wallaroo.errors import InternalError, UserCodeError
-from wallaroo.runtime.batch.commit_protocol import MIXED_RETRIES, BatchProtocol
+from wallaroo.runtime.batch.commit_protocol import ATTEMPTS, BatchProtocol
 from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
@@ -91,7 +91,7 @@ def test_a_batch_that_mixes_two_attempts_is_dropped_and_run_again(scene: Scene) 
         [reports("b", {0: "a", 1: "b"}, "first"), reports("d", {0: "d", 1: "d"}, "second")]
     )
 
-    accepted = scene.protocol.accepted(0, lambda: next(attempts))
+    accepted = scene.protocol.accepted(0, (2, 2), lambda: next(attempts))
     commit = scene.protocol.commit(0, {}, accepted)
 
     assert scene.recorder.aborted == [["first0", "first1"]]
@@ -104,16 +104,29 @@ def test_a_report_of_an_attempt_that_was_never_read_is_refused_as_well(scene: Sc
     would be miscounted.
     """
     attempts = iter([reports("b", {0: "a", 1: "a"}), reports("d", {0: "d", 1: "d"})])
-    assert scene.protocol.accepted(0, lambda: next(attempts))[0].attempt == "d"
+    assert scene.protocol.accepted(0, (2, 2), lambda: next(attempts))[0].attempt == "d"
 
 
 def test_attempts_that_stay_mixed_end_the_run_without_a_commit(scene: Scene) -> None:
     """Better no result than a wrong one."""
-    with pytest.raises(InternalError, match="mixed outputs of two attempts"):
-        scene.protocol.accepted(0, lambda: reports("b", {0: "a", 1: "b"}))
-    assert len(scene.recorder.aborted) == MIXED_RETRIES
+    with pytest.raises(InternalError, match="was run 3 times and is not whole"):
+        scene.protocol.accepted(0, (2, 2), lambda: reports("b", {0: "a", 1: "b"}))
+    assert len(scene.recorder.aborted) == ATTEMPTS
     assert scene.recorder.committed == []
     assert scene.checkpoint.commits.batches() == []
+
+
+@pytest.mark.parametrize("arrived", [[], [0], [1, 2, 3], [0, 1, 2, 2]], ids=str)
+def test_reports_that_do_not_arrive_or_arrive_twice_are_not_taken_for_the_batch(
+    scene: Scene, arrived: list[int]
+) -> None:
+    whole = reports("a", {0: "a", 1: "a"}, "all")
+    attempts = iter([[whole[number] for number in arrived], whole])
+
+    accepted = scene.protocol.accepted(0, (2, 2), lambda: next(attempts))
+
+    assert accepted == whole
+    assert len(scene.recorder.aborted) == 1
 
 
 def test_a_task_error_drops_what_the_others_staged_and_is_raised(scene: Scene) -> None:
@@ -129,7 +142,7 @@ def test_a_task_error_drops_what_the_others_staged_and_is_raised(scene: Scene) -
         ),
     ]
     with pytest.raises(UserCodeError, match="boom"):
-        scene.protocol.accepted(0, lambda: failed)
+        scene.protocol.accepted(0, (2, 3), lambda: failed)
     assert scene.recorder.aborted == [["t0", "t1"]]
     assert scene.checkpoint.commits.batches() == []
 
@@ -157,7 +170,7 @@ def test_code_that_is_not_deterministic_never_shows_halves_of_two_attempts(scene
 
     for batch in range(20):
         try:
-            scene.protocol.commit(batch, {}, scene.protocol.accepted(batch, attempt))
+            scene.protocol.commit(batch, {}, scene.protocol.accepted(batch, (1, 2), attempt))
         except InternalError:
             continue  # mixed three times: refused
     assert len(scene.recorder.committed) > 10

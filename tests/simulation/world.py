@@ -39,7 +39,7 @@ from wallaroo.monitoring.metrics.status import WorkerStatus
 from wallaroo.runtime.batch.admission import plan_ends
 from wallaroo.runtime.batch.batch_metrics import BatchMetrics
 from wallaroo.runtime.batch.batches import Batches, BatchSetup
-from wallaroo.runtime.batch.commit_protocol import MIXED_RETRIES, BatchProtocol, history_of
+from wallaroo.runtime.batch.commit_protocol import ATTEMPTS, BatchProtocol, history_of
 from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.runtime.batch.pacing import Pacer
 from wallaroo.runtime.recovery import step_table
@@ -152,7 +152,7 @@ class Attempts:
         self._chance = chance
         self._again = again
         self._late: deque[Iterator[Any]] = deque()  # attempts that still run and are not needed
-        self._mixed = (-1, 0)  # a batch, and how often its consumers read different attempts
+        self._refused = (-1, 0)  # a batch, and how often its reports were not whole
 
     @property
     def tasks_max(self) -> int:
@@ -165,9 +165,9 @@ class Attempts:
         return self.tasks_max
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
-        if job.batch != self._mixed[0]:
-            self._mixed = (job.batch, 0)
-        widths = [len(job.pieces), *(job.tasks for _ in range(1, job.levels))]
+        if job.batch != self._refused[0]:
+            self._refused = (job.batch, 0)
+        widths = job.widths
         reports: list[TaskReport] = []
         received: list[list[Any]] = [[] for _ in range(widths[0])]
         for level, width in enumerate(widths):
@@ -181,7 +181,15 @@ class Attempts:
                     else:
                         given[passed[0]].append(passed)
             received = given
-        return reports
+        return self._arrived(reports)
+
+    def _arrived(self, reports: list[TaskReport]) -> list[TaskReport]:
+        """Lose the last reports on their way, if the batch will be run again."""
+        batch, refused = self._refused
+        if refused == ATTEMPTS - 1 or self._chance.random() > self._again / 4:
+            return reports
+        self._refused = (batch, refused + 1)
+        return reports[: self._chance.randrange(len(reports))]
 
     def _task(self, job: BatchJob, level: int, task: int, records: list[Any]) -> list[Any]:
         """Run a task; where it runs twice, each consumer gets the records of either attempt."""
@@ -201,10 +209,10 @@ class Attempts:
             list(first),
             list(run_level(job, level, task, list(records), collect_after_ms=FOREVER_S)),
         )
-        batch, mixes = self._mixed
-        if level + 1 == job.levels or mixes == MIXED_RETRIES - 1:
+        batch, refused = self._refused
+        if level + 1 == job.levels or refused == ATTEMPTS - 1:
             return self._chance.choice((one, other))
-        self._mixed = (batch, mixes + 1)
+        self._refused = (batch, refused + 1)
         chosen = [self._chance.random() < 0.8 for _ in range(job.tasks)]
         return [r for r in one if chosen[r[0]]] + [r for r in other if not chosen[r[0]]]
 

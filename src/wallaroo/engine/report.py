@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,12 +68,16 @@ def attempts_digest(attempts: Mapping[int, str]) -> str:
     return hashlib.blake2b(stated.encode(), digest_size=16).hexdigest()
 
 
-def mixed_attempts(reports: list[TaskReport]) -> str:
-    """Return the error if a producer was not read, or was read in another attempt; ``""`` if none.
+def refusal(reports: list[TaskReport], widths: Sequence[int]) -> str:
+    """Return why a batch of these reports cannot be committed; ``""`` if it can.
 
-    The attempt to read is the one that was reported, which counts.  The commit must refuse a batch
-    with such an error.
+    It can if each task reported once, of ``widths`` tasks by level, and if each producer was read
+    in the attempt that was reported, which counts.
     """
+    reported = sorted((report.level, report.task) for report in reports)
+    expected = [(level, task) for level, width in enumerate(widths) for task in range(width)]
+    if reported != expected:
+        return f"{len(expected)} tasks were begun and {len(reported)} reports have arrived"
     attempts: dict[int, dict[int, str]] = {}
     for report in reports:
         attempts.setdefault(report.level, {})[report.task] = report.attempt
@@ -82,6 +86,6 @@ def mixed_attempts(reports: list[TaskReport]) -> str:
         if report.consumed != counting.get(report.level, ""):
             return (
                 f"task {report.task} of level {report.level} has not read exactly the reported "
-                f"attempts of the {len(attempts.get(report.level - 1, {}))} tasks before it"
+                f"attempts of the {len(attempts[report.level - 1])} tasks before it"
             )
     return ""

@@ -55,7 +55,7 @@ class InProcessRunner(OnThisMachine):
                 else:
                     yield passed[0], passed
 
-        run_levels([len(job.pieces), *(job.tasks for _ in range(1, job.levels))], run)
+        run_levels(job.widths, run)
         self._garbage.after_batch()
         return reports
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import permutations
 
 import pytest
 
 from wallaroo.engine.blocks.blocks import Block, in_order
-from wallaroo.engine.report import TaskReport, attempts_digest, mixed_attempts
+from wallaroo.engine.report import TaskReport, attempts_digest, refusal
 
 
 def block(origin: int, producer: int, sequence: int, receipt_ms: int, stage: int = 9) -> Block:
@@ -73,8 +74,8 @@ def test_tasks_that_read_the_same_attempts_fit_together() -> None:
     consumers = [report(1, 0, "c", p0="a", p1="b"), report(1, 1, "d", p0="a", p1="b")]
     last = [report(2, 0, "e", p0="c", p1="d")]
 
-    assert mixed_attempts(PRODUCERS) == ""
-    assert mixed_attempts([*PRODUCERS, *consumers, *last]) == ""
+    assert refusal(PRODUCERS, [2]) == ""
+    assert refusal([*PRODUCERS, *consumers, *last], [2, 2, 1]) == ""
 
 
 @pytest.mark.parametrize(
@@ -100,4 +101,8 @@ def test_tasks_that_read_the_same_attempts_fit_together() -> None:
 def test_another_attempt_of_a_producer_or_none_at_all_is_noticed(
     reports: list[TaskReport], found: str
 ) -> None:
-    assert mixed_attempts([*PRODUCERS, *reports]).startswith(f"{found} has not read exactly the")
+    levels = Counter(each.level for each in [*PRODUCERS, *reports])
+
+    refused = refusal([*PRODUCERS, *reports], [levels[level] for level in sorted(levels)])
+
+    assert refused.startswith(f"{found} has not read exactly the")

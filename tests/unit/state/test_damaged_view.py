@@ -250,7 +250,7 @@ def test_a_rebuilt_part_of_a_view_is_logged_once_for_each_worker(tmp_path: Path)
     plan = Plan("nothing", (), (), ())
     protocol = BatchProtocol(plan, checkpoint, {}, housekeeping, {}, (), lines.append)
 
-    assert protocol.accepted(0, lambda: reports) == reports
+    assert protocol.accepted(0, (3,), lambda: reports) == reports
 
     (line,) = lines
     assert "the view of the state on 'one' was damaged: 3 of its parts" in line

@@ -261,7 +261,7 @@ class Batches:
         return counted
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
-        return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))
+        return self._protocol.accepted(job.batch, job.widths, lambda: self._runner.run_batch(job))
 
     def abort(self, batch: int, reports: Sequence[TaskReport]) -> None:
         """Drop the staged output of a discarded attempt."""

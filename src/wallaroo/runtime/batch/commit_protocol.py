@@ -22,7 +22,7 @@ import concurrent.futures
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +30,7 @@ from typing import Any
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.commit_id import CommitHistory
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
-from wallaroo.engine.report import TaskReport, mixed_attempts
+from wallaroo.engine.report import TaskReport, refusal
 from wallaroo.engine.time.watermarks import Watermarks
 from wallaroo.errors import InternalError
 from wallaroo.instrumentation.faults import fault_point
@@ -41,7 +41,7 @@ from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import Commit
 from wallaroo.state.log.snapshots import in_force
 
-MIXED_RETRIES = 3
+ATTEMPTS = 3
 
 Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
 
@@ -113,32 +113,27 @@ class BatchProtocol:
         if self.last is not None and self.last.watermarks:
             self._pass(self.last.batch, Watermarks.from_json(self.last.watermarks))
 
-    def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
-        """Attempt the batch until its attempts are not mixed; return the tasks' reports.
+    def accepted(self, batch: int, widths: Sequence[int], attempt: Attempt) -> list[TaskReport]:
+        """Attempt the batch until its reports are whole; return them.
 
-        Attempts are mixed unless all tasks read the same attempt of each producer.  Raises the
-        error that a task reports, and InternalError if attempts stay mixed.  What a refused attempt
-        staged is dropped.
+        They are if all tasks, ``widths`` by level, have reported, and have read the same attempt of
+        each producer: Spark may repeat a task, and a JVM that dies while it sends the reports seems
+        to have sent all.  Raises the error that a task reports, and InternalError if no attempt is
+        whole.  What a refused attempt staged is dropped.
         """
-        mixed = ""
-        for _ in range(MIXED_RETRIES):
+        refused = ""
+        for _ in range(ATTEMPTS):
             reports = attempt()
             error = next((report.error for report in reports if report.error is not None), None)
-            mixed = mixed_attempts(reports)
-            if error is None and not mixed:
+            refused = refusal(reports, widths)
+            if error is None and not refused:
                 self._log_rebuilt(reports)
                 return reports
             self.abort(batch, reports)
             if error is not None:
                 raise error
-            self._report(
-                f"batch {batch} is run again: {mixed}, whose outputs differ from the attempt that "
-                f"counts"
-            )
-        raise InternalError(
-            f"batch {batch} mixed outputs of two attempts of one task {MIXED_RETRIES} times: "
-            f"{mixed}"
-        )
+            self._report(f"batch {batch} is run again: {refused}")
+        raise InternalError(f"batch {batch} was run {ATTEMPTS} times and is not whole: {refused}")
 
     def _log_rebuilt(self, reports: list[TaskReport]) -> None:
         shards: dict[str, int] = {}

@@ -151,7 +151,7 @@ class ResidentTask:
             received = self._exchanged(job, level, given)
             trace_point("task.exchanged")
         last = job.levels - 1
-        if self._index >= _width(job, last):
+        if self._index >= job.widths[last]:
             return ()
         reports = tuple(run_level(job, last, self._index, received, self._opened, math.inf))
         self._note_replica(reports)
@@ -232,7 +232,7 @@ class ResidentTask:
 
     def _given(self, job: BatchJob, level: int, received: Iterable[Record]) -> Given:
         """Run a level; return its records by next task, None if it has no part here."""
-        if self._index >= _width(job, level):
+        if self._index >= job.widths[level]:
             return None
         given: list[list[Record]] = [[] for _ in range(job.tasks)]
         for record in run_level(job, level, self._index, received, self._opened, math.inf):
@@ -245,7 +245,7 @@ class ResidentTask:
             for peer, records in enumerate(given or ())
             if peer != self._index
         }
-        producers = [peer for peer in range(_width(job, level)) if peer != self._index]
+        producers = [peer for peer in range(job.widths[level]) if peer != self._index]
         arrived = self._mesh.exchange(outgoing, producers)
         records = list(given[self._index]) if given else []
         for peer in producers:
@@ -259,7 +259,3 @@ class ResidentTask:
             self._replica.close()
         if self._state is not None:
             self._state.release()
-
-
-def _width(job: BatchJob, level: int) -> int:
-    return len(job.pieces) if level == 0 else job.tasks

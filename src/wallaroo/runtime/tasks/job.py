@@ -180,6 +180,11 @@ class BatchJob:
         is_known = last is not None and last.batch == self.committed
         return Version(self.committed, last.id if last is not None and is_known else "")
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Return the number of tasks of each level."""
+        return (len(self.pieces), *(self.tasks,) * (self.levels - 1))
+
     def without_output(self) -> BatchJob:
         """Return the job to send to tasks, which do not need the output of commits."""
         return replace(self, commits=tuple(replace(commit, sinks={}) for commit in self.commits))

@@ -15,6 +15,7 @@ from wallaroo.runtime.tasks.job import Deployment
 from wallaroo.spark.cluster.executors import ExecutorHost
 from wallaroo.spark.cluster.joining_hosts import HostProbe, probe
 from wallaroo.spark.cluster.layout import located
+from wallaroo.spark.session.spark_errors import JVM_GONE
 
 PROBES = 16  # hosts probed at once, when a run starts
 PROBE_S = 60.0  # for a host until Spark gives it its first task
@@ -43,7 +44,10 @@ class Prober:
         while True:
             rows = located(self._context, (seen.host,))
             task = partial(as_task, partial(probe, self._deployment))
-            answer: HostProbe = rows.mapPartitionsWithIndex(task).collect()[0]
+            answers: list[HostProbe] = rows.mapPartitionsWithIndex(task).collect()
+            if not answers:  # PySpark takes the JVM's death for the end of the rows
+                raise PeerError(JVM_GONE)
+            answer = answers[0]
             if answer.host in ("", seen.host):
                 if answer.error is not None:
                     raise cannot_join(seen, answer.error)

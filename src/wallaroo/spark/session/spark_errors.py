@@ -9,6 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.runtime.batch.batch_loop import explain
+from wallaroo.spark.jvm.jvm import is_jvm_gone
 
 # errors of a call into a JVM that has ended
 GONE = (Py4JError, ConnectionError, EOFError)
@@ -58,9 +59,11 @@ def reason_of(error: BaseException) -> str:
 
 def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> WallarooError:
     """Return the error that ended a query, in user's words; ``failure``: a batch's."""
-    if isinstance(failure, Py4JNetworkError | ConnectionError):
+    is_of_calls = isinstance(failure, Py4JError)
+    # a JVM that died a moment ago seems to have no classes
+    if isinstance(failure, Py4JNetworkError | ConnectionError) or (is_of_calls and is_jvm_gone()):
         return PeerError(JVM_GONE)
-    if failure is not None and not isinstance(failure, Py4JError):
+    if failure is not None and not is_of_calls:
         return explain(failure)
     try:
         reason = failure or (query.exception() if query else None)
