@@ -157,6 +157,24 @@ def test_a_stream_that_never_ends_continues_after_what_is_stored(
     assert len(fed.ids) >= 4
 
 
+def test_a_stream_whose_query_is_stopped_has_not_ended(tmp_path: Path, spark_session: Any) -> None:
+    """Such as by a reader that stops the session's queries."""
+
+    def reader(spark: Any) -> Any:
+        rate = spark.readStream.format("rate").options(rowsPerSecond=200, numPartitions=1)
+        return rate.load().selectExpr("value AS id")
+
+    fed = Fed(SparkSourceConfig("s", reader), tmp_path / "feed")
+    assert not fed.run(2)
+    (query,) = spark_session.streams.active
+    stopping = threading.Thread(target=query.stop)  # which waits for the batch
+    stopping.start()
+    assert not fed.run(3)
+    stopping.join()
+    fed.die()
+    assert fed.ids == list(range(len(fed.ids)))
+
+
 def test_rows_that_were_staged_are_not_read_again(
     stream: Callable[..., Fed], tmp_path: Path
 ) -> None:

@@ -239,7 +239,9 @@ class SparkFeed:
             query = self._start(frame)
             try:
                 query.awaitTermination()
-                return  # until now
+                if self._config.until_now:
+                    return
+                self._problem = "Spark has stopped the query; retrying"
             except Exception as error:  # Spark's errors have no common base
                 if self._failure is not None or not self._is_reading or is_jvm_gone():
                     raise
