@@ -34,8 +34,13 @@ class RateMeter:
         return self._samples[-1][1]
 
     def sample(self, total: int, at_s: float) -> None:
-        """Note the total at ``at_s``; a clock that was set back counts as one that stopped."""
+        """Note the total at ``at_s``.
+
+        A clock that was set back counts as one that stopped, a smaller total (backlogs are
+        estimates) as the same one.
+        """
         samples = self._samples
+        total = max(total, self.total)
         at_s = max(at_s, samples[-1][0])
         if len(samples) >= 2 and at_s - samples[-2][0] < RESOLUTION_S:
             samples.pop()

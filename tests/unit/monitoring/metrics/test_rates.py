@@ -77,6 +77,14 @@ def test_a_hundred_thousand_samples_take_bounded_memory_and_lose_nothing() -> No
     assert meter.per_second(100.0) == pytest.approx(1000, rel=0.02)
 
 
+def test_an_estimate_that_shrinks_is_no_negative_rate() -> None:
+    meter = RateMeter(0.0)
+    meter.sample(300, 1.0)
+    meter.sample(100, 2.0)
+    assert meter.per_second(2.0) == pytest.approx(150)
+    assert meter.total == 300
+
+
 def test_the_median_is_that_of_the_last_fifty_batches() -> None:
     window = DurationWindow()
     for _ in range(BATCHES_KEPT):
