@@ -169,8 +169,10 @@ class Driver:
         self.process.wait()
 
     def _line(self) -> list[str]:
+        """A whole line; nothing where the driver died within it."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline().decode().split()
+        line = self.process.stdout.readline()
+        return line.decode().split() if line.endswith(b"\n") else []
 
     def __enter__(self) -> Driver:
         return self

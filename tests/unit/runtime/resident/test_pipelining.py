@@ -17,7 +17,7 @@ from wallaroo.runtime.resident.framing import Mesh
 from wallaroo.runtime.resident.messages import Ahead, Epoch
 from wallaroo.runtime.resident.pipelining import Pipelining, may_run_ahead
 from wallaroo.runtime.resident.worker import ResidentTask
-from wallaroo.runtime.tasks.job import Piece
+from wallaroo.runtime.tasks.job import BatchJob, Piece
 from wallaroo.sources.log import Position, Range
 
 OPEN = Admission(events_max=10, is_held=False)
@@ -134,22 +134,8 @@ class Levels:
         return iter([(0, job.pieces)])
 
 
-@dataclass(frozen=True)
-class Common:
-    """A batch of nothing, in two levels."""
-
-    batch: int = 0
-    committed: int = -1
-    tasks: int = 1
-    levels: int = 2
-    state_level: int = -1
-    pieces: Any = ()
-    writes_snapshots: bool = True
-    time: Any = None
-    is_sampled: bool = True
-    upgrade: Any = None
-    commits: Any = ()
-    deployment: Any = None
+NOTHING: Any = None
+COMMON = BatchJob(NOTHING, 0, 1, ((),), -1, (), (), 2, -1, True)  # two levels without state
 
 
 def piece(low: int) -> Piece:
@@ -171,8 +157,7 @@ def levels(monkeypatch: pytest.MonkeyPatch) -> Levels:
 def test_a_task_runs_level_0_once_where_the_epoch_is_the_one_that_was_planned(
     levels: Levels,
 ) -> None:
-    common: Any = Common()
-    task = ResidentTask(0, common, Mesh({}))
+    task = ResidentTask(0, COMMON, Mesh({}))
 
     task.run(epoch(1, 0))
     task.run_ahead(Ahead(2, epoch(2, 10).pieces))
@@ -185,8 +170,7 @@ def test_a_task_runs_level_0_once_where_the_epoch_is_the_one_that_was_planned(
 
 @pytest.mark.parametrize("planned", [Ahead(2, epoch(2, 0).pieces), Ahead(1, epoch(2, 10).pieces)])
 def test_what_was_run_ahead_of_another_epoch_does_not_count(levels: Levels, planned: Ahead) -> None:
-    common: Any = Common()
-    task = ResidentTask(0, common, Mesh({}))
+    task = ResidentTask(0, COMMON, Mesh({}))
 
     task.run_ahead(planned)
     reports = task.run(epoch(2, 10))
