@@ -77,7 +77,8 @@ def refusal(reports: list[TaskReport], widths: Sequence[int]) -> str:
     reported = sorted((report.level, report.task) for report in reports)
     expected = [(level, task) for level, width in enumerate(widths) for task in range(width)]
     if reported != expected:
-        return f"{len(expected)} tasks were begun and {len(reported)} reports have arrived"
+        arrived = len({*reported} & {*expected})
+        return f"{arrived} of {len(expected)} tasks have reported, in {len(reported)} reports"
     attempts: dict[int, dict[int, str]] = {}
     for report in reports:
         attempts.setdefault(report.level, {})[report.task] = report.attempt
@@ -86,6 +87,6 @@ def refusal(reports: list[TaskReport], widths: Sequence[int]) -> str:
         if report.consumed != counting.get(report.level, ""):
             return (
                 f"task {report.task} of level {report.level} has not read exactly the reported "
-                f"attempts of the {len(attempts[report.level - 1])} tasks before it"
+                f"attempts of the {len(attempts.get(report.level - 1, {}))} tasks before it"
             )
     return ""

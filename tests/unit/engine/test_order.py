@@ -62,6 +62,17 @@ def test_blocks_of_different_stages_keep_their_producers_order() -> None:
         ]
 
 
+def test_a_report_of_the_first_level_that_read_blocks_is_refused_in_words() -> None:
+    assert refusal([report(0, 0, "a", p0="x")], [1]).startswith("task 0 of level 0 has not read")
+
+
+def test_reports_that_are_missing_or_doubled_are_counted() -> None:
+    first, second = PRODUCERS
+    assert refusal([first], [2]) == "1 of 2 tasks have reported, in 1 reports"
+    assert refusal([first, second, second], [2]) == "2 of 2 tasks have reported, in 3 reports"
+    assert refusal([], [2, 1]) == "0 of 3 tasks have reported, in 0 reports"
+
+
 def report(level: int, task: int, attempt: str, **consumed: str) -> TaskReport:
     read = {int(producer[1:]): made for producer, made in consumed.items()}
     return TaskReport(level, task, attempt, attempts_digest(read))
