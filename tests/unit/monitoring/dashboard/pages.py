@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-# it waits without evaluating a string in the page, which the page's policy forbids
-expect = pytest.importorskip("playwright.sync_api").expect
 GRAVE = ("serious", "critical")
 # the right edges of what is shown, but for the parts of tables that scroll and say so; charts
 # follow the size of the window a few frames later
@@ -23,6 +21,11 @@ _CUT = """async () => {
 # names of the pipeline that end in an ellipsis
 _SHORTENED = """() => [...document.querySelectorAll(".node text.name")]
     .map((one) => one.textContent).filter((text) => text.endsWith("…"))"""
+
+
+def expect(what: Any) -> Any:
+    """Assertions that wait without evaluating a string in the page, which its policy forbids."""
+    return pytest.importorskip("playwright.sync_api").expect(what)
 
 
 def serious_problems(page: Any, axe: str) -> list[str]:
