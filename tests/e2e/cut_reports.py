@@ -15,7 +15,8 @@ from pyspark import util
 from wallaroo.cli.main import main
 from wallaroo.spark.micro_batch import jobs
 
-connect, run_spark_job = util.local_connect_and_auth, jobs.run_spark_job
+connect = util.local_connect_and_auth
+run_spark_job = jobs.run_spark_job
 has_events = False
 
 
