@@ -55,6 +55,12 @@ def add_table(folder: Path, rows: int) -> None:
     pq.write_table(pa.table({"id": range(rows), "name": ["x"] * rows}), folder / "a.parquet")
 
 
+def numbers(spark: Any) -> Any:
+    """A stream without an end."""
+    rate = spark.readStream.format("rate").options(rowsPerSecond=200, numPartitions=1)
+    return rate.load().selectExpr("value AS id")
+
+
 @wallaroo.decoder
 def as_name(row: dict[str, Any]) -> str:
     return f"row{row['id']}"
@@ -144,11 +150,7 @@ def test_a_batch_that_spark_repeats_continues_after_what_is_stored(
 def test_a_stream_that_never_ends_continues_after_what_is_stored(
     tmp_path: Path, spark_session: Any
 ) -> None:
-    def reader(spark: Any) -> Any:
-        rate = spark.readStream.format("rate").options(rowsPerSecond=200, numPartitions=1)
-        return rate.load().selectExpr("value AS id")
-
-    fed = Fed(SparkSourceConfig("s", reader), tmp_path / "feed")
+    fed = Fed(SparkSourceConfig("s", numbers), tmp_path / "feed")
     assert not fed.run(2)
     fed.again()
     assert not fed.run(2)
@@ -160,11 +162,7 @@ def test_a_stream_that_never_ends_continues_after_what_is_stored(
 def test_a_stream_whose_query_is_stopped_has_not_ended(tmp_path: Path, spark_session: Any) -> None:
     """Such as by a reader that stops the session's queries."""
 
-    def reader(spark: Any) -> Any:
-        rate = spark.readStream.format("rate").options(rowsPerSecond=200, numPartitions=1)
-        return rate.load().selectExpr("value AS id")
-
-    fed = Fed(SparkSourceConfig("s", reader), tmp_path / "feed")
+    fed = Fed(SparkSourceConfig("s", numbers), tmp_path / "feed")
     assert not fed.run(2)
     (query,) = spark_session.streams.active
     stopping = threading.Thread(target=query.stop)  # which waits for the batch
@@ -306,7 +304,7 @@ def test_a_reader_that_raises_is_named_with_its_line(tmp_path: Path, spark_sessi
 def test_what_cannot_be_read_ends_the_source_with_a_sentence(
     tmp_path: Path, spark_session: Any, reader: Any, words: str
 ) -> None:
-    fed = Fed(SparkSourceConfig("s", reader), tmp_path / "feed")
+    fed = Fed(SparkSourceConfig("s", numbers), tmp_path / "feed")
     with pytest.raises((PeerError, UserCodeError), match=words) as raised:
         fed.run()
     assert "java" not in str(raised.value)
