@@ -7,12 +7,15 @@ import shutil
 import stat
 import subprocess
 import time
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 400.0
+OLDEST = "3.11.2"  # the Python of Debian 12
 # Makes a .venv whose python is this very script, and answers as pip does.
 PYTHON = r"""#!/bin/bash
 echo "python $*" >> "$CALLS"
@@ -137,3 +140,10 @@ def test_a_failure_of_pip_is_shown_and_ends_it(clone: Path) -> None:
     assert done.returncode != 0
     assert "ERROR: No matching distribution found for pyspark" in done.stderr
     assert not (clone / ".venv" / "installed").exists()
+
+
+def test_every_installed_version_can_be_installed_for_the_python_of_debian() -> None:
+    wanted = {each.name: each.metadata["Requires-Python"] or "" for each in distributions()}
+    refused = [name for name, python in wanted.items() if OLDEST not in SpecifierSet(python)]
+    assert len(wanted) > 50
+    assert refused == []
