@@ -57,10 +57,17 @@ def server_context(tls: TLS) -> ssl.SSLContext:
     """Return a listening side's context.  Raises PeerError that names an unusable file."""
     if not tls.certificate:
         raise PeerError("TLS: who listens needs a certificate. Name its PEM file and its key's.")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = _listening()
     _load(context, tls)
     if tls.ca:
         context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _listening() -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    # Python 3.11.2, Debian's, sets it: a connection that was cut off would seem to have ended
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     return context
 
 
@@ -97,7 +104,7 @@ def pem_of(tls: TLS) -> Pem:
 
 def context_of(pem: Pem) -> ssl.SSLContext:
     """Return the context of a listening side that has its certificate and key as texts."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = _listening()
     # OpenSSL reads them from a file; this one is private, and removed after that
     with tempfile.NamedTemporaryFile("w", suffix=".pem", encoding="ascii") as file:
         file.write(f"{pem.key}\n{pem.certificate}")
@@ -161,12 +168,12 @@ class TlsSocket:
                 break
             except ssl.SSLZeroReturnError:
                 count = 0
-            except ssl.SSLEOFError as error:  # cut off: unconfirmed bytes may be missing
-                if at:
+            except ssl.SSLError as error:
+                if not _is_cut_off(error):
+                    raise failed(error) from error
+                if at:  # unconfirmed bytes may be missing
                     return at
                 raise ConnectionResetError(0, "the TLS connection was cut off") from error
-            except ssl.SSLError as error:
-                raise failed(error) from error
             if not count:
                 if at:
                     self._show_end()
@@ -279,6 +286,11 @@ Socket = socket.socket | TlsSocket
 def failed(error: ssl.SSLError) -> ConnectionAbortedError:
     """Return the error for a failure of TLS, as sockets raise it."""
     return ConnectionAbortedError(0, f"TLS failed: {_reason(error)}")
+
+
+def _is_cut_off(error: ssl.SSLError) -> bool:
+    """Return whether the other side ended without TLS's goodbye; Python 3.11.2 has no class."""
+    return isinstance(error, ssl.SSLEOFError) or error.reason == "UNEXPECTED_EOF_WHILE_READING"
 
 
 def _reason(error: Exception) -> str:
