@@ -304,7 +304,7 @@ def test_a_reader_that_raises_is_named_with_its_line(tmp_path: Path, spark_sessi
 def test_what_cannot_be_read_ends_the_source_with_a_sentence(
     tmp_path: Path, spark_session: Any, reader: Any, words: str
 ) -> None:
-    fed = Fed(SparkSourceConfig("s", numbers), tmp_path / "feed")
+    fed = Fed(SparkSourceConfig("s", reader), tmp_path / "feed")
     with pytest.raises((PeerError, UserCodeError), match=words) as raised:
         fed.run()
     assert "java" not in str(raised.value)
