@@ -18,6 +18,7 @@ from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Verdict
 from wallaroo.cli.terminal.formatting import print_table
 from wallaroo.errors import PeerError
+from wallaroo.network.reachability import PORT_MAX
 from wallaroo.spark.local_cluster.cluster import LEAVE_S, MEMORY_DEFAULT, LocalCluster
 from wallaroo.spark.local_cluster.hosts import MASTER_HOST
 from wallaroo.spark.local_cluster.state import command, default_folder
@@ -143,7 +144,7 @@ def _cores(text: str) -> int:
 
 
 def _port(text: str) -> int:
-    return _between(text, 0, 65535, "a port")
+    return _between(text, 0, PORT_MAX, "a port")
 
 
 def _seconds(text: str) -> float:

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from wallaroo.cli.receive.receiver import parse_address
+from wallaroo.cli.receive.receiver import listen_address
 from wallaroo.cli.run.arguments import source_port
 from wallaroo.cli.terminal.service import report, stop_request
 from wallaroo.errors import PipelineError, Problem
@@ -99,14 +99,14 @@ def ingress(arguments: argparse.Namespace) -> int:
     """Receive until SIGINT or SIGTERM, or leave."""
     _check(arguments)
     options = MemberOptions(
-        addresses=tuple(map(parse_address, arguments.join)),
+        addresses=tuple(map(listen_address, arguments.join)),
         key=arguments.key,
         folder=(arguments.folder or Path()).absolute(),
         name=arguments.name,
         host=arguments.host,
         ports=dict(arguments.port),
         ack_ports=dict(arguments.acknowledged),
-        ranges=parse_address(arguments.ranges) if arguments.ranges else None,
+        ranges=listen_address(arguments.ranges) if arguments.ranges else None,
         tls=TLS(arguments.tls_cert, arguments.tls_key or "") if arguments.tls_cert else None,
         is_leaving=arguments.leave,
     )

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from wallaroo.cli.receive.receiver import parse_address
+from wallaroo.cli.receive.receiver import listen_address
 from wallaroo.cli.terminal.service import report, stop_request
 from wallaroo.network.reachability import require_encrypted
 from wallaroo.network.tls import TLS
@@ -50,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
 
 def replica(arguments: argparse.Namespace) -> int:
     """Keep the copy until SIGINT or SIGTERM."""
-    host, port = parse_address(arguments.listen)
+    host, port = listen_address(arguments.listen)
     cert = arguments.tls_cert
     what = f"{host} is reached over a network, and the connection is not encrypted."
     require_encrypted("wallaroo replica", host, cert is not None, what)

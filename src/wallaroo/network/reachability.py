@@ -12,6 +12,20 @@ from collections.abc import Iterable
 
 from wallaroo.errors import PipelineError, Problem
 
+PORT_MAX = 65_535
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """Parse ``HOST:PORT``; return None for other text.
+
+    >>> parse_address("[::1]:7002"), parse_address("spark"), parse_address("10.0.0.1:99999")
+    (('::1', 7002), None, None)
+    """
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdecimal() or int(port) > PORT_MAX:
+        return None
+    return host.strip("[]"), int(port)
+
 
 def why_unreachable(addresses: Iterable[str], within_s: float) -> str:
     """Return why no address ``host:port`` accepts a connection in time, or ""."""
@@ -42,15 +56,17 @@ def require_encrypted(command: str, host: str, is_encrypted: bool, what: str) ->
 
 
 def _cause(address: str, within_s: float) -> str:
+    target = parse_address(address)
+    if target is None:  # the resolver takes a port beyond the last one modulo 65,536
+        return f"it is not HOST:PORT with a port up to {PORT_MAX}"
     causes: list[str] = []
 
     def connect() -> None:
-        host, _, port = address.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), within_s).close()
+            socket.create_connection(target, within_s).close()
         except OSError as error:
             causes.append(error.strerror or str(error))
-        except (OverflowError, ValueError) as error:  # the port, or letters of the name
+        except ValueError as error:  # letters of the name
             causes.append(str(error))
         else:
             causes.append("")

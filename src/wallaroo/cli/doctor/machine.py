@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from wallaroo.network.reachability import PORT_MAX
 from wallaroo.spark.jvm.preflight import JAVA_MIN
 
 PYTHON_MIN = (3, 11)
@@ -31,7 +32,6 @@ DISK_WARN = 2 * GIB
 MEMORY_WARN = 2 * GIB  # the JVM takes about 1 GiB, each Python worker about 100 MiB
 FSYNC_WARN_MS = 20.0  # a batch waits for several syncs
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
-_PORT_MAX = 65535
 
 
 class Verdict(Enum):
@@ -112,8 +112,8 @@ def parse_ports(text: str) -> tuple[int, ...]:
     """
     ports = []
     for word in (part.strip() for part in text.split(",") if part.strip()):
-        if not word.isdecimal() or not 0 < int(word) <= _PORT_MAX:
-            raise ValueError(f"'{word}' is not a port: 1 to {_PORT_MAX}, separated by commas")
+        if not word.isdecimal() or not 0 < int(word) <= PORT_MAX:
+            raise ValueError(f"'{word}' is not a port: 1 to {PORT_MAX}, separated by commas")
         ports.append(int(word))
     return tuple(ports)
 

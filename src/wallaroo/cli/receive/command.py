@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from wallaroo.cli.receive.receiver import FORMS, OutputTotals, Receiver, parse_address
+from wallaroo.cli.receive.receiver import FORMS, OutputTotals, Receiver, listen_address
 from wallaroo.cli.terminal.kafka_address import (
     SCHEME,
     add_kafka_options,
@@ -108,7 +108,7 @@ def main(args: argparse.Namespace) -> int:
         print(f"wallaroo receive: {problem}", file=sys.stderr)
         return EXIT_USAGE
     try:
-        host, port = ("", 0) if args.topic else parse_address(args.listen)
+        host, port = ("", 0) if args.topic else listen_address(args.listen)
     except WallarooError as error:
         print(f"wallaroo receive: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from wallaroo.connectors.tcp.pipe import GREETING, OFFSET
 from wallaroo.errors import PeerError, WallarooError
+from wallaroo.network.reachability import parse_address
 
 CHUNK_BYTES = 256 * 1024  # per recv
 ACK_S = 0.05  # a resuming receiver makes its file durable and reports it at most this often
@@ -331,11 +332,11 @@ class Receiver:
                 peer.sock.send(offset)
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Parse ``HOST:PORT``."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+def listen_address(text: str) -> tuple[str, int]:
+    """Parse ``HOST:PORT``.  Raises WallarooError."""
+    address = parse_address(text)
+    if address is None:
         raise WallarooError(
             f"{text!r} is not of the form HOST:PORT. Write for example 127.0.0.1:7002."
         )
-    return host.strip("[]"), int(port)
+    return address

@@ -19,6 +19,7 @@ from wallaroo.durable.folders import is_store_url
 from wallaroo.durable.levels import Durability
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
+from wallaroo.network.reachability import PORT_MAX, parse_address
 from wallaroo.network.tls import TLS
 from wallaroo.options import (
     FORK_OF_NOTHING,
@@ -325,7 +326,7 @@ def _add_output(add: Callable[..., Any]) -> None:
 def source_port(text: str) -> tuple[str, int]:
     """Parse the name of a source and a port for it."""
     name, _, port = text.rpartition("=")
-    if not name or not port.isdigit() or int(port) > 65535:
+    if not name or not port.isdecimal() or int(port) > PORT_MAX:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not of the form NAME=PORT, such as Orders=7110"
         )
@@ -354,21 +355,19 @@ def _setting(text: str) -> tuple[str, str]:
 
 def status_address(text: str) -> tuple[str, int] | None:
     """Return the host and port of a status server; None if there is to be none."""
-    host, _, port = text.rpartition(":")
-    if text == "off":
-        return None
-    if not host or not port.isdigit() or int(port) > 65535:
+    address = None if text == "off" else parse_address(text)
+    if address is None and text != "off":
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither HOST:PORT, such as 127.0.0.1:7200, nor 'off'"
         )
-    return host, int(port)
+    return address
 
 
 def _address_as(example: str) -> Callable[[str], tuple[str, int]]:
     """Return the parser of an address; its error shows an example."""
 
     def parse(text: str) -> tuple[str, int]:
-        address = None if text == "off" else status_address(text)
+        address = parse_address(text)
         if address is None:
             raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as {example}")
         return address

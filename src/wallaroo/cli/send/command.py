@@ -30,6 +30,7 @@ from wallaroo.cli.terminal.kafka_address import (
 )
 from wallaroo.cli.terminal.options import add_header
 from wallaroo.errors import PeerError, WallarooError, optional_library
+from wallaroo.network.reachability import parse_address
 from wallaroo.network.tls_sockets import Address
 from wallaroo.protocols.framing import Framing, line_framing
 
@@ -186,10 +187,10 @@ def parse_targets(text: str) -> list[Address]:
     """Parse ``HOST:PORT,HOST:PORT``.  Raises ValueError with a sentence for users."""
     targets = []
     for part in text.split(","):
-        host, _, port = part.strip().rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        target = parse_address(part)
+        if target is None or not target[1]:
             raise ValueError(f"--to: {part.strip()!r} is not of the form HOST:PORT.")
-        targets.append((host.strip("[]"), int(port)))
+        targets.append(target)
     return targets
 
 

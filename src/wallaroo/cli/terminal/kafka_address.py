@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field
 
+from wallaroo.network.reachability import parse_address
+
 SCHEME = "kafka://"
 
 
@@ -32,8 +34,7 @@ def kafka_address(text: str, options: list[str]) -> KafkaAddress:
     kafka://a:9092,b:9092/words
     """
     brokers, _, topic = text.removeprefix(SCHEME).partition("/")
-    ports = [broker.strip().rpartition(":")[2] for broker in brokers.split(",")]
-    if not topic or "/" in topic or not all(port.isdigit() for port in ports):
+    if not topic or "/" in topic or not all(map(parse_address, brokers.split(","))):
         raise ValueError(f"{text!r} is not of the form {SCHEME}HOST:PORT[,HOST:PORT]/TOPIC.")
     pairs = [option.partition("=") for option in options]
     for name, equals, _ in pairs:

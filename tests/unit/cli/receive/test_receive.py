@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from wallaroo.cli.receive import command as receive
-from wallaroo.cli.receive.receiver import Receiver, frame_cutter, parse_address
+from wallaroo.cli.receive.receiver import Receiver, frame_cutter, listen_address
 from wallaroo.errors import PeerError, WallarooError
 
 SECONDS = 400.0
@@ -39,7 +39,7 @@ def command(*options: str, fed: bytes = b"", is_feeding: bool = True) -> tuple[i
         assert process.stderr is not None
         first = process.stderr.readline().decode()
         if is_feeding:
-            with socket.create_connection(parse_address(first.split()[-1])) as sock:
+            with socket.create_connection(listen_address(first.split()[-1])) as sock:
                 sock.sendall(fed)
         out, rest = process.communicate(timeout=SECONDS)
     return process.returncode, out, first + rest.decode()
@@ -152,9 +152,9 @@ def test_frames_cut_anywhere_come_out_whole(size: int) -> None:
 
 
 def test_an_address_may_be_ipv6_and_nonsense_is_refused() -> None:
-    assert parse_address("[::1]:7002") == ("::1", 7002)
+    assert listen_address("[::1]:7002") == ("::1", 7002)
     with pytest.raises(WallarooError, match="HOST:PORT"):
-        parse_address("7002")
+        listen_address("7002")
 
 
 def test_connections_that_replace_each_other_at_once_leave_the_last_one(

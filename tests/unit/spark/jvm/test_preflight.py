@@ -156,9 +156,11 @@ def test_a_master_that_does_not_listen_is_refused_with_its_address() -> None:
         check_reachable("spark://127.0.0.1:5")
 
 
-def test_a_port_that_is_none_is_refused_as_an_address() -> None:
-    with pytest.raises(PeerError, match=r"127\.0\.0\.1:99999"):
-        check_reachable("spark://127.0.0.1:99999")
+def test_a_port_beyond_the_last_is_refused_though_the_resolver_takes_it_modulo_65536() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1] + 65_536
+        with pytest.raises(PeerError, match=rf"127\.0\.0\.1:{port}: it is not HOST:PORT"):
+            check_reachable(f"spark://127.0.0.1:{port}")
 
 
 def test_a_name_whose_lookup_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
