@@ -111,12 +111,22 @@ class Watch:
         return self._busy.pause_s(is_busy, last.batch if last else -1, time.monotonic())
 
     def _look(self) -> Observation:
+        self._require_scratch()
+        try:
+            return self._observe()
+        except Exception:
+            self._require_scratch()  # its removal explains most errors better than they do
+            raise
+
+    def _require_scratch(self) -> None:
         if not self._spec.site.scratch.is_dir():
             raise PeerError(
                 f"the run's folder for temporary files, {self._spec.site.scratch}, was removed "
                 "while it ran. Exclude folders named wallaroo-* from what cleans up there, or set "
                 "TMPDIR to a folder that is not cleaned; then run again: what was committed stays."
             )
+
+    def _observe(self) -> Observation:
         self._components.checkpoint.require()  # a run without input ends, too
         host = self._spec.host
         host.poll()
