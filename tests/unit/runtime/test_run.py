@@ -104,7 +104,7 @@ def test_a_run_whose_end_fails_has_ended_with_that_error(
         enter(state)
 
     monkeypatch.setattr(run.meter, "enter", refuse)
-    run.start()
+    run.begin()
     assert run.wait(20)
     assert isinstance(run.exception, InternalError)
 
@@ -219,7 +219,7 @@ def test_an_error_while_closing_is_reported_after_everything_else_is_closed(
             raise OSError("no")
 
     run = new_run(tmp_path, Broken())
-    run.start()
+    run.begin()
     assert run.wait(400)
     assert "while closing: OSError: no" in str(run.exception)
     assert not run._spec.site.scratch.exists()

@@ -170,7 +170,7 @@ def test_a_batch_with_timers_that_dies_changes_nothing(
     deaths = 0
     while True:
         run = new_run(sessions.one_step(tmp_path, tmp_path), checkpoint=tmp_path / "state")
-        run.start()
+        run.begin()
         assert run.wait(400)
         if run.exception is None:
             break

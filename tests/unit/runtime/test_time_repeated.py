@@ -85,7 +85,7 @@ def ended(build: Any, folder: Path, events: int, tasks: int) -> Run:
         tuning=Tuning(Pace(events, events, events), mark_bytes=64),
     )
     run = Run(build(folder, folder), options, InProcessHost(tasks))
-    run.start()
+    run.begin()
     assert run.wait(WAIT_S)
     return run
 
