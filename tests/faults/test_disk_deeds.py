@@ -10,13 +10,13 @@ import random
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
 import pytest
 
 import wallaroo
+from tests.stored.runner import DATA, unpack
 from wallaroo.durable.disk_errors import disk_error_of, naming
 from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import InternalError, PeerError
@@ -168,8 +168,7 @@ def test_a_bit_is_flipped_back_only_in_the_file_that_was_named(tmp_path: Path) -
 
 def test_bits_that_the_run_never_read_are_found_by_the_judge(tmp_path: Path) -> None:
     """It takes no state from a damaged file; bits that no reader finds are counted."""
-    with tarfile.open(ROOT / "tests/stored/data/accounts-micro-batch.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(DATA / "accounts-micro-batch.tar.xz", tmp_path)
     checkpoint = tmp_path / "checkpoint"
     result = Result("sequence", 1, dict.fromkeys(Kind, 0))
     flips = BitFlips(tmp_path, result, lambda text: None)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.savepoints.test_saving import quiet
-from tests.stored.runner import DATA, HALF, HOSTS, IN_PROCESS, everything, run
+from tests.stored.runner import DATA, HALF, HOSTS, IN_PROCESS, everything, run, unpack
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.savepoints.saving import save
 
@@ -38,8 +37,7 @@ def test_windows_timers_joins_lists_and_tables_are_continued_from_a_savepoint(
     application: str, host: str, command: Sequence[str], tmp_path: Path
 ) -> None:
     """Plain state, windows, timers, expiring state, joins, lists, aggregations, rows of tables."""
-    with tarfile.open(DATA / f"{application}-{host}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(DATA / f"{application}-{host}.tar.xz", tmp_path)
     original = (tmp_path / "checkpoint").rename(tmp_path / "original")
     save(str(original), str(tmp_path / "saved"), quiet)
     assert state_of(tmp_path / "saved") == state_of(original)

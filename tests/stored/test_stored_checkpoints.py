@@ -8,19 +8,17 @@ again.
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
 
-from tests.stored.runner import DATA, HALF, HOSTS, IN_PROCESS, SOURCES, everything, run
+from tests.stored.runner import DATA, HALF, HOSTS, IN_PROCESS, SOURCES, everything, run, unpack
 
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("application", SOURCES)
 def test_a_stored_checkpoint_is_continued(application: str, host: str, tmp_path: Path) -> None:
-    with tarfile.open(DATA / f"{application}-{host}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(DATA / f"{application}-{host}.tar.xz", tmp_path)
     assert sum(map(len, everything(tmp_path).values())) >= HALF
 
     run(tmp_path, application, IN_PROCESS, slice(HALF, None))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.stored.runner import DATA, unpack
 from wallaroo.checkpoints.inspection.keyed import Part, StoredEntry
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.step_forms import StepForms, windows_in
@@ -20,15 +20,13 @@ from wallaroo.steps.joins.pair_entries import Waiting, pack_sub, runs_of
 from wallaroo.steps.windows.spec import RangeWindowSpec
 
 Command = Callable[..., tuple[int, str, str]]
-ROOT = Path(__file__).resolve().parents[4]
 STEPS = ["sessions", "timed", "interval", "latest", "windowed", "deduped"]
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stored")
-    with tarfile.open(ROOT / "tests/stored/data/accounts-micro-batch.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    unpack(DATA / "accounts-micro-batch.tar.xz", folder)
     return folder / "checkpoint"
 
 

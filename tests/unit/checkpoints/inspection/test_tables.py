@@ -7,7 +7,6 @@ import io
 import json
 import pickle
 import sys
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.stored.runner import DATA, unpack
 from wallaroo.checkpoints.inspection import reader as inspect
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.tables.columns import batch_of
@@ -22,7 +22,6 @@ from wallaroo.checkpoints.tables.state import batches, table
 from wallaroo.state.log.layout import with_checksum
 
 Command = Callable[..., tuple[int, str, str]]
-ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture
@@ -151,8 +150,7 @@ def test_a_file_of_dead_letters_is_a_table(quotes: Any, rows: Callable[..., list
 def test_windows_timers_and_sides_of_joins_are_rows(
     tmp_path: Path, rows: Callable[..., list[Any]]
 ) -> None:
-    with tarfile.open(ROOT / "tests/stored/data/accounts-micro-batch.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(DATA / "accounts-micro-batch.tar.xz", tmp_path)
     root = tmp_path / "checkpoint"
     query = 'select part, "from", "to", value from state.tumbling where key = \'a\''
     assert rows(root, query) == [
@@ -168,9 +166,8 @@ def test_windows_timers_and_sides_of_joins_are_rows(
 
 
 def test_every_step_and_key_of_a_stored_checkpoint_is_in_the_tables(tmp_path: Path) -> None:
-    for stored in sorted((ROOT / "tests/stored/data").glob("*.tar.xz")):
-        with tarfile.open(stored) as archive:
-            archive.extractall(tmp_path / stored.name, filter="data")
+    for stored in sorted(DATA.glob("*.tar.xz")):
+        unpack(stored, tmp_path / stored.name)
         for folder in (tmp_path / stored.name).rglob("format.json"):
             state = CheckpointReader(folder.parent).at()
             for step, size in state.sizes().items():
