@@ -61,6 +61,19 @@ def test_output_of_another_checkpoint_is_refused_unless_it_is_to_be_overwritten(
     assert committed(path) == b"new"
 
 
+def test_what_a_refusal_says_to_move_is_all_that_has_to_be_moved(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    written(path, tmp_path / "old", 2)
+    fresh = history_to(-1, checkpoint=OTHER)
+    with pytest.raises(PeerError, match=r"Move it and out\.txt\.committed to another place"):
+        opened(FileSinkConfig(path), tmp_path / "new", fresh)
+    path.rename(tmp_path / "before.txt")
+    with pytest.raises(PeerError, match=r"holds no output, but .*Move out\.txt\.committed to"):
+        opened(FileSinkConfig(path), tmp_path / "new", fresh)
+    (tmp_path / "out.txt.committed").rename(tmp_path / "before.txt.committed")
+    opened(FileSinkConfig(path), tmp_path / "new", fresh)
+
+
 def test_a_checkpoint_that_has_committed_never_overwrites(path: Path, tmp_path: Path) -> None:
     """A file sink that is new in a running checkpoint, or has another path now."""
     written(path, tmp_path / "old", 2)

@@ -176,11 +176,11 @@ class FileCommitter(SinkCommitter):
     def _target_name(self) -> str:
         return str(self._place.target.absolute())
 
-    def _foreign(self, what: str, history: CommitHistory) -> PeerError:
+    def _foreign(self, what: str, history: CommitHistory, moved: str = "it") -> PeerError:
         """Return the error for output that is not this checkpoint's."""
         deleting = "" if history.last.exists else ", or set overwrite=True to delete it"
         return PeerError(
-            f"{self._place.target} holds {what}. Nothing was changed. Move it to another place, "
+            f"{self._place.target} holds {what}. Nothing was changed. Move {moved} to another place, "
             f"choose another path{deleting}."
         )
 

@@ -53,18 +53,21 @@ class SingleFileCommitter(FileCommitter):
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
         sidecar = read_sidecar(self._place.target)
         size = self._size()
+        beside = sidecar_of(self._place.target).name
         if sidecar is None:
             if size:
                 raise self._foreign(
-                    f"{size} bytes and has no {sidecar_of(self._place.target).name} that says "
-                    "whose output they are",
-                    history,
+                    f"{size} bytes and has no {beside} that says whose output they are", history
                 )
             self._sidecar = begun(history.checkpoint, self._place.sink)
             return
         if sidecar.checkpoint != history.checkpoint:
-            if size or sidecar.end.length:
-                raise self._foreign("output of another checkpoint", history)
+            if size:
+                raise self._foreign("output of another checkpoint", history, f"it and {beside}")
+            if sidecar.end.length:
+                length = sidecar.end.length
+                what = f"no output, but {beside} states {length} bytes of another checkpoint"
+                raise self._foreign(what, history, beside)
             self._sidecar = begun(history.checkpoint, self._place.sink)
             return
         self._check_owner(sidecar)
