@@ -17,7 +17,7 @@ from pyspark import SparkContext
 
 from wallaroo.durable.scratch import sweep_dead
 from wallaroo.errors import PeerError
-from wallaroo.options import RunOptions
+from wallaroo.options import HostKind, RunOptions
 from wallaroo.spark.jvm import jvm_process, settings
 from wallaroo.spark.jvm.jvm import Jvm
 from wallaroo.spark.jvm.jvm_process import CONNECTION, JvmProcess, begin_jvm
@@ -34,7 +34,7 @@ read end
 
 DRIVER = """
 import signal
-from wallaroo.options import RunOptions
+from wallaroo.options import HostKind, RunOptions
 from wallaroo.spark.jvm.jvm_process import begin_jvm
 
 print(begin_jvm("App", RunOptions(master="local[2]")).process.pid, flush=True)
@@ -219,6 +219,28 @@ def test_users_may_choose_another_collector(tmp_path: Path) -> None:
     assert chosen.count("GC") == 1
     ours = settings.settings_of("App", "local[2]", tmp_path, "warning", ())[option]
     assert "-XX:+UseParallelGC" in ours
+
+
+@pytest.mark.parametrize(
+    ("changes", "memory"),
+    [
+        ({}, "128m"),
+        ({"latency": 5}, "128m"),
+        ({"host": HostKind.MICRO_BATCH}, "1g"),  # its data pass the JVM
+        ({"master": "spark://host:7077", "latency": 50}, "1g"),  # many tasks
+        ({"spark_conf": (("spark.driver.memory", "2g"),)}, "2g"),
+    ],
+)
+def test_the_jvm_of_resident_tasks_on_one_machine_is_small(
+    changes: dict[str, Any], memory: str, tmp_path: Path
+) -> None:
+    options = RunOptions(**{"master": "local[2]", **changes})
+    options = options.on(is_one_machine=settings.is_local(options.master))
+    chosen = settings.settings_of(
+        "App", options.master, tmp_path, "warning", settings.conf_of(options)
+    )
+    assert chosen["spark.driver.memory"] == memory
+    assert f"-Xms{memory}" in chosen["spark.driver.extraJavaOptions"]
 
 
 def test_one_that_is_not_needed_is_ended_and_leaves_nothing(home: Path) -> None:

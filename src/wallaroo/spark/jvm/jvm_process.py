@@ -23,7 +23,7 @@ from wallaroo.durable.scratch import Scratch, make_scratch
 from wallaroo.options import RunOptions
 from wallaroo.processes.environment import spark_home, submit_arguments
 from wallaroo.processes.orphans import ending_with_this_process, from_lasting_thread
-from wallaroo.spark.jvm.settings import prepare_environment, public, settings_of
+from wallaroo.spark.jvm.settings import conf_of, prepare_environment, public, settings_of
 from wallaroo.spark.jvm.stderr import filtered_stderr
 
 CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"  # variable: the file with the JVM's port
@@ -61,7 +61,7 @@ def begin_jvm(application: str, options: RunOptions) -> JvmProcess | None:
     scratch = make_scratch()
     prepare_environment(options.master)
     settings = settings_of(
-        application, options.master, scratch.path, options.log_level, options.spark_conf
+        application, options.master, scratch.path, options.log_level, conf_of(options)
     )
     command = [str(program)]
     for name, value in public(settings).items():

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from wallaroo.network.redaction import SECRETS
+from wallaroo.options import RunOptions
 from wallaroo.processes.cds_archive import options_to_use
 from wallaroo.processes.package import PACKAGE_ROOT
 from wallaroo.spark.local_cluster.secrets import AUTHENTICATED, secret_of, settings_with
@@ -39,6 +40,7 @@ appender.tasks.layout.type = PatternLayout
 appender.tasks.layout.pattern = wallaroo tasks: %replace{{%m}}{{[\\r\\n][\\s\\S]*}}{{}}%n%ex{{none}}
 """
 
+DRIVER_MEMORY = "spark.driver.memory"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -63,8 +65,11 @@ SETTINGS = {
     "spark.shuffle.spill.compress": "false",
     # local scheduling: a task that waits for a better place waits longer than it runs
     "spark.locality.wait": "0s",
-    "spark.driver.memory": "1g",
+    DRIVER_MEMORY: "1g",
 }
+# Resident tasks on one machine are all that the JVM starts: no event passes it, and 45 MB live
+# (docs/decisions/0074).  Spark refuses a heap below 1.5 times what it reserves: 300 MB.
+SMALL_JVM = ((DRIVER_MEMORY, "128m"), ("spark.testing.reservedMemory", str(32 * 2**20)))
 
 
 ON_THIS_MACHINE = {
@@ -126,6 +131,18 @@ def is_loopback(master: str) -> bool:
     return master.startswith("local") or host == "localhost" or host.startswith("127.")
 
 
+def conf_of(options: RunOptions) -> tuple[tuple[str, str], ...]:
+    """Return the settings of a run: the user's, with a small JVM if that is enough for its host.
+
+    >>> conf_of(RunOptions(master="local[2]").on(is_one_machine=True))[0]
+    ('spark.driver.memory', '128m')
+    """
+    is_small = options.is_resident and is_local(options.master)
+    if is_small and DRIVER_MEMORY not in dict(options.spark_conf):
+        return (*SMALL_JVM, *options.spark_conf)
+    return options.spark_conf
+
+
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -144,7 +161,7 @@ def settings_of(
     chosen = {**SETTINGS, **own, **dict(given)}
     theirs = chosen.get(DRIVER_OPTIONS, "")
     archive = options_to_use(os.environ, theirs)
-    heap = heap_options(chosen["spark.driver.memory"])
+    heap = heap_options(chosen[DRIVER_MEMORY])
     if COLLECTOR.search(theirs):  # Java does not start with two collectors
         heap = COLLECTOR.sub("", heap).strip()
     of_java = f"{TO_STDERR} {heap} {COMPILER} {NO_SAMPLES}"

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from wallaroo.options import RunOptions
 from wallaroo.spark.jvm.jvm import Jvm
 from wallaroo.spark.jvm.jvm_process import JvmProcess
-from wallaroo.spark.jvm.settings import is_local, is_loopback
+from wallaroo.spark.jvm.settings import conf_of, is_local, is_loopback
 from wallaroo.spark.jvm.stderr import quiet_from_now
 from wallaroo.spark.session.session import close_session, open_session
 from wallaroo.spark.session.spark_errors import GONE
@@ -79,7 +79,7 @@ class HostSession:
             options.master,
             scratch,
             options.log_level,
-            options.spark_conf,
+            conf_of(options),
             self._jvm,
         )
 

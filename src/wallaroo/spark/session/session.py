@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from wallaroo.errors import PeerError
 from wallaroo.spark.jvm.jvm import Jvm
-from wallaroo.spark.jvm.settings import LEVELS, prepare_environment, settings_of
+from wallaroo.spark.jvm.settings import DRIVER_MEMORY, LEVELS, prepare_environment, settings_of
 from wallaroo.spark.jvm.stderr import filtered_stderr, quiet_from_now, reason_of_end
 
 
@@ -46,8 +46,8 @@ def open_session(
         if number := jvm.killed_by:
             raise PeerError(
                 f"Spark's JVM was killed (signal {number}) while it started, by a user or by the "
-                "system for lack of memory (see its log). Free memory, or ask for less with --conf "
-                "spark.driver.memory=512m, then run again."
+                "system for lack of memory (see its log). Free memory, or ask for less than "
+                f"{chosen[DRIVER_MEMORY]} with --conf {DRIVER_MEMORY}=SIZE, then run again."
             ) from error
         if jvm.has_ended and (reason := reason_of_end()):
             raise PeerError(
