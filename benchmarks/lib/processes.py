@@ -6,7 +6,7 @@ Where it runs: the benchmark's process.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 WORKERS = "python workers"
@@ -25,13 +25,16 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the processes of one kind hold together, in MiB.  ``anonymous`` leaves files and what is
-    shared out.
+    """Memory of the processes of one kind together, in MiB.
+
+    ``anonymous`` leaves out files and what is shared; ``proportional`` counts what n processes
+    share as an nth of it for each.
     """
 
     processes: int = 0
     resident: float = 0.0
     anonymous: float = 0.0
+    proportional: float = 0.0
 
 
 def memory_by_kind(root_pid: int) -> dict[str, Memory]:
@@ -41,14 +44,12 @@ def memory_by_kind(root_pid: int) -> dict[str, Memory]:
     found: dict[str, Memory] = {}
     for pid in descendants(root_pid):
         try:
-            resident, anonymous = _memory(pid)
+            held = _memory(pid)
             kind = DRIVER if pid == root_pid else _kind(pid)
         except (OSError, KeyError):
             continue
         so_far = found.get(kind, Memory())
-        found[kind] = Memory(
-            so_far.processes + 1, so_far.resident + resident, so_far.anonymous + anonymous
-        )
+        found[kind] = Memory(*map(sum, zip(astuple(so_far), astuple(held), strict=True)))
     return found
 
 
@@ -142,11 +143,7 @@ def _kind(pid: int) -> str:
     return next((kind for part, kind in KINDS if part in command), OTHER)
 
 
-def _memory(pid: int) -> tuple[float, float]:
-    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    fields = {
-        words[0]: int(words[1]) / 1024
-        for words in lines
-        if words and words[0] in ("VmRSS:", "RssAnon:")
-    }
-    return fields["VmRSS:"], fields["RssAnon:"]
+def _memory(pid: int) -> Memory:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    fields = {name: int(kib) / 1024 for name, kib, _ in map(str.split, lines)}
+    return Memory(1, fields["Rss:"], fields["Anonymous:"], fields["Pss:"])
